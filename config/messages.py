@@ -1,0 +1,167 @@
+"""The JSON messages both ends exchange, checked on arrival.
+
+Every message is one JSON object, unknown keys are ignored so that an older gateway can read a newer aggregator, missing
+or wrong ones are refused with the key and what was expected.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from models.features import FeatureSpec
+
+Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0)]
+
+
+class MessageError(ValueError):
+    """A payload that is not the expected message; the text names the key and what was expected."""
+
+
+class Message(BaseModel):
+    """A message that can be read from and written to bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    def to_bytes(self) -> bytes:
+        """Return the message as one line of JSON."""
+        return self.model_dump_json().encode()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> Self:
+        """Return the message in `payload`; raises `MessageError`."""
+        try:
+            return cls.model_validate_json(payload)
+        except ValidationError as error:
+            raise MessageError(f"{cls.__name__}: {first_problem(error)}") from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem of a pydantic error as `key: what was expected, got what`."""
+    problem = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in problem["loc"]) or "payload"
+    return f"{key}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
+
+
+class Transfer(Message):
+    """A body that travels in chunks: its name is its SHA-256."""
+
+    digest: Digest
+    size_bytes: Count
+    chunks: Annotated[int, Field(ge=1, le=100_000)]
+
+
+class Status(Message):
+    """What a gateway (or, without the gateway fields, the aggregator) is doing; retained, `offline` as last will."""
+
+    state: Literal["online", "offline"]
+    version: str = ""
+    boot_id: str = ""
+    clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
+    can_train: bool = False
+    baseline_windows: Count = 0
+    baseline_needed: Count = 0
+    windows: Count = 0
+    windows_lost: Count = 0
+    model_version: Count = 0
+    model_digest: str = ""
+    alarms_active: Count = 0
+    outbox: Count = 0
+    bytes_sent: Count = 0
+    bytes_received: Count = 0
+    dropped: dict[str, int] = {}
+    refusal: str = ""
+
+    @property
+    def ready(self) -> bool:
+        """True where the gateway can answer a round."""
+        return self.state == "online" and self.can_train and self.baseline_windows >= self.baseline_needed > 0
+
+
+class RoundOpen(Message):
+    """An invitation to train: everything a gateway needs to compute its update, and nothing that is code."""
+
+    run: Id
+    round_index: Count
+    phase: Count
+    algorithm: str
+    settings: dict[str, Any]
+    seed: Count
+    features: FeatureSpec
+    shared: Transfer
+    cohort: tuple[Id, ...] | None = None  # None: everyone
+
+
+class Want(Message):
+    """A request for chunks of a transfer, by index; an empty list asks for all of them."""
+
+    missing: tuple[Count, ...] = ()
+
+
+class Receipt(Message):
+    """The aggregator's word that an item is on its disk, or why it never will be."""
+
+    accepted: bool
+    reason: str = ""
+
+
+class Manifest(Message):
+    """What a released model is, so that a gateway can refuse it before it runs; signed by the release key."""
+
+    version: Annotated[int, Field(ge=1)]
+    model: Transfer
+    algorithm: str
+    detector: str
+    run: Id
+    round_index: Count
+    features: FeatureSpec
+    personal: tuple[str, ...]
+    opset: Count
+    golden_x: tuple[tuple[float, ...], ...]  # (n, F) inputs, with neutral personal tensors
+    golden_score: tuple[float, ...]  # (n,)
+    gateways: Count
+    created_ns: Count
+    signature: str = ""
+
+    def signed_bytes(self) -> bytes:
+        """Return what the signature covers: everything but itself."""
+        return self.model_copy(update={"signature": ""}).to_bytes()
+
+
+class Score(Message):
+    """One scored window, for whoever watches."""
+
+    t_ns: int
+    score: float
+    level: float
+    alarm: bool
+    model_version: Count
+
+
+class Alarm(Message):
+    """A change of an alarm: raised and cleared are both messages, each with where it comes from."""
+
+    id: str
+    cause: Id
+    kind: Literal["anomaly", "sensor"]
+    state: Literal["raised", "cleared"]
+    severity: Literal["warning", "major", "critical"]
+    text: str
+    onset_ns: int
+    t_ns: int
+    score: float | None = None
+    level: float | None = None
+    window_s: float | None = None
+    model_version: Count = 0
+    model_digest: str = ""
+    baseline_windows: Count = 0
+    clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
+    boot_id: str = ""
+
+    @property
+    def item(self) -> str:
+        """The name under which the aggregator acknowledges this change."""
+        return f"{self.id}.{self.state}"

@@ -1,0 +1,71 @@
+"""The release key: an Ed25519 pair whose private half stays with the aggregator and whose public half every gateway
+holds.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+PRIVATE_MODE = 0o600
+
+
+class KeyFileError(ValueError):
+    """A key file that cannot be used; the message names the file and what was expected."""
+
+
+def make_key(private_path: Path, public_path: Path) -> None:
+    """Write a new pair, the private half readable by its owner only; an existing private key is never overwritten."""
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    try:
+        handle = os.open(private_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
+    except FileExistsError:
+        raise KeyFileError(f"{private_path}: a key exists already; move it away to make a new one") from None
+    with os.fdopen(handle, "wb") as file:
+        file.write(private)
+    public_path.write_bytes(public)
+
+
+def load_private(path: Path) -> Ed25519PrivateKey:
+    """Return the private key in a PEM file; raises `KeyFileError`."""
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError) as error:
+        raise KeyFileError(f"{path}: no Ed25519 private key ({error}); make one with 'cloud-aggregator init'") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise KeyFileError(f"{path}: expected an Ed25519 private key, got {type(key).__name__}")
+    return key
+
+
+def load_public(path: Path) -> Ed25519PublicKey:
+    """Return the public key in a PEM file; raises `KeyFileError`."""
+    try:
+        key = serialization.load_pem_public_key(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise KeyFileError(f"{path}: no Ed25519 public key ({error}); copy release.pub from the aggregator") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise KeyFileError(f"{path}: expected an Ed25519 public key, got {type(key).__name__}")
+    return key
+
+
+def sign(key: Ed25519PrivateKey, message: bytes) -> str:
+    """Return the signature in base64."""
+    return base64.b64encode(key.sign(message)).decode()
+
+
+def verified(key: Ed25519PublicKey, message: bytes, signature: str) -> bool:
+    """Tell whether `signature` is the key's over `message`."""
+    try:
+        key.verify(base64.b64decode(signature, validate=True), message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

@@ -1,0 +1,74 @@
+"""Every topic, in one place, with two inverse functions.
+
+    fedgate/v1/<site>/<gateway | all>/<channel>/<item>
+
+Always six segments, so one wildcard reaches all of a kind and parsing is splitting on `/`. The gateway id is the broker
+user name, so one access pattern serves a whole fleet. No topic is used in both directions.
+
+| channel    | direction        | item            | retained | payload                                         |
+|------------|------------------|-----------------|----------|-------------------------------------------------|
+| `sample`   | node to gateway  | stream          | no       | sample frame (`wire`)                           |
+| `status`   | up               | `agent`         | yes      | `Status`, with a last will                      |
+| `score`    | up               | `window`        | no       | `Score`                                         |
+| `alarm`    | up               | cause           | yes      | `Alarm`                                         |
+| `update`   | up               | digest          | no       | chunk of an update                              |
+| `want`     | up               | digest          | no       | `Want`: chunks the gateway lacks                |
+| `round`    | down (`all`)     | `open`          | yes      | `RoundOpen`                                     |
+| `manifest` | down (`all`)     | `current`       | yes      | `Manifest`                                      |
+| `chunk`    | down             | digest          | no       | chunk of a model or of shared parameters        |
+| `receipt`  | down             | item            | no       | `Receipt`: the aggregator has it on disk        |
+| `resend`   | down             | digest          | no       | `Want`: chunks the aggregator lacks             |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple, get_args
+
+ROOT = ("fedgate", "v1")
+ALL = "all"
+CLOUD = "cloud"
+ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+Channel = Literal[
+    "sample", "status", "score", "alarm", "update", "want", "round", "manifest", "chunk", "receipt", "resend"
+]
+CHANNELS = frozenset(get_args(Channel))
+
+
+class TopicError(ValueError):
+    """A topic or an id that is not fedgate's; the message says which part."""
+
+
+class Topic(NamedTuple):
+    """The parts of a topic that vary."""
+
+    site: str
+    gateway: str
+    channel: str
+    item: str
+
+
+def topic_of(topic: Topic) -> str:
+    """Return the topic string; raises `TopicError` where a part is not an id or the channel is unknown."""
+    if topic.channel not in CHANNELS:
+        raise TopicError(f"channel {topic.channel!r} is unknown; expected one of {sorted(CHANNELS)}")
+    for name, part in (("site", topic.site), ("gateway", topic.gateway), ("item", topic.item)):
+        if not ID.fullmatch(part):
+            raise TopicError(f"{name} {part!r} is not an id; expected 1 to 64 of A-Z a-z 0-9 _ . -")
+    return "/".join((*ROOT, *topic))
+
+
+def parse(text: str) -> Topic:
+    """Return the parts of a topic string; raises `TopicError` for anything that `topic_of` cannot have made."""
+    parts = text.split("/")
+    if len(parts) != len(ROOT) + len(Topic._fields) or tuple(parts[: len(ROOT)]) != ROOT:
+        raise TopicError(f"topic {text!r}: expected {'/'.join(ROOT)}/<site>/<gateway>/<channel>/<item>")
+    topic = Topic(*parts[len(ROOT) :])
+    topic_of(topic)
+    return topic
+
+
+def watch(site: str, gateway: str, channel: Channel) -> str:
+    """Return the subscription for every item of a channel; `gateway` may be `+` for all gateways."""
+    return "/".join((*ROOT, site, gateway, channel, "+"))

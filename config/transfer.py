@@ -1,0 +1,85 @@
+"""Bodies larger than one message: split into chunks, put together again in any order, ask for what is missing.
+
+A body is named by its SHA-256, so repeats, strays and chunks of an older body can do no harm, and a transfer can go on
+after either side was restarted. A chunk is one JSON header line and the bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from config.messages import Count, Digest, Message, MessageError, Transfer
+
+HEADER_BYTES = 256
+PAYLOAD_BYTES_MIN = 1_024
+
+
+class ChunkHeader(Message):
+    """What a chunk says of itself; every chunk but the last is as long as the first."""
+
+    digest: Digest
+    index: Count
+    chunks: Count
+    size_bytes: Count
+
+
+def describe(body: bytes, max_payload_bytes: int) -> Transfer:
+    """Return the description of `body` cut to messages of at most `max_payload_bytes`."""
+    step = max_payload_bytes - HEADER_BYTES
+    return Transfer(digest=hashlib.sha256(body).hexdigest(), size_bytes=len(body), chunks=max(-(-len(body) // step), 1))
+
+
+def split(body: bytes, max_payload_bytes: int) -> list[bytes]:
+    """Return the chunks of `body`, none longer than `max_payload_bytes` (at least 1 KiB)."""
+    transfer, step = describe(body, max_payload_bytes), max_payload_bytes - HEADER_BYTES
+    return [
+        ChunkHeader(
+            digest=transfer.digest, index=index, chunks=transfer.chunks, size_bytes=transfer.size_bytes
+        ).to_bytes()
+        + b"\n"
+        + body[index * step : (index + 1) * step]
+        for index in range(transfer.chunks)
+    ]
+
+
+def parse_chunk(payload: bytes) -> tuple[ChunkHeader, bytes]:
+    """Return a chunk's header and bytes; raises `MessageError`."""
+    line, found, piece = payload.partition(b"\n")
+    if not found or len(line) > HEADER_BYTES:
+        raise MessageError(f"chunk: no header line within {HEADER_BYTES} bytes")
+    header = ChunkHeader.from_bytes(line)
+    if not header.index < header.chunks or len(piece) > header.size_bytes:
+        raise MessageError(f"chunk: index {header.index} of {header.chunks}, {len(piece)} of {header.size_bytes} bytes")
+    return header, piece
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The chunks of one transfer seen so far."""
+
+    transfer: Transfer
+    pieces: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Indices of the chunks not seen yet."""
+        return tuple(index for index in range(self.transfer.chunks) if index not in self.pieces)
+
+    def add(self, header: ChunkHeader, piece: bytes) -> Assembly:
+        """Return the assembly with one more chunk; a repeat changes nothing, a stranger raises `MessageError`."""
+        want = self.transfer
+        if (header.digest, header.chunks, header.size_bytes) != (want.digest, want.chunks, want.size_bytes):
+            raise MessageError(f"chunk of {header.digest[:12]} does not belong to transfer {want.digest[:12]}")
+        if header.index in self.pieces:
+            return self
+        return Assembly(want, {**self.pieces, header.index: piece})
+
+    def body(self) -> bytes:
+        """Return the whole body; raises `MessageError` where a chunk lacks or the digest does not fit."""
+        if self.missing:
+            raise MessageError(f"transfer {self.transfer.digest[:12]}: {len(self.missing)} chunks are missing")
+        whole = b"".join(self.pieces[index] for index in range(self.transfer.chunks))
+        if len(whole) != self.transfer.size_bytes or hashlib.sha256(whole).hexdigest() != self.transfer.digest:
+            raise MessageError(f"transfer {self.transfer.digest[:12]}: size or digest differs; fetch it again")
+        return whole

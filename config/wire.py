@@ -1,0 +1,97 @@
+"""How arrays travel and rest: one JSON header line, then the raw little-endian arrays.
+
+    {"format": "fedgate/1", "meta": {...}, "arrays": [["x", "<f8", [3, 2]]], "sha256": "..."}\n<bytes of x>
+
+Shapes, types and total length are checked against the bytes at hand before anything is allocated, and nothing that is
+read can run code. The same bytes are a file, a database blob or the body of a chunked transfer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT = "fedgate/1"
+DTYPES = frozenset({"<f4", "<f8", "<i4", "<i8", "<u8", "|u1", "|b1"})
+HEADER_BYTES_MAX = 64 * 1024
+ARRAYS_MAX = 1_000
+DIMENSIONS_MAX = 8
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class WireError(ValueError):
+    """Bytes that are not a whole, unharmed fedgate message; the message says what was found and what was expected."""
+
+
+def encode(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any] | None = None) -> bytes:
+    """Return arrays and a JSON-able `meta` as bytes; equal input gives equal bytes."""
+    listed, bodies = [], []
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name])
+        little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
+        if little.dtype.str not in DTYPES:
+            raise WireError(f"array {name!r}: type {little.dtype.str} cannot travel; expected one of {sorted(DTYPES)}")
+        listed.append([name, little.dtype.str, list(little.shape)])
+        bodies.append(little.tobytes())
+    body = b"".join(bodies)
+    header = {"format": FORMAT, "meta": meta or {}, "arrays": listed, "sha256": hashlib.sha256(body).hexdigest()}
+    line = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    if len(line) >= HEADER_BYTES_MAX:
+        raise WireError(f"header: {len(line)} bytes given, at most {HEADER_BYTES_MAX} expected")
+    return line + b"\n" + body
+
+
+def decode(payload: bytes, size_max: int = 64 * 1024 * 1024) -> tuple[Arrays, dict[str, Any]]:
+    """Return (arrays, meta) of `encode`. Raises `WireError` for anything else and never any other error."""
+    if len(payload) > size_max:
+        raise WireError(f"message: {len(payload)} bytes given, at most {size_max} expected")
+    end = payload.find(b"\n", 0, HEADER_BYTES_MAX)
+    if end < 0:
+        raise WireError(f"header: no line end within the first {HEADER_BYTES_MAX} bytes")
+    header = _header(payload[:end])
+    body = memoryview(payload)[end + 1 :]
+    layout = [_entry(entry) for entry in header["arrays"]]
+    expected = sum(size for _, _, _, size in layout)
+    if expected != len(body):
+        raise WireError(f"body: {len(body)} bytes given, {expected} expected from the header")
+    if len({name for name, _, _, _ in layout}) != len(layout):
+        raise WireError("header: an array is named twice")
+    if hashlib.sha256(body).hexdigest() != header["sha256"]:
+        raise WireError("body: digest differs from the header's; the message was damaged on its way")
+    arrays, offset = Arrays(), 0
+    for name, dtype, shape, size in layout:
+        arrays[name] = np.frombuffer(body[offset : offset + size], dtype=dtype).reshape(shape).copy()
+        offset += size
+    return arrays, header["meta"]
+
+
+def _header(line: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"header: not JSON ({error})") from None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise WireError(f"header: expected format {FORMAT!r}, got {line[:60]!r}")
+    kinds = {"meta": dict, "arrays": list, "sha256": str}
+    for key, kind in kinds.items():
+        if not isinstance(header.get(key), kind):
+            raise WireError(f"header: {key} should be a {kind.__name__}, got {type(header.get(key)).__name__}")
+    if len(header["arrays"]) > ARRAYS_MAX:
+        raise WireError(f"header: {len(header['arrays'])} arrays given, at most {ARRAYS_MAX} expected")
+    return header
+
+
+def _entry(entry: object) -> tuple[str, str, tuple[int, ...], int]:
+    match entry:
+        case [str(name), str(dtype), [*shape]] if (
+            dtype in DTYPES and len(shape) <= DIMENSIONS_MAX and all(type(side) is int and side >= 0 for side in shape)
+        ):
+            return name, dtype, tuple(shape), math.prod(shape) * np.dtype(dtype).itemsize
+    raise WireError(f"header: expected [name, type of {sorted(DTYPES)}, shape], got {str(entry)[:80]}")

@@ -1,0 +1,55 @@
+"""The one data structure: a flat mapping from dotted names to numpy arrays.
+
+Model parameters, updates, gateway state, server state and training data are all `Arrays`, so one codec, one checkpoint,
+one sum and one equality check serve them all (docs/decisions/0001).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
+Floats = NDArray[np.float64]
+
+# Names that training data may hold; an algorithm that needs more (series boundaries, context) adds a name, not a class.
+FEATURES = "x"  # (n, F) one row per window
+LABELS = "y"  # (n,) 1 anomaly, 0 normal; absent on a gateway, which has no labels
+
+
+def generator(seed: int, round_index: int, who: str) -> np.random.Generator:
+    """Return the random generator of one party in one round.
+
+    It depends on nothing but its arguments, so a gateway that lost power in mid-training repeats the same bytes and the
+    order in which gateways are visited cannot matter.
+    """
+    return np.random.default_rng([seed, round_index, zlib.crc32(who.encode())])
+
+
+def select(seed: int, round_index: int, names: Iterable[str], fraction: float) -> list[str]:
+    """Draw `max(fraction * K, 1)` of K parties without replacement, the same ones in simulation and in service.
+
+    Parties are ranked by one uniform number each from their own generator, so adding a gateway never reorders the
+    others.
+    """
+    ranked = sorted(names, key=lambda name: (generator(seed, round_index, f"select/{name}").random(), name))
+    return sorted(ranked[: max(int(fraction * len(ranked)), 1)])
+
+
+def equal(first: Mapping[str, Array], second: Mapping[str, Array], tolerance: float = 0.0) -> bool:
+    """Tell whether two sets of arrays hold the same names, shapes and, within a relative tolerance, values."""
+    return first.keys() == second.keys() and all(
+        first[name].shape == second[name].shape
+        and np.allclose(first[name], second[name], rtol=tolerance, atol=tolerance, equal_nan=True)
+        for name in first
+    )
+
+
+def finite(arrays: Mapping[str, Array]) -> bool:
+    """Tell whether every value of every floating array is finite."""
+    return all(bool(np.isfinite(array).all()) for array in arrays.values())

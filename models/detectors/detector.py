@@ -1,0 +1,35 @@
+"""What a detector is: pure functions from parameters and features to scores, and the same scores as an ONNX graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from models.arrays import Array, Arrays, Floats
+
+# Tensors that stay on a gateway. The graph takes them as inputs with a neutral default, so the cloud ships one file to
+# all and a gateway feeds its own values.
+PERSONAL = ("center", "scale")
+
+
+class Detector(NamedTuple):
+    """A way to score windows: higher means more anomalous, zero is the model's own border.
+
+    `score(params, x)` maps (n, F) features to (n,) scores. `graph(params, personal)` returns the same function as ONNX
+    bytes, with the `personal` tensors as overridable inputs. `fit(x, y, rng)` trains on one data set, without
+    federation.
+    """
+
+    score: Callable[[Arrays, Array], Floats]
+    graph: Callable[[Arrays, Collection[str]], bytes]
+    fit: Callable[..., Arrays]
+
+
+def standardised(params: Arrays, x: Array) -> Floats:
+    """Return features (n, F) in the gateway's own units: (x - center) / scale where the parameters hold them."""
+    z = np.asarray(x, dtype=np.float64)
+    if "center" in params:
+        z = (z - params["center"]) / params["scale"]
+    return z

@@ -1,0 +1,87 @@
+"""The support vector expansion that one-class SVM and SVDD share, and its score.
+
+With an RBF kernel k(s, x) = exp(-gamma |s - x|²) both methods decide by f(x) = Σ_j β_j k(s_j, x) with Σβ = 1, β >= 0:
+the one-class SVM compares f with ρ, SVDD compares R²(x) = 1 - 2 f(x) + ΣΣββk with the radius (federated-svdd paper, Eq.
+1). Both are falling functions of f, and f is all but zero for everything far away, so neither tells far from farther.
+We score with
+
+    score(x) = -log f(x) - offset,        offset = -log f on the border
+
+which orders points exactly as R² does, is zero on the border and keeps growing with distance (docs/decisions/0005).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from models.arrays import Array, Arrays, Floats
+from models.detectors.detector import standardised
+
+SOLVER_TOLERANCE = 1e-6
+
+
+def squared_distances(a: Array, b: Array) -> Floats:
+    """Return |a_i - b_j|² as (n, m) for rows a (n, F) and b (m, F)."""
+    products = a @ b.T
+    return np.asarray(np.maximum((a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2.0 * products, 0.0))
+
+
+def log_expansion(vectors: Array, coefficients: Array, gamma: float, z: Array) -> Floats:
+    """Return log Σ_j β_j k(s_j, z_i) as (n,), stable for points where every kernel value underflows."""
+    exponents = np.log(coefficients)[None, :] - gamma * squared_distances(z, vectors)  # (n, S)
+    peak = exponents.max(axis=1)
+    return np.asarray(peak + np.log(np.exp(exponents - peak[:, None]).sum(axis=1)))
+
+
+def score(params: Arrays, x: Array) -> Floats:
+    """Return (n,) scores of features (n, F); zero on the border, positive outside."""
+    z = standardised(params, x)
+    log_f = log_expansion(params["vectors"], params["coefficients"], float(params["gamma"]), z)
+    return np.asarray(-log_f - params["offset"])
+
+
+def graph(params: Arrays, personal: Collection[str]) -> bytes:
+    """Return `score` as ONNX: log β_j - γ|z|² + 2γ z·s_j - γ|s_j|², then one ReduceLogSumExp."""
+    from onnx import helper
+
+    from models.detectors.graph import model_bytes, standardise_nodes
+
+    vectors, gamma = params["vectors"], float(params["gamma"])
+    tensors = {
+        "weights": 2.0 * gamma * vectors.T,
+        "bias": np.log(params["coefficients"]) - gamma * (vectors * vectors).sum(1),
+        "minus_gamma": np.array(-gamma),
+        "offset": params["offset"],
+    }
+    nodes = [
+        *standardise_nodes(),
+        helper.make_node("Gemm", ["z", "weights", "bias"], ["products"]),
+        helper.make_node("ReduceSumSquare", ["z"], ["norms"], axes=[1], keepdims=1),
+        helper.make_node("Mul", ["norms", "minus_gamma"], ["scaled_norms"]),
+        helper.make_node("Add", ["products", "scaled_norms"], ["exponents"]),
+        helper.make_node("ReduceLogSumExp", ["exponents"], ["log_f"], axes=[1], keepdims=0),
+        helper.make_node("Neg", ["log_f"], ["minus_log_f"]),
+        helper.make_node("Sub", ["minus_log_f", "offset"], ["score"]),
+    ]
+    return model_bytes("support_vectors", nodes, tensors, personal, vectors.shape[1])
+
+
+def solve(z: Array, nu: float, gamma: float) -> tuple[Any, Arrays]:
+    """Solve the ν one-class problem on z (n, F) with scikit-learn's libsvm; return the estimator and vectors with Σβ =
+    1.
+
+    `nu` bounds the share of rows outside from above and the share of support vectors from below (Schölkopf 2001).
+    """
+    from sklearn.svm import OneClassSVM
+
+    estimator = OneClassSVM(kernel="rbf", nu=nu, gamma=gamma, tol=SOLVER_TOLERANCE).fit(z)
+    weights = estimator.dual_coef_.ravel()
+    params = {
+        "vectors": np.asarray(estimator.support_vectors_, dtype=np.float64),
+        "coefficients": np.asarray(weights / weights.sum(), dtype=np.float64),
+        "gamma": np.array(gamma),
+    }
+    return estimator, params

@@ -1,0 +1,146 @@
+"""Linear scores, on the features themselves or on a random Fourier map of them.
+
+    score(x) = φ(z)·w + b,   φ(z) = z  or  sqrt(2/M) cos(zΩ + p) with Ω ~ N(0, 2γ): φ(z)·φ(z') ≈ exp(-γ|z - z'|²)
+
+The map (Rahimi and Recht 2007) is drawn from the seed of the training and is the same for all gateways: with it a
+kernel model is a vector of M numbers that can be added, averaged and exported, which support vectors can not. Two
+losses train the same score: `logistic` where labels exist, `one-class` (the primal of the one-class SVM, Schölkopf
+2001) where there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+import numpy as np
+
+from models.arrays import FEATURES, LABELS, Array, Arrays, Floats
+from models.detectors.detector import Detector, standardised
+
+Loss = Literal["one-class", "logistic"]
+TRAINED = ("weights", "intercept")
+
+
+def initial(rng: np.random.Generator, feature_count: int, components: int, gamma: float | None) -> Arrays:
+    """Return untrained parameters for F features; `components` = 0 leaves the features as they are, M > 0 draws a
+    map.
+    """
+    if components == 0:
+        return {"weights": np.zeros(feature_count), "intercept": np.zeros(())}
+    width = gamma if gamma is not None else 1.0 / feature_count
+    return {
+        "weights": np.zeros(components),
+        "intercept": np.zeros(()),
+        "frequencies": rng.normal(0.0, np.sqrt(2.0 * width), (feature_count, components)),
+        "phases": rng.uniform(0.0, 2.0 * np.pi, components),
+    }
+
+
+def mapped(params: Arrays, z: Array) -> Floats:
+    """Return φ(z) as (n, M), or z itself where the parameters hold no map."""
+    if "frequencies" not in params:
+        return np.asarray(z, dtype=np.float64)
+    frequencies = params["frequencies"]
+    return np.asarray(np.sqrt(2.0 / frequencies.shape[1]) * np.cos(z @ frequencies + params["phases"]))
+
+
+def score(params: Arrays, x: Array) -> Floats:
+    """Return (n,) scores of features (n, F); zero on the border, positive on the anomalous side."""
+    return np.asarray(mapped(params, standardised(params, x)) @ params["weights"] + params["intercept"])
+
+
+def gradient(params: Arrays, phi: Array, y: Array | None, loss: Loss, nu: float, decay: float) -> Arrays:
+    """Return the gradient of the mean loss over φ (n, M) plus decay/2 |w|², for the names in `TRAINED`.
+
+    one-class:  1/2 |w|² + mean(max(0, s)) / ν - b, where b is the margin ρ
+    logistic:   mean(log(1 + exp(-t s))) + decay/2 |w|², where t = ±1
+    """
+    s = phi @ params["weights"] + params["intercept"]  # (n,)
+    if loss == "one-class":
+        pull = (s > 0.0) / (nu * len(s))  # (n,)
+        return {"weights": phi.T @ pull + params["weights"], "intercept": np.asarray(pull.sum() - 1.0)}
+    if y is None:
+        raise ValueError("loss 'logistic' needs labels in the data and found none; without labels use 'one-class'")
+    t = np.where(np.asarray(y) > 0, 1.0, -1.0)
+    pull = -t / (1.0 + np.exp(t * s)) / len(s)
+    return {"weights": phi.T @ pull + decay * params["weights"], "intercept": np.asarray(pull.sum())}
+
+
+def descend(
+    params: Arrays,
+    data: Arrays,
+    rng: np.random.Generator,
+    *,
+    loss: Loss,
+    nu: float,
+    decay: float,
+    epochs: int,
+    batch: int,
+    learning_rate: float,
+) -> Arrays:
+    """Return the parameters after `epochs` passes of mini-batch gradient descent over data already in normalised
+    units.
+    """
+    phi, y = mapped(params, data[FEATURES]), data.get(LABELS)
+    current = dict(params)
+    for _ in range(epochs):
+        order = rng.permutation(len(phi))
+        for start in range(0, len(order), batch):
+            rows = order[start : start + batch]
+            slope = gradient(current, phi[rows], None if y is None else y[rows], loss, nu, decay)
+            for name in TRAINED:
+                current[name] = current[name] - learning_rate * slope[name]
+    return current
+
+
+def graph(params: Arrays, personal: Collection[str]) -> bytes:
+    """Return `score` as ONNX: standardise, one Gemm and Cos where there is a map, one Gemm."""
+    from onnx import helper
+
+    from models.detectors.graph import model_bytes, standardise_nodes
+
+    tensors = {"column": params["weights"][:, None], "intercept": params["intercept"], "flat": np.array([-1])}
+    nodes, phi = standardise_nodes(), "z"
+    if "frequencies" in params:
+        components = params["frequencies"].shape[1]
+        tensors |= {"frequencies": params["frequencies"], "phases": params["phases"]}
+        tensors["amplitude"] = np.array(np.sqrt(2.0 / components))
+        nodes += [
+            helper.make_node("Gemm", ["z", "frequencies", "phases"], ["angles"]),
+            helper.make_node("Cos", ["angles"], ["waves"]),
+            helper.make_node("Mul", ["waves", "amplitude"], ["phi"]),
+        ]
+        phi = "phi"
+    nodes += [
+        helper.make_node("Gemm", [phi, "column"], ["products"]),
+        helper.make_node("Reshape", ["products", "flat"], ["flat_products"]),
+        helper.make_node("Add", ["flat_products", "intercept"], ["score"]),
+    ]
+    feature_count = len(params["frequencies"] if "frequencies" in params else params["weights"])
+    return model_bytes("linear", nodes, tensors, personal, feature_count)
+
+
+def fit(
+    x: Array,
+    y: Array | None,
+    rng: np.random.Generator,
+    *,
+    loss: Loss = "logistic",
+    components: int = 0,
+    gamma: float | None = None,
+    nu: float = 0.1,
+    decay: float = 1e-3,
+    epochs: int = 200,
+    batch: int = 32,
+    learning_rate: float = 0.1,
+) -> Arrays:
+    """Train on features (n, F) and, for the logistic loss, labels (n,) of 0 and 1."""
+    data = {FEATURES: np.asarray(x, dtype=np.float64)} | ({} if y is None else {LABELS: y})
+    params = initial(rng, data[FEATURES].shape[1], components, gamma)
+    return descend(
+        params, data, rng, loss=loss, nu=nu, decay=decay, epochs=epochs, batch=batch, learning_rate=learning_rate
+    )
+
+
+LINEAR = Detector(score=score, graph=graph, fit=fit)

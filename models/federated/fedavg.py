@@ -1,0 +1,94 @@
+"""Federated averaging (McMahan et al. 2017, Algorithm 1) of anything that trains by gradient descent.
+
+A gateway starts from the shared weights, runs local epochs and sends n·Δw and n; the cloud adds rate · ΣnΔw / Σn. What
+is sent is a sum over gateways, so it may travel masked. Nothing of the data stays in the cloud; centre and scale stay
+on the gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from models.arrays import FEATURES, Arrays
+from models.detectors import linear
+from models.federated.algorithm import Algorithm, Phase, Server, UpdateError, checked, normalise
+from models.federated.tally import SUM
+
+SAMPLES = "samples"
+
+
+def averaging(
+    descend: Callable[[Arrays, Arrays, np.random.Generator], Arrays],
+    trained: tuple[str, ...],
+    *,
+    rate: float,
+    max_samples: int,
+    normalisation: str,
+) -> Phase:
+    """Return the one phase of FedAvg around a local trainer `descend(params, data, rng) -> params`.
+
+    `trained` names the arrays that move; all others in `shared` are constants of the training. One gateway counts for
+    at most `max_samples` rows, whatever it claims.
+    """
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        count = len(data[FEATURES])
+        if count == 0:
+            return own, {}
+        own, z = normalise(own, data, normalisation)
+        moved = descend(shared, {**data, FEATURES: z}, rng)
+        update = {name: count * (moved[name] - shared[name]) for name in trained}
+        return own, {**update, SAMPLES: np.array(float(count))}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        step = {name: server.shared[name] + rate * total[name] / total[SAMPLES] for name in trained}
+        return server._replace(shared={**server.shared, **step})
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        shapes = {name: server.shared[name].shape for name in trained} | {SAMPLES: ()}
+        count = float(checked(update, shapes)[SAMPLES])
+        if not 1 <= count <= max_samples:
+            raise UpdateError(f"samples: expected 1 to {max_samples}, got {count:g}")
+        return update
+
+    return Phase(train, SUM, advance, admit)
+
+
+def fedavg(
+    feature_count: int,
+    *,
+    loss: Literal["one-class", "logistic"] = "one-class",
+    components: int = 256,
+    gamma: float | None = None,
+    nu: float = 0.1,
+    decay: float = 1e-3,
+    epochs: int = 5,
+    batch: int = 32,
+    learning_rate: float = 0.05,
+    rate: float = 1.0,
+    rounds: int = 20,
+    max_samples: int = 100_000,
+    normalisation: Literal["own", "none"] = "own",
+) -> Algorithm:
+    """Federated averaging of the linear detector.
+
+    :param loss: `one-class` without labels, `logistic` with them.
+    :param components: size M of the random Fourier map, 0 for none.
+    :param rate: step of the server along the averaged change; 1 is plain averaging.
+    """
+
+    def descend(params: Arrays, data: Arrays, rng: np.random.Generator) -> Arrays:
+        return linear.descend(
+            params, data, rng, loss=loss, nu=nu, decay=decay, epochs=epochs, batch=batch, learning_rate=learning_rate
+        )
+
+    def start(rng: np.random.Generator) -> Server:
+        return Server(shared=linear.initial(rng, feature_count, components, gamma), kept={})
+
+    phase = averaging(descend, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation)
+    return Algorithm("linear", start, (phase,), rounds)

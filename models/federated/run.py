@@ -1,0 +1,50 @@
+"""The definition of a federated training: a loop over data sets.
+
+The service over MQTT must end in the same model as this loop; everything else it does is about getting the same updates
+to the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from models.arrays import Arrays, generator, select
+from models.federated.algorithm import Algorithm, Server, close_round
+
+
+class Outcome(NamedTuple):
+    """The server after the last round and what each gateway keeps for itself, by gateway name."""
+
+    server: Server
+    own: dict[str, Arrays]
+
+
+def _ignore(name: str, update: Arrays) -> None:
+    del name, update
+
+
+def run(
+    algorithm: Algorithm,
+    data: Mapping[str, Arrays],
+    *,
+    seed: int = 0,
+    rounds: int | None = None,
+    fraction: float = 1.0,
+    on_update: Callable[[str, Arrays], None] = _ignore,
+) -> Outcome:
+    """Train `algorithm` over the data sets of named gateways for `rounds` times all phases and return the outcome.
+
+    `fraction` of the gateways take part in each round; `on_update(gateway, update)` sees what each of them would send.
+    """
+    server = algorithm.start(generator(seed, 0, "cloud"))
+    own: dict[str, Arrays] = {name: {} for name in data}
+    for _ in range((algorithm.rounds if rounds is None else rounds) * len(algorithm.phases)):
+        phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
+        for name in select(seed, index, data, fraction):
+            own[name], update = phase.train(server.shared, own[name], data[name], generator(seed, index, name))
+            on_update(name, update)
+            if update:
+                total = phase.tally.merge(total, phase.admit(server, update))
+        server = close_round(algorithm, server, total)
+    return Outcome(server, own)

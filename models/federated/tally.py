@@ -1,0 +1,52 @@
+"""How updates are put together: two ways to merge, each with `{}` as its zero.
+
+The kind decides what may be composed: whatever is additive can be summed under a mask by secure aggregation, and a
+bounded tally costs the cloud the same memory for ten gateways as for ten thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from models.arrays import Arrays
+
+
+class Tally(NamedTuple):
+    """A commutative, associative merge with `{}` as identity."""
+
+    name: str
+    merge: Callable[[Arrays, Arrays], Arrays]
+    additive: bool
+    bounded: bool
+
+
+def _add(total: Arrays, update: Arrays) -> Arrays:
+    if not total or not update:
+        return dict(total or update)
+    return {name: total[name] + update[name] for name in total}
+
+
+def _stack(total: Arrays, update: Arrays) -> Arrays:
+    """Join rows and keep them in lexicographic order, so that the order of arrival cannot be seen in the result."""
+    if not total or not update:
+        return _in_order(total or update)
+    return _in_order({name: np.concatenate([total[name], update[name]]) for name in total})
+
+
+def _in_order(rows: Arrays) -> Arrays:
+    if not rows:
+        return {}
+    count = len(next(iter(rows.values())))
+    if count == 0:
+        return dict(rows)
+    columns = [rows[name].reshape(count, -1) for name in sorted(rows)]
+    keys = [column for block in columns for column in block.T]
+    order = np.lexsort(keys[::-1])
+    return {name: array[order] for name, array in rows.items()}
+
+
+SUM = Tally("sum", _add, additive=True, bounded=True)
+STACK = Tally("stack", _stack, additive=False, bounded=False)
