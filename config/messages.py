@@ -6,6 +6,7 @@ or wrong ones are refused with the key and what was expected.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -163,5 +164,5 @@ class Alarm(Message):
 
     @property
     def item(self) -> str:
-        """The name under which the aggregator acknowledges this change."""
-        return f"{self.id}.{self.state}"
+        """The name under which the aggregator acknowledges this change; short enough for a topic whatever the id."""
+        return f"{hashlib.sha256(self.id.encode()).hexdigest()[:32]}.{self.state}"

@@ -8,11 +8,13 @@ import base64
 import os
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 PRIVATE_MODE = 0o600
+# What cryptography raises for a file that it cannot read as a key: TypeError where it wants a password.
+UNREADABLE = (OSError, ValueError, TypeError, UnsupportedAlgorithm)
 
 
 class KeyFileError(ValueError):
@@ -39,7 +41,7 @@ def load_private(path: Path) -> Ed25519PrivateKey:
     """Return the private key in a PEM file; raises `KeyFileError`."""
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise KeyFileError(f"{path}: no Ed25519 private key ({error}); make one with 'cloud-aggregator init'") from None
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyFileError(f"{path}: expected an Ed25519 private key, got {type(key).__name__}")
@@ -50,7 +52,7 @@ def load_public(path: Path) -> Ed25519PublicKey:
     """Return the public key in a PEM file; raises `KeyFileError`."""
     try:
         key = serialization.load_pem_public_key(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise KeyFileError(f"{path}: no Ed25519 public key ({error}); copy release.pub from the aggregator") from None
     if not isinstance(key, Ed25519PublicKey):
         raise KeyFileError(f"{path}: expected an Ed25519 public key, got {type(key).__name__}")

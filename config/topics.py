@@ -70,5 +70,9 @@ def parse(text: str) -> Topic:
 
 
 def watch(site: str, gateway: str, channel: Channel) -> str:
-    """Return the subscription for every item of a channel; `gateway` may be `+` for all gateways."""
+    """Return the subscription for every item of a channel; `gateway` may be `+` for all gateways.
+
+    Raises `TopicError` like `topic_of`.
+    """
+    topic_of(Topic(site, ALL if gateway == "+" else gateway, channel, ALL))
     return "/".join((*ROOT, site, gateway, channel, "+"))

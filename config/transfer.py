@@ -25,7 +25,9 @@ class ChunkHeader(Message):
 
 
 def describe(body: bytes, max_payload_bytes: int) -> Transfer:
-    """Return the description of `body` cut to messages of at most `max_payload_bytes`."""
+    """Return the description of `body` cut to messages of at most `max_payload_bytes` (at least 1 KiB)."""
+    if max_payload_bytes < PAYLOAD_BYTES_MIN:
+        raise ValueError(f"max_payload_bytes: expected at least {PAYLOAD_BYTES_MIN}, got {max_payload_bytes}")
     step = max_payload_bytes - HEADER_BYTES
     return Transfer(digest=hashlib.sha256(body).hexdigest(), size_bytes=len(body), chunks=max(-(-len(body) // step), 1))
 
@@ -73,6 +75,9 @@ class Assembly:
             raise MessageError(f"chunk of {header.digest[:12]} does not belong to transfer {want.digest[:12]}")
         if header.index in self.pieces:
             return self
+        held = sum(map(len, self.pieces.values())) + len(piece)
+        if held > want.size_bytes:
+            raise MessageError(f"transfer {want.digest[:12]}: {held} bytes so far, {want.size_bytes} expected in all")
         return Assembly(want, {**self.pieces, header.index: piece})
 
     def body(self) -> bytes:

@@ -1,7 +1,8 @@
 """How arrays travel and rest: one JSON header line, then the raw little-endian arrays.
 
-    {"format": "fedgate/1", "meta": {...}, "arrays": [["x", "<f8", [3, 2]]], "sha256": "..."}\n<bytes of x>
+    {"arrays": [["x", "<f8", [3, 2]]], "format": "fedgate/1", "meta": {...}, "sha256": "..."}\n<bytes of x>
 
+`sha256` comes last and is the digest of all of the line before it and of the arrays, so no damaged byte goes unseen.
 Shapes, types and total length are checked against the bytes at hand before anything is allocated, and nothing that is
 read can run code. The same bytes are a file, a database blob or the body of a chunked transfer.
 """
@@ -22,6 +23,8 @@ DTYPES = frozenset({"<f4", "<f8", "<i4", "<i8", "<u8", "|u1", "|b1"})
 HEADER_BYTES_MAX = 64 * 1024
 ARRAYS_MAX = 1_000
 DIMENSIONS_MAX = 8
+ITEMS_MAX = 2**40  # beyond any message, and small enough for numpy's own arithmetic
+SEAL = b',"sha256":"'
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -31,20 +34,25 @@ class WireError(ValueError):
 
 
 def encode(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any] | None = None) -> bytes:
-    """Return arrays and a JSON-able `meta` as bytes; equal input gives equal bytes."""
+    """Return arrays and a JSON-able `meta` as bytes; equal input gives equal bytes.
+
+    Raises `WireError` for what `decode` would refuse.
+    """
     listed, bodies = [], []
     for name in sorted(arrays):
         array = np.asarray(arrays[name])
         little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
-        if little.dtype.str not in DTYPES:
-            raise WireError(f"array {name!r}: type {little.dtype.str} cannot travel; expected one of {sorted(DTYPES)}")
-        listed.append([name, little.dtype.str, list(little.shape)])
+        entry = [name, little.dtype.str, list(little.shape)]
+        _entry(entry)
+        listed.append(entry)
         bodies.append(little.tobytes())
     body = b"".join(bodies)
-    header = {"format": FORMAT, "meta": meta or {}, "arrays": listed, "sha256": hashlib.sha256(body).hexdigest()}
-    line = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    header = {"arrays": listed, "format": FORMAT, "meta": meta or {}}
+    head = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode().removesuffix(b"}")
+    line = head + SEAL + _digest(head, body) + b'"}'
     if len(line) >= HEADER_BYTES_MAX:
         raise WireError(f"header: {len(line)} bytes given, at most {HEADER_BYTES_MAX} expected")
+    _header(line)
     return line + b"\n" + body
 
 
@@ -63,8 +71,9 @@ def decode(payload: bytes, size_max: int = 64 * 1024 * 1024) -> tuple[Arrays, di
         raise WireError(f"body: {len(body)} bytes given, {expected} expected from the header")
     if len({name for name, _, _, _ in layout}) != len(layout):
         raise WireError("header: an array is named twice")
-    if hashlib.sha256(body).hexdigest() != header["sha256"]:
-        raise WireError("body: digest differs from the header's; the message was damaged on its way")
+    head, _, tail = payload[:end].rpartition(SEAL)
+    if tail != _digest(head, body) + b'"}':
+        raise WireError("message: its digest differs from the header's sha256; it was damaged on its way")
     arrays, offset = Arrays(), 0
     for name, dtype, shape, size in layout:
         arrays[name] = np.frombuffer(body[offset : offset + size], dtype=dtype).reshape(shape).copy()
@@ -72,9 +81,21 @@ def decode(payload: bytes, size_max: int = 64 * 1024 * 1024) -> tuple[Arrays, di
     return arrays, header["meta"]
 
 
+def _digest(head: bytes, body: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256(head)
+    digest.update(body)
+    return digest.hexdigest().encode()
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is no JSON number")
+    return number
+
+
 def _header(line: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(line)
+        header = json.loads(line, parse_float=_number, parse_constant=_number)
     except (ValueError, RecursionError) as error:
         raise WireError(f"header: not JSON ({error})") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
@@ -90,8 +111,10 @@ def _header(line: bytes) -> dict[str, Any]:
 
 def _entry(entry: object) -> tuple[str, str, tuple[int, ...], int]:
     match entry:
-        case [str(name), str(dtype), [*shape]] if (
-            dtype in DTYPES and len(shape) <= DIMENSIONS_MAX and all(type(side) is int and side >= 0 for side in shape)
-        ):
-            return name, dtype, tuple(shape), math.prod(shape) * np.dtype(dtype).itemsize
-    raise WireError(f"header: expected [name, type of {sorted(DTYPES)}, shape], got {str(entry)[:80]}")
+        case [str(name), str(dtype), [*sides]] if dtype in DTYPES and len(sides) <= DIMENSIONS_MAX:
+            shape = tuple(side for side in sides if type(side) is int and side >= 0)
+            # Sides of 0 count as 1: numpy refuses (0, 2**62), empty as it is.
+            if len(shape) == len(sides) and math.prod(max(side, 1) for side in shape) <= ITEMS_MAX:
+                return name, dtype, shape, math.prod(shape) * np.dtype(dtype).itemsize
+    expected = f"[name, type of {sorted(DTYPES)}, shape of up to {DIMENSIONS_MAX} sides]"
+    raise WireError(f"header: expected {expected}, got {str(entry)[:80]}")

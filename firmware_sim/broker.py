@@ -2,7 +2,7 @@
 
 Nothing is asked of the machine: Mosquitto is taken where it is installed, else amqtt, which comes with the simulator.
 Both run as a child process on 127.0.0.1 and a free port, are ready when `broker()` hands them over, and are gone
-when it ends. `python -m firmware_sim.broker --port N` is the embedded broker itself, the only place that loads amqtt.
+when it ends.
 
 What the two do not share, and clients must not rely on (measured, amqtt 0.12.1 and Mosquitto 2.0.11):
 - The embedded broker refuses a client without a user name, since it forgets the session of an anonymous one in
@@ -12,21 +12,17 @@ What the two do not share, and clients must not rely on (measured, amqtt 0.12.1 
 - The embedded broker may send a client retained messages that it never subscribed to.
 """
 
-import argparse
-import asyncio
-import importlib.metadata
-import logging
 import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL, Popen, TimeoutExpired
 from typing import Literal
 
 Kind = Literal["mosquitto", "embedded"]
@@ -110,8 +106,7 @@ class Broker:
         """
         with self.log_path.open("ab") as log:
             written_before = log.tell()
-            # The command is put together in this file from a program's path, a port and a folder.
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
+            self._process = Popen(self._command, stdin=DEVNULL, stdout=log, stderr=log)  # noqa: S603 - our own command
         try:
             self.version = self._wait_until_ready(written_before)
         except BaseException:
@@ -123,7 +118,7 @@ class Broker:
         self._process.terminate()
         try:
             self._process.wait(STOP_WITHIN_S)
-        except subprocess.TimeoutExpired:
+        except TimeoutExpired:
             self.kill()
 
     def kill(self) -> None:
@@ -144,16 +139,17 @@ class Broker:
             running = _RUNNING.search(log)
             if running and not ended and _accepts_clients(self.address):
                 return running[1]
-            if ended and _IN_USE.search(log):
-                raise PortInUseError(f"another process listens on {self.address}; give a free port, or none at all")
-            if ended or time.monotonic() > deadline_s:
-                what = (
-                    f"ended with code {self._process.returncode}"
-                    if ended
-                    else f"took no client in {READY_WITHIN_S:g} s"
-                )
-                raise BrokerNotReadyError(f"the {self.kind} broker {what}. The end of {self.log_path}:\n{_tail(log)}")
+            if ended:
+                raise self._failure(f"ended with code {self._process.returncode}", log)
+            if time.monotonic() > deadline_s:
+                raise self._failure(f"accepted no client within {READY_WITHIN_S:g} s", log)
             time.sleep(POLL_S)
+
+    def _failure(self, what: str, log: str) -> BrokerError:
+        if _IN_USE.search(log):
+            return PortInUseError(f"another process listens on {self.address}; give a free port, or none at all")
+        tail = "\n".join(log.splitlines()[-LOG_TAIL_LINES:]) or "(it wrote nothing)"
+        return BrokerNotReadyError(f"the {self.kind} broker {what}. The end of {self.log_path}:\n{tail}")
 
 
 @contextmanager
@@ -173,13 +169,18 @@ def broker(
         BrokerNotReadyError: the broker ended, or accepted no client in time.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    chosen: Kind = kind if kind != "auto" else ("mosquitto" if _mosquitto() else "embedded")
+    chosen: Kind = kind if kind != "auto" else ("mosquitto" if mosquitto_program() else "embedded")
     kept = folder.resolve()
     running = _on_free_port(chosen, kept) if port is None else Broker(chosen, Address(HOST, port), kept)
     try:
         yield running
     finally:
         running.stop()
+
+
+def mosquitto_program() -> str | None:
+    """Path of Mosquitto, or None; Debian installs it in /usr/sbin, which is not on the PATH of an ordinary user."""
+    return shutil.which("mosquitto", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"]))
 
 
 def _on_free_port(kind: Kind, folder: Path) -> Broker:
@@ -207,19 +208,10 @@ def _accepts_clients(address: Address) -> bool:
     return accepted
 
 
-def _tail(log: str) -> str:
-    return "\n".join(log.splitlines()[-LOG_TAIL_LINES:]) or "(it wrote nothing)"
-
-
-def _mosquitto() -> str | None:
-    # Debian installs it in /usr/sbin, which is not on the PATH of an ordinary user.
-    return shutil.which("mosquitto", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"]))
-
-
 def _command(kind: Kind, address: Address, folder: Path) -> list[str]:
     if kind == "embedded":
-        return [sys.executable, "-m", "firmware_sim.broker", "--port", str(address.port)]
-    program = _mosquitto()
+        return [sys.executable, "-m", "firmware_sim.embedded_broker", "--port", str(address.port)]
+    program = mosquitto_program()
     if program is None:
         raise BrokerMissingError(
             "mosquitto is neither on the PATH nor in /usr/sbin; install it (Debian: apt install mosquitto) "
@@ -248,32 +240,3 @@ def _mosquitto_configuration(address: Address, folder: Path) -> str:
         # Started by root it would become the user "mosquitto", who may not write into the folder.
         lines.append("user root")
     return "\n".join(lines) + "\n"
-
-
-async def _serve_embedded(port: int) -> None:
-    from amqtt.broker import Broker as EmbeddedBroker  # here, so that only the child process pays for it
-    from amqtt.errors import BrokerError as EmbeddedBrokerError
-
-    # allow_anonymous=False is what makes sessions last: it takes any user name and refuses none at all.
-    plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": False}}
-    listeners = {"default": {"type": "tcp", "bind": f"{HOST}:{port}"}}
-    try:
-        await EmbeddedBroker({"listeners": listeners, "plugins": plugins}).start()
-    except EmbeddedBrokerError as error:
-        raise SystemExit(str(error)) from error
-    logging.getLogger(__name__).info("amqtt version %s running", importlib.metadata.version("amqtt"))
-    await asyncio.Event().wait()  # until a signal: it keeps nothing that would need a tidy end
-
-
-def main() -> None:
-    """Be the embedded broker until a signal ends it."""
-    parser = argparse.ArgumentParser(prog="python -m firmware_sim.broker", description="the embedded MQTT broker")
-    parser.add_argument("--port", type=int, required=True, help="port on 127.0.0.1")
-    port: int = parser.parse_args().port
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger(__name__).setLevel(logging.INFO)
-    asyncio.run(_serve_embedded(port))
-
-
-if __name__ == "__main__":
-    main()

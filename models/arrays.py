@@ -38,7 +38,8 @@ def select(seed: int, round_index: int, names: Iterable[str], fraction: float) -
     others.
     """
     ranked = sorted(names, key=lambda name: (generator(seed, round_index, f"select/{name}").random(), name))
-    return sorted(ranked[: max(int(fraction * len(ranked)), 1)])
+    count = int(round(fraction * len(ranked), 9))  # 0.29 * 100 is 28.999999999999996
+    return sorted(ranked[: max(count, 1)])
 
 
 def equal(first: Mapping[str, Array], second: Mapping[str, Array], tolerance: float = 0.0) -> bool:

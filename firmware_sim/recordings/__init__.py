@@ -1,0 +1,36 @@
+"""Recorded sensor streams: readers for the formats they come in, and a few that are shipped with the project."""
+
+from firmware_sim.recordings.errors import (
+    ChoiceError,
+    DamagedError,
+    FileAccessError,
+    MissingLibraryError,
+    RecordingError,
+    UnknownFormatError,
+)
+from firmware_sim.recordings.formats import read
+from firmware_sim.recordings.info import describe, render
+from firmware_sim.recordings.options import ReadOptions
+from firmware_sim.recordings.recording import DAMAGED, HEALTHY, UNKNOWN, Channel, Recording, State
+from firmware_sim.recordings.shipped import shipped, shipped_names
+
+__all__ = [
+    "DAMAGED",
+    "HEALTHY",
+    "UNKNOWN",
+    "Channel",
+    "ChoiceError",
+    "DamagedError",
+    "FileAccessError",
+    "MissingLibraryError",
+    "ReadOptions",
+    "Recording",
+    "RecordingError",
+    "State",
+    "UnknownFormatError",
+    "describe",
+    "read",
+    "render",
+    "shipped",
+    "shipped_names",
+]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -12,7 +11,7 @@ NUMERIC_STAMPS = {"unix_s": 1_000_000_000, "unix_ms": 1_000_000, "unix_us": 1_00
 
 def _known_encoding(encoding: str) -> str:
     try:
-        codecs.lookup(encoding)
+        b"".decode(encoding)
     except LookupError as error:
         raise ValueError(f"{encoding!r} is not an encoding known to Python; try 'utf-8' or 'cp1252'") from error
     return encoding
@@ -39,6 +38,8 @@ class ReadOptions(BaseModel):
     delimiter: Literal[",", ";", "\t"] | None = None
     decimal: Literal[".", ","] | None = None
     encoding: Annotated[str, AfterValidator(_known_encoding)] | None = None
+    header_line: Annotated[int, Field(ge=1)] | None = None
+    """Number of the line with the column names, where other lines stand above it."""
     timestamp: str | None = None
     """Name of the column with the time of each row."""
     timestamp_format: Annotated[str, AfterValidator(_known_stamp_format)] | None = None
@@ -51,7 +52,7 @@ class ReadOptions(BaseModel):
     """Read a file that ends in the middle of a line, without that line."""
 
     array: str | None = None
-    """Name of the array that holds the samples (npz, mat)."""
+    """Which array holds the samples (npz, mat)."""
     array_index: Annotated[int, Field(ge=0)] | None = None
     """Which block along the first axis of a three-dimensional array (npz, mat)."""
     member: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +83,10 @@ class Recording:
         """Names of the C channels, in the order of the columns of `values`."""
         return tuple(channel.name for channel in self.channels)
 
+    def noting(self, *sentences: str) -> Recording:
+        """The same recording with more sentences in `found`."""
+        return replace(self, found=(*self.found, *sentences))
+
     def select(self, channels: Sequence[str]) -> Recording:
         """The same recording with only these channels, in this order.
 
@@ -130,6 +135,12 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
     if not wanted or len(set(wanted)) < len(wanted):
         raise ChoiceError("columns", f"chose {list(wanted)}", f"choose one or more, each once, of {shortened(names)}")
     return [list(names).index(name) for name in wanted]
+
+
+def as_float64(array: NDArray[Any]) -> NDArray[np.float64]:
+    """Any numbers as float64, without numpy's warnings: what becomes infinite or NaN is counted when reading ends."""
+    with np.errstate(all="ignore"):
+        return array.astype(np.float64)
 
 
 def shortened(names: Sequence[str], at_most: int = 30) -> str:

@@ -13,7 +13,6 @@ which orders points exactly as R² does, is zero on the border and keeps growing
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,8 @@ SOLVER_TOLERANCE = 1e-6
 
 def squared_distances(a: Array, b: Array) -> Floats:
     """Return |a_i - b_j|² as (n, m) for rows a (n, F) and b (m, F)."""
+    middle = b.mean(axis=0)  # distances do not move with the origin, but far from it their digits cancel
+    a, b = a - middle, b - middle
     products = a @ b.T
     return np.asarray(np.maximum((a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2.0 * products, 0.0))
 
@@ -44,13 +45,18 @@ def score(params: Arrays, x: Array) -> Floats:
 
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
-    """Return `score` as ONNX: log β_j - γ|z|² + 2γ z·s_j - γ|s_j|², then one ReduceLogSumExp."""
+    """Return `score` as ONNX: log β_j - γ|z|² + 2γ z·s_j - γ|s_j|², then one ReduceLogSumExp.
+
+    z and s are taken from the middle of the vectors: float32 holds small distances only near the origin.
+    """
     from onnx import helper
 
     from models.detectors.graph import model_bytes, standardise_nodes
 
-    vectors, gamma = params["vectors"], float(params["gamma"])
+    gamma, middle = float(params["gamma"]), params["vectors"].mean(axis=0)
+    vectors = params["vectors"] - middle
     tensors = {
+        "middle": middle,
         "weights": 2.0 * gamma * vectors.T,
         "bias": np.log(params["coefficients"]) - gamma * (vectors * vectors).sum(1),
         "minus_gamma": np.array(-gamma),
@@ -58,8 +64,9 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     }
     nodes = [
         *standardise_nodes(),
-        helper.make_node("Gemm", ["z", "weights", "bias"], ["products"]),
-        helper.make_node("ReduceSumSquare", ["z"], ["norms"], axes=[1], keepdims=1),
+        helper.make_node("Sub", ["z", "middle"], ["from_middle"]),
+        helper.make_node("Gemm", ["from_middle", "weights", "bias"], ["products"]),
+        helper.make_node("ReduceSumSquare", ["from_middle"], ["norms"], axes=[1], keepdims=1),
         helper.make_node("Mul", ["norms", "minus_gamma"], ["scaled_norms"]),
         helper.make_node("Add", ["products", "scaled_norms"], ["exponents"]),
         helper.make_node("ReduceLogSumExp", ["exponents"], ["log_f"], axes=[1], keepdims=0),
@@ -69,19 +76,29 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     return model_bytes("support_vectors", nodes, tensors, personal, vectors.shape[1])
 
 
-def solve(z: Array, nu: float, gamma: float) -> tuple[Any, Arrays]:
-    """Solve the ν one-class problem on z (n, F) with scikit-learn's libsvm; return the estimator and vectors with Σβ =
-    1.
+def solve(z: Array, nu: float, gamma: float) -> tuple[float, Arrays]:
+    """Solve the ν one-class problem on z (n, F) with scikit-learn's libsvm; return log f on the border and vectors with
+    Σβ = 1.
 
-    `nu` bounds the share of rows outside from above and the share of support vectors from below (Schölkopf 2001).
+    `nu` in (0, 1] bounds the share of rows outside from above and the share of support vectors from below (Schölkopf
+    2001).
     """
     from sklearn.svm import OneClassSVM
 
+    if (
+        nu == 1.0
+    ):  # β_i = 1 / n for all rows, none is inside: the innermost is the border, which libsvm puts at infinity
+        equal_shares = np.full(len(z), 1.0 / len(z))
+        return float(log_expansion(z, equal_shares, gamma, z).max()), _parameters(z, equal_shares, gamma)
     estimator = OneClassSVM(kernel="rbf", nu=nu, gamma=gamma, tol=SOLVER_TOLERANCE).fit(z)
     weights = estimator.dual_coef_.ravel()
-    params = {
-        "vectors": np.asarray(estimator.support_vectors_, dtype=np.float64),
-        "coefficients": np.asarray(weights / weights.sum(), dtype=np.float64),
-        "gamma": np.array(gamma),
+    border = float(np.log(estimator.offset_[0] / weights.sum()))
+    return border, _parameters(estimator.support_vectors_, weights / weights.sum(), gamma)
+
+
+def _parameters(vectors: Array, coefficients: Array, gamma: float) -> Arrays:
+    return {
+        "vectors": np.array(vectors, dtype=np.float64),
+        "coefficients": np.array(coefficients, dtype=np.float64),
+        "gamma": np.array(gamma, dtype=np.float64),
     }
-    return estimator, params

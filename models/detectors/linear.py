@@ -63,7 +63,7 @@ def gradient(params: Arrays, phi: Array, y: Array | None, loss: Loss, nu: float,
     if y is None:
         raise ValueError("loss 'logistic' needs labels in the data and found none; without labels use 'one-class'")
     t = np.where(np.asarray(y) > 0, 1.0, -1.0)
-    pull = -t / (1.0 + np.exp(t * s)) / len(s)
+    pull = -t * np.exp(-np.logaddexp(0.0, t * s)) / len(s)  # 1 / (1 + exp(ts)) that cannot overflow
     return {"weights": phi.T @ pull + decay * params["weights"], "intercept": np.asarray(pull.sum())}
 
 

@@ -15,9 +15,8 @@ def fit(x: Array, *, nu: float = 0.1, gamma: float | None = None) -> Arrays:
     ρ is the decision value of the margin vectors, taken from the solver.
     """
     z = np.asarray(x, dtype=np.float64)
-    estimator, params = kernel.solve(z, nu, gamma if gamma is not None else 1.0 / z.shape[1])
-    border = float(estimator.offset_[0] / estimator.dual_coef_.sum())
-    return {**params, "offset": np.array(-np.log(border))}
+    border, params = kernel.solve(z, nu, gamma if gamma is not None else 1.0 / z.shape[1])
+    return {**params, "offset": np.array(-border)}
 
 
 OCSVM = Detector(score=kernel.score, graph=kernel.graph, fit=fit)

@@ -30,9 +30,12 @@ def fit(x: Array, *, nu: float = 0.1, c: float | None = None, gamma: float | Non
     _, params = kernel.solve(z, share, gamma if gamma is not None else 1.0 / z.shape[1])
     cap = 1.0 / (share * len(z))
     free = params["coefficients"] < AT_CAP * cap
-    border_vectors = params["vectors"][free] if free.any() else params["vectors"]
-    log_f = kernel.log_expansion(params["vectors"], params["coefficients"], float(params["gamma"]), border_vectors)
-    return {**params, "offset": np.array(-np.mean(log_f))}
+    log_f = kernel.log_expansion(
+        params["vectors"], params["coefficients"], float(params["gamma"]), params["vectors"]
+    )  # (S,)
+    # Where all are at the cap, all are outside, and the innermost is as near to the border as is known.
+    border = log_f[free].mean() if free.any() else log_f.max()
+    return {**params, "offset": np.array(-border)}
 
 
 def squared_radius(params: Arrays, x: Array) -> Floats:

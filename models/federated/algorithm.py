@@ -21,16 +21,25 @@ several phases. The laws below hold for every algorithm and are run over all of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from models.arrays import FEATURES, Array, Arrays, finite
 from models.federated.tally import Tally
 
-# A feature that never moved during commissioning has no scale of its own; below this share of its level it counts as
-# constant.
-CONSTANT_SHARE = 1e-9
+# Ranges of settings, which `models.federated.build` checks before a wrong one can stop or hang a training.
+Share = Annotated[float, Field(gt=0, le=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+# A feature that never moved during commissioning has no scale of its own: whatever deviates by less than this share of
+# its level is constant up to the rounding of float32, in which features are kept.
+CONSTANT_SHARE = float(np.finfo(np.float32).eps)
+
+# No honest update holds a larger value, and sums, squares and the float32 of the exported model stay finite below it.
+LARGEST = 1e15
 
 
 class UpdateError(ValueError):
@@ -64,27 +73,28 @@ class Algorithm(NamedTuple):
     """A federated algorithm with its settings bound in.
 
     `detector` names the entry of `models.detectors.DETECTORS` that scores with the result; `rounds` is how many rounds
-    of all phases make a model worth releasing.
+    of all phases make a model worth releasing. `personal` names the tensors that every gateway keeps for itself and feeds
+    to the exported model.
     """
 
     detector: str
     start: Callable[[np.random.Generator], Server]
     phases: tuple[Phase, ...]
     rounds: int = 1
+    personal: tuple[str, ...] = ()
 
 
 def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
-    """Advance the server by one round; a round in which nothing was counted leaves it exactly as it was."""
-    if not total:
-        return server
-    advanced = algorithm.phases[server.phase].advance(server, total)
+    """Advance the server by one round; a round in which nothing was counted changes nothing but the round's number."""
+    advanced = algorithm.phases[server.phase].advance(server, total) if total else server
     return advanced._replace(round_index=server.round_index + 1)
 
 
 def checked(update: Arrays, shapes: Mapping[str, tuple[int | None, ...]]) -> Arrays:
-    """Return the update if its names, shapes and values are as expected, else raise `UpdateError`.
+    """Return the update as float64 if its names, shapes and values are as expected, else raise `UpdateError`.
 
-    `shapes` gives the expected shape of every array; `None` stands for any length.
+    `shapes` gives the expected shape of every array; `None` stands for any length. Narrower numbers are widened, so
+    that no sum can overflow or depend on its order, whatever type a gateway chose to send.
     """
     if update.keys() != shapes.keys():
         raise UpdateError(f"expected arrays {sorted(shapes)}, got {sorted(update)}")
@@ -96,7 +106,17 @@ def checked(update: Arrays, shapes: Mapping[str, tuple[int | None, ...]]) -> Arr
             raise UpdateError(f"{name}: expected numbers, got {update[name].dtype}")
     if not finite(update):
         raise UpdateError("expected finite values, got NaN or infinity")
-    return update
+    wide = {name: np.asarray(array, dtype=np.float64) for name, array in update.items()}
+    for name, array in wide.items():
+        largest = float(np.abs(array).max(initial=0.0))
+        if largest > LARGEST:
+            raise UpdateError(f"{name}: expected values up to {LARGEST:g}, got {largest:g}")
+    return wide
+
+
+def personal_tensors(normalisation: str) -> tuple[str, ...]:
+    """Return the names of the gateway's own tensors under a mode of `normalise`."""
+    return ("center", "scale") if normalisation == "own" else ()
 
 
 def normalise(own: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Array]:
@@ -111,6 +131,6 @@ def normalise(own: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Array]:
         return own, x
     if "center" not in own:
         center, deviation = x.mean(axis=0), x.std(axis=0)
-        floor = CONSTANT_SHARE * np.maximum(np.abs(center), 1.0)
+        floor = CONSTANT_SHARE * np.abs(center)  # a share, not a number: strains and spectra are tiny in SI units
         own = {**own, "center": center, "scale": np.where(deviation > floor, deviation, 1.0)}
     return own, (x - own["center"]) / own["scale"]

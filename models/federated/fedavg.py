@@ -8,13 +8,25 @@ on the gateway.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from models.arrays import FEATURES, Arrays
 from models.detectors import linear
-from models.federated.algorithm import Algorithm, Phase, Server, UpdateError, checked, normalise
+from models.federated.algorithm import (
+    Algorithm,
+    Count,
+    Phase,
+    Positive,
+    Server,
+    Share,
+    UpdateError,
+    checked,
+    normalise,
+    personal_tensors,
+)
 from models.federated.tally import SUM
 
 SAMPLES = "samples"
@@ -40,39 +52,41 @@ def averaging(
             return own, {}
         own, z = normalise(own, data, normalisation)
         moved = descend(shared, {**data, FEATURES: z}, rng)
-        update = {name: count * (moved[name] - shared[name]) for name in trained}
-        return own, {**update, SAMPLES: np.array(float(count))}
+        weight = float(min(count, max_samples))
+        update = {name: np.asarray(weight * (moved[name] - shared[name])) for name in trained}
+        return own, {**update, SAMPLES: np.array(weight)}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        step = {name: server.shared[name] + rate * total[name] / total[SAMPLES] for name in trained}
+        step = {name: np.asarray(server.shared[name] + rate * total[name] / total[SAMPLES]) for name in trained}
         return server._replace(shared={**server.shared, **step})
 
     def admit(server: Server, update: Arrays) -> Arrays:
         shapes = {name: server.shared[name].shape for name in trained} | {SAMPLES: ()}
-        count = float(checked(update, shapes)[SAMPLES])
+        wide = checked(update, shapes)
+        count = float(wide[SAMPLES])
         if not 1 <= count <= max_samples:
             raise UpdateError(f"samples: expected 1 to {max_samples}, got {count:g}")
-        return update
+        return wide
 
     return Phase(train, SUM, advance, admit)
 
 
 def fedavg(
-    feature_count: int,
+    feature_count: Count,
     *,
     loss: Literal["one-class", "logistic"] = "one-class",
-    components: int = 256,
-    gamma: float | None = None,
-    nu: float = 0.1,
-    decay: float = 1e-3,
-    epochs: int = 5,
-    batch: int = 32,
-    learning_rate: float = 0.05,
-    rate: float = 1.0,
-    rounds: int = 20,
-    max_samples: int = 100_000,
+    components: Annotated[int, Field(ge=0)] = 256,
+    gamma: Positive | None = None,
+    nu: Share = 0.1,
+    decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-3,
+    epochs: Count = 5,
+    batch: Count = 32,
+    learning_rate: Positive = 0.05,
+    rate: Positive = 1.0,
+    rounds: Count = 20,
+    max_samples: Count = 100_000,
     normalisation: Literal["own", "none"] = "own",
 ) -> Algorithm:
     """Federated averaging of the linear detector.
@@ -91,4 +105,4 @@ def fedavg(
         return Server(shared=linear.initial(rng, feature_count, components, gamma), kept={})
 
     phase = averaging(descend, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation)
-    return Algorithm("linear", start, (phase,), rounds)
+    return Algorithm("linear", start, (phase,), rounds, personal_tensors(normalisation))

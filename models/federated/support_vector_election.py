@@ -9,45 +9,62 @@ unstated, is 0.1.
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from models.arrays import FEATURES, Array, Arrays, Floats
 from models.detectors import svdd
-from models.federated.algorithm import Algorithm, Phase, Server, UpdateError, checked, normalise
+from models.federated.algorithm import (
+    Algorithm,
+    Count,
+    Phase,
+    Positive,
+    Server,
+    Share,
+    UpdateError,
+    checked,
+    normalise,
+    personal_tensors,
+)
 from models.federated.tally import STACK
 
 VECTORS = "vectors"
 FEWEST_ROWS = 2
+HALVINGS = 60  # after which q is at v up to rounding
 
 
 def replace_vectors(params: Arrays, rng: np.random.Generator, *, sigma: float, tau: float, epsilon: float) -> Floats:
-    """Return (S, F) points that stand in for the support vectors (Algorithm 2, inner loop).
+    """Return up to (S, F) points that stand in for the support vectors (Algorithm 2, inner loop).
 
-    q ~ N(v, σ²), then q moves towards v by the share ε until |R²(v) - R²(q)| <= τ; it ends because q -> v.
+    q ~ N(v, σ²), then q moves towards v by the share ε until |R²(v) - R²(q)| <= τ, which it reaches because q -> v. A
+    vector for which rounding leaves no such point but itself gets no stand-in: it must not travel.
     """
     v = params[VECTORS]  # (S, F)
     target = svdd.squared_radius(params, v)
     q = rng.normal(v, sigma)
     far = np.abs(target - svdd.squared_radius(params, q)) > tau
-    while far.any():
+    for _ in range(math.ceil(HALVINGS * math.log(2.0) / epsilon)):
+        if not far.any():
+            break
         q[far] -= epsilon * (q[far] - v[far])
         far[far] = np.abs(target[far] - svdd.squared_radius(params, q[far])) > tau
-    return np.asarray(q)
+    return np.asarray(q[~far & (q != v).any(axis=1)])
 
 
 def support_vector_election(
-    feature_count: int,
+    feature_count: Count,
     *,
-    nu: float = 0.1,
-    c: float | None = None,
-    gamma: float | None = None,
+    nu: Share = 0.1,
+    c: Positive | None = None,
+    gamma: Positive | None = None,
     anonymise: bool = True,
-    sigma: float = 1.0,
-    tau: float = 1e-3,
-    epsilon: float = 0.1,
-    max_vectors: int = 2_000,
+    sigma: Positive = 1.0,
+    tau: Positive = 1e-3,
+    epsilon: Annotated[float, Field(gt=0, lt=1)] = 0.1,
+    max_vectors: Count = 2_000,
     normalisation: Literal["own", "none"] = "own",
 ) -> Algorithm:
     """Support Vector Election over F features.
@@ -68,7 +85,8 @@ def support_vector_election(
         vectors: Array = params[VECTORS]
         if anonymise:
             vectors = replace_vectors(params, rng, sigma=sigma, tau=tau, epsilon=epsilon)
-        return own, {VECTORS: vectors[rng.permutation(len(vectors))[:max_vectors]]}
+        chosen = vectors[rng.permutation(len(vectors))[:max_vectors]]
+        return own, {VECTORS: chosen} if len(chosen) else {}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
@@ -77,13 +95,15 @@ def support_vector_election(
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server
-        count = len(checked(update, {VECTORS: (None, feature_count)})[VECTORS])
+        wide = checked(update, {VECTORS: (None, feature_count)})
+        count = len(wide[VECTORS])
         if not 1 <= count <= max_vectors:
             raise UpdateError(f"vectors: expected 1 to {max_vectors} rows, got {count}")
-        return update
+        return wide
 
     def start(rng: np.random.Generator) -> Server:
         del rng
         return Server(shared={}, kept={})
 
-    return Algorithm("svdd", start, (Phase(train, STACK, advance, admit),))
+    phase = Phase(train, STACK, advance, admit)
+    return Algorithm("svdd", start, (phase,), personal=personal_tensors(normalisation))

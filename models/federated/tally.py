@@ -26,11 +26,13 @@ class Tally(NamedTuple):
 def _add(total: Arrays, update: Arrays) -> Arrays:
     if not total or not update:
         return dict(total or update)
-    return {name: total[name] + update[name] for name in total}
+    return {name: np.asarray(total[name] + update[name]) for name in total}
 
 
 def _stack(total: Arrays, update: Arrays) -> Arrays:
-    """Join rows and keep them in lexicographic order, so that the order of arrival cannot be seen in the result."""
+    """Join rows and keep them in the order of their bytes, so that the order of arrival cannot be seen in the
+    result.
+    """
     if not total or not update:
         return _in_order(total or update)
     return _in_order({name: np.concatenate([total[name], update[name]]) for name in total})
@@ -42,9 +44,10 @@ def _in_order(rows: Arrays) -> Arrays:
     count = len(next(iter(rows.values())))
     if count == 0:
         return dict(rows)
-    columns = [rows[name].reshape(count, -1) for name in sorted(rows)]
-    keys = [column for block in columns for column in block.T]
-    order = np.lexsort(keys[::-1])
+    # Bytes, not values: they order all that could differ, also 0.0 from -0.0, and sort many times faster than columns.
+    blocks = [np.ascontiguousarray(rows[name]).view(np.uint8).reshape(count, -1) for name in sorted(rows)]
+    joined = np.concatenate(blocks, axis=1)  # (n, bytes of a row)
+    order = np.argsort(joined.view(np.dtype((np.void, joined.shape[1]))).ravel())
     return {name: array[order] for name, array in rows.items()}
 
 

@@ -1,0 +1,104 @@
+# Every command of the project. A fresh clone needs make, python3 (3.11 or newer, 64-bit) and its venv module, nothing else.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PLAN := $(VENV)/.torch-plan.json
+# -qq keeps errors and drops the rest: sixty packages are sixty lines that nobody reads.
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq --no-input
+TORCH := $(shell sed -n 's/^\(torch==[0-9.]*\).*/\1/p' constraints.txt)
+TO_CLEAN := $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+
+.DEFAULT_GOAL := help
+.PHONY: help install install-lstm demo test check bench clean
+
+help: ## Say what each command does.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
+
+install: $(INSTALLED) ## Make .venv with everything but torch; does nothing when it is up to date.
+
+install-lstm: install ## Add torch for the LSTM detector: the CPU build where the index offers one.
+	@echo "install-lstm: asking the package index for a CPU build of $(TORCH)"
+	@$(PIP) install 'pip>=25.3'  # the first that plans an installation without downloading it
+	@requirement='$(TORCH)+cpu'; \
+	$(PIP) install --dry-run --report $(PLAN) -c constraints.txt "$$requirement" 2>/dev/null || { \
+		echo "install-lstm: no CPU build for this machine there, taking the plain one"; requirement='$(TORCH)'; \
+		$(PIP) install --dry-run --report $(PLAN) -c constraints.txt "$$requirement"; } && \
+	$(BIN)/python -c "$$TELL_PLAN" $(PLAN) && \
+	$(PIP) install -c constraints.txt "$$requirement"
+	@rm -f $(PLAN)
+	@echo "install-lstm: done"
+
+demo: install ## Run the whole loop on a real bridge recording; options in ARGS, e.g. ARGS="--scenario footbridge".
+	@$(BIN)/firmware-sim demo $(ARGS)
+
+test: install check ## Run the checks and every test.
+	@echo "test: pytest"
+	@$(BIN)/pytest --benchmark-disable
+
+check: install ## Check style, types and the rules of the house; no test of behaviour.
+	@echo "check: ruff"
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@echo "check: mypy"
+	@$(BIN)/mypy
+	@echo "check: tidy"
+	@$(BIN)/pytest tests/test_tidy*.py
+
+bench: install ## Measure speed, memory and size and print them beside their targets; never fails on a figure.
+	@$(BIN)/pytest tests/benchmarks -s
+
+clean: ## Remove everything these commands made: .venv, caches and the demo's results in out.
+	@rm -rf $(TO_CLEAN) *.egg-info
+	@find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found: sudo apt install python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c "$$CHECK_PYTHON"
+	@echo "install: making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "install: fetching 65 packages into it (220 MB, 860 MB once unpacked); about a minute, several on a small machine"
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+	@echo "install: done"
+
+# Parsed by any Python since 2.7, so that an old one can still say what is wrong.
+define CHECK_PYTHON
+import struct, sys
+found = sys.executable + " is Python %d.%d" % sys.version_info[:2]
+if sys.version_info < (3, 11):
+    sys.exit(found + ": fedgate needs 3.11 or newer; name another one with make PYTHON=python3.11")
+if struct.calcsize("P") != 8:
+    sys.exit(found + " for 32 bits: fedgate needs a 64-bit system, since numpy and onnxruntime have no 32-bit ARM wheels")
+try:
+    import ensurepip, venv
+except ImportError:
+    sys.exit(found + " without its venv module: sudo apt install python3-venv")
+endef
+export CHECK_PYTHON
+
+# pip plans without sizes, so each file is asked for its own.
+define TELL_PLAN
+import json, pathlib, sys, urllib.request
+def size(url):
+    with urllib.request.urlopen(urllib.request.Request(url, method="HEAD")) as answer:
+        return int(answer.headers["Content-Length"])
+plan = json.loads(pathlib.Path(sys.argv[1]).read_text())["install"]
+names = ["%s %s" % (item["metadata"]["name"], item["metadata"]["version"]) for item in plan]
+cuda = [name for name in names if name.startswith(("nvidia-", "cuda-", "triton "))]
+if not plan:
+    print("install-lstm: nothing to fetch, it is installed")
+else:
+    try:
+        total = "%.0f MB" % (sum(size(item["download_info"]["url"]) for item in plan) / 1e6)
+    except (OSError, TypeError) as error:
+        total = "of a size the index does not tell (%s)" % error
+    print("install-lstm: about to fetch %d packages, %s: %s" % (len(plan), total, ", ".join(names)))
+if cuda:
+    print("install-lstm: %d of them are CUDA packages, which only a graphics card uses; Ctrl-C now to stop." % len(cuda))
+    print("  An index with CPU builds avoids them: name it in the environment variable PIP_EXTRA_INDEX_URL and repeat.")
+endef
+export TELL_PLAN

@@ -1,0 +1,164 @@
+"""`cloud-aggregator`: run the aggregator, look at rounds, models, alarms and gateways, check its settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cloud_aggregator import store as disk
+from config import cli, signing
+from config.settings import AggregatorSettings, load
+
+NAME = "cloud-aggregator"
+DESCRIPTION = (
+    "Run federated rounds over MQTT, release signed ONNX models, keep the registry of models, alarms, gateways."
+)
+EPILOG = """examples:
+  cloud-aggregator init FOLDER                 make a release key and commented settings to begin with
+  cloud-aggregator check -c aggregator.toml    is the file right? names file, line, key, value, what was expected
+  cloud-aggregator run -c aggregator.toml      run until SIGTERM or Ctrl-C
+  cloud-aggregator status -c aggregator.toml   gateways and the training at hand; also: models, alarms, rounds
+"""
+NS = 1_000_000_000
+DEFAULTS = Path(__file__).resolve().parent.parent / "config"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of the command."""
+    parser = cli.parser(NAME, DESCRIPTION, EPILOG)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    init = commands.add_parser(
+        "init",
+        help="make a release key and commented settings",
+        description="Make release.key, release.pub and aggregator.toml in a folder; nothing that exists is overwritten.",
+    )
+    init.add_argument("folder", type=Path)
+    init.set_defaults(act=_init)
+    for name, act, text in (
+        ("run", _run, "run the aggregator"),
+        ("check", _check, "check the settings and the release key"),
+        ("status", _status, "show the gateways and the training at hand"),
+        ("models", _models, "list the released models"),
+        ("alarms", _alarms, "list the alarms, newest last"),
+        ("rounds", _rounds, "list the closed rounds"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
+        command.set_defaults(act=act)
+        if name == "run":
+            command.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
+        else:
+            command.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args(argv)
+    return cli.run(NAME, arguments.act, arguments)
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    folder: Path = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    signing.make_key(folder / "release.key", folder / "release.pub")
+    settings = folder / "aggregator.toml"
+    if not settings.exists():
+        settings.write_text((DEFAULTS / "aggregator.toml").read_text(encoding="utf-8"), encoding="utf-8")
+    print(f"{folder}: release.key (keep it here, mode 0600), release.pub (copy it to every gateway), aggregator.toml")
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator.shell import Aggregator
+
+    cli.log_to_stderr(verbose=not arguments.quiet)
+    aggregator = Aggregator(load(arguments.config, AggregatorSettings))
+    cli.on_terminate(aggregator.stop)
+    aggregator.run()
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.config, AggregatorSettings)
+    signing.load_private(settings.aggregator.release_key)
+    text = f"{arguments.config}: good; {settings.algorithm.name} for site {settings.aggregator.site}"
+    _show(arguments, {"ok": True, "file": str(arguments.config)}, text)
+    return 0
+
+
+def _open(arguments: argparse.Namespace) -> disk.Store:
+    return disk.Store(load(arguments.config, AggregatorSettings).aggregator.store, create=False)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    store = _open(arguments)
+    gateways = [
+        {"gateway": row["gateway"], "seen": _time(row["seen_ns"]), **json.loads(row["status"])}
+        for row in store.rows(disk.GATEWAYS)
+    ]
+    latest, closed = store.latest_model(), len(store.rows(disk.ROUNDS, "id"))
+    summary = {"rounds_closed": closed, "model_version": latest[0].version if latest else 0, "gateways": gateways}
+    columns = ("gateway", "state", "baseline_windows", "baseline_needed", "can_train", "windows", "model_version")
+    columns += ("alarms_active", "refusal", "seen")
+    text = f"{closed} rounds closed, model version {summary['model_version']}\n" + _text(columns, gateways)
+    _show(arguments, summary, text)
+    return 0
+
+
+def _models(arguments: argparse.Namespace) -> int:
+    models = []
+    for row in _open(arguments).rows(disk.MODELS, "version", "manifest"):
+        manifest = json.loads(row["manifest"])
+        models.append(
+            {
+                "version": row["version"],
+                "released": _time(manifest["created_ns"]),
+                "digest": manifest["model"]["digest"],
+            }
+            | {"size_bytes": manifest["model"]["size_bytes"]}
+            | {name: manifest[name] for name in ("algorithm", "detector", "run", "round_index", "gateways")}
+        )
+    _show(
+        arguments,
+        models,
+        _text(("version", "released", "algorithm", "detector", "gateways", "size_bytes", "digest"), models),
+    )
+    return 0
+
+
+def _alarms(arguments: argparse.Namespace) -> int:
+    alarms = _open(arguments).rows(disk.ALARMS)
+    for row in alarms:
+        row |= {name.removesuffix("_ns"): _time(row[name]) for name in ("onset_ns", "raised_ns", "cleared_ns")}
+    alarms.sort(key=lambda row: (row["onset_ns"], row["gateway"]))
+    columns = ("gateway", "cause", "severity", "onset", "raised", "cleared", "score", "level", "model_version", "clock")
+    _show(arguments, alarms, _text(columns, alarms))
+    return 0
+
+
+def _rounds(arguments: argparse.Namespace) -> int:
+    rounds = [row | {"closed": _time(row["closed_ns"])} for row in _open(arguments).rows(disk.ROUNDS)]
+    _show(arguments, rounds, _text(("run", "round_index", "algorithm", "closed", "gateways", "refused"), rounds))
+    return 0
+
+
+def _show(arguments: argparse.Namespace, value: Any, text: str) -> None:
+    print(json.dumps(value, indent=2) if arguments.json else text)
+
+
+def _text(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> str:
+    return cli.table(columns, ([_cell(row.get(name)) for name in columns] for row in rows))
+
+
+def _cell(value: Any) -> str:
+    if value is None or value == "":
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _time(t_ns: int | None) -> str:
+    return "" if t_ns is None else datetime.fromtimestamp(t_ns / NS, UTC).isoformat(timespec="seconds")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

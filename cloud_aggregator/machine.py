@@ -1,0 +1,75 @@
+"""The aggregator as a function: `step(state, now_ns, event) -> (state, effects)`. It reads no clock and does no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cloud_aggregator import rounds
+from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Publish, RecordAlarm, RecordGateway, Tick
+from cloud_aggregator.state import State, topic
+from config import topics
+from config.messages import Alarm, MessageError, Receipt, Status, Want
+
+Result = tuple[State, list[Effect]]
+
+
+def step(state: State, now_ns: int, event: Event) -> Result:
+    """Take in one event at `now_ns`."""
+    state = replace(state, now_ns=now_ns)
+    match event:
+        case Heard(topic=where, payload=payload):
+            try:
+                return _heard(state, topics.parse(where), payload)
+            except (MessageError, topics.TopicError) as error:
+                return state, [Log("warning", f"{where} dropped: {error}")]
+        case Connection(up=up):
+            return _connection(state, up)
+        case Tick():
+            return _tick(state)
+
+
+def _connection(state: State, up: bool) -> Result:
+    state = replace(state, connected=up)
+    if not up:
+        return state, []
+    if state.now_ns < state.rest_until_ns:
+        return state, rounds.announce_model(state)
+    state, opening = rounds.open_round(state)
+    return state, [*rounds.announce_model(state), *opening]
+
+
+def _tick(state: State) -> Result:
+    state, asks = rounds.ask_for_missing(state)
+    state, closing = rounds.close_if_due(state)
+    effects = [*asks, *closing]
+    if not state.opened and state.connected and state.now_ns >= state.rest_until_ns:
+        state, opening = rounds.open_round(state)
+        effects += opening
+    return state, effects
+
+
+def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
+    match where.channel:
+        case "status":
+            return _status(state, where.gateway, Status.from_bytes(payload))
+        case "update":
+            return rounds.chunk_arrived(state, where.gateway, payload)
+        case "alarm":
+            return _alarm(state, where.gateway, Alarm.from_bytes(payload))
+        case "want":
+            return state, rounds.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
+    raise MessageError(f"channel {where.channel!r} is not for the aggregator")
+
+
+def _status(state: State, gateway: str, status: Status) -> Result:
+    state = replace(state, gateways={**state.gateways, gateway: status})
+    state, closing = rounds.close_if_due(state)
+    return state, [RecordGateway(gateway, status, state.now_ns), *closing]
+
+
+def _alarm(state: State, gateway: str, alarm: Alarm) -> Result:
+    receipt = Publish(topic(state, gateway, "receipt", alarm.item), Receipt(accepted=True).to_bytes())
+    told = Log(
+        "warning" if alarm.state == "raised" else "info", f"{gateway}: {alarm.cause} {alarm.state}: {alarm.text}"
+    )
+    return state, [RecordAlarm(gateway, alarm, state.now_ns), receipt, told]

@@ -1,0 +1,56 @@
+"""From parameters to a model that a gateway can trust: an ONNX graph, a golden pair, a signature."""
+
+from __future__ import annotations
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from config import signing
+from config.messages import Manifest
+from config.transfer import describe
+from models.arrays import generator
+from models.detectors import DETECTORS
+from models.detectors.graph import OPSET
+from models.federated.algorithm import Algorithm, Server
+from models.features import FeatureSpec, feature_names
+
+GOLDEN_ROWS = 4
+
+
+def make(
+    algorithm: Algorithm,
+    server: Server,
+    key: Ed25519PrivateKey,
+    *,
+    version: int,
+    name: str,
+    run: str,
+    features: FeatureSpec,
+    max_payload_bytes: int,
+    gateways: int,
+    created_ns: int,
+) -> tuple[Manifest, bytes]:
+    """Return the signed manifest and the ONNX bytes of the server's shared parameters.
+
+    The golden inputs are drawn from the version, so that equal parameters give equal bytes.
+    """
+    detector = DETECTORS[algorithm.detector]
+    body = detector.graph(server.shared, algorithm.personal)
+    rng = generator(version, server.round_index, "golden")
+    golden_x = rng.normal(size=(GOLDEN_ROWS, len(feature_names(features)))).astype(np.float32)
+    manifest = Manifest(
+        version=version,
+        model=describe(body, max_payload_bytes),
+        algorithm=name,
+        detector=algorithm.detector,
+        run=run,
+        round_index=server.round_index,
+        features=features,
+        personal=algorithm.personal,
+        opset=OPSET,
+        golden_x=tuple(tuple(float(value) for value in row) for row in golden_x),
+        golden_score=tuple(float(value) for value in detector.score(server.shared, golden_x)),
+        gateways=gateways,
+        created_ns=created_ns,
+    )
+    return manifest.model_copy(update={"signature": signing.sign(key, manifest.signed_bytes())}), body

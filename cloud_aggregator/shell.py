@@ -1,0 +1,85 @@
+"""The shell around the machine: it carries events in and effects out, and does nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from cloud_aggregator import machine
+from cloud_aggregator.events import Connection, Durable, Effect, Event, Heard, Log, Publish, Tick
+from cloud_aggregator.state import restore
+from cloud_aggregator.store import Store
+from config import clock, signing
+from config.loop import Loop
+from config.messages import Status
+from config.mqtt import Link, Will
+from config.settings import AggregatorSettings
+from config.topics import ALL, CLOUD, Topic, topic_of, watch
+from config.version import VERSION
+
+LOG = logging.getLogger("fedgate.aggregator")
+ANY_GATEWAY = "+"
+
+
+class Aggregator:
+    """A running aggregator: `run` blocks until `stop` is called from a signal handler or another thread."""
+
+    def __init__(self, settings: AggregatorSettings) -> None:
+        self.settings = settings
+        self._loop: Loop[Event] = Loop()
+        self._clock = clock.Clock()
+        self.store = Store(settings.aggregator.store)
+        self.state = restore(
+            settings,
+            signing.load_private(settings.aggregator.release_key),
+            self.store.training(),
+            self.store.latest_model(),
+            self.store.statuses(),
+            self._clock.now_ns(),
+        )
+        site = settings.aggregator.site
+        self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
+        self._link = Link(
+            settings.broker,
+            f"{CLOUD}.{site}",
+            [watch(site, ANY_GATEWAY, channel) for channel in ("status", "update", "alarm", "want")],
+            lambda topic, payload: self._loop.put(Heard(topic, payload)),
+            lambda up: self._loop.put(Connection(up)),
+            Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
+        )
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        self._link.start()
+        LOG.info("aggregator of site %s, %s", self.settings.aggregator.site, self.settings.algorithm.name)
+        self._loop.run(self._step, Tick)
+        self._tell("offline")
+        self._link.stop()
+        self.store.close()
+
+    def stop(self) -> None:
+        """Ask `run` to end after the step at hand."""
+        self._loop.stop()
+
+    def _step(self, event: Event) -> None:
+        if isinstance(event, Heard) and event.topic == self._status_topic:
+            return  # our own word, sent back to us by our own subscription
+        self.state, effects = machine.step(self.state, self._clock.now_ns(), event)
+        self._carry_out(effects)
+        if event == Connection(True):
+            self._tell("online")
+
+    def _tell(self, state: str) -> None:
+        status = Status.model_validate({"state": state, "version": VERSION, "clock": clock.quality()})
+        self._link.publish(self._status_topic, status.to_bytes(), retain=True)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        durable = [effect for effect in effects if isinstance(effect, Durable)]
+        if durable:
+            self.store.commit(durable)
+        for effect in effects:
+            match effect:
+                case Publish(topic=topic, payload=payload, retain=retain):
+                    self._link.publish(topic, payload, retain=retain)
+                case Log(level=level, text=text):
+                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)

@@ -1,0 +1,134 @@
+"""Everything the aggregator knows between two events, and how the training survives a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from cloud_aggregator.events import SaveTraining
+from config import wire
+from config.messages import Manifest, Status
+from config.settings import AggregatorSettings
+from config.topics import Topic, topic_of
+from config.transfer import Assembly
+from models.arrays import Arrays, generator
+from models.features import feature_names
+from models.federated import build
+from models.federated.algorithm import Algorithm, Server
+
+RUN_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """An update on its way up, and when its last chunk came."""
+
+    assembly: Assembly
+    heard_ns: int
+
+
+@dataclass(frozen=True)
+class State:
+    """The aggregator between two events."""
+
+    settings: AggregatorSettings
+    key: Ed25519PrivateKey
+    algorithm: Algorithm
+    run: str  # names one training: algorithm, settings, features and seed
+    server: Server
+    now_ns: int
+    total: Arrays = field(default_factory=dict)
+    counted: tuple[str, ...] = ()
+    refused: int = 0
+    since_release: int = 0  # rounds since the last release
+    rest_until_ns: int = 0
+    opened: bool = False  # the invitation is out
+    first_update_ns: int | None = None
+    gateways: dict[str, Status] = field(default_factory=dict)
+    incoming: dict[str, Incoming] = field(default_factory=dict)  # one a gateway, by gateway
+    manifest: Manifest | None = None
+    model: bytes = b""
+    connected: bool = False
+
+    @property
+    def shared_body(self) -> bytes:
+        """What goes down to every gateway before it trains."""
+        return wire.encode(self.server.shared)
+
+
+def topic(state: State, gateway: str, channel: str, item: str) -> str:
+    """Return a topic of this aggregator's site."""
+    return topic_of(Topic(state.settings.aggregator.site, gateway, channel, item))
+
+
+def run_name(settings: AggregatorSettings) -> str:
+    """Return the name of a training: another algorithm, setting, seed or feature is another training."""
+    identity = [settings.algorithm.model_dump(mode="json"), settings.features.model_dump(mode="json")]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:RUN_LENGTH]
+
+
+def restore(
+    settings: AggregatorSettings,
+    key: Ed25519PrivateKey,
+    training: bytes | None,
+    released: tuple[Manifest, bytes] | None,
+    gateways: dict[str, Status],
+    now_ns: int,
+) -> State:
+    """Return the state of an aggregator that starts with what its store held.
+
+    A stored training of another run is left behind: the new one starts from its own beginning, model versions go on.
+    """
+    choice = settings.algorithm
+    algorithm = build(choice.name, len(feature_names(settings.features)), choice.settings)
+    state = State(
+        settings=settings,
+        key=key,
+        algorithm=algorithm,
+        run=run_name(settings),
+        server=algorithm.start(generator(choice.seed, 0, "cloud")),
+        now_ns=now_ns,
+        gateways=gateways,
+    )
+    if released is not None:
+        state = replace(state, manifest=released[0], model=released[1])
+    return state if training is None else _resumed(state, training)
+
+
+def save_training(state: State) -> SaveTraining:
+    """Return the effect that stores everything a restart needs to go on with the round."""
+    parts = {"shared": state.server.shared, "kept": state.server.kept, "total": state.total}
+    arrays = {f"{part}.{name}": array for part, held in parts.items() for name, array in held.items()}
+    meta = {
+        "run": state.run,
+        "phase": state.server.phase,
+        "round_index": state.server.round_index,
+        "counted": list(state.counted),
+        "refused": state.refused,
+        "since_release": state.since_release,
+        "rest_until_ns": state.rest_until_ns,
+    }
+    return SaveTraining(wire.encode(arrays, meta))
+
+
+def _resumed(state: State, training: bytes) -> State:
+    arrays, meta = wire.decode(training, size_max=len(training))
+    if meta["run"] != state.run:
+        return state
+    parts: dict[str, Arrays] = {"shared": {}, "kept": {}, "total": {}}
+    for name, array in arrays.items():
+        part, _, rest = name.partition(".")
+        parts[part][rest] = array
+    return replace(
+        state,
+        server=Server(parts["shared"], parts["kept"], meta["phase"], meta["round_index"]),
+        total=parts["total"],
+        counted=tuple(meta["counted"]),
+        refused=meta["refused"],
+        since_release=meta["since_release"],
+        rest_until_ns=meta["rest_until_ns"],
+        first_update_ns=state.now_ns if meta["counted"] else None,
+    )

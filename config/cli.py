@@ -1,0 +1,57 @@
+"""What the three commands share: logging to standard error, one-line errors, readable tables."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from config.version import VERSION
+
+USAGE_ERROR = 2
+
+
+def parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    """Return the parser of a command with `--version` and a help text that keeps its line breaks."""
+    made = argparse.ArgumentParser(
+        prog=name, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--version", action="version", version=f"{name} (fedgate) {VERSION}")
+    return made
+
+
+def run(name: str, act: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
+    """Run a command; an error of ours becomes one line on standard error and exit code 2."""
+    try:
+        return act(arguments)
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def log_to_stderr(*, verbose: bool) -> None:
+    """Log with the time in UTC; a service manager keeps the lines."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+
+
+def on_terminate(stop: Callable[[], None]) -> None:
+    """Call `stop` on SIGTERM and SIGINT."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop())
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return an aligned text table."""
+    cells = [list(columns), *[[str(cell) for cell in row] for row in rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(columns))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    )

@@ -1,0 +1,60 @@
+"""The binary sample frame: a block of samples from a sensor node, as arrays on the wire.
+
+Meta: `t_ns` time of the first sample, `rate_hz`, `clock` (`utc`: Unix time, `boot`: time since the node started),
+`boot` an id of this run of the node, `sequence` a running number. Array `values` (T, C), any number type; float32 keeps
+a frame small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from config import wire
+from config.messages import MessageError, first_problem
+
+SAMPLES_MAX = 1_000_000
+
+
+class FrameMeta(BaseModel):
+    """What a frame says of its samples."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    t_ns: int
+    rate_hz: float = Field(gt=0)
+    clock: Literal["utc", "boot"] = "utc"
+    boot: str = Field(default="", max_length=64)
+    sequence: int = Field(default=0, ge=0)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A block of samples: values (T, C), one column a channel of the stream."""
+
+    meta: FrameMeta
+    values: NDArray[np.float64]
+
+    def to_bytes(self) -> bytes:
+        """Return the frame as a message."""
+        return wire.encode({"values": np.asarray(self.values, dtype=np.float32)}, self.meta.model_dump())
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> Frame:
+        """Return the frame in a message; raises `MessageError`."""
+        try:
+            arrays, meta = wire.decode(payload)
+            checked = FrameMeta.model_validate(meta)
+        except wire.WireError as error:
+            raise MessageError(f"frame: {error}") from None
+        except ValidationError as error:
+            raise MessageError(f"frame: {first_problem(error)}") from None
+        values = arrays.get("values")
+        if values is None or values.ndim != 2 or not 1 <= len(values) <= SAMPLES_MAX:
+            shape = None if values is None else values.shape
+            raise MessageError(f"frame: expected an array 'values' (1 to {SAMPLES_MAX}, channels), got {shape}")
+        return cls(checked, np.asarray(values, dtype=np.float64))

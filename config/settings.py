@@ -1,0 +1,301 @@
+"""The settings of both programs: one TOML file each, checked whole before anything starts.
+
+An error names the file, the line, the key, the value given and what was expected. Relative paths are relative to the
+file.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from config.messages import Id
+from config.transfer import PAYLOAD_BYTES_MIN
+from models.features import FeatureSpec
+from models.signal import StreamSpec
+from models.threshold import MINIMUM_SCORES, AlarmSpec
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class SettingsError(ValueError):
+    """A settings file that cannot be used; the message names file, line, key, value and what was expected."""
+
+
+class Table(BaseModel):
+    """A table of a settings file: unknown keys are errors, values do not change after loading."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Broker(Table):
+    """Where the MQTT broker is and how to log in."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65_535)] = 1883
+    user: str = ""  # empty: the gateway id
+    password_file: Path | None = None
+    ca_file: Path | None = None  # given: TLS is on
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    keepalive_s: Annotated[int, Field(ge=5, le=3_600)] = 30
+
+    @model_validator(mode="after")
+    def _whole(self) -> Broker:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file belong together; give both or neither")
+        if self.certificate_file is not None and self.ca_file is None:
+            raise ValueError("certificate_file needs ca_file, the certificate that the broker's own is checked against")
+        return self
+
+
+class SourceChannel(Table):
+    """One measured quantity: the role it plays in the features and where it is found in a message."""
+
+    role: str
+    unit: str = ""
+    path: str = ""  # JSON sources: dotted path of the value in the message
+    gain: float = 1.0  # value in the unit = raw * gain + bias
+    bias: float = 0.0
+
+
+class Source(Table):
+    """Where samples come from: fedgate's binary frames, or any topic with JSON values."""
+
+    name: Id
+    kind: Literal["frames", "json"]
+    topic: str = ""  # JSON sources: the sensor's topic; frames arrive on this gateway's own sample topic
+    channels: Annotated[tuple[SourceChannel, ...], Field(min_length=1)]
+    fill: Literal["interpolate", "hold"] = "interpolate"
+    gap_s: Annotated[float, Field(ge=0)] | None = None  # longest gap bridged; None: the default of the fill
+    time_path: str = ""  # JSON sources: dotted path of a time stamp (ISO 8601, or Unix seconds); empty: time of arrival
+    silent_after_s: Positive = 60.0
+
+    @model_validator(mode="after")
+    def _whole(self) -> Source:
+        if self.kind == "json" and not self.topic:
+            raise ValueError("a json source needs the topic of its sensor")
+        if self.kind == "frames" and (self.topic or self.time_path or any(c.path for c in self.channels)):
+            raise ValueError("topic, time_path and path belong to json sources; frames have a topic of their own")
+        if self.kind == "json" and not all(channel.path for channel in self.channels):
+            raise ValueError("each channel of a json source needs the path of its value, e.g. path = 'temperature'")
+        return self
+
+
+class Gateway(Table):
+    """Who this gateway is and where it keeps its state."""
+
+    id: Id
+    site: Id
+    store: Path = Path("gateway.db")
+
+
+class Sensors(Table):
+    """The broker the sensors talk to, where it is not the one the aggregator is reached through."""
+
+    broker: Broker | None = None
+
+
+class Baseline(Table):
+    """The commissioning period: the first windows train and calibrate, in that order."""
+
+    windows: Annotated[int, Field(ge=60, le=20_000)] = 2_000
+    calibration_share: Annotated[float, Field(gt=0, lt=1)] = 1 / 3
+
+    @model_validator(mode="after")
+    def _enough(self) -> Baseline:
+        if self.calibration_windows < MINIMUM_SCORES:
+            raise ValueError(
+                f"windows * calibration_share leaves {self.calibration_windows} windows to calibrate; "
+                f"at least {MINIMUM_SCORES} are needed"
+            )
+        return self
+
+    @property
+    def calibration_windows(self) -> int:
+        """How many windows, the last of the baseline, calibrate the threshold and train nothing."""
+        return round(self.windows * self.calibration_share)
+
+
+class Training(Table):
+    """How the child process that trains behaves towards the sampling."""
+
+    enabled: bool = True
+    nice: Annotated[int, Field(ge=0, le=19)] = 10
+    timeout_s: Positive = 600.0
+
+
+class Trust(Table):
+    """Whose models this gateway runs."""
+
+    release_key: Path = Path("release.pub")
+
+
+class Limits(Table):
+    """What one message and one model may weigh."""
+
+    max_payload_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN, le=256 * 1024 * 1024)] = 120 * 1024
+    max_model_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN)] = 16 * 1024 * 1024
+    max_update_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN)] = 16 * 1024 * 1024
+
+
+class Exchange(Table):
+    """How patiently a gateway waits for answers, and what it tells besides alarms."""
+
+    resend_s: Positive = 30.0
+    status_s: Positive = 60.0
+    publish_scores: bool = True
+
+
+class GatewaySettings(Table):
+    """gateway.toml."""
+
+    gateway: Gateway
+    broker: Broker = Broker()
+    sensors: Sensors = Sensors()
+    source: Annotated[tuple[Source, ...], Field(min_length=1)]
+    features: FeatureSpec
+    baseline: Baseline = Baseline()
+    alarm: AlarmSpec = AlarmSpec()
+    training: Training = Training()
+    trust: Trust = Trust()
+    limits: Limits = Limits()
+    exchange: Exchange = Exchange()
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """The sources as the window builder sees them."""
+        return tuple(
+            StreamSpec(
+                name=source.name,
+                channels=tuple(channel.role for channel in source.channels),
+                fill=source.fill,
+                **({} if source.gap_s is None else {"gap_s": source.gap_s}),
+            )
+            for source in self.source
+        )
+
+    @model_validator(mode="after")
+    def _channels_fit(self) -> GatewaySettings:
+        names = [source.name for source in self.source]
+        if len(set(names)) != len(names):
+            raise ValueError(f"source names must differ, got {names}")
+        roles = [channel.role for source in self.source for channel in source.channels]
+        if sorted(roles) != sorted(self.features.channels):
+            raise ValueError(
+                f"sources provide the roles {sorted(roles)}, features need {sorted(self.features.channels)}"
+            )
+        return self
+
+
+class Site(Table):
+    """Which site this aggregator serves and where it keeps its state."""
+
+    site: Id
+    store: Path = Path("aggregator.db")
+    release_key: Path = Path("release.key")
+
+
+class AlgorithmChoice(Table):
+    """Which federated algorithm runs, with which settings (`firmware-sim evaluate --help` lists both)."""
+
+    name: str = "support-vector-election"
+    seed: Annotated[int, Field(ge=0)] = 0
+    settings: dict[str, Any] = {}
+
+
+class Rounds(Table):
+    """When a round closes and when a model is released."""
+
+    quorum: Annotated[int, Field(ge=1)] = 2
+    deadline_s: Positive = 600.0  # from the first update of the round
+    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    per_release: Annotated[int, Field(ge=1)] | None = None  # None: as many as the algorithm asks for
+    rest_s: Annotated[float, Field(ge=0)] = 86_400.0  # from a release to the next round
+
+
+class AggregatorSettings(Table):
+    """aggregator.toml."""
+
+    aggregator: Site
+    broker: Broker = Broker()
+    features: FeatureSpec
+    algorithm: AlgorithmChoice = AlgorithmChoice()
+    rounds: Rounds = Rounds()
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _algorithm_builds(self) -> AggregatorSettings:
+        from models.features import feature_names
+        from models.federated import build
+
+        build(self.algorithm.name, len(feature_names(self.features)), self.algorithm.settings)
+        return self
+
+
+AnySettings = TypeVar("AnySettings", bound=Table)
+
+
+def load(path: Path, kind: type[AnySettings]) -> AnySettings:
+    """Return the checked settings in a TOML file, paths made absolute; raises `SettingsError`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read ({error})") from None
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not TOML: {error}") from None
+    try:
+        return _absolute(kind.model_validate(raw), path.parent.resolve())
+    except ValidationError as error:
+        raise SettingsError("\n".join(_describe(path, text, problem) for problem in error.errors())) from None
+
+
+def _describe(path: Path, text: str, problem: Any) -> str:
+    location = tuple(part for part in problem["loc"] if isinstance(part, int) or not part.startswith("function-"))
+    key = ".".join(str(part) for part in location) or "file"
+    line = line_of(text, location)
+    expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    given = "" if isinstance(problem["input"], dict | list) else f", got {problem['input']!r}"
+    if problem["type"] == "missing":
+        return f"{path}:{line}: {key}: is missing"
+    if problem["type"] == "extra_forbidden":
+        return f"{path}:{line}: {key}: is not a known key{given}"
+    return f"{path}:{line}: {key}: expected {expected}{given}" if given else f"{path}:{line}: {key}: {expected}"
+
+
+def line_of(text: str, location: tuple[Any, ...]) -> int:
+    """Return the line on which the deepest findable part of a key path stands; 1 where none can be found."""
+    lines, at = text.splitlines(), 0
+    tables = [part for part in location if isinstance(part, str)]
+    indices = [part for part in location if isinstance(part, int)]
+    for depth in range(len(tables)):
+        header = re.compile(rf"\s*\[\[?\s*{re.escape('.'.join(tables[: depth + 1]))}\s*\]\]?")
+        hits = [number for number, line in enumerate(lines) if header.match(line)]
+        if hits:
+            at = hits[min(indices[0], len(hits) - 1)] if indices and len(hits) > 1 else hits[0]
+    for name in reversed(tables):
+        key = re.compile(rf"(?:.*[\s{{,])?{re.escape(name)}\s*=")
+        for number in range(at, len(lines)):
+            if number > at and lines[number].lstrip().startswith("["):
+                break
+            if key.match(lines[number]):
+                return number + 1
+    return at + 1
+
+
+def _absolute(settings: AnySettings, folder: Path) -> AnySettings:
+    """Return the settings with every relative path made relative to the folder of the file."""
+    changes: dict[str, Any] = {}
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, Path):
+            changes[name] = folder / value.expanduser()
+        elif isinstance(value, Table):
+            changes[name] = _absolute(value, folder)
+    return settings.model_copy(update=changes)

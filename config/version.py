@@ -1,0 +1,5 @@
+"""The version of the installed distribution, as every command and every status tells it."""
+
+from importlib.metadata import version
+
+VERSION = version("fedgate")

@@ -1,0 +1,127 @@
+"""`firmware-sim`: replay a recording, look into one, run the demo, evaluate an algorithm."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from config import cli
+from config.settings import Broker
+
+NAME = "firmware-sim"
+DESCRIPTION = "Replay recorded sensor streams through the same code as in the field, and compare federated algorithms."
+EPILOG = """examples:
+  firmware-sim demo                                       the whole system on a real bridge recording, with a report
+  firmware-sim info recording.csv                         channels, rate, units, length, states
+  firmware-sim replay recording.csv --gateway gateway-1   a sensor node that plays it to a gateway, over MQTT
+  firmware-sim evaluate --algorithm fedavg --data table.csv --clients 5
+"""
+NS = 1_000_000_000
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of the command."""
+    parser = cli.parser(NAME, DESCRIPTION, EPILOG)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_demo(commands)
+    _add_info(commands)
+    _add_replay(commands)
+    _add_evaluate(commands)
+    arguments = parser.parse_args(argv)
+    return cli.run(NAME, arguments.act, arguments)
+
+
+def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from firmware_sim.scenarios import STORIES
+
+    text = "Run broker, aggregator, gateways and sensor nodes as processes on a real recording, and report how it went."
+    demo = commands.add_parser("demo", help="the whole system on a real bridge recording", description=text)
+    demo.add_argument("--scenario", choices=sorted(STORIES), default="munich", help="which story (default: munich)")
+    demo.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes (default: out/demo-SCENARIO)")
+    demo.add_argument("--speed", type=_positive, help="times real time (default: the scenario's own)")
+    demo.add_argument("--broker", choices=("auto", "mosquitto", "embedded"), default="auto", help="default: auto")
+    demo.set_defaults(act=_demo)
+
+
+def _add_info(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    info = commands.add_parser("info", help="what is in a recording", description="Show channels, rate, units, length, states.")
+    info.add_argument("recording", type=Path)
+    info.add_argument("--json", action="store_true", help="print JSON")
+    _add_reading(info)
+    info.set_defaults(act=_info)
+
+
+def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Be a sensor node: publish a recording to a gateway over MQTT, in fedgate's sample frames."
+    replay = commands.add_parser("replay", help="play a recording to a gateway", description=text)
+    replay.add_argument("recording", type=Path)
+    replay.add_argument("--gateway", required=True, help="id of the gateway that listens")
+    replay.add_argument("--site", default="bridge", help="its site (default: bridge)")
+    replay.add_argument("--stream", default="deck", help="name of the gateway's source (default: deck)")
+    replay.add_argument("--broker", type=_address, default=Broker(), metavar="HOST:PORT", help="default: 127.0.0.1:1883")
+    replay.add_argument("--speed", type=_positive, default=1.0, help="times real time (default: 1)")
+    replay.add_argument("--channels", metavar="NAME,NAME", help="which channels, in which order (default: all)")
+    replay.add_argument("--start", type=float, default=0.0, metavar="S", help="from this second (default: 0)")
+    replay.add_argument("--end", type=float, metavar="S", help="to this second (default: the end)")
+    replay.add_argument("--frame", type=_positive, metavar="S", help="seconds a frame (default: 1, or one sample)")
+    replay.add_argument("--t0", default="now", metavar="now|recorded|SECONDS", help="time of the recording's first sample")
+    replay.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    replay.add_argument("--json", action="store_true", help="print what was sent as JSON")
+    _add_reading(replay)
+    replay.set_defaults(act=_replay)
+
+
+def _add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from firmware_sim import evaluate
+
+    text = "Train and test a federated algorithm on a table or on recordings, beside its baselines."
+    command = commands.add_parser("evaluate", help="compare federated algorithms on data", description=text)
+    evaluate.add_arguments(command)
+    command.set_defaults(act=evaluate.main)
+
+
+def _add_reading(command: argparse.ArgumentParser) -> None:
+    text = "how to read the file where it does not say, e.g. rate_hz=100 timestamp=time (repeat for more)"
+    command.add_argument("--read", action="append", default=[], metavar="KEY=VALUE", help=text)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
+    return value
+
+
+def _address(text: str) -> Broker:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT, got {text!r}")
+    return Broker(host=host, port=int(port))
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from firmware_sim import demo, report
+    from firmware_sim.outcome import evaluate
+    from firmware_sim.scenarios import STORIES
+
+    story = STORIES[arguments.scenario]()
+    folder = arguments.out or Path("out") / f"demo-{arguments.scenario}"
+    started_s = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - started_s:5.1f} s] {text}", flush=True)
+
+    say(story.scenario.title)
+    try:
+        kind = None if arguments.broker == "auto" else arguments.broker
+        played = demo.run(story, folder, kind, arguments.speed or story.speed, say)
+    except (demo.DemoError, RuntimeError) as error:
+        sys.stderr.write(f"{NAME}: demo failed: {error}\n")
+        return 1
+    print(f"\n{report.table([evaluate(trace, story.scenario) for trace in played.traces])}\n")
+    print(f"report: {played.paths.html}, {played.paths.png}, {played.paths.json}")
+    return 0

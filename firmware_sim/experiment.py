@@ -1,0 +1,122 @@
+"""The options of an evaluation: the same names on the command line and as keys of an experiment file.
+
+What is given on the command line wins over the file, and both are checked by one model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from config import settings
+from config.messages import first_problem
+from firmware_sim.datasets import EvaluationError
+from firmware_sim.trials import Metric
+from models.federated import ALGORITHMS
+
+BARE_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+TO_STDOUT = "-"
+HELP = {
+    "algorithm": f"one of {', '.join(ALGORITHMS)}; default support-vector-election",
+    "data": "table (.csv, .npz) with a column `label`, or folder of recordings with evaluation.toml",
+    "clients": "clients that share the rows of a table, default 5; a folder names its gateways",
+    "fraction": "share of the clients that take part in a round, default 1",
+    "split": "rows of a table: iid (default) deals equal parts at random, biased gives each client a KMeans cluster",
+    "protocol": "heldout (default) scores what did not train; whole trains and scores on all rows, as papers do",
+    "train_on": "normal or all rows; default all with protocol whole or where labels are used, else normal",
+    "metric": "auc (default), or f1 at the model's own border",
+    "repeats": "runs, each with a seed of its own, default 10",
+    "seed": "of all randomness, default 0",
+    "json": "also write the result to this file; - writes JSON to standard output instead of the table",
+}
+
+
+class OptionError(EvaluationError):
+    """An option that cannot be used; the message names it and what was expected."""
+
+
+class Experiment(settings.Table):
+    """All options; an experiment file is one of these in TOML, `data` relative to the file."""
+
+    algorithm: str = "support-vector-election"
+    data: Path | None = None
+    clients: Annotated[int, Field(ge=1, le=10_000)] = 5
+    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    split: Literal["iid", "biased"] = "iid"
+    protocol: Literal["heldout", "whole"] = "heldout"
+    train_on: Literal["normal", "all"] | None = None
+    metric: Metric = "auc"
+    repeats: Annotated[int, Field(ge=1, le=10_000)] = 10
+    seed: Annotated[int, Field(ge=0)] = 0
+    settings: Annotated[dict[str, Any], Field(alias="set")] = {}
+    output: Annotated[str | None, Field(alias="json")] = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options; only those that are given appear in the parsed arguments."""
+    lines = ["settings of the algorithms and their defaults:"]
+    for name, factory in ALGORITHMS.items():
+        known = [p for p in inspect.signature(factory).parameters.values() if p.name != "feature_count"]
+        lines.append(f"  {name}: " + ", ".join(f"{p.name}={_as_text(p.default)}" for p in known))
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join([*lines, "With a table, normalisation is none unless it is set."])
+    absent = argparse.SUPPRESS
+    parser.add_argument("--experiment", type=Path, metavar="FILE", default=absent, help="TOML with these options")
+    for key, text in HELP.items():
+        metavar = key.rpartition("_")[2].upper()
+        parser.add_argument(f"--{key.replace('_', '-')}", dest=key, metavar=metavar, default=absent, help=text)
+    explained = "a setting of the algorithm, such as nu=0.3 or c=null; may be repeated"
+    parser.add_argument("--set", action="append", metavar="KEY=VALUE", default=absent, help=explained)
+
+
+def experiment_of(args: argparse.Namespace) -> Experiment:
+    """Return the options given on the command line on top of those of the experiment file.
+
+    Raises:
+        OptionError: an option is wrong or missing.
+        SettingsError: the experiment file is wrong.
+    """
+    base = settings.load(args.experiment, Experiment) if "experiment" in args else Experiment()
+    given = {key: value for key, value in vars(args).items() if key in HELP}
+    pairs = dict(_setting(text) for text in getattr(args, "set", []))
+    chosen = {**base.model_dump(exclude_unset=True, by_alias=True), **given, "set": {**base.settings, **pairs}}
+    try:
+        experiment = Experiment.model_validate(chosen)
+    except ValidationError as error:
+        option, _, problem = first_problem(error).partition(": ")
+        raise OptionError(f"--{option.replace('_', '-')}: {expectation(problem)}") from None
+    if experiment.data is None:
+        raise OptionError("--data is missing; expected a table or a folder of recordings")
+    if experiment.output not in (None, TO_STDOUT) and not Path(experiment.output).resolve().parent.is_dir():
+        raise OptionError(f"--json: {experiment.output!r} lies in a folder that does not exist; make the folder first")
+    return experiment
+
+
+def expectation(problem: str) -> str:
+    """Return pydantic's words for a problem in the words of this project."""
+    return problem.replace("Input should be ", "expected ")
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Return key and value of `key=value`; a value is written as in TOML, or null, or a bare word."""
+    key, _, value = (part.strip() for part in text.partition("="))
+    if not key or not value or "\n" in value:
+        raise OptionError(f"--set: expected KEY=VALUE, got {text!r}")
+    if value == "null":
+        return key, None
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        if BARE_WORD.fullmatch(value):
+            return key, value
+        raise OptionError(f"--set {key}: expected a number, true, false, null or a word, got {value!r}") from None
+
+
+def _as_text(value: object) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

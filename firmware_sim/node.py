@@ -1,0 +1,81 @@
+"""A sensor node that replays a recording over MQTT, as fast as wanted, in fedgate's binary frames.
+
+The frames carry the time of the recording, so a gateway cuts the same windows at any speed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+from config.frames import Frame, FrameMeta
+from config.mqtt import Link
+from config.settings import Broker
+from config.topics import Topic, topic_of
+from firmware_sim.recordings import Recording
+
+NS = 1_000_000_000
+CONNECT_S = 30.0
+DRAIN_S = 60.0
+PROGRESS_S = 2.0
+
+
+class ReplayError(RuntimeError):
+    """The replay could not be finished; the message says how far it came."""
+
+
+def frames(recording: Recording, frame_s: float, t0_ns: int, boot: str) -> Iterator[tuple[float, Frame]]:
+    """Yield (seconds into the recording at which the frame is whole, frame), frame after frame."""
+    samples = max(round(frame_s * recording.rate_hz), 1)
+    for sequence, first in enumerate(range(0, len(recording.values), samples)):
+        values = recording.values[first : first + samples]  # (T, C)
+        t_ns = t0_ns + round(first / recording.rate_hz * NS)
+        meta = FrameMeta(t_ns=t_ns, rate_hz=recording.rate_hz, clock="utc", boot=boot, sequence=sequence)
+        yield (first + len(values)) / recording.rate_hz, Frame(meta, values)
+
+
+def replay(
+    recording: Recording,
+    broker: Broker,
+    *,
+    site: str,
+    gateway: str,
+    stream: str,
+    speed: float,
+    frame_s: float,
+    t0_ns: int,
+    progress: bool,
+) -> int:
+    """Publish the recording as the node of `stream` at `gateway`, `speed` times as fast as it was recorded.
+
+    Returns the number of frames the broker acknowledged; raises `ReplayError` where there is no broker.
+    """
+    where = topic_of(Topic(site, gateway, "sample", stream))
+    boot = uuid.uuid4().hex[:12]
+    connected = threading.Event()
+    link = Link(broker, f"node.{gateway}.{stream}.{boot}", [], _ignore, lambda up: connected.set() if up else None)
+    link.start()
+    try:
+        if not connected.wait(CONNECT_S):
+            raise ReplayError(f"no broker at {broker.host}:{broker.port} within {CONNECT_S:g} s")
+        count, started_s, told_s = 0, time.monotonic(), 0.0
+        for due_s, frame in frames(recording, frame_s, t0_ns, boot):
+            time.sleep(max(started_s + due_s / speed - time.monotonic(), 0.0))
+            while not link.publish(where, frame.to_bytes()):
+                time.sleep(0.1)  # a node has no store: it waits for the link and goes on where it was
+            count += 1
+            if progress and time.monotonic() - told_s >= PROGRESS_S:
+                told_s = time.monotonic()
+                sys.stderr.write(f"{gateway}/{stream}: {due_s:.0f} of {recording.length_s:.0f} s\n")
+        if not link.drain(DRAIN_S):
+            raise ReplayError(f"the broker acknowledged not all of {count} frames within {DRAIN_S:g} s")
+        return count
+    finally:
+        link.stop()
+
+
+def _ignore(_topic: str, _payload: bytes) -> None:
+    """A node only speaks."""

@@ -1,0 +1,144 @@
+"""What the columns of a table mean: one is time, some say the state, the rest are channels.
+
+Shared by the formats that are tables with named columns, so that a file keeps its meaning from one format to the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmware_sim.recordings.errors import ChoiceError, DamagedError
+from firmware_sim.recordings.options import ReadOptions
+from firmware_sim.recordings.recording import DAMAGED, LABEL_TEXT, UNKNOWN, Channel, State, positions, shortened
+
+TIME_NAMES = {
+    "t", "time", "timestamp", "time stamp", "datetime", "date time", "date", "zeit", "zeitstempel", "datum",
+    "x_value", "time_s", "t_s", "time_ms", "t_ms", "time_us", "t_us", "time_ns", "t_ns",
+}  # fmt: skip
+LABEL_NAMES = {"label", "anomaly"}
+STATE_NAMES = {"state"}
+CHANGE_NAMES = {"changepoint"}
+
+_UNIT = re.compile(r"(?P<name>.*\S)\s*(?:\[(?P<square>[^][]*)\]|\((?P<round>[^()]*)\))\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A named column; `kind` is what its cells are."""
+
+    name: str
+    unit: str
+    kind: Literal["number", "text", "time", "ignored"]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Positions of columns by what they are for."""
+
+    timestamp: int | None
+    label: int | None
+    state: int | None
+    change: int | None
+    channels: tuple[int, ...]
+    found: tuple[str, ...]
+
+
+def split_unit(header: str) -> tuple[str, str]:
+    """Name and unit of a header cell such as `FRC-01 [kN]` or `DMS_CN (um/m)`; the unit is "" where none is written."""
+    match = _UNIT.fullmatch(header)
+    if match is None:
+        return header.strip(), ""
+    return match["name"].strip(), (match["square"] or match["round"] or "").strip()
+
+
+def roles(columns: Sequence[Column], options: ReadOptions) -> Roles:
+    """Decide what each column is for, by what the user declared, then by name, then by what its cells are.
+
+    Raises:
+        ChoiceError: a declared column is absent, or no channel is left.
+    """
+    timestamp = _role(columns, options.timestamp, TIME_NAMES, ("number", "time"))
+    if timestamp is None:
+        timestamp = next((i for i, column in enumerate(columns) if column.kind == "time"), None)
+    label = _role(columns, options.label, LABEL_NAMES, ("number",))
+    state = _role(columns, options.state, STATE_NAMES, ("text",))
+    change = _role(columns, None, CHANGE_NAMES, ("number",))
+    rest = [i for i in range(len(columns)) if i not in (timestamp, label, state, change)]
+    channels = [i for i in rest if columns[i].kind == "number"]
+    if options.columns:
+        names = [columns[i].name for i in channels]
+        return Roles(timestamp, label, state, change, tuple(channels[i] for i in positions(names, options.columns)), ())
+    if not channels:
+        seen = shortened([column.name for column in columns])
+        raise ChoiceError("columns", f"no column of numbers among {seen}", "check delimiter and decimal")
+    left_out = [columns[i].name for i in rest if columns[i].kind in ("text", "time")]
+    found = (f"left out, as they hold no numbers: {shortened(left_out)}",) if left_out else ()
+    return Roles(timestamp, label, state, change, tuple(channels), found)
+
+
+def _role(columns: Sequence[Column], declared: str | None, known: set[str], kinds: Sequence[str]) -> int | None:
+    names = [column.name for column in columns]
+    if declared is not None:
+        if declared not in names:
+            raise ChoiceError("columns", f"no column {declared!r}", f"choose among {shortened(names)}")
+        return names.index(declared)
+    return next((i for i, column in enumerate(columns) if _is_named(column, known) and column.kind in kinds), None)
+
+
+def _is_named(column: Column, known: set[str]) -> bool:
+    # A single letter keeps its case: t is time, T is a temperature.
+    return (column.name if len(column.name) == 1 else column.name.lower()) in known
+
+
+def channels_of(columns: Sequence[Column], chosen: Roles) -> tuple[Channel, ...]:
+    """The channels among the columns, in the order of `Roles.channels`."""
+    return tuple(Channel(columns[i].name, columns[i].unit) for i in chosen.channels)
+
+
+def stamp_unit(column: Column) -> str:
+    """Unit of a column of time stamps, also where it is written as in `t_ms`."""
+    return column.unit or (column.name.rpartition("_")[2] if "_" in column.name else "")
+
+
+def states_from(labels: NDArray[np.float64] | None, texts: Sequence[str] | None, rate_hz: float) -> tuple[State, ...]:
+    """Join rows of equal label and text to states.
+
+    Args:
+        labels: shape (T,), 0 healthy, above 0 damaged, negative or NaN unknown; None where no column says.
+        texts: the T states in words; None where no column says.
+        rate_hz: rows per second.
+
+    Raises:
+        DamagedError: a label is not a whole number; the message gives its row.
+    """
+    if labels is None and texts is None:
+        return ()
+    count = len(labels) if labels is not None else len(texts or ())
+    known = np.full(count, float(UNKNOWN)) if labels is None else np.where(np.isnan(labels), UNKNOWN, labels)
+    fractions = np.flatnonzero(known != np.round(known))
+    if len(fractions):
+        row = int(fractions[0])
+        found = f"label {known[row]:g}, expected 0, 1 or -1"
+        raise DamagedError(f"data row {row + 1}", found, "choose another label column")
+    changed = known[1:] != known[:-1]
+    if texts is not None:
+        changed = changed | np.array([a != b for a, b in zip(texts[1:], texts[:-1], strict=True)], dtype=bool)
+    starts = [0, *(np.flatnonzero(changed) + 1).tolist()]
+    ends = [*starts[1:], count]
+    return tuple(
+        written_state(float(known[a]), "" if texts is None else texts[a], a / rate_hz, b / rate_hz)
+        for a, b in zip(starts, ends, strict=True)
+    )
+
+
+def written_state(value: float, text: str, start_s: float, end_s: float) -> State:
+    """A state from a written label: negative is unknown, 0 healthy, anything above damaged."""
+    label = UNKNOWN if value < 0 else min(int(value > 0), DAMAGED)
+    several = f" (class {value:g})" if value > 1 else ""
+    return State(start_s, end_s, label, text or LABEL_TEXT[label] + several)

@@ -1,0 +1,111 @@
+"""Who trains on what, and what is scored: the protocols of an evaluation.
+
+- `heldout`: what is scored took no part in training, not even in the scale. Tables are split 70/30 at random within
+  each class; a folder's recordings are split in time, and damaged windows that did not train are all scored.
+- `whole`: train and score on all rows, outliers included, as the federated SVDD paper does (section 5.1).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmware_sim.datasets import DataError, Labelled, Table
+from firmware_sim.folders import Folder
+from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+
+TRAIN_SHARE = 0.7
+KMEANS_STARTS = 10
+
+
+class Plan(NamedTuple):
+    """The options of a split; `clients` and `partition` apply to tables, a folder names its gateways."""
+
+    protocol: Literal["heldout", "whole"]
+    train_on: Literal["normal", "all"]
+    with_labels: bool  # whether the classes of the rows are handed to the training
+    clients: int
+    partition: Literal["iid", "biased"]
+
+
+class Split(NamedTuple):
+    """Data sets by client: what each trains on, and what each is scored on.
+
+    `one_scale` says that all clients measure in the same units, so their rows may be compared as they are.
+    """
+
+    train: dict[str, Arrays]
+    test: dict[str, Labelled]
+    one_scale: bool
+
+    @property
+    def row_counts(self) -> list[int]:
+        """How many rows each client trains on."""
+        return [len(data[FEATURES]) for data in self.train.values()]
+
+
+def split_table(table: Table, plan: Plan, seed: int) -> Split:
+    """Deal the rows of a table to clients; all clients are scored on the same rows.
+
+    Columns are scaled to [0, 1] by their extremes among the rows that train, never among those that are scored.
+    """
+    x, y = table.rows
+    rows = np.arange(len(y))
+    chosen = rows if plan.protocol == "whole" else _stratified(table, generator(seed, 0, "split"))
+    trained = chosen[_taken(y[chosen], plan)]
+    scored = rows if plan.protocol == "whole" else np.setdiff1d(rows, chosen)
+    low, high = x[trained].min(axis=0), x[trained].max(axis=0)
+    scaled = (x - low) / np.where(high > low, high - low, 1.0)
+    owners = partition(scaled[trained], plan.clients, plan.partition, seed)
+    width = len(str(plan.clients))
+    names = [f"client-{index + 1:0{width}d}" for index in range(plan.clients)]
+    train = {name: _data(scaled, y, trained[owners == index], plan) for index, name in enumerate(names)}
+    return Split(train, dict.fromkeys(names, Labelled(scaled[scored], y[scored])), one_scale=True)
+
+
+def split_folder(folder: Folder, plan: Plan) -> Split:
+    """Give each gateway its own windows: the early ones train, the others are scored."""
+    train, test = {}, {}
+    for name, (rows, early) in folder.gateways.items():
+        trains = _taken(rows.y, plan) & (early | (plan.protocol == "whole"))
+        scored = np.ones(len(rows.y), dtype=bool) if plan.protocol == "whole" else ~trains
+        train[name] = _data(rows.x, rows.y, np.flatnonzero(trains), plan)
+        test[name] = Labelled(rows.x[scored], rows.y[scored])
+    return Split(train, test, one_scale=False)
+
+
+def partition(x: Floats, clients: int, how: Literal["iid", "biased"], seed: int) -> NDArray[np.int64]:
+    """Return the owner (n,) of each row of x (n, F), from 0 to clients - 1.
+
+    `iid` deals equal parts at random; `biased` gives each client one KMeans cluster (federated SVDD paper, section 5).
+    With fewer rows, or fewer distinct rows, than clients the last clients own none.
+    """
+    if how == "iid":
+        return generator(seed, 0, "partition").permutation(np.arange(len(x)) % clients)
+    from sklearn.cluster import KMeans
+
+    clusters = min(clients, len(np.unique(x, axis=0)))
+    owners = KMeans(n_clusters=clusters, n_init=KMEANS_STARTS, random_state=seed).fit_predict(x)
+    return np.asarray(owners, dtype=np.int64)
+
+
+def _taken(y: NDArray[np.int64], plan: Plan) -> NDArray[np.bool_]:
+    return np.asarray((y == 0) | (plan.train_on == "all"))
+
+
+def _data(x: Floats, y: NDArray[np.int64], rows: NDArray[np.int64], plan: Plan) -> Arrays:
+    return {FEATURES: x[rows]} | ({LABELS: y[rows]} if plan.with_labels else {})
+
+
+def _stratified(table: Table, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw the rows of the training part: `TRAIN_SHARE` of each class, leaving at least one row of each out."""
+    parts = []
+    for value in (0, 1):
+        members = np.flatnonzero(table.rows.y == value)
+        if len(members) < 2:
+            found = f"{len(members)} row of class {value}"
+            raise DataError(f"{table.name}: {found}; expected at least 2 of each to hold some out, or protocol 'whole'")
+        parts.append(rng.permutation(members)[: round(TRAIN_SHARE * len(members))])
+    return np.sort(np.concatenate(parts))

@@ -1,0 +1,231 @@
+"""One run of an evaluation: train federated, score, weigh what was sent, and do the same without federation.
+
+A figure alone says little, so every run also measures others on the same rows: each client alone, one client that holds
+all data, and the distance from the mean, which needs no model at all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from config.wire import encode
+from firmware_sim import metrics
+from firmware_sim.datasets import EvaluationError, Labelled
+from firmware_sim.splits import Split
+from gateway_agent.scorer import Scorer
+from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, equal, generator
+from models.detectors import DETECTORS
+from models.federated.algorithm import Algorithm
+from models.federated.run import run
+
+Metric = Literal["auc", "f1"]
+Score = Callable[[Arrays, Array], Floats]  # (what a client keeps for itself, features (n, F)) -> (n,)
+
+BATCH_ROWS = 64
+TIMED_BATCHES = 30
+# Scores are computed this many rows at a time, so that memory does not grow with the table.
+BLOCK_ROWS = 4_096
+# A graph computes in float32; a larger difference from the float64 score means another model, or badly scaled features.
+EXPORT_TOLERANCE = 1e-3
+# Where no model sets a border, one row of twenty in training counts as outside.
+BORDER_QUANTILE = 0.95
+PROBE_ROWS = 64
+NOTHING: Arrays = {}
+
+
+class TrainingError(EvaluationError):
+    """The algorithm cannot be trained on this data with these settings."""
+
+
+class ExportError(EvaluationError):
+    """The exported graph does not score as the model does, so a gateway would not see what was measured."""
+
+
+class Trial(NamedTuple):
+    """What one run measured; bytes are means over all clients, whether they took part or not."""
+
+    value: float
+    bytes_up: float
+    bytes_down: float
+    fit_s: float
+    score_us: float  # per row, through onnxruntime in batches of 64
+    baselines: dict[str, float]
+    untrained: int  # clients that alone had too few rows to train on
+
+
+class _Fit(NamedTuple):
+    """A finished training: the model, what stayed with each client, what each sent, and how long it took."""
+
+    shared: Arrays
+    own: dict[str, Arrays]
+    sent_bytes: dict[str, int]
+    fit_s: float
+
+    @property
+    def is_trained(self) -> bool:
+        return any(self.sent_bytes.values())
+
+
+def learns_from_labels(algorithm: Algorithm, feature_count: int) -> bool:
+    """Tell whether an algorithm uses labels where it gets them: swapping those of some rows then changes the model."""
+    x = generator(0, 0, "probe").normal(size=(PROBE_ROWS, feature_count))
+    labels = (np.arange(PROBE_ROWS) % 4 == 0).astype(np.int64)
+    data = [{FEATURES: x, LABELS: classes} for classes in (labels, 1 - labels)]
+    first, second = (_fit(algorithm, {"probe": each}, seed=0, rounds=1).shared for each in data)
+    return not equal(first, second)
+
+
+def run_trial(algorithm: Algorithm, split: Split, *, metric: Metric, fraction: float, seed: int) -> Trial:
+    """Train and measure once.
+
+    Raises:
+        TrainingError: the algorithm refuses its data or settings, or no client could train.
+        ExportError: the ONNX graph disagrees with the model.
+    """
+    fit = _fit(algorithm, split.train, seed=seed, fraction=fraction)
+    if not fit.is_trained:
+        counts = f"clients have {min(split.row_counts)} to {max(split.row_counts)} rows to train on"
+        raise TrainingError(f"no client could train; {counts}: use fewer clients or more data")
+    own = _commissioned(algorithm, fit, split, seed)
+    graph = DETECTORS[algorithm.detector].graph(fit.shared, algorithm.personal)
+    baselines, untrained = _baselines(algorithm, split, metric, seed)
+    return Trial(
+        value=_mean_value(_verified(algorithm, fit.shared, graph), own, split, metric),
+        bytes_up=float(np.mean(list(fit.sent_bytes.values()))),
+        bytes_down=float(len(encode(fit.shared)) * algorithm.rounds * len(algorithm.phases)),
+        fit_s=fit.fit_s,
+        score_us=_score_us(algorithm, graph, own, split),
+        baselines=baselines,
+        untrained=untrained,
+    )
+
+
+def _fit(
+    algorithm: Algorithm,
+    train: Mapping[str, Arrays],
+    *,
+    seed: int,
+    rounds: int | None = None,
+    fraction: float = 1.0,
+) -> _Fit:
+    sent_bytes = dict.fromkeys(train, 0)
+
+    def weigh(client: str, update: Arrays) -> None:
+        sent_bytes[client] += len(encode(update)) if update else 0
+
+    started_s = time.perf_counter()
+    try:
+        outcome = run(algorithm, train, seed=seed, rounds=rounds, fraction=fraction, on_update=weigh)
+    except ValueError as error:  # data and settings are the user's, and so is what is wrong with them
+        raise TrainingError(str(error)) from error
+    # The same object for all who keep nothing, so that equal work is known as equal.
+    own = {client: kept or NOTHING for client, kept in outcome.own.items()}
+    return _Fit(outcome.server.shared, own, sent_bytes, time.perf_counter() - started_s)
+
+
+def _commissioned(algorithm: Algorithm, fit: _Fit, split: Split, seed: int) -> dict[str, Arrays]:
+    """Return what each client scores with besides the shared model.
+
+    A client that was never drawn scores too; its own tensors come from one training whose update is thrown away.
+    """
+    own = dict(fit.own)
+    for client, data in split.train.items():
+        if algorithm.personal and not own[client] and len(data[FEATURES]):
+            own[client], _ = algorithm.phases[0].train(fit.shared, {}, data, generator(seed, 0, client))
+    return own
+
+
+def _verified(algorithm: Algorithm, shared: Arrays, graph: bytes) -> Score:
+    """Return the model's score, which raises `ExportError` where the gateway's scorer would say something else."""
+
+    def score(own: Arrays, x: Array) -> Floats:
+        scores = DETECTORS[algorithm.detector].score({**shared, **own}, x)
+        served = Scorer(graph, own, algorithm.personal)(x)
+        if not np.allclose(served, scores, rtol=EXPORT_TOLERANCE, atol=EXPORT_TOLERANCE):
+            worst = float(np.abs(served - scores).max())
+            cause = "features of very different size lose digits in float32: scale them, or set normalisation=own"
+            raise ExportError(f"the exported graph scores up to {worst:.3g} away from the model; {cause}")
+        return scores
+
+    return score
+
+
+def _score_us(algorithm: Algorithm, graph: bytes, own: Mapping[str, Arrays], split: Split) -> float:
+    """Return the median time per row that a gateway takes to score full batches."""
+    client = next(client for client, data in split.train.items() if len(data[FEATURES]))
+    scorer = Scorer(graph, own[client], algorithm.personal)
+    x = split.test[client].x
+    batch = np.resize(x, (BATCH_ROWS, x.shape[1])).astype(np.float32)
+    times_ns = []
+    for _ in range(TIMED_BATCHES):
+        started_ns = time.perf_counter_ns()
+        scorer(batch)
+        times_ns.append(time.perf_counter_ns() - started_ns)
+    return float(np.median(times_ns)) / 1e3 / BATCH_ROWS
+
+
+def _baselines(algorithm: Algorithm, split: Split, metric: Metric, seed: int) -> tuple[dict[str, float], int]:
+    """Return the value of each baseline and how many clients alone could not train."""
+    score = DETECTORS[algorithm.detector].score
+    alone = []
+    for client, data in split.train.items():
+        fit = _fit(algorithm, {client: data}, seed=seed)
+        if fit.is_trained:
+            alone.append(_value(score, {**fit.shared, **fit.own[client]}, split.test[client], metric))
+    pooled = _fit(algorithm, {"pooled": _joined(split)}, seed=seed)
+    model = {**pooled.shared, **pooled.own["pooled"]}
+    values = {
+        "local": float(np.mean(alone)) if alone else float("nan"),
+        "pooled": _mean_value(score, dict.fromkeys(split.train, model), split, metric),
+        "distance": _mean_value(_distance, _references(split), split, metric),
+    }
+    if metric == "f1":  # its AUC is 0.5 whatever the data
+        values["always"] = _mean_value(lambda _, x: np.ones(len(x)), dict.fromkeys(split.train, NOTHING), split, metric)
+    return values, len(split.train) - len(alone)
+
+
+def _joined(split: Split) -> Arrays:
+    parts = list(split.train.values())
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _references(split: Split) -> dict[str, Arrays]:
+    """Return centre, scale and border of the training data by client; of all together where units are the same."""
+    if split.one_scale:
+        return dict.fromkeys(split.train, _reference(_joined(split)))
+    return {client: _reference(data) for client, data in split.train.items()}
+
+
+def _reference(data: Arrays) -> Arrays:
+    x = data[FEATURES][data[LABELS] == 0] if LABELS in data else data[FEATURES]
+    deviation = x.std(axis=0)
+    units = {"center": x.mean(axis=0), "scale": np.where(deviation > 0, deviation, 1.0), "border": np.zeros(())}
+    return {**units, "border": np.quantile(_distance(units, x), BORDER_QUANTILE)}
+
+
+def _distance(units: Arrays, x: Array) -> Floats:
+    """Return the Euclidean distance (n,) of x (n, F) from the centre in deviations, above the border of training."""
+    return np.asarray(np.sqrt((((x - units["center"]) / units["scale"]) ** 2).sum(axis=1)) - units["border"])
+
+
+def _mean_value(score: Score, own: Mapping[str, Arrays], split: Split, metric: Metric) -> float:
+    """Return the mean over the clients that have data; equal work is done once."""
+    known: dict[tuple[int, int], float] = {}
+    values = []
+    for client, rows in split.test.items():
+        if len(split.train[client][FEATURES]):
+            key = id(own[client]), id(rows)
+            if key not in known:
+                known[key] = _value(score, own[client], rows, metric)
+            values.append(known[key])
+    return float(np.mean(values))
+
+
+def _value(score: Score, own: Arrays, rows: Labelled, metric: Metric) -> float:
+    blocks = [rows.x[start : start + BLOCK_ROWS] for start in range(0, len(rows.y), BLOCK_ROWS)]
+    scores = np.concatenate([score(own, block) for block in blocks])  # (n,)
+    return metrics.roc_auc(rows.y, scores) if metric == "auc" else metrics.f1(rows.y, scores > 0)

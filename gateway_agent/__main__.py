@@ -1,0 +1,106 @@
+"""`gateway-agent`: run the agent on a gateway, look at its state, check its settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from config import cli, signing, wire
+from config.settings import GatewaySettings, load
+from gateway_agent.store import Store
+
+NAME = "gateway-agent"
+DESCRIPTION = (
+    "Watch sensors on a gateway: windows, features, score, alarm; learn with the fleet; run only signed models."
+)
+EPILOG = """examples:
+  gateway-agent check -c gateway.toml     is the file right? names file, line, key, value, what was expected
+  gateway-agent run -c gateway.toml       run until SIGTERM or Ctrl-C
+  gateway-agent status -c gateway.toml    what is stored: baseline, model in force, alarms, what waits to be sent
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of the command."""
+    parser = cli.parser(NAME, DESCRIPTION, EPILOG)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, act, text in (
+        ("run", _run, "run the agent"),
+        ("status", _status, "show what the agent has stored"),
+        ("check", _check, "check the settings and the release key"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="gateway.toml")
+        command.set_defaults(act=act)
+        if name == "run":
+            command.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
+        else:
+            command.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args(argv)
+    return cli.run(NAME, arguments.act, arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from gateway_agent.shell import Agent
+
+    cli.log_to_stderr(verbose=not arguments.quiet)
+    agent = Agent(load(arguments.config, GatewaySettings))
+    cli.on_terminate(agent.stop)
+    agent.run()
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.config, GatewaySettings)
+    signing.load_public(settings.trust.release_key)
+    if arguments.json:
+        print(json.dumps({"ok": True, "file": str(arguments.config)}))
+    else:
+        print(f"{arguments.config}: good; gateway {settings.gateway.id} of site {settings.gateway.site}")
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.config, GatewaySettings)
+    if not settings.gateway.store.exists():
+        raise FileNotFoundError(f"{settings.gateway.store}: there is no store yet; the agent has not run here")
+    store = Store(settings.gateway.store, read_only=True)
+    summary = store.summary()
+    store.close()
+    summary |= {"gateway": settings.gateway.id, "site": settings.gateway.site, "model": _model(summary["model"])}
+    summary["baseline_needed"] = settings.baseline.windows
+    if arguments.json:
+        print(json.dumps(summary, indent=2))
+    else:
+        print(cli.table(("what", "value"), _rows(summary)))
+    return 0
+
+
+def _model(body: bytes | None) -> dict[str, Any] | None:
+    if body is None:
+        return None
+    _, manifest = wire.decode(body)
+    return {key: manifest[key] for key in ("version", "algorithm", "detector", "run", "round_index", "gateways")} | {
+        "digest": manifest["model"]["digest"]
+    }
+
+
+def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    model = summary["model"]
+    in_force = f"version {model['version']} ({model['algorithm']}, {model['digest'][:12]})" if model else "none yet"
+    alarms = (["anomaly"] if summary["anomaly_active"] else []) + list(summary["sensor_alarms"])
+    return [
+        ("gateway", f"{summary['gateway']} of site {summary['site']}"),
+        ("store", f"{summary['store']} ({summary['store_bytes'] / 1024:.0f} KiB)"),
+        ("baseline", f"{summary['baseline_windows']} of {summary['baseline_needed']} windows"),
+        ("model in force", in_force),
+        ("active alarms", ", ".join(alarms) or "none"),
+        ("waiting to be sent", f"{len(summary['outbox'])} items, {sum(summary['outbox'].values())} bytes"),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Alarms as messages: an anomaly of the structure, and sensor faults as a class of their own, never to be read as
+damage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from config.messages import Alarm
+from gateway_agent import outbox
+from gateway_agent.events import ALARM_PRIORITY, Effect, Item, Log
+from gateway_agent.state import State, save_alarms, topic
+from models.threshold import Transition, severity
+
+NS = 1_000_000_000
+ANOMALY = "anomaly"
+
+
+def of_transition(state: State, transition: Transition) -> tuple[State, list[Effect]]:
+    """Queue the message of a raised or cleared anomaly, with the model, level and window it comes from."""
+    judge, manifest = state.pipeline.judge, state.manifest
+    if judge is None or manifest is None:  # a transition needs a judge, and a judge comes with its manifest
+        raise AssertionError("a transition without a model in force")
+    alarm = Alarm(
+        id=f"{state.settings.gateway.id}.{ANOMALY}.{transition.onset_ns}",
+        cause=ANOMALY,
+        kind="anomaly",
+        state=transition.kind,
+        severity=severity(judge.levels, transition.score),
+        text=_text(transition),
+        onset_ns=transition.onset_ns,
+        t_ns=transition.t_ns,
+        score=transition.score,
+        level=transition.level,
+        window_s=state.settings.features.window_s,
+        model_version=manifest.version,
+        model_digest=manifest.model.digest,
+        baseline_windows=len(state.pipeline.baseline),
+        clock=state.clock,
+        boot_id=state.boot_id,
+    )
+    return _queue(state, alarm)
+
+
+def _text(transition: Transition) -> str:
+    if transition.kind == "raised":
+        return f"score {transition.score:.3g} is above the level {transition.level:.3g} of this gateway's own baseline"
+    return f"score stayed below {transition.level:.3g}; its peak was {transition.score:.3g}"
+
+
+def sensor(state: State, cause: str, text: str, t_ns: int) -> tuple[State, list[Effect]]:
+    """Raise a sensor fault once; a fault that is active already changes nothing."""
+    if cause in state.sensor_alarms:
+        return state, []
+    state = replace(state, sensor_alarms={**state.sensor_alarms, cause: t_ns})
+    return _queue(state, _sensor_alarm(state, cause, "raised", text, t_ns, t_ns))
+
+
+def sensor_well(state: State, cause: str, t_ns: int) -> tuple[State, list[Effect]]:
+    """Clear a sensor fault where it is active."""
+    if cause not in state.sensor_alarms:
+        return state, []
+    onset_ns = state.sensor_alarms[cause]
+    state = replace(state, sensor_alarms={key: at for key, at in state.sensor_alarms.items() if key != cause})
+    return _queue(state, _sensor_alarm(state, cause, "cleared", "the sensor is well again", onset_ns, t_ns))
+
+
+def _sensor_alarm(
+    state: State, cause: str, kind: Literal["raised", "cleared"], text: str, onset_ns: int, t_ns: int
+) -> Alarm:
+    return Alarm(
+        id=f"{state.settings.gateway.id}.{cause}.{onset_ns}",
+        cause=cause,
+        kind="sensor",
+        state=kind,
+        severity="warning",
+        text=text,
+        onset_ns=onset_ns,
+        t_ns=t_ns,
+        clock=state.clock,
+        boot_id=state.boot_id,
+    )
+
+
+def _queue(state: State, alarm: Alarm) -> tuple[State, list[Effect]]:
+    item = Item(topic(state, "alarm", alarm.cause), (alarm.to_bytes(),), retain=True, priority=ALARM_PRIORITY)
+    saved = save_alarms(state)
+    state, effects = outbox.queue(state, alarm.item, item)
+    level: Literal["info", "warning"] = "warning" if alarm.state == "raised" else "info"
+    return state, [saved, *effects, Log(level, f"alarm {alarm.cause} {alarm.state}: {alarm.text}")]
+
+
+def silent_sources(state: State) -> tuple[State, list[Effect]]:
+    """Raise a fault for every source that has said nothing for too long."""
+    effects: list[Effect] = []
+    for source in state.settings.source:
+        quiet_s = (state.now_ns - state.heard_ns[source.name]) / NS
+        if quiet_s >= source.silent_after_s:
+            text = f"source {source.name} has sent nothing for {quiet_s:.0f} s"
+            state, raised = sensor(state, f"silent-{source.name}", text, state.now_ns)
+            effects += raised
+    return state, effects

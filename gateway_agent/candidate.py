@@ -1,0 +1,104 @@
+"""A model's way into force: manifest -> signature -> body -> golden pair -> own baseline -> stored -> swapped.
+
+Whatever fails on the way leaves the model in force untouched and says why, in the log and in the gateway's status.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from config import signing, wire
+from config.messages import Manifest
+from gateway_agent import fetching
+from gateway_agent.events import Effect, Log, Save
+from gateway_agent.learning import refuse
+from gateway_agent.pipeline import Judge, calibrated
+from gateway_agent.scorer import ModelRefusedError, Scorer
+from gateway_agent.state import MODEL, State, tell
+from models.features import FeatureSpec, feature_names
+from models.threshold import CalibrationError
+
+OPSET_MAX = 17
+GOLDEN_TOLERANCE = 1e-3  # of the score scale: float32 on another processor, far below any threshold's precision
+
+
+def announced(state: State, manifest: Manifest) -> tuple[State, list[Effect]]:
+    """Take in a manifest and fetch its model, if it may become the next one."""
+    current = state.manifest.version if state.manifest else 0
+    if manifest.version <= current:
+        same = state.manifest is not None and manifest.model.digest == state.manifest.model.digest
+        return (state, []) if same else refuse(state, f"model {manifest.version} is not newer than {current} in force")
+    problem = mismatch(manifest, state.release_key, state.settings.features)
+    if problem:
+        return refuse(state, f"model {manifest.version} refused: {problem}")
+    return put_in_force(replace(state, candidate=manifest))
+
+
+def mismatch(manifest: Manifest, key: Ed25519PublicKey, features: FeatureSpec) -> str:
+    """Return why a manifest is not for this gateway, or an empty string."""
+    if not signing.verified(key, manifest.signed_bytes(), manifest.signature):
+        return "its signature is not the release key's"
+    if manifest.opset > OPSET_MAX:
+        return f"it needs opset {manifest.opset}, this agent runs up to {OPSET_MAX}"
+    if manifest.features != features:
+        return "its features differ from the [features] of this gateway"
+    return ""
+
+
+def put_in_force(state: State) -> tuple[State, list[Effect]]:
+    """Swap to the candidate where its body and the baseline are here; otherwise go on waiting."""
+    manifest = state.candidate
+    if manifest is None or not state.pipeline.commissioned:
+        return state, []
+    body = state.bodies.get(manifest.model.digest)
+    if body is None:
+        return fetching.want(state, manifest.model, state.settings.limits.max_model_bytes)
+    state = replace(state, candidate=None)
+    try:
+        judge = examined(state, manifest, body)
+    except (ModelRefusedError, CalibrationError) as error:
+        return refuse(state, f"model {manifest.version} refused: {error}")
+    save = Save(MODEL, wire.encode({"onnx": np.frombuffer(body, np.uint8)}, manifest.model_dump(mode="json")))
+    state = replace(state, manifest=manifest, refusal="", pipeline=replace(state.pipeline, judge=judge))
+    state, told = tell(state)
+    level = f"model {manifest.version} in force, alarms from {judge.levels.raise_level:.3g}"
+    return state, [save, Log("info", level), *told]
+
+
+def examined(state: State, manifest: Manifest, body: bytes) -> Judge:
+    """Return the judge of a model that loads, repeats its golden pair and scores this gateway's own baseline.
+
+    Raises `ModelRefusedError` or `CalibrationError`.
+    """
+    missing = [name for name in manifest.personal if name not in state.own]
+    if missing:
+        raise ModelRefusedError(f"it needs {missing}, which this gateway has not learned")
+    scorer = Scorer(body, state.own, manifest.personal)
+    golden_x = np.array(manifest.golden_x, dtype=np.float32)
+    if golden_x.ndim != 2 or golden_x.shape[1] != len(feature_names(manifest.features)):
+        raise ModelRefusedError(f"its golden inputs have shape {golden_x.shape}")
+    expected = np.array(manifest.golden_score)
+    worst = float(np.abs(scorer.neutral(golden_x) - expected).max())
+    if not worst <= GOLDEN_TOLERANCE * (1.0 + float(np.abs(expected).max())):
+        raise ModelRefusedError(f"its golden scores differ by {worst:.3g} on this processor")
+    shadow = scorer(np.array(state.pipeline.baseline))
+    if not np.isfinite(shadow).all():
+        raise ModelRefusedError("it gives no finite score on this gateway's own baseline")
+    return calibrated(state.pipeline, scorer, state.settings.baseline.calibration_windows)
+
+
+def reload(state: State, stored: bytes) -> tuple[State, list[Effect]]:
+    """Put the stored model back in force after a restart, examined like a new one."""
+    arrays, meta = wire.decode(stored, size_max=2 * state.settings.limits.max_model_bytes)
+    manifest, body = Manifest.model_validate(meta), arrays["onnx"].tobytes()
+    problem = mismatch(manifest, state.release_key, state.settings.features)
+    if problem or fetching.digest_of(body) != manifest.model.digest:
+        return refuse(state, f"stored model {manifest.version} refused: {problem or 'its digest differs'}")
+    try:
+        judge = examined(state, manifest, body)
+    except (ModelRefusedError, CalibrationError) as error:
+        return refuse(state, f"stored model {manifest.version} refused: {error}")
+    return replace(state, manifest=manifest, pipeline=replace(state.pipeline, judge=judge)), []

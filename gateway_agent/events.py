@@ -1,0 +1,119 @@
+"""What happens to the agent, and what it wants done: the vocabulary between the machine and its shell.
+
+The shell makes the store effects of a step durable, in one transaction, before it carries out any other effect of that
+step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from config.clock import Quality
+from gateway_agent.pipeline import Row
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A message arrived."""
+
+    topic: str
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The link to the aggregator's broker came up or went down."""
+
+    up: bool
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time passed; comes about once a second."""
+
+    clock: Quality
+    bytes_sent: int
+    bytes_received: int
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The training child ended, with an answer or with a reason why not."""
+
+    answer: bytes | None
+    reason: str = ""
+
+
+Event = Heard | Connection | Tick | Trained
+
+
+@dataclass(frozen=True)
+class Item:
+    """A message that stays in the store until the aggregator's receipt for it arrives."""
+
+    topic: str
+    payloads: tuple[bytes, ...]
+    retain: bool
+    priority: int  # 0 before 1
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Store one row of the baseline."""
+
+    row: Row
+
+
+@dataclass(frozen=True)
+class Save:
+    """Store a named blob, replacing the one before."""
+
+    key: str
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Store an item of the outbox."""
+
+    name: str
+    item: Item
+
+
+@dataclass(frozen=True)
+class Settle:
+    """Remove an item of the outbox: its receipt is here."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Send a message now or, where there is no connection, not at all."""
+
+    topic: str
+    payload: bytes
+    retain: bool = False
+    qos: int = 1
+
+
+@dataclass(frozen=True)
+class Train:
+    """Start the training child on a job."""
+
+    job: bytes
+
+
+@dataclass(frozen=True)
+class Log:
+    """Tell the operator of this gateway."""
+
+    level: Literal["info", "warning"]
+    text: str
+
+
+Durable = Keep | Save | Queue | Settle
+Effect = Durable | Publish | Train | Log
+ALARM_PRIORITY = 0
+UPDATE_PRIORITY = 1

@@ -1,0 +1,72 @@
+"""Bodies on their way down: take the chunks as they come, ask for what is missing, with growing patience."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from config.messages import MessageError, Transfer, Want
+from config.transfer import Assembly, parse_chunk
+from gateway_agent.events import Effect, Publish
+from gateway_agent.state import Fetch, State, counted, topic
+
+NS = 1_000_000_000
+FIRST_WAIT_S = 1.0  # the aggregator sends the chunks to all right after the announcement
+WAIT_S_MAX = 300.0
+
+
+def digest_of(body: bytes) -> str:
+    """Return the name of a body: its SHA-256."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def want(state: State, transfer: Transfer, size_bytes_max: int) -> tuple[State, list[Effect]]:
+    """Begin to fetch a body, unless it is here or on its way; raises `MessageError` where it is too large."""
+    if transfer.size_bytes > size_bytes_max:
+        raise MessageError(f"transfer {transfer.digest[:12]}: {transfer.size_bytes} bytes, at most {size_bytes_max}")
+    if transfer.digest in state.bodies or transfer.digest in state.fetches:
+        return state, []
+    fetch = Fetch(Assembly(transfer), state.now_ns + round(FIRST_WAIT_S * NS))
+    return replace(state, fetches={**state.fetches, transfer.digest: fetch}), []
+
+
+def arrived(state: State, payload: bytes) -> State:
+    """Take in a chunk; chunks that nobody waits for are ignored. A body that is whole moves to `bodies`."""
+    header, piece = parse_chunk(payload)
+    fetch = state.fetches.get(header.digest)
+    if fetch is None:
+        return state
+    assembly = fetch.assembly.add(header, piece)
+    others = {digest: other for digest, other in state.fetches.items() if digest != header.digest}
+    if assembly.missing:
+        return replace(state, fetches={**others, header.digest: replace(fetch, assembly=assembly)})
+    try:
+        body = assembly.body()
+    except MessageError:  # damaged on the way: begin again, and count it
+        fresh = Fetch(Assembly(assembly.transfer), state.now_ns + round(FIRST_WAIT_S * NS), fetch.tries)
+        return counted(replace(state, fetches={**others, header.digest: fresh}), "dropped.damaged_body")
+    return replace(state, fetches=others, bodies={**state.bodies, header.digest: body})
+
+
+def ask(state: State) -> tuple[State, list[Effect]]:
+    """Ask for the chunks that are overdue; every try doubles the wait."""
+    if not state.connected:
+        return state, []
+    effects: list[Effect] = []
+    fetches = dict(state.fetches)
+    for digest, fetch in state.fetches.items():
+        if state.now_ns >= fetch.ask_at_ns:
+            missing = fetch.assembly.missing if fetch.assembly.pieces else ()
+            effects.append(Publish(topic(state, "want", digest), Want(missing=missing).to_bytes()))
+            wait_s = min(FIRST_WAIT_S * 2.0 ** (fetch.tries + 1), WAIT_S_MAX)
+            fetches[digest] = replace(fetch, ask_at_ns=state.now_ns + round(wait_s * NS), tries=fetch.tries + 1)
+    return replace(state, fetches=fetches), effects
+
+
+def forget_all_but(state: State, digests: set[str]) -> State:
+    """Drop bodies and fetches that no round and no candidate needs any more."""
+    return replace(
+        state,
+        fetches={digest: fetch for digest, fetch in state.fetches.items() if digest in digests},
+        bodies={digest: body for digest, body in state.bodies.items() if digest in digests},
+    )

@@ -1,0 +1,105 @@
+"""A gateway's part in a federated round: invitation -> shared parameters -> training child -> update -> receipt.
+
+What leaves the gateway is the update that the algorithm defines, and nothing else; what the algorithm keeps for the
+gateway is stored before the update is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from config import wire
+from config.messages import RoundOpen
+from config.transfer import split
+from gateway_agent import fetching, outbox
+from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
+from gateway_agent.pipeline import split_baseline
+from gateway_agent.state import State, save_own, tell, topic
+from gateway_agent.trainer import job_bytes, parts_of
+from models.arrays import FEATURES
+from models.federated.algorithm import normalise
+
+
+def invited(state: State, message: RoundOpen) -> tuple[State, list[Effect]]:
+    """Take in the announcement of a round; the one before it, unanswered or not, is over."""
+    if message.features != state.settings.features:
+        return refuse(state, f"round {message.round_index}: its features differ from the [features] of this gateway")
+    return take_part(replace(state, round=message))
+
+
+def take_part(state: State) -> tuple[State, list[Effect]]:
+    """Start the training where there is a round to answer and all it needs is here; ask for the shared parameters if
+    not.
+    """
+    message = state.round
+    if message is None or state.training is not None or not state.pipeline.commissioned or not state.can_train:
+        return state, []
+    if state.answered == (message.run, message.round_index):
+        return state, []
+    if message.cohort is not None and state.settings.gateway.id not in message.cohort:
+        return state, []
+    shared = state.bodies.get(message.shared.digest)
+    if shared is None:
+        return fetching.want(state, message.shared, state.settings.limits.max_update_bytes)
+    try:
+        job = _job(state, message, shared)
+    except wire.WireError as error:
+        return refuse(replace(state, round=None), f"round {message.round_index}: shared parameters: {error}")
+    return replace(state, training=message), [Train(job)]
+
+
+def _job(state: State, message: RoundOpen, shared: bytes) -> bytes:
+    rows, _ = split_baseline(state.pipeline, state.settings.baseline.calibration_windows)
+    parts = {"shared": wire.decode(shared)[0], "own": state.own, "data": {FEATURES: rows}}
+    order = {
+        "algorithm": message.algorithm,
+        "settings": message.settings,
+        "feature_count": rows.shape[1],
+        "phase": message.phase,
+        "seed": message.seed,
+        "round_index": message.round_index,
+        "gateway": state.settings.gateway.id,
+    }
+    return job_bytes(parts, order)
+
+
+def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
+    """Take in the child's answer: store what stays and the update, in one step, then send the update."""
+    message, state = state.training, replace(state, training=None)
+    if message is None:
+        return state, []
+    if event.answer is None:
+        # A failed training is not tried again in the same round: it would most likely fail alike and cost the device
+        # the same.
+        state = replace(state, answered=(message.run, message.round_index))
+        state, effects = refuse(state, f"round {message.round_index}: training failed: {event.reason}")
+        return state, [save_own(state), *effects]
+    parts = parts_of(wire.decode(event.answer)[0])
+    state = replace(state, own=parts.get("own", {}), answered=(message.run, message.round_index))
+    meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
+    body = wire.encode(parts.get("update", {}), meta)
+    chunks = split(body, state.settings.limits.max_payload_bytes)
+    digest = fetching.digest_of(body)
+    item = Item(topic(state, "update", digest), tuple(chunks), retain=False, priority=UPDATE_PRIORITY)
+    saved = save_own(state)
+    state, effects = outbox.queue(state, digest, item)
+    told = Log("info", f"round {message.round_index}: update of {len(body)} bytes made")
+    state, more = take_part(state)
+    return state, [saved, *effects, told, *more]
+
+
+def commissioned(state: State) -> tuple[State, list[Effect]]:
+    """The baseline is whole: fix this gateway's normalisation for good, say so, and answer a waiting round."""
+    rows, _ = split_baseline(state.pipeline, state.settings.baseline.calibration_windows)
+    own, _ = normalise(state.own, {FEATURES: rows}, "own")
+    state = replace(state, own=own)
+    saved = save_own(state)
+    state, told = tell(state)
+    state, effects = take_part(state)
+    return state, [saved, Log("info", f"baseline of {len(state.pipeline.baseline)} windows is whole"), *told, *effects]
+
+
+def refuse(state: State, reason: str) -> tuple[State, list[Effect]]:
+    """Say, in the log and in the status, why something was not done."""
+    state, told = tell(replace(state, refusal=reason))
+    return state, [Log("warning", reason), *told]

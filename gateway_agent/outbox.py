@@ -1,0 +1,68 @@
+"""What must not be lost: queued durably, published when there is a link, settled only by the aggregator's receipt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from config.messages import Receipt
+from gateway_agent.events import Effect, Item, Log, Publish, Queue, Settle
+from gateway_agent.state import State
+
+NS = 1_000_000_000
+
+
+def queue(state: State, name: str, item: Item) -> tuple[State, list[Effect]]:
+    """Store an item and, after that, send it."""
+    state = replace(state, outbox={**state.outbox, name: item})
+    state, sends = _send(state, name)
+    return state, [Queue(name, item), *sends]
+
+
+def send_due(state: State, *, everything: bool = False) -> tuple[State, list[Effect]]:
+    """Send again what has waited too long for its receipt, or everything after a reconnect; alarms first."""
+    wait_ns = round(state.settings.exchange.resend_s * NS)
+    effects: list[Effect] = []
+    for name in sorted(state.outbox, key=lambda name: state.outbox[name].priority):  # stable: oldest first
+        if everything or state.now_ns - state.sent_ns.get(name, 0) >= wait_ns:
+            state, sends = _send(state, name)
+            effects += sends
+    return state, effects
+
+
+def _send(state: State, name: str) -> tuple[State, list[Effect]]:
+    if not state.connected:
+        return state, []
+    item = state.outbox[name]
+    sends: list[Effect] = [Publish(item.topic, payload, item.retain) for payload in item.payloads]
+    return replace(state, sent_ns={**state.sent_ns, name: state.now_ns}), sends
+
+
+def settle(state: State, name: str, receipt: Receipt) -> tuple[State, list[Effect]]:
+    """Take in a receipt: the item is the aggregator's now, or was refused for good.
+
+    A cleared alarm tells the whole story, so its receipt settles the raised one too; a raised one sent again later
+    would leave a stale retained message behind.
+    """
+    earlier = name.removesuffix(".cleared") + ".raised"
+    settled = [key for key in (name, earlier) if key in state.outbox]
+    if not settled:
+        return state, []
+    state = replace(
+        state,
+        outbox={key: item for key, item in state.outbox.items() if key not in settled},
+        sent_ns={key: at for key, at in state.sent_ns.items() if key not in settled},
+        refusal=state.refusal if receipt.accepted else receipt.reason,
+    )
+    effects: list[Effect] = [Settle(key) for key in settled]
+    if not receipt.accepted:
+        effects.append(Log("warning", f"aggregator refused {name[:16]}: {receipt.reason}"))
+    return state, effects
+
+
+def resend(state: State, name: str, missing: tuple[int, ...]) -> tuple[State, list[Effect]]:
+    """Send again the chunks of an update that the aggregator lacks."""
+    if name not in state.outbox:
+        return state, []
+    item = state.outbox[name]
+    wanted = missing or range(len(item.payloads))
+    return state, [Publish(item.topic, item.payloads[index]) for index in wanted if index < len(item.payloads)]

@@ -1,0 +1,143 @@
+"""The shell around the machine: it carries events in and effects out, and does nothing else.
+
+One thread steps the machine; the network threads and the one that waits for the training child only put events in its
+queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+
+from config import clock, signing
+from config.loop import Loop
+from config.messages import Status
+from config.mqtt import Link, Will
+from config.settings import GatewaySettings
+from config.topics import ALL, Topic, topic_of, watch
+from config.version import VERSION
+from gateway_agent import machine
+from gateway_agent.events import Connection, Durable, Effect, Event, Heard, Log, Publish, Tick, Train, Trained
+from gateway_agent.state import restore
+from gateway_agent.store import Store
+
+LOG = logging.getLogger("fedgate.gateway")
+STDERR_TAIL = 400
+
+
+class Agent:
+    """A running agent: `run` blocks until `stop` is called from a signal handler or another thread."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings = settings
+        self._loop: Loop[Event] = Loop()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._clock = clock.Clock()
+        self.store = Store(settings.gateway.store)
+        stored = self.store.read()
+        state = restore(
+            settings,
+            signing.load_public(settings.trust.release_key),
+            stored,
+            boot_id=clock.boot_id(),
+            can_train=settings.training.enabled and find_spec("sklearn") is not None,
+            now_ns=self._clock.now_ns(),
+        )
+        self._links = _links(
+            settings,
+            lambda topic, payload: self._loop.put(Heard(topic, payload)),
+            lambda up: self._loop.put(Connection(up)),
+        )
+        self.state, effects = machine.begin(replace(state, clock=clock.quality()), stored)
+        self._carry_out(effects)
+
+    def run(self) -> None:
+        """Sample, score, learn and exchange until told to stop; then leave nothing half-written."""
+        for link in self._links:
+            link.start()
+        LOG.info("gateway %s watches %d source(s)", self.settings.gateway.id, len(self.settings.source))
+        self._loop.run(self._step, self._tick)
+        self._shut_down()
+
+    def stop(self) -> None:
+        """Ask `run` to end after the step at hand."""
+        self._loop.stop()
+
+    def _tick(self) -> Event:
+        sent = sum(link.bytes_sent for link in self._links)
+        received = sum(link.bytes_received for link in self._links)
+        return Tick(clock.quality(), sent, received)
+
+    def _step(self, event: Event) -> None:
+        self.state, effects = machine.step(self.state, self._clock.now_ns(), event)
+        self._carry_out(effects)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        durable = [effect for effect in effects if isinstance(effect, Durable)]
+        if durable:
+            self.store.commit(durable)
+        for effect in effects:
+            match effect:
+                case Publish(topic=topic, payload=payload, retain=retain, qos=qos):
+                    self._links[0].publish(topic, payload, retain=retain, qos=qos)
+                case Train(job=job):
+                    threading.Thread(target=self._train, args=(job,), daemon=True).start()
+                case Log(level=level, text=text):
+                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)
+
+    def _train(self, job: bytes) -> None:
+        training = self.settings.training
+        command = [sys.executable, "-m", "gateway_agent.trainer", str(training.nice)]
+        pipe = subprocess.PIPE
+        self._child = child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)  # noqa: S603 - our own module
+        try:
+            answer, complaint = child.communicate(job, timeout=training.timeout_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.communicate()
+            self._loop.put(Trained(None, f"no answer within {training.timeout_s:g} s"))
+            return
+        if child.returncode == 0:
+            self._loop.put(Trained(answer))
+        else:
+            lines = complaint.decode(errors="replace").strip().splitlines() or [f"exit code {child.returncode}"]
+            self._loop.put(Trained(None, lines[-1][-STDERR_TAIL:]))
+
+    def _shut_down(self) -> None:
+        if self._child is not None and self._child.poll() is None:
+            self._child.terminate()
+        offline = Status(state="offline", version=VERSION, boot_id=self.state.boot_id)
+        self._links[0].publish(_status_topic(self.settings), offline.to_bytes(), retain=True)
+        for link in self._links:
+            link.stop()
+        self.store.close()
+
+
+def _status_topic(settings: GatewaySettings) -> str:
+    return topic_of(Topic(settings.gateway.site, settings.gateway.id, "status", "agent"))
+
+
+def _links(
+    settings: GatewaySettings, on_message: Callable[[str, bytes], None], on_connection: Callable[[bool], None]
+) -> list[Link]:
+    """Return the link to the aggregator's broker first and, where the sensors talk to another, the link to that."""
+    site, name = settings.gateway.site, settings.gateway.id
+    cloud = [watch(site, ALL, "round"), watch(site, ALL, "manifest"), watch(site, ALL, "chunk")]
+    cloud += [watch(site, name, "chunk"), watch(site, name, "receipt"), watch(site, name, "resend")]
+    sensors = [watch(site, name, "sample")] + [source.topic for source in settings.source if source.kind == "json"]
+    will = Will(_status_topic(settings), Status(state="offline", version=VERSION).to_bytes())
+    if settings.sensors.broker is None:
+        return [Link(settings.broker, name, [*cloud, *sensors], on_message, on_connection, will)]
+    return [
+        Link(settings.broker, name, cloud, on_message, on_connection, will),
+        Link(settings.sensors.broker, name, sensors, on_message, _ignore),
+    ]
+
+
+def _ignore(_up: bool) -> None:
+    """The machine asks about the aggregator's broker only; silence of the sensors is seen in their sources."""

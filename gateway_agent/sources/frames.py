@@ -1,0 +1,32 @@
+"""Sensor nodes that send fedgate's binary frames, with the time of the node's own clock."""
+
+from __future__ import annotations
+
+from config.frames import Frame
+from config.messages import MessageError
+from config.settings import Source
+from models.signal import Block
+
+NS = 1_000_000_000
+Offsets = dict[tuple[str, str], int]  # (stream, boot id of the node) -> gateway time minus node time, ns
+
+
+def read(source: Source, frame: Frame, now_ns: int, offsets: Offsets) -> tuple[Block, Offsets]:
+    """Return a frame as a block, and the clock offsets with this node's; raises `MessageError`.
+
+    A node whose clock only counts from its start is placed on the gateway's timeline by the arrival of its first frame,
+    and keeps that offset until it restarts, so that delays of the network do not bend its time.
+    """
+    if frame.values.shape[1] != len(source.channels):
+        raise MessageError(
+            f"source {source.name}: frame has {frame.values.shape[1]} channels, the settings name {len(source.channels)}"
+        )
+    key, offset = (source.name, frame.meta.boot), 0
+    if frame.meta.clock == "boot":
+        duration_ns = round(len(frame.values) / frame.meta.rate_hz * NS)
+        offset = offsets.get(key, now_ns - frame.meta.t_ns - duration_ns)
+        offsets = {**{other: value for other, value in offsets.items() if other[0] != source.name}, key: offset}
+    gains = [channel.gain for channel in source.channels]
+    biases = [channel.bias for channel in source.channels]
+    values = frame.values * gains + biases
+    return Block(source.name, frame.meta.t_ns + offset, frame.meta.rate_hz, values), offsets

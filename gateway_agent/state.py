@@ -1,0 +1,164 @@
+"""Everything the agent knows, as one value; and how it is made from what was stored."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from config import wire
+from config.messages import Manifest, RoundOpen, Status
+from config.settings import GatewaySettings
+from config.topics import Topic, topic_of
+from config.transfer import Assembly
+from config.version import VERSION
+from gateway_agent import pipeline as walk
+from gateway_agent.events import Effect, Item, Publish, Save
+from config.clock import Quality
+from gateway_agent.pipeline import Row
+from gateway_agent.sources.frames import Offsets
+from models.arrays import Arrays
+from models.threshold import AlarmState
+
+OWN, MODEL, ALARMS = "own", "model", "alarms"  # keys of stored blobs
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """A body on its way down, and when to ask for what is still missing."""
+
+    assembly: Assembly
+    ask_at_ns: int
+    tries: int = 0
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the store held when the agent started."""
+
+    baseline: tuple[Row, ...] = ()
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    outbox: dict[str, Item] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class State:
+    """The agent between two events."""
+
+    settings: GatewaySettings
+    release_key: Ed25519PublicKey
+    boot_id: str
+    can_train: bool
+    pipeline: walk.Pipeline
+    now_ns: int
+    own: Arrays = field(default_factory=dict)
+    outbox: dict[str, Item] = field(default_factory=dict)
+    sent_ns: dict[str, int] = field(default_factory=dict)  # outbox item -> when it was last published
+    connected: bool = False
+    round: RoundOpen | None = None
+    answered: tuple[str, int] | None = None  # (run, round_index) of the last update made
+    training: RoundOpen | None = None
+    manifest: Manifest | None = None  # the model in force
+    candidate: Manifest | None = None  # the model on its way
+    fetches: dict[str, Fetch] = field(default_factory=dict)
+    bodies: dict[str, bytes] = field(default_factory=dict)  # fetched whole, not used yet
+    heard_ns: dict[str, int] = field(default_factory=dict)  # source -> when it last spoke
+    offsets: Offsets = field(default_factory=dict)
+    sensor_alarms: dict[str, int] = field(default_factory=dict)  # cause -> onset
+    counts: dict[str, int] = field(default_factory=dict)
+    clock: Quality = "unknown"
+    status_ns: int = 0
+    refusal: str = ""
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+def topic(state: State, channel: str, item: str) -> str:
+    """Return this gateway's topic of a channel."""
+    gateway = state.settings.gateway
+    return topic_of(Topic(gateway.site, gateway.id, channel, item))
+
+
+def counted(state: State, what: str) -> State:
+    """Return the state with one more of something counted."""
+    return replace(state, counts={**state.counts, what: state.counts.get(what, 0) + 1})
+
+
+def status(state: State) -> Status:
+    """Return what this gateway tells the world of itself."""
+    dropped = {what.removeprefix("dropped."): n for what, n in state.counts.items() if what.startswith("dropped.")}
+    return Status(
+        state="online",
+        version=VERSION,
+        boot_id=state.boot_id,
+        clock=state.clock,
+        can_train=state.can_train,
+        baseline_windows=len(state.pipeline.baseline),
+        baseline_needed=state.pipeline.baseline_needed,
+        windows=state.counts.get("windows", 0),
+        windows_lost=state.counts.get("windows_lost", 0),
+        model_version=state.manifest.version if state.manifest else 0,
+        model_digest=state.manifest.model.digest if state.manifest else "",
+        alarms_active=int(state.pipeline.alarm.active) + len(state.sensor_alarms),
+        outbox=len(state.outbox),
+        bytes_sent=state.bytes_sent,
+        bytes_received=state.bytes_received,
+        dropped=dropped,
+        refusal=state.refusal,
+    )
+
+
+def tell(state: State) -> tuple[State, list[Effect]]:
+    """Publish the status, and remember when."""
+    publish = Publish(topic(state, "status", "agent"), status(state).to_bytes(), retain=True)
+    return replace(state, status_ns=state.now_ns), [publish]
+
+
+def save_own(state: State) -> Save:
+    """Return the effect that stores what stays on this gateway and which round it answered last."""
+    return Save(OWN, wire.encode(state.own, {"answered": list(state.answered) if state.answered else None}))
+
+
+def save_alarms(state: State) -> Save:
+    """Return the effect that stores which alarms are active."""
+    held = {"anomaly": asdict(state.pipeline.alarm), "sensors": state.sensor_alarms}
+    return Save(ALARMS, json.dumps(held).encode())
+
+
+def restore(
+    settings: GatewaySettings,
+    release_key: Ed25519PublicKey,
+    stored: Stored,
+    *,
+    boot_id: str,
+    can_train: bool,
+    now_ns: int,
+) -> State:
+    """Return the state of an agent that starts with what the store held; the model in force is loaded by
+    `candidate`.
+    """
+    pipeline = walk.start(
+        settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
+    )
+    own, answered, sensors = Arrays(), None, {}
+    if OWN in stored.blobs:
+        own, meta = wire.decode(stored.blobs[OWN])
+        answered = tuple(meta["answered"]) if meta["answered"] else None
+    if ALARMS in stored.blobs:
+        held = json.loads(stored.blobs[ALARMS])
+        pipeline = replace(pipeline, alarm=AlarmState(**held["anomaly"]))
+        sensors = held["sensors"]
+    return State(
+        settings=settings,
+        release_key=release_key,
+        boot_id=boot_id,
+        can_train=can_train,
+        pipeline=pipeline,
+        now_ns=now_ns,
+        own=own,
+        outbox=dict(stored.outbox),
+        answered=answered,
+        heard_ns={source.name: now_ns for source in settings.source},
+        sensor_alarms=sensors,
+    )

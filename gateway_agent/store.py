@@ -1,0 +1,123 @@
+"""The agent's memory: one SQLite file in WAL mode that survives a power cut.
+
+All durable effects of one step are one transaction. The file is private to its owner: it holds the gateway's baseline.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
+from gateway_agent.state import Stored
+
+SCHEMA_VERSION = 1
+PRIVATE_MASK = 0o077
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS baseline (number INTEGER PRIMARY KEY, row BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS blob (key TEXT PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS outbox (
+    name TEXT PRIMARY KEY, topic TEXT NOT NULL, retain INTEGER NOT NULL, priority INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS payload (
+    name TEXT NOT NULL REFERENCES outbox (name) ON DELETE CASCADE, number INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (name, number)
+);
+"""
+
+
+class StoreError(OSError):
+    """The store cannot be opened or written; the message names the file and what to do."""
+
+
+class Store:
+    """The open store. Use it from one thread."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        try:
+            self._db = _open(path, read_only)
+        except sqlite3.Error as error:
+            raise StoreError(f"{path}: cannot be opened as the agent's store ({error})") from None
+
+    def commit(self, effects: Iterable[Durable]) -> None:
+        """Make the durable effects of one step true together, on disk, before this returns."""
+        try:
+            with self._db:
+                for effect in effects:
+                    self._apply(effect)
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: cannot be written ({error}); check the disk's space and health") from None
+
+    def _apply(self, effect: Durable) -> None:
+        match effect:
+            case Keep(row=row):
+                self._db.execute("INSERT INTO baseline (row) VALUES (?)", (row.astype("<f4").tobytes(),))
+            case Save(key=key, body=body):
+                self._db.execute("INSERT OR REPLACE INTO blob VALUES (?, ?)", (key, body))
+            case Queue(name=name, item=item):
+                self._db.execute(
+                    "INSERT OR REPLACE INTO outbox VALUES (?, ?, ?, ?)",
+                    (name, item.topic, item.retain, item.priority),
+                )
+                rows = [(name, number, body) for number, body in enumerate(item.payloads)]
+                self._db.executemany("INSERT OR REPLACE INTO payload VALUES (?, ?, ?)", rows)
+            case Settle(name=name):
+                self._db.execute("DELETE FROM outbox WHERE name = ?", (name,))
+
+    def read(self) -> Stored:
+        """Return everything the store holds."""
+        rows = self._db.execute("SELECT row FROM baseline ORDER BY number")
+        payloads: dict[str, list[bytes]] = {}
+        for name, body in self._db.execute("SELECT name, body FROM payload ORDER BY name, number"):
+            payloads.setdefault(name, []).append(body)
+        return Stored(
+            baseline=tuple(np.frombuffer(row, dtype="<f4") for (row,) in rows),
+            blobs=dict(self._db.execute("SELECT key, body FROM blob")),
+            outbox={
+                name: Item(topic, tuple(payloads.get(name, ())), bool(retain), priority)
+                for name, topic, retain, priority in self._db.execute("SELECT * FROM outbox ORDER BY rowid")
+            },
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return, as JSON-able values, what `gateway-agent status` shows."""
+        held = self.read()
+        alarms = json.loads(held.blobs.get("alarms", b'{"anomaly": {}, "sensors": {}}'))
+        return {
+            "store": str(self.path),
+            "store_bytes": self.path.stat().st_size,
+            "baseline_windows": len(held.baseline),
+            "outbox": {name: sum(map(len, item.payloads)) for name, item in held.outbox.items()},
+            "anomaly_active": bool(alarms["anomaly"].get("active")),
+            "sensor_alarms": alarms["sensors"],
+            "model": held.blobs.get("model"),
+        }
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+
+def _open(path: Path, read_only: bool) -> sqlite3.Connection:
+    if read_only:
+        return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    before = os.umask(PRIVATE_MASK)
+    try:
+        db = sqlite3.connect(path)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA foreign_keys = ON")
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if found not in (0, SCHEMA_VERSION):
+            raise sqlite3.DatabaseError(f"it has schema {found}, this agent knows {SCHEMA_VERSION}")
+        db.executescript(SCHEMA + f"PRAGMA user_version = {SCHEMA_VERSION};")
+    finally:
+        os.umask(before)
+    return db

@@ -1,0 +1,55 @@
+"""The training, in a child process of its own: its memory returns when it ends and sampling never waits for it.
+
+Run as `python -m gateway_agent.trainer`: a job on standard input, the answer on standard output, both in the wire
+format. The heavy imports (scipy, scikit-learn, torch) happen here and nowhere else on a gateway.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from config import wire
+from models.arrays import Arrays, generator
+from models.federated import build
+
+
+def job_bytes(parts: dict[str, Arrays], order: dict[str, Any]) -> bytes:
+    """Return a job: the arrays of each part under `part.name`, and what to do with them."""
+    return wire.encode(_joined(parts), order)
+
+
+def parts_of(arrays: Arrays) -> dict[str, Arrays]:
+    """Return arrays named `part.name` as parts; the inverse of `_joined`."""
+    parts: dict[str, Arrays] = {}
+    for name, array in arrays.items():
+        part, _, rest = name.partition(".")
+        parts.setdefault(part, {})[rest] = array
+    return parts
+
+
+def _joined(parts: dict[str, Arrays]) -> Arrays:
+    return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+
+def answer(job: bytes) -> bytes:
+    """Return `own` and `update` of one training as bytes: equal jobs give equal answers."""
+    arrays, order = wire.decode(job)
+    parts = parts_of(arrays)
+    algorithm = build(order["algorithm"], order["feature_count"], order["settings"])
+    rng = generator(order["seed"], order["round_index"], order["gateway"])
+    train = algorithm.phases[order["phase"]].train
+    own, update = train(parts.get("shared", {}), parts.get("own", {}), parts["data"], rng)
+    return wire.encode(_joined({"own": own, "update": update}))
+
+
+def main() -> int:
+    """Answer the job on standard input at low priority."""
+    os.nice(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    sys.stdout.buffer.write(answer(sys.stdin.buffer.read()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

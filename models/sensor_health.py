@@ -1,0 +1,95 @@
+"""Whether a sensor can be believed: its rate, its gaps, and channels that are stuck or clipped.
+
+A broken sensor must raise an alarm of its own and never look like a damaged structure, so these are judged from the raw
+samples, before and apart from any model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from models.arrays import Array
+
+_FEWEST_CLIPPED = 3
+_FEWEST_VALUES = 8  # a channel with fewer distinct values is a coarse one (a switch, whole degrees), not a clipped one
+_PILED_UP = 3.0  # times the next value's count; the ends of a quantised sinusoid reach 2.4, a clipped one far more
+_LONGEST_GAP = 500  # samples: beyond it a rate 1000 ppm off leaves open how many are missing
+
+
+@dataclass(frozen=True, slots=True)
+class StreamHealth:
+    """Counters of one stream since the start; rows are samples of all its channels at one time."""
+
+    received: int  # rows
+    dropped: int  # rows that came late or again, or shared a place on the grid with an earlier one
+    missing: int  # rows that never came, judged by the times of blocks
+    not_finite: int  # single values, taken as missing
+    declared_rate_hz: float  # 0 for single readings
+    measured_rate_hz: float  # 0 until two blocks came
+    last_t_ns: int | None  # time of the newest row
+
+    @property
+    def rate_error_ppm(self) -> float | None:
+        """Measured against declared rate, in parts per million; None where one of them is not known."""
+        if not (self.declared_rate_hz and self.measured_rate_hz):
+            return None
+        return (self.measured_rate_hz / self.declared_rate_hz - 1) * 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class RateMeter:
+    """Measures a rate over all blocks since the last long gap: rows between the first and the latest block's times."""
+
+    declared_rate_hz: float = 0.0
+    measured_rate_hz: float = 0.0
+    first_ns: int | None = None  # time of the block the baseline begins with
+    rows: int = 0  # from there to the end of the latest block, missing ones included
+    expected_ns: int = 0  # when the next block should begin
+    missing: int = 0
+
+
+def meter(state: RateMeter, t_ns: int, rate_hz: float, rows: int) -> RateMeter:
+    """Count a block of `rows` that begins at `t_ns`; rate_hz is the declared one, 0 for a single irregular reading."""
+    gap = round((t_ns - state.expected_ns) * 1e-9 * rate_hz)  # in rows; always 0 for irregular readings
+    if state.first_ns is None:
+        gap = 0
+    missing = state.missing + max(gap, 0)
+    end_ns = t_ns + (round(rows * 1e9 / rate_hz) if rate_hz else 0)
+    if state.first_ns is None or rate_hz != state.declared_rate_hz or abs(gap) > _LONGEST_GAP:
+        return RateMeter(rate_hz, state.measured_rate_hz, t_ns, rows, end_ns, missing)
+    before = state.rows + gap
+    elapsed_ns = t_ns - state.first_ns
+    measured_rate_hz = before * 1e9 / elapsed_ns if elapsed_ns > 0 else state.measured_rate_hz
+    return replace(state, measured_rate_hz=measured_rate_hz, rows=before + rows, expected_ns=end_ns, missing=missing)
+
+
+def stuck_channels(channels: Sequence[str], values: Array) -> tuple[str, ...]:
+    """Name the channels of a window, values (T, C), that never change."""
+    stuck = np.ptp(values, axis=0) == 0  # (C,)
+    return tuple(channel for channel, is_stuck in zip(channels, stuck, strict=True) if is_stuck)
+
+
+def clipped_channels(channels: Sequence[str], values: Array, share: float = 0.01) -> tuple[str, ...]:
+    """Name the channels of a window, values (T, C), whose samples pile up at their own lowest or highest value.
+
+    At least `share` of the samples, and at least 3, are exactly the extreme one and more than 3 times as many as have
+    the value next to it. A channel with fewer than 8 different values is too coarse to tell and never named.
+    """
+    fewest = max(share * len(values), _FEWEST_CLIPPED)
+    suspects = (
+        np.maximum((values == values.min(axis=0)).sum(axis=0), (values == values.max(axis=0)).sum(axis=0)) >= fewest
+    )
+    return tuple(
+        channel
+        for channel, column, is_suspect in zip(channels, values.T, suspects, strict=True)
+        if is_suspect and _piles_up(column, fewest)
+    )
+
+
+def _piles_up(column: Array, fewest: float) -> bool:
+    _, counts = np.unique(column, return_counts=True)
+    ends = ((counts[0], counts[1]), (counts[-1], counts[-2])) if len(counts) >= _FEWEST_VALUES else ()
+    return any(extreme >= fewest and extreme > _PILED_UP * beside for extreme, beside in ends)

@@ -1,0 +1,80 @@
+"""A training taken apart: every exchange of its first rounds with what went in and what came out.
+
+The laws hold for every exchange of every phase, so the tests walk through all of them instead of looking at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from config.wire import encode
+from models.arrays import Arrays, generator
+from models.federated.algorithm import Algorithm, Phase, Server, close_round
+from models.federated.run import Outcome
+from tests.toy import NAMES, Gateway
+
+SEED = 11
+ROUNDS = 2  # in the second one the gateways have state of their own and the server a model
+
+
+class Exchange(NamedTuple):
+    """One exchange of a training: what everyone had before it and what each gateway made of it."""
+
+    algorithm: Algorithm
+    server: Server
+    own: dict[str, Arrays]
+    data: dict[str, Arrays]
+    own_after: dict[str, Arrays]
+    updates: dict[str, Arrays]
+
+    @property
+    def phase(self) -> Phase:
+        return self.algorithm.phases[self.server.phase]
+
+    def rng(self, name: str) -> np.random.Generator:
+        return generator(SEED, self.server.round_index, name)
+
+
+class Trained(NamedTuple):
+    """One case, trained to its end."""
+
+    algorithm: Algorithm
+    gateways: dict[str, Gateway]
+    outcome: Outcome
+    exchanges: list[Exchange]
+
+
+def exchanges_of(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Exchange]:
+    """Walk through the first rounds, all phases of each, and yield every exchange."""
+    server, own = algorithm.start(generator(SEED, 0, "cloud")), {name: Arrays() for name in data}
+    for _ in range(ROUNDS * len(algorithm.phases)):
+        exchange = Exchange(algorithm, server, own, data, {}, {})
+        for name in data:
+            exchange.own_after[name], exchange.updates[name] = exchange.phase.train(
+                server.shared, own[name], data[name], exchange.rng(name)
+            )
+        yield exchange
+        server, own = close_round(algorithm, server, total_of(exchange, NAMES)), exchange.own_after
+
+
+def total_of(exchange: Exchange, names: tuple[str, ...]) -> Arrays:
+    total = Arrays()
+    for name in names:
+        admitted = exchange.phase.admit(exchange.server, exchange.updates[name])
+        total = exchange.phase.tally.merge(total, admitted)
+    return total
+
+
+def as_bytes(*states: Arrays | Server) -> list[bytes]:
+    """Return states as the bytes that would travel or rest."""
+    parts: list[bytes] = []
+    for state in states:
+        if isinstance(state, Server):
+            place = {"phase": state.phase, "round_index": state.round_index}
+            parts += [encode(state.shared, place), encode(state.kept)]
+        else:
+            parts.append(encode(state))
+    return parts

@@ -1,0 +1,251 @@
+"""Every algorithm x every law of `models.federated.algorithm`.
+
+A newly registered algorithm is covered by its defaults without a line here; other settings of it go into `SETTINGS`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from config.wire import decode, encode
+from models.arrays import FEATURES, Array, Arrays, equal, generator
+from models.detectors import DETECTORS
+from models.federated import ALGORITHMS, build
+from models.federated.algorithm import UpdateError, close_round
+from models.federated.run import run
+from models.federated.tally import Tally
+from tests.exchanges import SEED, Trained, as_bytes, exchanges_of, total_of
+from tests.toy import FEATURE_COUNT, NAMES, auc, fleet, onnx_scores
+
+LABELLED = {"loss": "logistic"}  # settings that need labels
+REASON = r"expected .*got"
+
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "fedavg": [{}, {"normalisation": "none"}, {"loss": "logistic", "components": 0}, {"rate": 0.5, "batch": 7}],
+    "support-vector-election": [{}, {"normalisation": "none", "anonymise": False}, {"c": 0.2}, {"max_vectors": 5}],
+}
+CASES = [(name, settings) for name in ALGORITHMS for settings in SETTINGS.get(name, [{}])]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def trained(request: pytest.FixtureRequest) -> Trained:
+    name, settings = request.param
+    algorithm = build(name, FEATURE_COUNT, settings)
+    alike = settings.get("normalisation") == "none"
+    gateways = fleet(SEED, labelled=LABELLED.items() <= settings.items(), alike=alike)
+    data = {name: gateway.data for name, gateway in gateways.items()}
+    return Trained(algorithm, gateways, run(algorithm, data, seed=SEED), list(exchanges_of(algorithm, data)))
+
+
+def same(tally: Tally, first: Arrays, second: Arrays) -> bool:
+    """Tell whether two totals are the same, as exactly as the tally promises."""
+    return equal(first, second, 1e-12) if tally.additive else encode(first) == encode(second)
+
+
+def test_every_state_is_a_flat_mapping_of_arrays(trained: Trained) -> None:
+    for exchange in trained.exchanges:
+        total = total_of(exchange, NAMES)
+        after = close_round(exchange.algorithm, exchange.server, total)
+        parts = [*exchange.own_after.values(), *exchange.updates.values(), total, after.shared, after.kept]
+        assert all(type(array) is np.ndarray for part in parts for array in part.values())
+
+
+def test_nothing_is_the_identity_of_merge(trained: Trained) -> None:
+    for exchange in trained.exchanges:
+        merge = exchange.phase.tally.merge
+        total = merge({}, exchange.updates[NAMES[0]])
+        assert merge({}, {}) == {}
+        assert encode(merge(total, {})) == encode(merge({}, total)) == encode(total)
+
+
+def test_merge_is_associative_and_commutative(trained: Trained) -> None:
+    for exchange in trained.exchanges:
+        merge, (a, b, c, _) = exchange.phase.tally.merge, exchange.updates.values()
+        assert same(exchange.phase.tally, merge(merge(a, b), c), merge(a, merge(b, c)))
+        assert same(exchange.phase.tally, merge(a, b), merge(b, a))
+
+
+def test_the_order_of_gateways_does_not_matter(trained: Trained) -> None:
+    for exchange in trained.exchanges:
+        servers = [
+            close_round(trained.algorithm, exchange.server, total_of(exchange, order))
+            for order in itertools.permutations(NAMES)
+        ]
+        exact = not exchange.phase.tally.additive
+        for server in servers:
+            assert equal(server.shared, servers[0].shared, 0.0 if exact else 1e-12)
+            assert equal(server.kept, servers[0].kept, 0.0 if exact else 1e-12)
+            assert server[2:] == servers[0][2:]
+
+
+def test_a_bounded_tally_keeps_its_size(trained: Trained) -> None:
+    for exchange in trained.exchanges:
+        tally, total = exchange.phase.tally, exchange.updates[NAMES[0]]
+        shapes = {name: array.shape for name, array in total.items()}
+        for count in range(1_000 if tally.bounded else 0):
+            total = tally.merge(total, exchange.updates[NAMES[count % len(NAMES)]])
+        assert {name: array.shape for name, array in total.items()} == shapes
+
+
+def locked(arrays: Arrays) -> Arrays:
+    """Return a copy that raises when it is written to."""
+    copies = {name: array.copy() for name, array in arrays.items()}
+    for array in copies.values():
+        array.flags.writeable = False
+    return copies
+
+
+def test_no_input_is_changed(trained: Trained) -> None:
+    for exchange in trained.exchanges:
+        phase, name = exchange.phase, NAMES[0]
+        server = exchange.server._replace(shared=locked(exchange.server.shared), kept=locked(exchange.server.kept))
+        own, data = locked(exchange.own[name]), locked(exchange.data[name])
+        update, other = locked(exchange.updates[name]), locked(exchange.updates[NAMES[1]])
+        before = as_bytes(server, own, data, update, other)
+        phase.train(server.shared, own, data, exchange.rng(name))
+        total = locked(phase.tally.merge(phase.admit(server, update), other))
+        total_before = encode(total)
+        phase.advance(server, total)
+        assert as_bytes(server, own, data, update, other) == before
+        assert encode(total) == total_before
+
+
+def test_the_same_generator_gives_the_same_bytes(trained: Trained) -> None:
+    starts = [trained.algorithm.start(generator(SEED, 0, "cloud")) for _ in range(2)]
+    assert as_bytes(starts[0]) == as_bytes(starts[1])
+    for exchange in trained.exchanges:
+        for name in NAMES:
+            again = exchange.phase.train(
+                exchange.server.shared, exchange.own[name], exchange.data[name], exchange.rng(name)
+            )
+            assert as_bytes(*again) == as_bytes(exchange.own_after[name], exchange.updates[name])
+
+
+def test_the_same_seed_gives_the_same_training(trained: Trained) -> None:
+    data = {name: trained.gateways[name].data for name in reversed(NAMES)}
+    again = run(trained.algorithm, data, seed=SEED)
+    assert as_bytes(again.server) == as_bytes(trained.outcome.server)
+    assert all(as_bytes(again.own[name]) == as_bytes(trained.outcome.own[name]) for name in NAMES)
+
+
+def test_an_update_survives_the_wire(trained: Trained) -> None:
+    for exchange in trained.exchanges:
+        for update in exchange.updates.values():
+            received, _ = decode(encode(update))
+            assert encode(received) == encode(update)
+            admitted = [exchange.phase.admit(exchange.server, each) for each in (received, update)]
+            assert as_bytes(admitted[0]) == as_bytes(admitted[1])
+
+
+def test_a_server_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(trained: Trained) -> None:
+    for exchange in trained.exchanges:
+        shared, kept = (decode(encode(part))[0] for part in (exchange.server.shared, exchange.server.kept))
+        loaded = exchange.server._replace(shared=shared, kept=kept)
+        for name in NAMES:
+            own, _ = decode(encode(exchange.own[name]))
+            after = exchange.phase.train(loaded.shared, own, exchange.data[name], exchange.rng(name))
+            assert as_bytes(*after) == as_bytes(exchange.own_after[name], exchange.updates[name])
+        total = total_of(exchange, NAMES)
+        went_on = close_round(trained.algorithm, exchange.server, total)
+        assert as_bytes(close_round(trained.algorithm, loaded, total)) == as_bytes(went_on)
+
+
+def test_an_empty_round_changes_nothing_but_its_number(trained: Trained) -> None:
+    for server in [*(exchange.server for exchange in trained.exchanges), trained.outcome.server]:
+        assert as_bytes(trained.algorithm.phases[server.phase].advance(server, {})) == as_bytes(server)
+        closed = close_round(trained.algorithm, server, {})
+        assert as_bytes(closed) == as_bytes(server._replace(round_index=server.round_index + 1))
+
+
+def test_an_empty_data_set_sends_nothing_and_keeps_what_it_had(trained: Trained) -> None:
+    for exchange in trained.exchanges:
+        empty = {name: array[:0] for name, array in exchange.data[NAMES[0]].items()}
+        for data in (empty, {FEATURES: np.zeros((0, FEATURE_COUNT))}):
+            for own in (exchange.own[NAMES[0]], {}):
+                after, update = exchange.phase.train(exchange.server.shared, own, data, exchange.rng(NAMES[0]))
+                assert update == {}
+                assert encode(after) == encode(own)
+
+
+def test_what_stays_with_a_gateway_is_never_sent(trained: Trained) -> None:
+    for exchange in trained.exchanges:
+        for name, update in exchange.updates.items():
+            assert not exchange.own_after[name].keys() & update.keys()
+
+
+def test_personal_tensors_are_what_gateways_keep(trained: Trained) -> None:
+    for own in trained.outcome.own.values():
+        assert set(trained.algorithm.personal) <= own.keys()
+
+
+def test_the_exported_model_scores_as_the_detector_does(trained: Trained) -> None:
+    detector, shared = DETECTORS[trained.algorithm.detector], trained.outcome.server.shared
+    model = detector.graph(shared, trained.algorithm.personal)
+    for name, gateway in trained.gateways.items():
+        own = trained.outcome.own[name]
+        z = (gateway.x - own.get("center", 0.0)) / own.get("scale", 1.0)
+        for found, expected in (
+            (onnx_scores(model, gateway.x, own), detector.score({**shared, **own}, gateway.x)),
+            (onnx_scores(model, z), detector.score(shared, z)),
+        ):
+            assert found.shape == expected.shape == (len(gateway.x),)
+            np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_anomalies_score_above_what_is_normal(trained: Trained) -> None:
+    detector = DETECTORS[trained.algorithm.detector]
+    for name, gateway in trained.gateways.items():
+        params = {**trained.outcome.server.shared, **trained.outcome.own[name]}
+        assert auc(detector.score(params, gateway.x), gateway.y) > 0.95
+
+
+Damage = Callable[[Array], Array]
+DAMAGES: dict[str, Damage] = {
+    "not a number": lambda array: np.full_like(array, np.nan),
+    "one infinity": lambda array: np.where(np.arange(array.size).reshape(array.shape) == 0, -np.inf, array),
+    "one dimension more": lambda array: array[None],
+    "one dimension less": lambda array: array.reshape(-1) if array.ndim > 1 else np.zeros((0, 0)),
+    "one column more": lambda array: np.concatenate([array, array[..., :1]], axis=-1) if array.ndim else array[None],
+    "no column": lambda array: array[..., :0] if array.ndim else np.zeros(0),
+    "objects": lambda array: array.astype(object),
+    "truth values": lambda array: array.astype(bool),
+    "texts": lambda array: array.astype(str),
+    "complex numbers": lambda array: array.astype(complex),
+    "absurd values": lambda array: array + 1e30,
+    "values whose sum would overflow": lambda array: array + 1.7e308,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_array_is_refused_with_a_reason(trained: Trained, damage: str) -> None:
+    for exchange in trained.exchanges:
+        update = exchange.updates[NAMES[0]]
+        for name in update:
+            with pytest.raises(UpdateError, match=REASON):
+                exchange.phase.admit(exchange.server, {**update, name: DAMAGES[damage](update[name])})
+
+
+def test_wrong_names_are_refused_with_a_reason(trained: Trained) -> None:
+    for exchange in trained.exchanges:
+        update = exchange.updates[NAMES[0]]
+        first, *others = update
+        fewer = {name: update[name] for name in others}
+        for wrong in ({}, fewer, {**update, "center": np.zeros(FEATURE_COUNT)}, {**fewer, "renamed": update[first]}):
+            with pytest.raises(UpdateError, match=REASON):
+                exchange.phase.admit(exchange.server, wrong)
+
+
+def test_no_gateway_weighs_more_than_it_may(trained: Trained) -> None:
+    for exchange in trained.exchanges:
+        update = exchange.updates[NAMES[0]]
+        heavy = [{**update, "samples": np.array(count)} for count in (1e12, 0.0, -3.0) if "samples" in update]
+        if not exchange.phase.tally.bounded:
+            heavy += [{name: np.repeat(array, times, 0) for name, array in update.items()} for times in (0, 10_000)]
+        for wrong in heavy:
+            with pytest.raises(UpdateError, match=REASON):
+                exchange.phase.admit(exchange.server, wrong)

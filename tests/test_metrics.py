@@ -1,0 +1,111 @@
+"""Goal: every figure in a report is the textbook's, and says so when it is undefined.
+
+Method: scikit-learn and slow, obviously right twins as oracles over random windows with many ties; hand-made cases
+for what those do not define.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.metrics import f1_score, precision_score, recall_score, roc_auc_score
+
+from firmware_sim import metrics
+from firmware_sim.metrics import MetricError
+
+windows = st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3), st.booleans()), max_size=40)
+
+
+def columns(rows: list[tuple[int, int, bool]]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
+    labels, scores, alarmed = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
+    return np.array(labels, dtype=np.int64), np.array(scores, dtype=np.float64), np.array(alarmed, dtype=np.bool_)
+
+
+@given(windows)
+def test_roc_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[int, int, bool]]) -> None:
+    labels, scores, _ = columns(rows)
+    pairs = [(d > h) + 0.5 * (d == h) for d in scores[labels == 1] for h in scores[labels == 0]]
+    measured = metrics.roc_auc(labels, scores)
+    if not pairs:
+        assert math.isnan(measured)
+        return
+    assert measured == pytest.approx(np.mean(pairs), abs=1e-12)
+    assert measured == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    assert metrics.roc_auc(labels, -scores) == pytest.approx(1 - measured, abs=1e-12)
+    assert metrics.roc_auc(labels, np.exp(scores)) == measured
+
+
+def test_roc_auc_takes_infinite_scores() -> None:
+    assert metrics.roc_auc(np.array([0, 1, 0]), np.array([-np.inf, np.inf, 3.0])) == 1.0
+
+
+@given(windows)
+def test_precision_recall_and_f1_are_those_of_scikit_learn(rows: list[tuple[int, int, bool]]) -> None:
+    labels, _, alarmed = columns(rows)
+    oracles = ((metrics.precision, precision_score), (metrics.recall, recall_score), (metrics.f1, f1_score))
+    for ours, theirs in oracles:
+        expected = theirs(labels, alarmed, zero_division=np.nan) if rows else np.nan
+        assert ours(labels, alarmed) == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("labels", "alarmed", "undefined"),
+    [([0, 1], [0, 0], {"precision"}), ([0, 0], [0, 1], {"recall"}), ([0, 0], [0, 0], {"precision", "recall", "f1"})],
+)
+def test_empty_denominator_is_nan(labels: list[int], alarmed: list[int], undefined: set[str]) -> None:
+    arguments = np.array(labels), np.array(alarmed, dtype=np.bool_)
+    measured = {name: getattr(metrics, name)(*arguments) for name in ("precision", "recall", "f1")}
+    assert {name for name, value in measured.items() if math.isnan(value)} == undefined
+    assert all(value == 0 for name, value in measured.items() if name not in undefined)
+
+
+@given(st.sets(st.integers(1, 60), max_size=20), st.integers(1, 8))
+def test_watched_time_is_the_length_of_the_union(ends: set[int], window: int) -> None:
+    seconds_covered = {second for end in ends for second in range(end - window, end)}
+    assert metrics.watched_s(np.array(sorted(ends), dtype=np.float64), float(window)) == len(seconds_covered)
+
+
+def test_rates() -> None:
+    assert metrics.per_hour(3, 1800.0) == 6.0
+    assert metrics.per_hour(0, 60.0) == 0.0
+    assert math.isnan(metrics.per_hour(0, 0.0))
+    bound = metrics.rate_bound_per_hour(0, 3 * 3600.0)
+    assert bound is not None
+    assert math.exp(-bound * 3) == pytest.approx(0.05)  # three hours without an event are that unlikely at this rate
+    assert metrics.rate_bound_per_hour(1, 3600.0) is None
+    assert metrics.rate_bound_per_hour(0, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("raised", "delay"),
+    [
+        ([], None),
+        ([99.0], None),  # stood before the damage began
+        ([100.0], 0.0),
+        ([170.0, 99.0, 130.0], 30.0),
+        ([150.0], 50.0),  # at the very end
+        ([155.0], None),  # between the spans: nothing is damaged
+        ([155.0, 210.0], 110.0),  # the first span was missed, so the delay runs from its start
+    ],
+)
+def test_detection_delay(raised: list[float], delay: float | None) -> None:
+    assert metrics.detection_delay_s(np.array(raised), ((100.0, 150.0), (200.0, 250.0))) == delay
+
+
+def test_nothing_damaged_is_never_detected() -> None:
+    assert metrics.detection_delay_s(np.array([5.0]), ()) is None
+
+
+def test_bad_input_is_refused() -> None:
+    labels = np.array([0, 1, 1])
+    with pytest.raises(MetricError, match=r"0 \(healthy\) and 1 \(damaged\)"):
+        metrics.roc_auc(np.array([0, 1, -1]), np.zeros(3))
+    with pytest.raises(MetricError, match=r"\(2,\).*\(3,\)"):
+        metrics.roc_auc(labels, np.zeros(2))
+    with pytest.raises(MetricError, match="1 scores are nan"):
+        metrics.roc_auc(labels, np.array([0.0, np.nan, 1.0]))
+    with pytest.raises(MetricError, match="one state per label"):
+        metrics.recall(labels, np.zeros(2, dtype=np.bool_))

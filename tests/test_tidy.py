@@ -1,0 +1,209 @@
+"""Style as a test: import arrows, purity, sizes and manners, read from the syntax tree of every file of ours.
+
+A rule is a function from one parsed file to the lines that break it and what to do about each; `test_tidy_rules.py`
+feeds every rule snippets it must catch and near misses it must not. What concerns the project as a whole is in
+`test_tidy_project.py`. The two numbers are ratchets: lower them when the tree allows it, never raise them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.syntax import (
+    PACKAGES,
+    ROOT,
+    Function,
+    Source,
+    aliases,
+    calls,
+    comments,
+    definitions,
+    dotted,
+    imported,
+    run_on_import,
+    sources,
+)
+
+FILE_LINES_MAX = 300
+FUNCTION_LINES_MAX = 50
+
+# Whom each package may import; firmware_sim and tests stand above all others and may import anyone.
+ARROWS = {
+    "models": {"models"},
+    "config": {"config", "models"},
+    "gateway_agent": {"gateway_agent", "config", "models"},
+    "cloud_aggregator": {"cloud_aggregator", "config", "models"},
+}
+ONLY_IN = {
+    "paho": ("config/mqtt.py", "firmware_sim/broker.py", "tests/"),
+    "torch": ("models/detectors/recurrent.py",),
+}
+ON_A_GATEWAY = ("models/", "config/", "gateway_agent/")
+BASE_INSTALL = {"numpy", "onnxruntime", "paho", "pydantic", "cryptography"}
+# Modules that nothing on a gateway imports outside a training.
+BEYOND_BASE_INSTALL = {"models/detectors/graph.py": {"onnx"}, "models/detectors/recurrent.py": {"torch"}}
+NEVER_IN_THE_AGENT = {"scipy", "sklearn", "torch", "onnx", "matplotlib", "pyarrow", "sqlalchemy", "amqtt"}
+
+PURE_FILES = {"machine.py", "pipeline.py"}
+IMPURE_MODULES = re.compile(
+    r"(asyncio|glob|http|logging|multiprocessing|os|pathlib|random|secrets|select|shutil|socket|sqlite3|ssl|subprocess"
+    r"|tempfile|threading|time|urllib)(\.|$)"
+)
+IMPURE_CALLS = re.compile(
+    r"open|print|input|io\.open|uuid\.uuid[14]|datetime\.(date|datetime)\.(now|today|utcnow)"
+    r"|numpy\.(load|save|savez|savez_compressed|loadtxt|savetxt|genfromtxt|fromfile|memmap)"
+)
+GLOBAL_RANDOMNESS = re.compile(
+    r"numpy\.random\.(?!(Generator|default_rng|SeedSequence|BitGenerator|PCG64|PCG64DXSM|Philox|SFC64)$)\w+"
+)
+TOO_BROAD = {"Exception", "BaseException"}
+EXEMPTS_A_FILE = re.compile(r"#\s*mypy:|#\s*(ruff|flake8):\s*noqa")
+EXEMPTS_A_LINE = re.compile(r"#\s*(type:\s*ignore(\[[^\]]*\])?|noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?)")
+TWO_WORDS = re.compile(r"[a-z]{2,}\W+.*[a-z]{2,}")
+
+Finding = tuple[int, str]  # line, what is wrong and what to do
+Rule = Callable[[Source], Iterator[Finding]]
+
+
+def arrows(file: Source) -> Iterator[Finding]:
+    allowed = ARROWS.get(file.package, {*PACKAGES, "tests"})
+    for line, module in imported(file.tree, file.package):
+        package = module.partition(".")[0]
+        if package in (*PACKAGES, "tests") and package not in allowed:
+            yield line, f"{file.package} must not import {package}; move what both need down into models or config"
+
+
+def third_party(file: Source) -> Iterator[Finding]:
+    for line, module in imported(file.tree, file.package):
+        places = ONLY_IN.get(module.partition(".")[0])
+        if places and not file.path.startswith(places):
+            yield line, f"{module} may be imported only in {', '.join(places)}; call a function of that module"
+
+
+def base_install(file: Source) -> Iterator[Finding]:
+    if not file.path.startswith(ON_A_GATEWAY):
+        return
+    allowed = BASE_INSTALL | BEYOND_BASE_INSTALL.get(file.path, set()) | {*PACKAGES} | sys.stdlib_module_names
+    for statement in run_on_import(file.tree.body):
+        for line, module in imported(statement, file.package):
+            if module.partition(".")[0] not in allowed:
+                yield line, f"{module} is not in a gateway's base install; import it in the function that needs it"
+
+
+def purity(file: Source) -> Iterator[Finding]:
+    if file.package != "models" and PurePosixPath(file.path).name not in PURE_FILES:
+        return
+    for line, module in imported(file.tree, file.package):
+        if IMPURE_MODULES.match(module):
+            yield line, f"pure code must not import {module}; take time, randomness and bytes as arguments"
+    for called, call in calls(file.tree):
+        if IMPURE_CALLS.fullmatch(called):
+            yield call.lineno, f"pure code must not call {called}; take the value as an argument or return an effect"
+        elif called == "numpy.random.default_rng" and not (call.args or call.keywords):
+            yield call.lineno, "default_rng() draws its seed from the system; give it a seed or take a generator"
+
+
+def global_randomness(file: Source) -> Iterator[Finding]:
+    names = aliases(file.tree)
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Attribute | ast.Name) and GLOBAL_RANDOMNESS.fullmatch(full := dotted(node, names)):
+            yield node.lineno, f"{full} draws from the global generator; take a numpy.random.Generator as an argument"
+
+
+def function_length(file: Source) -> Iterator[Finding]:
+    for node in definitions(file.tree):
+        if isinstance(node, Function):
+            first = node.body[0]
+            docstring = (first.end_lineno or 0) - first.lineno + 1 if ast.get_docstring(node) else 0
+            length = (node.end_lineno or 0) - node.lineno + 1 - docstring
+            if length > FUNCTION_LINES_MAX:
+                yield node.lineno, f"{node.name} has {length} lines, at most {FUNCTION_LINES_MAX}; name a part of it"
+
+
+def file_length(file: Source) -> Iterator[Finding]:
+    length = len(file.text.splitlines())
+    if length > FILE_LINES_MAX:
+        yield length, f"{length} lines, at most {FILE_LINES_MAX}; split the file by what it is about"
+
+
+def module_docstring(file: Source) -> Iterator[Finding]:
+    if file.text.strip() and not ast.get_docstring(file.tree):
+        yield 1, "no module docstring; say why the module exists"
+
+
+def passes_on(handler: ast.ExceptHandler) -> bool:
+    """Tell whether a handler only cleans up: what it caught goes on as it was."""
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+def broad_errors(file: Source) -> Iterator[Finding]:
+    caught = [
+        (node.lineno, node.type or ast.Name("BaseException"))  # which is what a bare except means
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.ExceptHandler) and not passes_on(node)
+    ]
+    for called, call in calls(file.tree):
+        if called == "contextlib.suppress":
+            caught += [(call.lineno, error) for error in call.args]
+    for line, errors in caught:
+        if any(dotted(one, {}) in TOO_BROAD for one in (errors.elts if isinstance(errors, ast.Tuple) else [errors])):
+            yield line, "catches every error, so also our own mistakes; name the errors that are expected here"
+
+
+def promises(file: Source) -> Iterator[Finding]:
+    docstrings = [(node.body[0].lineno, text) for node in definitions(file.tree) if (text := ast.get_docstring(node))]
+    for line, text in [*comments(file.text), *docstrings]:
+        if found := re.search(r"\b(TODO|FIXME|XXX)\b", text):
+            yield line, f"{found[0]} promises instead of doing; do it now or leave it out"
+
+
+def exemptions(file: Source) -> Iterator[Finding]:
+    for line, text in comments(file.text):
+        if EXEMPTS_A_FILE.search(text):
+            yield line, "exempts the whole file from a check; mend the code or exempt one line with its reason"
+        elif (found := EXEMPTS_A_LINE.search(text)) and not TWO_WORDS.search(text, found.end()):
+            yield line, f"{found[0]!r} without a reason; mend the code or write why after it"
+
+
+RULES: dict[str, Rule] = {
+    "arrows": arrows,
+    "third_party": third_party,
+    "base_install": base_install,
+    "purity": purity,
+    "global_randomness": global_randomness,
+    "function_length": function_length,
+    "file_length": file_length,
+    "module_docstring": module_docstring,
+    "broad_errors": broad_errors,
+    "promises": promises,
+    "exemptions": exemptions,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_file_keeps_the_rule(rule: str) -> None:
+    found = [f"\n{file.path}:{line}: {message}" for file in sources() for line, message in RULES[rule](file)]
+    assert not found, "".join(found)
+
+
+def loaded_by(module: str) -> set[str]:
+    """Return the top-level packages that a fresh interpreter holds after importing `module`."""
+    code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, f"{module} cannot be imported:\n{run.stderr}"
+    return set(run.stdout.split())
+
+
+def test_the_agent_never_loads_what_only_training_or_the_cloud_needs() -> None:
+    heavy = sorted(loaded_by("gateway_agent.__main__") & NEVER_IN_THE_AGENT)
+    assert not heavy, (
+        f"gateway_agent/__main__.py:1: importing it loads {heavy}; import them in the functions that train"
+    )
