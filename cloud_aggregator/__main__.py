@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,19 @@ EPILOG = """examples:
   cloud-aggregator status -c aggregator.toml   gateways and the training at hand; also: models, alarms, rounds
 """
 NS = 1_000_000_000
-DEFAULTS = Path(__file__).resolve().parent.parent / "config"
+GATEWAY_COLUMNS = (
+    *("gateway", "state", "baseline_windows", "baseline_needed", "can_train", "windows"),
+    *("model_version", "alarms_active", "refusal", "seen"),
+)
+TEMPLATES = ("aggregator.toml", "gateway.toml")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the command."""
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    init = commands.add_parser(
-        "init",
-        help="make a release key and commented settings",
-        description="Make release.key, release.pub and aggregator.toml in a folder; nothing that exists is overwritten.",
-    )
+    text = "Make release.key, release.pub and commented settings in a folder; nothing that exists is overwritten."
+    init = commands.add_parser("init", help="make a release key and commented settings", description=text)
     init.add_argument("folder", type=Path)
     init.set_defaults(act=_init)
     for name, act, text in (
@@ -61,10 +63,12 @@ def _init(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
     signing.make_key(folder / "release.key", folder / "release.pub")
-    settings = folder / "aggregator.toml"
-    if not settings.exists():
-        settings.write_text((DEFAULTS / "aggregator.toml").read_text(encoding="utf-8"), encoding="utf-8")
-    print(f"{folder}: release.key (keep it here, mode 0600), release.pub (copy it to every gateway), aggregator.toml")
+    for name in TEMPLATES:
+        if not (folder / name).exists():
+            (folder / name).write_bytes((resources.files("config") / name).read_bytes())
+    print(
+        f"{folder}: release.key stays here, release.pub and gateway.toml go to every gateway, aggregator.toml is yours"
+    )
     return 0
 
 
@@ -98,9 +102,7 @@ def _status(arguments: argparse.Namespace) -> int:
     ]
     latest, closed = store.latest_model(), len(store.rows(disk.ROUNDS, "id"))
     summary = {"rounds_closed": closed, "model_version": latest[0].version if latest else 0, "gateways": gateways}
-    columns = ("gateway", "state", "baseline_windows", "baseline_needed", "can_train", "windows", "model_version")
-    columns += ("alarms_active", "refusal", "seen")
-    text = f"{closed} rounds closed, model version {summary['model_version']}\n" + _text(columns, gateways)
+    text = f"{closed} rounds closed, model version {summary['model_version']}\n" + _text(GATEWAY_COLUMNS, gateways)
     _show(arguments, summary, text)
     return 0
 

@@ -11,8 +11,8 @@ from config.transfer import describe
 from models.arrays import generator
 from models.detectors import DETECTORS
 from models.detectors.graph import OPSET
-from models.federated.algorithm import Algorithm, Server
 from models.features import FeatureSpec, feature_names
+from models.federated.algorithm import Algorithm, Server
 
 GOLDEN_ROWS = 4
 

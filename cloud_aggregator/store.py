@@ -82,6 +82,12 @@ GATEWAYS = Table(
     Column("seen_ns", BigInteger, nullable=False),
 )
 
+# Columns of an alarm that carry the same name in the message.
+SAME_IN_ALARM = (
+    *("cause", "kind", "severity", "text", "onset_ns", "score", "level"),
+    *("model_version", "model_digest", "clock", "boot_id"),
+)
+
 
 class StoreError(OSError):
     """The database cannot be opened, read or written; the message names it and the cause."""
@@ -125,14 +131,13 @@ class Store:
             case RecordAlarm():
                 self._alarm(effect)
             case RecordGateway(gateway=gateway, status=status, seen_ns=seen_ns):
-                rest = {"online": status.state == "online", "status": status.model_dump_json(), "seen_ns": seen_ns}
-                self._put(GATEWAYS, {"gateway": gateway}, rest)
+                online = status.state == "online"
+                last = {"online": online, "status": status.model_dump_json(), "seen_ns": seen_ns}
+                self._put(GATEWAYS, {"gateway": gateway}, last)
 
     def _alarm(self, effect: RecordAlarm) -> None:
         alarm = effect.alarm
-        same = ("cause", "kind", "severity", "text", "onset_ns", "score", "level")
-        same += ("model_version", "model_digest", "clock", "boot_id")
-        values = {name: getattr(alarm, name) for name in same} | {"received_ns": effect.received_ns}
+        values = {name: getattr(alarm, name) for name in SAME_IN_ALARM} | {"received_ns": effect.received_ns}
         values[f"{alarm.state}_ns"] = alarm.t_ns
         key = {"id": alarm.id, "gateway": effect.gateway}
         held = self._db.execute(select(ALARMS.c.cleared_ns).filter_by(**key)).first()

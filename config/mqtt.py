@@ -110,7 +110,7 @@ class Link:
 
     def _received(self, _client: Any, _data: Any, message: paho.MQTTMessage) -> None:
         self.bytes_received += len(message.topic) + len(message.payload)
-        self._on_message(message.topic, message.payload)
+        self._on_message(message.topic, bytes(message.payload))
 
 
 def _password(broker: Broker) -> str | None:

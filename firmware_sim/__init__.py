@@ -1,1 +1,3 @@
-"""The simulator: replay recorded streams as sensor nodes, run the whole system on them, compare federated algorithms."""
+"""The simulator: replay recorded streams as sensor nodes, run the whole system on them, compare federated
+algorithms.
+"""

@@ -6,11 +6,14 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from config import cli
+from config.messages import first_problem
 from config.settings import Broker
+from firmware_sim.recordings import Recording
 
 NAME = "firmware-sim"
 DESCRIPTION = "Replay recorded sensor streams through the same code as in the field, and compare federated algorithms."
@@ -48,7 +51,9 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _add_info(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    info = commands.add_parser("info", help="what is in a recording", description="Show channels, rate, units, length, states.")
+    info = commands.add_parser(
+        "info", help="what is in a recording", description="Show channels, rate, units, length, states."
+    )
     info.add_argument("recording", type=Path)
     info.add_argument("--json", action="store_true", help="print JSON")
     _add_reading(info)
@@ -62,13 +67,17 @@ def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     replay.add_argument("--gateway", required=True, help="id of the gateway that listens")
     replay.add_argument("--site", default="bridge", help="its site (default: bridge)")
     replay.add_argument("--stream", default="deck", help="name of the gateway's source (default: deck)")
-    replay.add_argument("--broker", type=_address, default=Broker(), metavar="HOST:PORT", help="default: 127.0.0.1:1883")
+    replay.add_argument(
+        "--broker", type=_address, default=Broker(), metavar="HOST:PORT", help="default: 127.0.0.1:1883"
+    )
     replay.add_argument("--speed", type=_positive, default=1.0, help="times real time (default: 1)")
     replay.add_argument("--channels", metavar="NAME,NAME", help="which channels, in which order (default: all)")
     replay.add_argument("--start", type=float, default=0.0, metavar="S", help="from this second (default: 0)")
     replay.add_argument("--end", type=float, metavar="S", help="to this second (default: the end)")
     replay.add_argument("--frame", type=_positive, metavar="S", help="seconds a frame (default: 1, or one sample)")
-    replay.add_argument("--t0", default="now", metavar="now|recorded|SECONDS", help="time of the recording's first sample")
+    replay.add_argument(
+        "--t0", default="now", metavar="now|recorded|SECONDS", help="time of the recording's first sample"
+    )
     replay.add_argument("-q", "--quiet", action="store_true", help="no progress")
     replay.add_argument("--json", action="store_true", help="print what was sent as JSON")
     _add_reading(replay)
@@ -125,3 +134,69 @@ def _demo(arguments: argparse.Namespace) -> int:
     print(f"\n{report.table([evaluate(trace, story.scenario) for trace in played.traces])}\n")
     print(f"report: {played.paths.html}, {played.paths.png}, {played.paths.json}")
     return 0
+
+
+def _read(arguments: argparse.Namespace) -> Recording:
+    from firmware_sim.recordings import ReadOptions, read
+
+    pairs = [text.partition("=") for text in arguments.read]
+    bad = next((text for text, (_, equals, _) in zip(arguments.read, pairs, strict=True) if not equals), None)
+    if bad is not None:
+        raise ValueError(f"--read {bad}: expected KEY=VALUE")
+    try:
+        options = ReadOptions.model_validate({key: value for key, _, value in pairs})
+    except ValidationError as error:
+        raise ValueError(f"--read {first_problem(error)}") from None
+    return read(arguments.recording, options)
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    from firmware_sim.recordings import describe, render
+
+    description = describe(_read(arguments))
+    print(json.dumps(description, indent=2) if arguments.json else render(description))
+    return 0
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    from firmware_sim.node import replay
+
+    recording = _read(arguments)
+    if arguments.channels:
+        recording = recording.select(arguments.channels.split(","))
+    t0_ns = _t0_ns(arguments.t0, recording) + round(arguments.start * NS)
+    end_s = recording.length_s if arguments.end is None else min(arguments.end, recording.length_s)
+    recording = recording.cut(arguments.start, end_s)
+    count = replay(
+        recording,
+        arguments.broker,
+        site=arguments.site,
+        gateway=arguments.gateway,
+        stream=arguments.stream,
+        speed=arguments.speed,
+        frame_s=arguments.frame or max(1.0, 1.0 / recording.rate_hz),
+        t0_ns=t0_ns,
+        progress=not arguments.quiet,
+    )
+    if arguments.json:
+        print(json.dumps({"frames": count, "seconds": recording.length_s, "channels": list(recording.channel_names)}))
+    elif not arguments.quiet:
+        print(f"{count} frames, {recording.length_s:.0f} s of {', '.join(recording.channel_names)}, all acknowledged")
+    return 0
+
+
+def _t0_ns(text: str, recording: Recording) -> int:
+    if text == "now":
+        return time.time_ns()
+    if text == "recorded":
+        if recording.t0_ns is None:
+            raise ValueError("--t0 recorded: the recording does not say when it began; use now or Unix seconds")
+        return recording.t0_ns
+    try:
+        return round(float(text) * NS)
+    except ValueError:
+        raise ValueError(f"--t0 {text}: expected now, recorded or Unix seconds") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -58,11 +58,10 @@ def load_table(path: Path) -> Table:
         DataError: the content is no table of numbers with two classes.
         RecordingError: the file cannot be opened or unpacked.
     """
-    source = open_file(path)
     try:
-        source = unpack(source, ReadOptions(), TABLE_SUFFIXES)
+        source = unpack(open_file(path), ReadOptions(), TABLE_SUFFIXES)
     except RecordingError as error:
-        error.file = source.title
+        error.file = str(path)
         raise
     if source.suffix not in TABLE_SUFFIXES:
         raise DataError(f"{path}: expected a table (.csv or .npz, also as .gz or .zip) or a folder of recordings")
@@ -89,7 +88,7 @@ def _csv_columns(source: Source) -> tuple[list[str], Floats]:
         rows = [_numbers(f"{source.title}:{reader.line_num}", names, row) for row in reader if row]
     except csv.Error as error:
         raise DataError(f"{source.title}:{reader.line_num}: cannot be split into cells ({error})") from None
-    return names, np.array(rows, dtype=np.float64).reshape(-1, len(names))
+    return names, np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
 
 
 def _numbers(place: str, names: list[str], row: list[str]) -> list[float]:

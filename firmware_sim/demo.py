@@ -1,8 +1,8 @@
 """`firmware-sim demo`: the whole system doing its job, with real processes over real MQTT on a real recording.
 
-One broker, one aggregator, a gateway agent and a sensor node for each sensor, all processes of their own. The nodes replay the
-commissioning part; the gateways learn, take part in a round and receive the signed model; then the nodes replay the rest and we
-watch, over MQTT as an operator would, what the gateways say of it.
+One broker, one aggregator, a gateway agent and a sensor node for each sensor, all processes of their own. The nodes
+replay the commissioning part; the gateways learn, take part in a round and receive the signed model; then the nodes
+replay the rest and we watch, over MQTT as an operator would, what the gateways say of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,7 +77,9 @@ class Watch:
         heard = self.alarms.setdefault(gateway, [])
         if alarm.item not in [other.item for other in heard]:
             heard.append(alarm)
-            say(f"{gateway}: ALARM {alarm.state.upper()} ({alarm.severity}) at {seconds(alarm.t_ns):.0f} s: {alarm.text}")
+            say(
+                f"{gateway}: ALARM {alarm.state.upper()} ({alarm.severity}) at {seconds(alarm.t_ns):.0f} s: {alarm.text}"
+            )
 
 
 def seconds(t_ns: int) -> float:
@@ -85,7 +87,14 @@ def seconds(t_ns: int) -> float:
     return (t_ns - T0_NS) / NS
 
 
-def run(story: Story, folder: Path, kind: brokers.Kind | None, speed: float, say: Callable[[str], None]) -> report.Paths:
+class Played(NamedTuple):
+    """What a demo leaves behind."""
+
+    traces: list[Trace]
+    paths: report.Paths
+
+
+def run(story: Story, folder: Path, kind: brokers.Kind | None, speed: float, say: Callable[[str], None]) -> Played:
     """Play a story and write its report; raises `DemoError` where anything on the path failed."""
     if folder.exists():
         shutil.rmtree(folder)
@@ -106,7 +115,7 @@ def run(story: Story, folder: Path, kind: brokers.Kind | None, speed: float, say
         "algorithm": heard.manifest.algorithm if heard.manifest else "",
         "model_digest": heard.manifest.model.digest if heard.manifest else "",
     }
-    return report.write(story.scenario, traces, folder, extra)
+    return Played(traces, report.write(story.scenario, traces, folder, extra))
 
 
 def write_settings(story: Story, names: list[str], folder: Path, address: brokers.Address) -> None:
@@ -162,7 +171,9 @@ def _call(module: str, *arguments: str) -> None:
 
 @contextmanager
 def processes(names: list[str], folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """Run the aggregator and the agents, each with a log of its own; end them all, by SIGTERM, and see that they end well."""
+    """Run the aggregator and the agents, each with a log of its own; end them all, by SIGTERM, and see that they end
+    well.
+    """
     commands = {"aggregator": ["cloud_aggregator", "run", "-c", str(folder / "aggregator.toml")]}
     commands |= {name: ["gateway_agent", "run", "-c", str(folder / f"{name}.toml")] for name in names}
     running: dict[str, subprocess.Popen[bytes]] = {}
@@ -195,7 +206,9 @@ def watching(address: brokers.Address) -> Iterator[Watch]:
     heard = Watch()
     settings = BrokerSettings(host=address.host, port=address.port)
     topics = [watch(SITE, "+", channel) for channel in ("status", "score", "alarm")] + [watch(SITE, ALL, "manifest")]
-    link = Link(settings, "operator", topics, lambda topic, payload: heard.inbox.put((topic, payload)), lambda _up: None)
+    link = Link(
+        settings, "operator", topics, lambda topic, payload: heard.inbox.put((topic, payload)), lambda _up: None
+    )
     link.start()
     try:
         yield heard
@@ -260,7 +273,9 @@ def play(
                 raise DemoError(f"the sensor node of {name} ended with code {node.poll()}")
         return all(node.poll() == 0 for node in nodes)
 
-    wait("the end of commissioning", nodes_done, commissioned_s / speed + PATIENCE_S, lambda: baseline_line(heard, names))
+    wait(
+        "the end of commissioning", nodes_done, commissioned_s / speed + PATIENCE_S, lambda: baseline_line(heard, names)
+    )
     wait("a model in force on every gateway", modelled, PATIENCE_S, lambda: baseline_line(heard, names))
     say(f"model {heard.status[names[0]].model_version} is in force on every gateway; now the rest is replayed")
     rest_s = story.length_s - commissioned_s
@@ -281,7 +296,8 @@ def score_line(story: Story, heard: Watch, names: list[str]) -> str:
     at_s = max((seconds(score.t_ns) for score in latest.values()), default=0.0)
     truth = next((span.text for span in story.spans if at_s <= span.end_s), "")
     said = "; ".join(
-        f"{name} {score.score:.3g} of {score.level:.3g}{' ALARM' if score.alarm else ''}" for name, score in latest.items()
+        f"{name} {score.score:.3g} of {score.level:.3g}{' ALARM' if score.alarm else ''}"
+        for name, score in latest.items()
     )
     return f"{at_s:5.0f} s ({truth}): {said}"
 

@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,7 +26,7 @@ from firmware_sim.experiment import TO_STDOUT, Experiment, OptionError, add_argu
 from firmware_sim.folders import Folder, load_folder
 from firmware_sim.recordings import RecordingError
 from firmware_sim.splits import Plan, Split, split_folder, split_table
-from firmware_sim.trials import Trial, learns_from_labels, run_trial
+from firmware_sim.trials import learns_from_labels, run_trial
 from models.arrays import generator
 from models.features import FeatureError
 from models.federated import ALGORITHMS, build
@@ -90,11 +90,132 @@ def evaluate(experiment: Experiment, say: Callable[[str], None]) -> dict[str, An
     chosen = _with_normalisation(experiment, data)
     algorithm = _built(experiment.algorithm, rows.x.shape[1], chosen)
     plan = _plan(experiment, learns_from_labels(algorithm, rows.x.shape[1]))
-    trials, counts = [], []
+    trials, splits = [], []
     for index in range(experiment.repeats):
-        say(f"run {index + 1} of {experiment.repeats}")
+        progress = _prefixed(say, f"run {index + 1} of {experiment.repeats}")
         seed = int(generator(experiment.seed, index, "repeat").integers(SEEDS))
         split = split_table(data, plan, seed) if isinstance(data, Table) else split_folder(data, plan)
-        counts += split.row_counts
-        trials.append(run_trial(algorithm, split, metric=experiment.metric, fraction=experiment.fraction, seed=seed))
-    return _report(experiment, data, plan, algorithm, chosen, trials, counts)
+        trial = run_trial(
+            algorithm, split, metric=experiment.metric, fraction=experiment.fraction, seed=seed, say=progress
+        )
+        trials.append(trial)
+        splits.append(split)
+    return {
+        "algorithm": experiment.algorithm,
+        "data": data.name,
+        "metric": experiment.metric,
+        **_summary([trial.value for trial in trials]),
+        "bytes_up_per_client": _mean(trial.bytes_up for trial in trials),
+        "bytes_down_per_client": _mean(trial.bytes_down for trial in trials),
+        "rounds": algorithm.rounds,
+        "fit_s": _mean(trial.fit_s for trial in trials),
+        "score_us": _mean(trial.score_us for trial in trials),
+        "baselines": {name: _summary([trial.baselines[name] for trial in trials]) for name in trials[0].baselines},
+        "settings": chosen,
+        "split": plan.partition if isinstance(data, Table) else "gateways",
+        "clients": len(splits[0].train),
+        "fraction": experiment.fraction,
+        "seed": experiment.seed,
+        "protocol": plan.protocol,
+        "train_on": plan.train_on,
+        "read_as": data.read_as,
+        "rows_per_client": _extremes(splits),
+        "clients_untrained_alone": sum(trial.untrained for trial in trials),
+    }
+
+
+def _prefixed(say: Callable[[str], None], start: str) -> Callable[[str], None]:
+    return lambda text: say(f"{start}: {text}")
+
+
+def _load(experiment: Experiment) -> Table | Folder:
+    path = Path(experiment.data or "")
+    if not path.is_dir():
+        return load_table(path)
+    for option in sorted({"clients", "split"} & experiment.model_fields_set):
+        raise OptionError(f"--{option} belongs to tables; {path} is a folder, and names its gateways: leave it out")
+    return load_folder(path)
+
+
+def _with_normalisation(experiment: Experiment, data: Table | Folder) -> dict[str, Any]:
+    """Columns of a table share one scale already, gateways of a folder each have their own."""
+    factory = ALGORITHMS.get(experiment.algorithm)
+    if factory is None or "normalisation" not in inspect.signature(factory).parameters:
+        return experiment.settings
+    return {"normalisation": "none" if isinstance(data, Table) else "own", **experiment.settings}
+
+
+def _built(name: str, feature_count: int, chosen: dict[str, Any]) -> Algorithm:
+    try:
+        return build(name, feature_count, chosen)
+    except ValidationError as error:
+        raise OptionError(f"--set {expectation(first_problem(error))}") from None
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+
+
+def _plan(experiment: Experiment, with_labels: bool) -> Plan:
+    train_on = experiment.train_on
+    if train_on is None:
+        train_on = "all" if with_labels or experiment.protocol == "whole" else "normal"
+    if with_labels and train_on == "normal":
+        raise OptionError(f"--train-on: {experiment.algorithm} learns from labels here, so it needs both classes: all")
+    return Plan(experiment.protocol, train_on, with_labels, experiment.clients, experiment.split)
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def _summary(values: Sequence[float]) -> dict[str, Any]:
+    """Return mean and sample standard deviation over the runs that have a value; null where there are too few."""
+    known = [value for value in values if math.isfinite(value)]
+    mean = float(np.mean(known)) if known else None
+    return {"mean": mean, "std": float(np.std(known, ddof=1)) if len(known) > 1 else None, "runs": len(known)}
+
+
+def _extremes(splits: Sequence[Split]) -> dict[str, int]:
+    counts = [count for split in splits for count in split.row_counts]
+    return {"min": min(counts), "max": max(counts)}
+
+
+def page(report: dict[str, Any]) -> str:
+    """Return the result for a person: how the data was read and split, and one table."""
+    costs = [f"{report[key]:,.0f}" for key in ("bytes_up_per_client", "bytes_down_per_client", "rounds")]
+    times = [f"{report['fit_s']:.3g}", f"{report['score_us']:.3g}"]
+    rows = [[report["algorithm"], report["data"], _value(report), str(report["runs"]), *costs, *times]]
+    for name, summary in report["baselines"].items():
+        rows.append([name, report["data"], _value(summary), str(summary["runs"]), *["-"] * 5])
+    columns = ["algorithm", "data", f"{report['metric']}: mean ± std", "runs", "bytes up", "bytes down", "rounds"]
+    return "\n".join(
+        [*_circumstances(report), "", cli.table([*columns, "fit_s", "score_us"], rows), "", *_notes(report), ""]
+    )
+
+
+def _value(summary: dict[str, Any]) -> str:
+    if summary["mean"] is None:
+        return "-"
+    return f"{summary['mean']:.4f} ± " + ("-" if summary["std"] is None else f"{summary['std']:.4f}")
+
+
+def _circumstances(report: dict[str, Any]) -> list[str]:
+    rows = report["rows_per_client"]
+    trained = f"{rows['min']} to {rows['max']} {report['train_on']} rows each"
+    settings = ", ".join(f"{key}={value}" for key, value in report["settings"].items()) or "defaults"
+    return [
+        f"{report['data']}: {report['read_as']}",
+        f"{report['clients']} clients ({report['split']}) train on {trained.replace('all rows', 'rows')},"
+        f" {report['fraction']:.0%} of them in a round; protocol {report['protocol']}, seed {report['seed']}",
+        f"settings: {settings}",
+    ]
+
+
+def _notes(report: dict[str, Any]) -> list[str]:
+    notes = [
+        "std: sample standard deviation over runs; bytes: per client, over all rounds; score_us: per row, 64 at a time",
+        "local: each client alone; pooled: one client with all data; distance: from the mean, in standard deviations",
+    ]
+    if report["clients_untrained_alone"]:
+        count = f"{report['clients_untrained_alone']} of {report['clients'] * report['runs']}"
+        notes.append(f"local: {count} times a client had too few rows to train alone and is left out")
+    return notes

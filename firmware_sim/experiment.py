@@ -54,7 +54,7 @@ class Experiment(settings.Table):
     metric: Metric = "auc"
     repeats: Annotated[int, Field(ge=1, le=10_000)] = 10
     seed: Annotated[int, Field(ge=0)] = 0
-    settings: Annotated[dict[str, Any], Field(alias="set")] = {}
+    settings: dict[str, Any] = Field(default_factory=dict, alias="set")
     output: Annotated[str | None, Field(alias="json")] = None
 
 
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     absent = argparse.SUPPRESS
     parser.add_argument("--experiment", type=Path, metavar="FILE", default=absent, help="TOML with these options")
     for key, text in HELP.items():
-        metavar = key.rpartition("_")[2].upper()
+        metavar = key.upper().replace("_", "-")
         parser.add_argument(f"--{key.replace('_', '-')}", dest=key, metavar=metavar, default=absent, help=text)
     explained = "a setting of the algorithm, such as nu=0.3 or c=null; may be repeated"
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", default=absent, help=explained)

@@ -1,4 +1,6 @@
-"""Faults put into a recording on purpose, at a known time; whoever shows the result must say that they were injected."""
+"""Faults put into a recording on purpose, at a known time; whoever shows the result must say that they were
+injected.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def stiffness_loss(values: Floats, rate_hz: float, start_s: float, duration_s: f
     first, count = round(start_s * rate_hz), round(duration_s * rate_hz)
     positions = first + slowed * np.arange(count)  # in samples of the recording
     if first < 0 or positions[-1] > len(values) - 1:
-        raise ValueError(f"{start_s:g} s + {duration_s:g} s: reaches outside the recording of {len(values) / rate_hz:g} s")
+        raise ValueError(
+            f"{start_s:g} s + {duration_s:g} s: reaches outside the recording of {len(values) / rate_hz:g} s"
+        )
     whole = np.arange(len(values))
     warped = np.stack([np.interp(positions, whole, column) for column in values.T], axis=1)
     resumed = int(np.ceil(positions[-1] + slowed))

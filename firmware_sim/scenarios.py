@@ -48,7 +48,9 @@ class Story:
 
 
 def munich() -> Story:
-    """A support of a test bridge is lowered in two stages: the level of force and strain shifts, the spectrum does not."""
+    """A support of a test bridge is lowered in two stages: the level of force and strain shifts, the spectrum does
+    not.
+    """
     healthy, first, second = (
         read(shipped(f"munich_bridge/{name}")) for name in ("ref_load_01", "lowered_load_01", "lowered_load_02")
     )
@@ -135,7 +137,10 @@ def footbridge() -> Story:
     }
     return _story(
         scenario,
-        [Recording(f"run_{k + 1}", (Channel(f"run {k + 1}", "g"),), rate_hz, whole[:, [k]]) for k in range(whole.shape[1])],
+        [
+            Recording(f"run_{k + 1}", (Channel(f"run {k + 1}", "g"),), rate_hz, whole[:, [k]])
+            for k in range(whole.shape[1])
+        ],
         spans,
         features,
         alarm={"false_alarms_per_day": 1.0, "minimum_duration_s": 0.5},

@@ -79,20 +79,23 @@ def learns_from_labels(algorithm: Algorithm, feature_count: int) -> bool:
     return not equal(first, second)
 
 
-def run_trial(algorithm: Algorithm, split: Split, *, metric: Metric, fraction: float, seed: int) -> Trial:
-    """Train and measure once.
+def run_trial(
+    algorithm: Algorithm, split: Split, *, metric: Metric, fraction: float, seed: int, say: Callable[[str], None]
+) -> Trial:
+    """Train and measure once; `say` is told what is being done.
 
     Raises:
         TrainingError: the algorithm refuses its data or settings, or no client could train.
         ExportError: the ONNX graph disagrees with the model.
     """
+    say("federated")
     fit = _fit(algorithm, split.train, seed=seed, fraction=fraction)
     if not fit.is_trained:
         counts = f"clients have {min(split.row_counts)} to {max(split.row_counts)} rows to train on"
         raise TrainingError(f"no client could train; {counts}: use fewer clients or more data")
     own = _commissioned(algorithm, fit, split, seed)
     graph = DETECTORS[algorithm.detector].graph(fit.shared, algorithm.personal)
-    baselines, untrained = _baselines(algorithm, split, metric, seed)
+    baselines, untrained = _baselines(algorithm, split, metric, seed, say)
     return Trial(
         value=_mean_value(_verified(algorithm, fit.shared, graph), own, split, metric),
         bytes_up=float(np.mean(list(fit.sent_bytes.values()))),
@@ -128,15 +131,16 @@ def _fit(
 
 
 def _commissioned(algorithm: Algorithm, fit: _Fit, split: Split, seed: int) -> dict[str, Arrays]:
-    """Return what each client scores with besides the shared model.
+    """Return what each client scores with besides the shared model, without the clients that cannot score.
 
-    A client that was never drawn scores too; its own tensors come from one training whose update is thrown away.
+    A client that was never drawn scores too; its own tensors come from one training whose update is thrown away. One
+    whose rows are too few even for that has no units to score in.
     """
     own = dict(fit.own)
     for client, data in split.train.items():
-        if algorithm.personal and not own[client] and len(data[FEATURES]):
+        if algorithm.personal and not own[client]:
             own[client], _ = algorithm.phases[0].train(fit.shared, {}, data, generator(seed, 0, client))
-    return own
+    return {client: kept for client, kept in own.items() if set(algorithm.personal) <= kept.keys()}
 
 
 def _verified(algorithm: Algorithm, shared: Arrays, graph: bytes) -> Score:
@@ -156,8 +160,8 @@ def _verified(algorithm: Algorithm, shared: Arrays, graph: bytes) -> Score:
 
 def _score_us(algorithm: Algorithm, graph: bytes, own: Mapping[str, Arrays], split: Split) -> float:
     """Return the median time per row that a gateway takes to score full batches."""
-    client = next(client for client, data in split.train.items() if len(data[FEATURES]))
-    scorer = Scorer(graph, own[client], algorithm.personal)
+    client, kept = next(iter(own.items()))
+    scorer = Scorer(graph, kept, algorithm.personal)
     x = split.test[client].x
     batch = np.resize(x, (BATCH_ROWS, x.shape[1])).astype(np.float32)
     times_ns = []
@@ -168,14 +172,18 @@ def _score_us(algorithm: Algorithm, graph: bytes, own: Mapping[str, Arrays], spl
     return float(np.median(times_ns)) / 1e3 / BATCH_ROWS
 
 
-def _baselines(algorithm: Algorithm, split: Split, metric: Metric, seed: int) -> tuple[dict[str, float], int]:
+def _baselines(
+    algorithm: Algorithm, split: Split, metric: Metric, seed: int, say: Callable[[str], None]
+) -> tuple[dict[str, float], int]:
     """Return the value of each baseline and how many clients alone could not train."""
     score = DETECTORS[algorithm.detector].score
     alone = []
     for client, data in split.train.items():
+        say(f"{client} alone")
         fit = _fit(algorithm, {client: data}, seed=seed)
         if fit.is_trained:
             alone.append(_value(score, {**fit.shared, **fit.own[client]}, split.test[client], metric))
+    say("pooled")
     pooled = _fit(algorithm, {"pooled": _joined(split)}, seed=seed)
     model = {**pooled.shared, **pooled.own["pooled"]}
     values = {
@@ -213,15 +221,15 @@ def _distance(units: Arrays, x: Array) -> Floats:
 
 
 def _mean_value(score: Score, own: Mapping[str, Arrays], split: Split, metric: Metric) -> float:
-    """Return the mean over the clients that have data; equal work is done once."""
+    """Return the mean over the clients in `own`; equal work is done once."""
     known: dict[tuple[int, int], float] = {}
     values = []
-    for client, rows in split.test.items():
-        if len(split.train[client][FEATURES]):
-            key = id(own[client]), id(rows)
-            if key not in known:
-                known[key] = _value(score, own[client], rows, metric)
-            values.append(known[key])
+    for client, kept in own.items():
+        rows = split.test[client]
+        key = id(kept), id(rows)
+        if key not in known:
+            known[key] = _value(score, kept, rows, metric)
+        values.append(known[key])
     return float(np.mean(values))
 
 

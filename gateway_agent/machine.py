@@ -18,7 +18,7 @@ from gateway_agent.events import Connection, Effect, Event, Heard, Keep, Log, Pu
 from gateway_agent.pipeline import Reading
 from gateway_agent.sources import frames, json_values
 from gateway_agent.state import MODEL, State, Stored, counted, tell, topic
-from models.signal import Block
+from models.signal import Block, SignalError
 
 NS = 1_000_000_000
 
@@ -71,7 +71,7 @@ def _heard(state: State, event: Heard) -> tuple[State, list[Effect]]:
             if source.kind == "json" and event.topic == source.topic:
                 return _sampled(state, source, json_values.read(source, event.payload, state.now_ns))
         return _addressed(state, topics.parse(event.topic), event.payload)
-    except (MessageError, topics.TopicError) as error:
+    except (MessageError, topics.TopicError, SignalError) as error:
         return counted(state, "dropped.message"), [Log("warning", f"{event.topic} dropped: {error}")]
 
 

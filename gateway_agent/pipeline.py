@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models import signal, threshold
+from models import sensor_health, signal, threshold
 from models.arrays import Array, Floats
 from models.features import FeatureSpec, extract
 from models.signal import Block, Lost, StreamSpec, Window, Windower
@@ -36,6 +36,7 @@ class Pipeline:
     spec: FeatureSpec
     alarm_spec: AlarmSpec
     windower: Windower
+    regular: tuple[str, ...]  # roles sampled at a steady rate
     baseline: tuple[Row, ...]  # rows (F,), oldest first
     baseline_needed: int
     judge: Judge | None = None
@@ -67,7 +68,8 @@ def start(
     baseline: Sequence[Row] = (),
 ) -> Pipeline:
     """Return the pipeline of a gateway with what it has learned so far."""
-    return Pipeline(spec, alarm_spec, signal.start(spec, streams), tuple(baseline), baseline_needed)
+    regular = tuple(role for stream in streams if stream.fill == "interpolate" for role in stream.channels)
+    return Pipeline(spec, alarm_spec, signal.start(spec, streams), regular, tuple(baseline), baseline_needed)
 
 
 def push(pipeline: Pipeline, block: Block) -> tuple[Pipeline, list[Reading]]:
@@ -86,7 +88,7 @@ def _lost(pipeline: Pipeline, lost: Lost) -> tuple[Pipeline, Reading]:
 
 def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
     end_ns = window.t_ns + round(pipeline.spec.window_s * NS)
-    faulty = signal.faulty_channels(pipeline.windower, window)
+    faulty = _faulty_channels(pipeline, window)
     if faulty:  # a broken sensor must never read as damage, nor be learned as normal
         return pipeline, Reading(end_ns, faulty=faulty)
     row = extract(pipeline.spec, window.values)
@@ -99,6 +101,14 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
     if learned:
         pipeline = replace(pipeline, baseline=(*pipeline.baseline, row))
     return pipeline, Reading(end_ns, row, score, transition, learned)
+
+
+def _faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
+    """Name the channels that are stuck or clipped; a channel whose last value holds may well stand still."""
+    columns = [pipeline.spec.channels.index(role) for role in pipeline.regular]
+    values = window.values[:, columns]
+    stuck = sensor_health.stuck_channels(pipeline.regular, values)
+    return stuck or sensor_health.clipped_channels(pipeline.regular, values)
 
 
 def split_baseline(pipeline: Pipeline, calibration_windows: int) -> tuple[Array, Array]:

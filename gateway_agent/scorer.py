@@ -6,10 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 
 from models.arrays import Array, Arrays, Floats
 
 ERRORS_ONLY = 3
+# onnxruntime's errors have no base class of their own but RuntimeError's; these are what loading a model can raise.
+LOAD_ERRORS = (
+    bindings.EPFail,
+    bindings.Fail,
+    bindings.InvalidArgument,
+    bindings.InvalidGraph,
+    bindings.InvalidProtobuf,
+    bindings.NotImplemented,
+    bindings.RuntimeException,
+)
 
 
 class ModelRefusedError(ValueError):
@@ -28,7 +39,7 @@ class Scorer:
         options.log_severity_level = ERRORS_ONLY
         try:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime's errors share no base class of their own
+        except LOAD_ERRORS as error:
             raise ModelRefusedError(f"onnxruntime cannot load it: {str(error)[:200]}") from None
         self._own = {name: np.asarray(own[name], dtype=np.float32) for name in personal}
 

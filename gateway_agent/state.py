@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from config import wire
+from config.clock import Quality
 from config.messages import Manifest, RoundOpen, Status
 from config.settings import GatewaySettings
 from config.topics import Topic, topic_of
@@ -15,7 +16,6 @@ from config.transfer import Assembly
 from config.version import VERSION
 from gateway_agent import pipeline as walk
 from gateway_agent.events import Effect, Item, Publish, Save
-from config.clock import Quality
 from gateway_agent.pipeline import Row
 from gateway_agent.sources.frames import Offsets
 from models.arrays import Arrays

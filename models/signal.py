@@ -1,83 +1,47 @@
 """Samples to windows: several streams fused into one gateway-level window on one time grid.
 
-Sensors deliver blocks that are late, repeated or lost, from clocks that run a little fast or slow. A model needs windows
-of exactly T samples at the declared rate. Whatever lies between is decided here, and every window that could not be
-built is reported with its channels and the reason: a gateway that watches nothing must not look like one at peace.
+Sensors deliver blocks that are late, repeated or lost, by clocks that run a little fast or slow. A model needs windows
+of T samples at the declared rate. Whatever lies between is decided here, and every window that could not be built is
+reported with its channels and the reason: a gateway that watches nothing must not look like one at peace.
 
 The grid: place i is at origin + i / rate_hz. A sample goes to the place nearest to its time, so a node whose crystal is
 100 ppm off skips or doubles a place now and then and nothing accumulates; a doubled place keeps its first sample. The
-grid begins with the latest of the streams' first samples. Windows begin every hop_s from there.
+grid begins with the latest of the streams' first samples, and windows begin every hop_s from there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from models.arrays import Floats
 from models.features import FeatureSpec
-from models.sensor_health import RateMeter, StreamHealth, meter
+from models.sensor_health import StreamHealth
+from models.stream import (
+    NEVER,
+    Block,
+    SignalError,
+    Stream,
+    StreamSpec,
+    begun_anew,
+    forget,
+    place,
+    read,
+    received,
+    unheard,
+)
+from models.stream import health as stream_health
+
+__all__ = ["Block", "Lost", "SignalError", "StreamSpec", "Window", "Windower", "health", "push", "start"]
 
 RESTART_WINDOWS = 10  # a block further away from the grid than so many windows belongs to another time
-RATE_TOLERANCE = 0.01  # a stream that much faster than the grid would lose every hundredth sample
-_DEFAULT_GAP = 3  # places bridged by interpolation where gap_s is not given
-_NEVER = -(2**62)  # a place before all others
-
-Places = NDArray[np.int64]
-
-
-class SignalError(ValueError):
-    """A block or a set of streams that cannot belong to the windows asked for."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """Samples of one stream, values (T, C) in the order of its channels, the first at `t_ns` on the gateway's timeline.
-
-    `rate_hz` is the stream's declared rate, or 0 for a single irregular reading, values (1, C).
-    """
-
-    stream: str
-    t_ns: int
-    rate_hz: float
-    values: Floats
-
-    @property
-    def end_ns(self) -> int:
-        """Time at which the next sample is due."""
-        return self.t_ns + (round(len(self.values) * 1e9 / self.rate_hz) if self.rate_hz else 0)
-
-
-class StreamSpec(BaseModel):
-    """How one stream becomes channels of the window.
-
-    A gap up to `gap_s` is bridged: by a straight line ("interpolate", for regular sampling; default three sample
-    periods of the grid), or by the last value ("hold", for readings that come when something changes; no default). The
-    window waits for an interpolated stream, but never for a held one while its last value holds.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    name: str
-    channels: tuple[str, ...] = Field(min_length=1)
-    fill: Literal["interpolate", "hold"] = "interpolate"
-    gap_s: float | None = Field(default=None, ge=0)
-
-    @model_validator(mode="after")
-    def _hold_has_a_limit(self) -> StreamSpec:
-        if self.fill == "hold" and self.gap_s is None:
-            raise ValueError("gap_s: expected with fill = 'hold', the longest time a reading stays valid")
-        return self
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """Values (T, C) in the order of `FeatureSpec.channels`, finite, the first row at `t_ns`."""
+    """Finite values (T, C) in the order of `FeatureSpec.channels`, the first row at `t_ns`."""
 
     t_ns: int
     values: Floats
@@ -93,269 +57,171 @@ class Lost:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """What never changes: the declared streams in units of grid places."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Windower:
+    """State of the fusion; `push` returns a new one. Memory is bounded by the patience and the longest gap bridged."""
 
     spec: FeatureSpec
-    streams: tuple[StreamSpec, ...]
-    position: dict[str, int]  # of a stream's name in `streams`
-    columns: tuple[list[int], ...]  # of each stream's channels in the window
-    gaps: tuple[int, ...]  # places bridged
+    streams: dict[str, Stream]  # never changed, only replaced
     patience: int  # places
     far: int  # places
+    begun: bool = False  # the grid has an origin
+    origin_ns: int = 0
+    next: int = 0  # first place of the next window
+    aside: tuple[Block, ...] = ()  # blocks that wait for the grid to begin, or that may show that time has jumped
 
-    def place(self, duration_ns: int) -> int:
-        """Nearest place after a duration."""
-        return int(np.floor(duration_ns * 1e-9 * self.spec.rate_hz + 0.5))
+    @property
+    def newest(self) -> int:
+        """Newest place of all streams."""
+        return max(stream.last for stream in self.streams.values())
 
     def duration_ns(self, places: int) -> int:
+        """Duration of so many places."""
         return round(places * 1e9 / self.spec.rate_hz)
 
-
-@dataclass(frozen=True, slots=True)
-class _Progress:
-    """What has come of one stream."""
-
-    pieces: tuple[tuple[Places, Floats], ...] = ()  # places (k,) ascending and values (k, C), NaN where not finite
-    last: int = _NEVER  # newest place
-    decided: int = _NEVER  # up to here nothing that may still come can change a value
-    finite: Places | None = None  # (C,) newest place with a finite value
-    received: int = 0
-    placed: int = 0
-    not_finite: int = 0
-    rate: RateMeter = RateMeter()
-    last_t_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Windower:
-    """State of the fusion; `push` returns a new one. Memory is bounded by the patience and the longest gaps."""
-
-    layout: _Layout
-    progress: tuple[_Progress, ...]  # in the order of the streams
-    origin_ns: int | None = None  # None: the grid has not begun
-    next: int = 0  # first place of the next window
-    aside: tuple[Block, ...] = ()  # blocks before the grid begins, or that may show that time has jumped
+    def time_ns(self, place: int) -> int:
+        """Time of a place."""
+        return self.origin_ns + self.duration_ns(place)
 
 
 def start(spec: FeatureSpec, streams: Sequence[StreamSpec], patience_s: float | None = None) -> Windower:
-    """Begin with no samples. A stream that is `patience_s` (default: two windows) behind another is not waited for.
+    """Begin with no samples. A stream more than `patience_s` (default: two windows) behind another is not waited for.
 
     Raises:
         SignalError: not every channel of the specification comes from exactly one stream, or two streams share a name.
     """
-    names = [stream.name for stream in streams]
     given = sorted(channel for stream in streams for channel in stream.channels)
+    names = [stream.name for stream in streams]
     if given != sorted(spec.channels) or len(set(names)) < len(names):
         raise SignalError(
-            f"streams {names} bring the channels {given}; expected different names, and from all streams together each of"
-            f" {sorted(spec.channels)} once"
+            f"streams {names} bring the channels {given}; expected different names and, from all streams together, each"
+            f" of {sorted(spec.channels)} once"
         )
     patience_s = 2 * spec.window_s if patience_s is None else patience_s
-    gaps_s = [stream.gap_s for stream in streams if stream.gap_s is not None]
-    layout = _Layout(
-        spec=spec,
-        streams=tuple(streams),
-        position={name: position for position, name in enumerate(names)},
-        columns=tuple([spec.channels.index(channel) for channel in stream.channels] for stream in streams),
-        gaps=tuple(_DEFAULT_GAP if s.gap_s is None else int(s.gap_s * spec.rate_hz + 1e-6) for s in streams),
+    far_s = max(RESTART_WINDOWS * spec.window_s, patience_s, *(stream.gap_s or 0.0 for stream in streams))
+    return Windower(
+        spec,
+        {stream.name: unheard(stream, spec.rate_hz) for stream in streams},
         patience=round(patience_s * spec.rate_hz),
-        far=round(max(RESTART_WINDOWS * spec.window_s, patience_s, *gaps_s, 0) * spec.rate_hz),
+        far=round(far_s * spec.rate_hz),
     )
-    return Windower(layout, tuple(_Progress() for _ in streams))
 
 
 def push(state: Windower, block: Block) -> tuple[Windower, list[Window | Lost]]:
-    """Take the next block of a stream; return the windows it completes, oldest first.
+    """Take the next block of a stream; return the windows it completes or gives up, oldest first.
 
-    A window is ready when every stream has passed its end and the gaps in it are decided. It is given up as `Lost` for
-    the channels without values when a gap is too long or a stream is more than the patience behind.
+    A window is complete when every stream has passed its end and the gaps in it are decided. It is `Lost` for the
+    channels in which a gap is too long, or whose stream is more than the patience behind.
 
     Rows at or before the newest place of their stream are dropped. A block further than `RESTART_WINDOWS` windows from
-    the grid, either way, is set aside. When a window's length was set aside with no block between that fits the grid,
-    time has jumped: one `Lost` says so, and the grid begins anew with the blocks set aside. So neither a node's old
-    backlog nor a single wrong time stops the other streams.
+    the grid, either way, is set aside. When a window's length was set aside and no block between fitted the grid, time
+    has jumped: one `Lost` says so, and the grid begins anew with what was set aside. (Two blocks as far from each other
+    show it, too.) So neither the old backlog of one node nor a single wrong time stops the other streams.
 
     Raises:
         SignalError: the block is not one of a declared stream's; the state given stays valid.
     """
-    position = _check(state.layout, block)
-    progress = state.progress[position]
-    state = _with(state, position, replace(progress, received=progress.received + len(block.values)))
-    if state.origin_ns is None:
+    if block.stream not in state.streams:
+        raise SignalError(f"block of stream {block.stream!r}; expected one of {list(state.streams)}")
+    state = _with(state, received(state.streams[block.stream], block))
+    if not state.begun:
         return _begin(_set_aside(state, block))
     if not _is_far(state, block):
-        return _emit(_place(replace(state, aside=()) if state.aside else state, block))
-    jumped_again = bool(state.aside) and block.t_ns - state.aside[-1].t_ns > state.layout.duration_ns(state.layout.far)
+        state = replace(state, aside=()) if state.aside else state
+        return _emit(_with(state, place(state.streams[block.stream], block, state.origin_ns)))
+    jumped_again = _is_apart(state, block)
     state = _set_aside(state, block)
-    if not jumped_again and _span(state.layout, state.aside) < state.layout.spec.samples:
+    if not jumped_again and _span_ns(state.aside) < state.duration_ns(state.spec.samples):
         return state, []
-    return _restart(state, block)
+    return _restart(state)
 
 
 def health(state: Windower) -> dict[str, StreamHealth]:
     """Return the counters of every stream."""
-    aside = {name: sum(len(block.values) for block in state.aside if block.stream == name) for name in state.layout.position}
-    return {
-        stream.name: StreamHealth(
-            received=progress.received,
-            dropped=progress.received - progress.placed - aside[stream.name],
-            missing=progress.rate.missing,
-            not_finite=progress.not_finite,
-            declared_rate_hz=progress.rate.declared_rate_hz,
-            measured_rate_hz=progress.rate.measured_rate_hz,
-            last_t_ns=progress.last_t_ns,
-        )
-        for stream, progress in zip(state.layout.streams, state.progress, strict=True)
-    }
+    waiting = {name: sum(len(b.values) for b in state.aside if b.stream == name) for name in state.streams}
+    return {name: stream_health(stream, waiting[name]) for name, stream in state.streams.items()}
 
 
-def _check(layout: _Layout, block: Block) -> int:
-    position = layout.position.get(block.stream)
-    if position is None:
-        raise SignalError(f"block of stream {block.stream!r}; declared are {list(layout.position)}")
-    channels = layout.streams[position].channels
-    if block.values.ndim != 2 or block.values.shape[1] != len(channels) or not len(block.values):
-        raise SignalError(
-            f"block of stream {block.stream!r} has the shape {block.values.shape}; expected (samples, {len(channels)})"
-            f" for {channels}"
-        )
-    highest_hz = layout.spec.rate_hz * (1 + RATE_TOLERANCE)
-    if not 0 <= block.rate_hz <= highest_hz or (block.rate_hz == 0 and len(block.values) > 1):
-        raise SignalError(
-            f"block of stream {block.stream!r} has {len(block.values)} samples at {block.rate_hz} Hz; expected a rate up"
-            f" to rate_hz = {layout.spec.rate_hz} (a faster stream must be filtered and thinned first), or one at 0 Hz"
-        )
-    return position
+def _with(state: Windower, stream: Stream) -> Windower:
+    return replace(state, streams={**state.streams, stream.spec.name: stream})
 
 
-def _with(state: Windower, position: int, progress: _Progress) -> Windower:
-    return replace(state, progress=(*state.progress[:position], progress, *state.progress[position + 1 :]))
+def _span_ns(blocks: tuple[Block, ...]) -> int:
+    return max(block.end_ns for block in blocks) - min(block.t_ns for block in blocks)
 
 
-def _set_aside(state: Windower, block: Block) -> Windower:
-    far_ns = state.layout.duration_ns(state.layout.far)
-    aside = state.aside
-    if aside and abs(block.t_ns - aside[-1].t_ns) > far_ns:
-        aside = ()
-    if any(block.stream == other.stream and block.t_ns <= other.t_ns for other in aside):
-        return state
-    # The caller may reuse its memory before the block is placed.
-    return replace(state, aside=(*aside, replace(block, values=block.values.copy())))
-
-
-def _span(layout: _Layout, blocks: tuple[Block, ...]) -> int:
-    return layout.place(max(block.end_ns for block in blocks) - min(block.t_ns for block in blocks))
-
-
-def _begin(state: Windower) -> tuple[Windower, list[Window | Lost]]:
-    """Begin the grid when every stream was heard, or when one was heard for longer than the patience."""
-    firsts = {block.stream: block.t_ns for block in reversed(state.aside)}
-    if len(firsts) < len(state.layout.streams) and _span(state.layout, state.aside) <= state.layout.patience:
-        return state, []
-    aside, state = state.aside, replace(state, aside=(), origin_ns=max(firsts.values()), next=0)
-    for block in aside:
-        state = _place(state, block)
-    return _emit(state)
-
-
-def _restart(state: Windower, block: Block) -> tuple[Windower, list[Window | Lost]]:
-    layout = state.layout
-    window_ns = _time(state, state.next)
-    jump_s = (state.aside[0].t_ns - _time(state, max(progress.last for progress in state.progress))) / 1e9
-    lost = Lost(window_ns, layout.spec.channels, f"time jumped by {jump_s:+.3f} s in stream {block.stream!r}: grid begun anew")
-    kept = tuple(
-        replace(progress, pieces=(), last=_NEVER, decided=_NEVER, finite=None, rate=replace(progress.rate, first_ns=None))
-        for progress in state.progress
-    )
-    state, events = _begin(Windower(layout, kept, aside=state.aside))
-    return state, [lost, *events]
-
-
-def _time(state: Windower, place: int) -> int:
-    assert state.origin_ns is not None
-    return state.origin_ns + state.layout.duration_ns(place)
+def _is_apart(state: Windower, block: Block) -> bool:
+    """Tell whether a block is far from the latest one that was set aside."""
+    return bool(state.aside) and abs(block.t_ns - state.aside[-1].t_ns) > state.duration_ns(state.far)
 
 
 def _is_far(state: Windower, block: Block) -> bool:
-    newest = max(progress.last for progress in state.progress)
-    first, end = (state.layout.place(t_ns - state.origin_ns) for t_ns in (block.t_ns, block.end_ns))
-    return first > newest + state.layout.far or end < state.next - state.layout.far
+    earliest_ns, latest_ns = state.time_ns(state.next - state.far), state.time_ns(state.newest + state.far)
+    return block.t_ns > latest_ns or block.end_ns < earliest_ns
 
 
-def _place(state: Windower, block: Block) -> Windower:
-    """Put the rows at their places, without those at or before the newest place of the stream."""
-    layout, position = state.layout, state.layout.position[block.stream]
-    progress = state.progress[position]
-    rate_hz = layout.spec.rate_hz
-    first = (block.t_ns - state.origin_ns) * 1e-9 * rate_hz
-    period = rate_hz / block.rate_hz if block.rate_hz else 0.0
-    places = np.floor(first + 0.5 + period * np.arange(len(block.values))).astype(np.int64)  # (T,) ascending
-    fresh = np.diff(places, prepend=progress.last) > 0
-    fresh &= places > progress.last
-    places, values = places[fresh], block.values[fresh].astype(np.float64)
-    if not len(places):
-        return state
-    finite = np.isfinite(values)
-    newest = np.where(finite, places[:, None], _NEVER).max(axis=0)
-    values[~finite] = np.nan
-    newest = newest if progress.finite is None else np.maximum(newest, progress.finite)
-    last = int(places[-1])
-    gap = layout.gaps[position]
-    if layout.streams[position].fill == "hold":
-        decided = np.maximum(newest + gap, last)
-    else:
-        decided = np.where(last - newest > gap, last, newest)
-    return _with(
-        state,
-        position,
-        replace(
-            progress,
-            pieces=(*progress.pieces, (places, values)),
-            last=last,
-            decided=int(decided.min()),
-            finite=newest,
-            placed=progress.placed + len(places),
-            not_finite=progress.not_finite + int(finite.size - finite.sum()),
-            rate=meter(progress.rate, block.t_ns, block.rate_hz, len(block.values)),
-            last_t_ns=block.t_ns + round((len(block.values) - 1) * 1e9 / block.rate_hz) if block.rate_hz else block.t_ns,
-        ),
-    )
+def _set_aside(state: Windower, block: Block) -> Windower:
+    aside = () if _is_apart(state, block) else state.aside
+    if any(block.stream == other.stream and block.t_ns <= other.t_ns for other in aside):
+        return state  # repeated, and must not fill the memory
+    return replace(state, aside=(*aside, replace(block, values=block.values.copy())))  # the caller may reuse its array
+
+
+def _begin(state: Windower) -> tuple[Windower, list[Window | Lost]]:
+    """Begin the grid as soon as every stream was heard, or one for longer than the patience."""
+    first_ns = {block.stream: block.t_ns for block in reversed(state.aside)}
+    if len(first_ns) < len(state.streams) and _span_ns(state.aside) <= state.duration_ns(state.patience):
+        return state, []
+    origin_ns = max(first_ns.values())
+    streams = dict(state.streams)
+    for block in state.aside:
+        streams[block.stream] = place(streams[block.stream], block, origin_ns)
+    return _emit(replace(state, streams=streams, begun=True, origin_ns=origin_ns, next=0, aside=()))
+
+
+def _restart(state: Windower) -> tuple[Windower, list[Window | Lost]]:
+    jump_s = (state.aside[0].t_ns - state.time_ns(state.newest)) / 1e9
+    reason = f"time jumped by {jump_s:+.3f} s: the grid begins anew"
+    lost = Lost(state.time_ns(state.next), state.spec.channels, reason)
+    streams = {name: begun_anew(stream) for name, stream in state.streams.items()}
+    state, events = _begin(replace(state, streams=streams, begun=False))
+    return state, [lost, *events]
 
 
 def _emit(state: Windower) -> tuple[Windower, list[Window | Lost]]:
-    layout = state.layout
-    newest = max(progress.last for progress in state.progress)
-    decided = min(progress.decided for progress in state.progress)
+    newest, decided = state.newest, min(stream.decided for stream in state.streams.values())
     events: list[Window | Lost] = []
-    first = state.next
-    while True:
-        end = first + layout.spec.samples - 1
-        if newest < end or (decided < end and newest - end <= layout.patience):
-            break
+    first, last = state.next, state.next + state.spec.samples - 1
+    while newest >= last and (decided >= last or newest - last > state.patience):
         events.append(_build(state, first))
-        first += layout.spec.hop_samples
+        first, last = first + state.spec.hop_samples, last + state.spec.hop_samples
     if not events:
         return state, events
-    progress = tuple(
-        replace(p, pieces=tuple(piece for piece in p.pieces if piece[0][-1] >= first - gap - 1))
-        for p, gap in zip(state.progress, layout.gaps, strict=True)
-    )
-    return replace(state, progress=progress, next=first), events
+    streams = {name: forget(stream, first) for name, stream in state.streams.items()}
+    return replace(state, streams=streams, next=first), events
 
 
 def _build(state: Windower, first: int) -> Window | Lost:
-    layout = state.layout
-    values = np.empty((layout.spec.samples, len(layout.spec.channels)))
+    spec = state.spec
+    values = np.empty((spec.samples, len(spec.channels)))
     filled = 0
-    reasons = []
     lost: list[str] = []
-    for position, stream in enumerate(layout.streams):
-        progress = state.progress[position]
-        part = _rows(progress.pieces, first, layout.spec.samples)
-        if part is None:
-            part, bridged = _bridged(progress.pieces, first, layout.spec.samples, len(stream.channels), stream.fill == "hold", layout.gaps[position])
-            filled += bridged
-        values[:, layout.columns[position]] = part
-    return Window(_time(state, first), values, filled)
+    reasons: list[str] = []
+    for stream in state.streams.values():
+        rows, bridged = read(stream, first, spec.samples)  # (T, C of the stream)
+        values[:, [spec.channels.index(channel) for channel in stream.spec.channels]] = rows
+        filled += bridged
+        gaps = np.isnan(rows).any(axis=0)
+        if gaps.any():
+            lost += [channel for channel, has_gap in zip(stream.spec.channels, gaps, strict=True) if has_gap]
+            reasons.append(_reason(stream, first + spec.samples - 1))
+    t_ns = state.time_ns(first)
+    return Lost(t_ns, tuple(lost), "; ".join(reasons)) if lost else Window(t_ns, values, filled)
+
+
+def _reason(stream: Stream, last: int) -> str:
+    if stream.last == NEVER:
+        return f"stream {stream.spec.name!r} was not heard yet"
+    if stream.last < last:
+        return f"stream {stream.spec.name!r} ends {(last - stream.last) / stream.rate_hz:.3f} s before the window does"
+    return f"stream {stream.spec.name!r} has a gap of more than {stream.gap / stream.rate_hz:g} s"

@@ -16,12 +16,20 @@ import scipy.io
 import scipy.io.wavfile
 from numpy.typing import NDArray
 
+from firmware_sim.recordings import ReadOptions, Recording, read
+
 DATA = Path(__file__).parent / "data"
 RATE_HZ = 4.0
 START = "2022-04-11 08:36:25"
 START_NS = 1_649_666_185_000_000_000
 VALUES = np.random.default_rng(0).normal(size=(40, 2)).round(4)  # (T, C)
 LABELS = np.repeat([0, 1], [25, 15])  # (T,)
+
+
+def read_bytes(folder: Path, name: str, data: bytes, **options: Any) -> Recording:
+    path = folder / name
+    path.write_bytes(data)
+    return read(path, ReadOptions(**options))
 
 
 def csv_bytes(delimiter: str = ",", decimal: str = ".") -> bytes:
@@ -36,7 +44,13 @@ def csv_bytes(delimiter: str = ",", decimal: str = ".") -> bytes:
 
 def lvm_bytes(x_columns: str = "One") -> bytes:
     end = "***End_of_Header***"
-    head = ["LabVIEW Measurement\t", "Writer_Version\t2", "Separator\tTab", "Decimal_Separator\t,", f"X_Columns\t{x_columns}"]
+    head = [
+        "LabVIEW Measurement\t",
+        "Writer_Version\t2",
+        "Separator\tTab",
+        "Decimal_Separator\t,",
+        f"X_Columns\t{x_columns}",
+    ]
     head += ["Date\t2022/04/10", "Time\t01:00:00", end, "\t", "Channels\t2\t", "Date\t2022/04/11\t2022/04/11"]
     head += ["Time\t08:36:25,0000000000000000000\t08:36:25,0000000000000000000", "Y_Unit_Label\tkN\tum/m"]
     head += ["Delta_X\t0,250000\t0,250000", f"{end}\t\t", "X_Value\tforce\tstrain\tComment"]

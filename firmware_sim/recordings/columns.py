@@ -63,7 +63,8 @@ def roles(columns: Sequence[Column], options: ReadOptions) -> Roles:
     Raises:
         ChoiceError: a declared column is absent, or no channel is left.
     """
-    timestamp = _role(columns, options.timestamp, TIME_NAMES, ("number", "time"))
+    # Also text, so that a time written in no known form is an error and not a column left out.
+    timestamp = _role(columns, options.timestamp, TIME_NAMES, ("number", "time", "text"))
     if timestamp is None:
         timestamp = next((i for i, column in enumerate(columns) if column.kind == "time"), None)
     label = _role(columns, options.label, LABEL_NAMES, ("number",))

@@ -147,4 +147,4 @@ def _column(header: str, index: int, body: Sequence[Sequence[str]], decimal: str
     name = name or f"column_{index + 1}"
     if not cells or any(_is_number(cell, decimal) for cell in cells):
         return Column(name, unit, "number")
-    return Column(name, unit, "time" if all(_is_date(cell) for cell in cells) else "text")
+    return Column(name, unit, "time" if _is_date(cells[0]) else "text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -11,7 +12,7 @@ NUMERIC_STAMPS = {"unix_s": 1_000_000_000, "unix_ms": 1_000_000, "unix_us": 1_00
 
 def _known_encoding(encoding: str) -> str:
     try:
-        b"".decode(encoding)
+        io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     except LookupError as error:
         raise ValueError(f"{encoding!r} is not an encoding known to Python; try 'utf-8' or 'cp1252'") from error
     return encoding

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal, DecimalException
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,11 +123,12 @@ def _whole_seconds(moment: datetime) -> int:
 
 
 def _number_ns(cell: str, factor: int, decimal: str) -> int:
+    # Decimal, because a float of seconds since 1970 is only good to 0.2 microseconds.
     try:
-        return _bounded(int(cell) * factor)
-    except ValueError:
-        value = float(cell.replace(decimal, ".")) * factor
-    if not abs(value) < _LIMIT_NS:
+        value = Decimal(cell.strip().replace(decimal, ".")) * factor
+    except DecimalException as error:
+        raise ValueError(f"{cell!r} is no number") from error
+    if not value.is_finite() or abs(value) >= _LIMIT_NS:
         raise ValueError(f"{cell!r} is no time between the years 1824 and 2116")
     return round(value)
 

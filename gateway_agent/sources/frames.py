@@ -19,7 +19,7 @@ def read(source: Source, frame: Frame, now_ns: int, offsets: Offsets) -> tuple[B
     """
     if frame.values.shape[1] != len(source.channels):
         raise MessageError(
-            f"source {source.name}: frame has {frame.values.shape[1]} channels, the settings name {len(source.channels)}"
+            f"source {source.name}: a frame has {frame.values.shape[1]} channels, the settings {len(source.channels)}"
         )
     key, offset = (source.name, frame.meta.boot), 0
     if frame.meta.clock == "boot":

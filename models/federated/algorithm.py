@@ -56,6 +56,11 @@ class Server(NamedTuple):
     phase: int = 0
     round_index: int = 0
 
+    @property
+    def cohort_index(self) -> int:
+        """The round index by which gateways are drawn: who took part in one phase is asked again in the next."""
+        return self.round_index - self.phase
+
 
 Train = Callable[[Arrays, Arrays, Arrays, np.random.Generator], tuple[Arrays, Arrays]]
 
@@ -73,8 +78,8 @@ class Algorithm(NamedTuple):
     """A federated algorithm with its settings bound in.
 
     `detector` names the entry of `models.detectors.DETECTORS` that scores with the result; `rounds` is how many rounds
-    of all phases make a model worth releasing. `personal` names the tensors that every gateway keeps for itself and feeds
-    to the exported model.
+    of all phases make a model worth releasing. `personal` names the tensors that every gateway keeps for itself and
+    feeds to the exported model.
     """
 
     detector: str

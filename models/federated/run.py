@@ -41,7 +41,7 @@ def run(
     own: dict[str, Arrays] = {name: {} for name in data}
     for _ in range((algorithm.rounds if rounds is None else rounds) * len(algorithm.phases)):
         phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
-        for name in select(seed, index, data, fraction):
+        for name in select(seed, server.cohort_index, data, fraction):
             own[name], update = phase.train(server.shared, own[name], data[name], generator(seed, index, name))
             on_update(name, update)
             if update:

@@ -1,0 +1,130 @@
+"""What all algorithms share: judging an update, normalising features, building from settings."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays as any_array
+
+from models.arrays import FEATURES, Array, Arrays
+from models.federated import ALGORITHMS, build
+from models.federated.algorithm import LARGEST, UpdateError, checked, normalise
+
+# Units from nanostrain to pascals of a bearing: what a feature is measured in must not matter.
+MAGNITUDES = st.integers(-12, 9).map(lambda power: 10.0**power)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.int32, np.uint64])
+def test_numbers_of_any_type_are_admitted_as_float64(dtype: type[np.generic]) -> None:
+    admitted = checked({"w": np.array([1, 2], dtype=dtype)}, {"w": (2,)})
+    assert admitted["w"].dtype == np.float64
+    assert admitted["w"].tolist() == [1.0, 2.0]
+
+
+def test_admitted_updates_cannot_overflow_their_sum() -> None:
+    most = checked({"w": np.array([LARGEST, -LARGEST])}, {"w": (2,)})
+    with np.errstate(over="raise", invalid="raise"):
+        assert np.isfinite(np.float32(np.square(most["w"]) * 100_000)).all()
+    with pytest.raises(UpdateError, match=r"w: expected values up to 1e\+15, got 2e\+15"):
+        checked({"w": np.array([0.0, -2.0 * LARGEST])}, {"w": (2,)})
+
+
+@pytest.mark.parametrize(
+    ("update", "reason"),
+    [
+        ({}, r"expected arrays \['n', 'w'\], got \[\]"),
+        ({"w": np.zeros((1, 2))}, r"expected arrays \['n', 'w'\], got \['w'\]"),
+        ({"w": np.zeros((1, 3)), "n": np.array(1)}, r"w: expected shape \(None, 2\), got \(1, 3\)"),
+        ({"w": np.zeros(2), "n": np.array(1)}, r"w: expected shape \(None, 2\), got \(2,\)"),
+        ({"w": np.zeros((1, 2)), "n": np.array("1")}, "n: expected numbers, got <U1"),
+        ({"w": np.zeros((1, 2)), "n": np.array(np.nan)}, "expected finite values, got NaN"),
+    ],
+)
+def test_a_refusal_says_what_was_found_and_what_was_expected(update: Arrays, reason: str) -> None:
+    with pytest.raises(UpdateError, match=reason):
+        checked(update, {"w": (None, 2), "n": ()})
+
+
+@given(
+    any_array(np.float64, (12, 2), elements=st.integers(-50, 50).map(float)),
+    any_array(np.float64, (2,), elements=MAGNITUDES),
+    any_array(np.float64, (2,), elements=st.integers(-50, 50).map(float)),
+)
+def test_normalised_features_do_not_depend_on_unit_and_origin(x: Array, unit: Array, origin: Array) -> None:
+    _, z = normalise({}, {FEATURES: x}, "own")
+    _, same = normalise({}, {FEATURES: (x + origin) * unit}, "own")
+    np.testing.assert_allclose(same, z, atol=1e-9)
+    moved = x.std(axis=0) > 0
+    np.testing.assert_allclose(z.mean(axis=0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(z.std(axis=0), np.where(moved, 1.0, 0.0), atol=1e-9)
+
+
+@given(st.floats(-1e6, 1e6))
+def test_a_feature_that_moves_by_rounding_alone_is_constant(level: float) -> None:
+    """Features are float32: its last digit flickers, and a flicker must not be blown up to unit size."""
+    exact = np.float32(level)
+    x = np.array([[exact], [np.nextafter(exact, np.float32(np.inf))], [exact]], dtype=np.float32)
+    own, z = normalise({}, {FEATURES: x}, "own")
+    if abs(level) > 1e-30:  # nearer to zero a step of float32 is no share of the level
+        assert own["scale"].tolist() == [1.0]
+        assert np.abs(z).max() <= np.abs(x).max() * 2e-7
+
+
+def test_centre_and_scale_are_kept_from_the_first_time() -> None:
+    first, _ = normalise({"head": np.ones(1)}, {FEATURES: np.array([[1.0], [3.0]])}, "own")
+    assert {name: array.tolist() for name, array in first.items()} == {"head": [1.0], "center": [2.0], "scale": [1.0]}
+    again, z = normalise(first, {FEATURES: np.array([[5.0], [7.0], [9.0]])}, "own")
+    assert again is first
+    assert z.tolist() == [[3.0], [5.0], [7.0]]
+
+
+def test_without_normalisation_features_stay_as_they_are() -> None:
+    own, z = normalise({}, {FEATURES: np.array([[1, 3]], dtype=np.float32)}, "none")
+    assert own == {}
+    assert z.tolist() == [[1.0, 3.0]]
+    assert z.dtype == np.float64
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_builds_from_nothing_and_from_its_own_defaults(name: str) -> None:
+    parameters = inspect.signature(ALGORITHMS[name]).parameters.values()
+    defaults = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+    assert build(name, 3, {}).detector == build(name, 3, defaults).detector
+    assert len(defaults) == len(parameters) - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        ("fedavgg", {}, "'fedavgg' is unknown; expected one of fedavg,"),
+        ("fedavg", {"epoch": 3}, "'epoch' is unknown to fedavg; expected one of loss, components"),
+        ("fedavg", {"feature_count": 3}, "'feature_count' is unknown"),
+        ("fedavg", {"epochs": 0}, r"(?s)epochs.*greater than or equal to 1.*0"),
+        ("fedavg", {"epochs": "many"}, r"(?s)epochs.*valid integer.*many"),
+        ("fedavg", {"batch": -1}, r"(?s)batch.*greater than or equal to 1"),
+        ("fedavg", {"loss": "hinge"}, r"(?s)loss.*'one-class' or 'logistic'"),
+        ("fedavg", {"nu": 0.0}, r"(?s)nu.*greater than 0"),
+        ("fedavg", {"gamma": float("inf")}, r"(?s)gamma.*finite"),
+        ("fedavg", {"learning_rate": float("nan")}, r"(?s)learning_rate.*finite"),
+        ("support-vector-election", {"nu": 1.5}, r"(?s)nu.*less than or equal to 1"),
+        ("support-vector-election", {"c": 0.0}, r"(?s)c.*greater than 0"),
+        ("support-vector-election", {"sigma": 0.0}, r"(?s)sigma.*greater than 0"),
+        ("support-vector-election", {"tau": 0.0}, r"(?s)tau.*greater than 0"),
+        ("support-vector-election", {"epsilon": 1.0}, r"(?s)epsilon.*less than 1"),
+        ("support-vector-election", {"max_vectors": 0}, r"(?s)max_vectors.*greater than or equal to 1"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(name: str, settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        build(name, 3, settings)
+
+
+def test_settings_may_come_as_text_from_a_command_line() -> None:
+    algorithm = build("fedavg", 2, {"components": "0", "rounds": "3", "nu": "0.2"})
+    assert algorithm.rounds == 3
+    assert algorithm.start(np.random.default_rng(0)).shared["weights"].shape == (2,)

@@ -1,0 +1,286 @@
+"""Goal: the figures of `firmware-sim evaluate` are those of the data, and nothing that is scored leaks into training.
+
+Method: small tables and recordings made here, the real command without a process of its own, twins in scikit-learn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+from sklearn.metrics import roc_auc_score
+from sklearn.svm import OneClassSVM
+
+import firmware_sim
+from config.wire import encode
+from firmware_sim.datasets import Labelled, Table
+from firmware_sim.evaluate import Progress, add_arguments, main
+from firmware_sim.splits import Plan, partition, split_table
+from firmware_sim.trials import learns_from_labels
+from models.arrays import FEATURES, LABELS
+from models.detectors import DETECTORS
+from models.federated import build
+
+HELDOUT = Plan("heldout", "normal", with_labels=False, clients=3, partition="iid")
+EXPERIMENTS = Path(firmware_sim.__file__).parent / "experiments"
+TIMES = ("fit_s", "score_us")
+
+
+def evaluate(*options: str) -> int:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return main(parser.parse_args(options))
+
+
+def result(capsys: pytest.CaptureFixture[str], *options: str) -> dict:
+    assert evaluate(*options, "--json", "-") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def cloud(normal: int = 90, outliers: int = 12, features: int = 3) -> Labelled:
+    rng = np.random.default_rng(7)
+    x = np.concatenate([rng.normal(0, 1, (normal, features)), rng.normal(2, 1, (outliers, features))])
+    return Labelled(x, np.repeat([0, 1], [normal, outliers]))
+
+
+def written(path: Path, rows: Labelled, names: tuple[str, ...] = ("a", "b", "c")) -> str:
+    lines = [",".join([*names, "label"])]
+    lines += [",".join(map(repr, [*x.tolist(), int(y)])) for x, y in zip(*rows, strict=True)]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def csv_file(tmp_path: Path) -> str:
+    return written(tmp_path / "cloud.csv", cloud())
+
+
+def test_a_seed_fixes_every_figure_but_the_times(capsys: pytest.CaptureFixture[str], csv_file: str) -> None:
+    options = ("--data", csv_file, "--clients", "3", "--repeats", "2")
+    first, again, other = (result(capsys, *options, "--seed", seed) for seed in ("5", "5", "6"))
+    for report in (first, again, other):
+        assert all(report.pop(key) > 0 for key in TIMES)
+    assert first == again
+    assert first["mean"] != other["mean"]
+
+
+def test_the_first_runs_do_not_depend_on_how_many_follow(capsys: pytest.CaptureFixture[str], csv_file: str) -> None:
+    one = result(capsys, "--data", csv_file, "--repeats", "1")
+    two = result(capsys, "--data", csv_file, "--repeats", "2")
+    assert one["std"] is None
+    spread = two["std"] / np.sqrt(2)  # of two values, the sample deviation is their distance / sqrt(2)
+    assert min(abs(two["mean"] - spread - one["mean"]), abs(two["mean"] + spread - one["mean"])) < 1e-12
+
+
+def held_out(table: Table, seed: int) -> np.ndarray:
+    """Rows that are scored: column 0 counts the rows and scaling keeps the order, so ranks are row numbers."""
+    split = split_table(table, HELDOUT._replace(train_on="all"), seed)
+    scored = next(iter(split.test.values())).x[:, 0]
+    trained = np.concatenate([data[FEATURES][:, 0] for data in split.train.values()])
+    return np.searchsorted(np.sort(np.concatenate([scored, trained])), np.sort(scored))
+
+
+@pytest.mark.parametrize("train_on", ["normal", "all"])
+def test_what_is_scored_has_no_part_in_scale_or_training(train_on: str) -> None:
+    x, y = cloud()
+    x[:, 0] = np.arange(len(x))
+    table = Table("t", Labelled(x, y), "")
+    plan = HELDOUT._replace(train_on=train_on)
+    split = split_table(table, plan, 11)
+    moved = x.copy()
+    moved[held_out(table, 11)] += 1e6
+    if train_on == "normal":
+        moved[y == 1] += 1e6
+    after = split_table(Table("t", Labelled(moved, y), ""), plan, 11)
+    for client, data in split.train.items():
+        assert np.array_equal(data[FEATURES], after.train[client][FEATURES])
+    together = np.concatenate([data[FEATURES] for data in split.train.values()])
+    assert np.array_equal([together.min(axis=0), together.max(axis=0)], [np.zeros(3), np.ones(3)])
+    assert after.test["client-1"].x.min() > 1e3
+    assert len(split.test["client-1"].y) == len(held_out(table, 11))
+
+
+def test_held_out_rows_are_three_tenths_of_each_class() -> None:
+    split = split_table(Table("t", cloud(100, 10), ""), HELDOUT, 3)
+    assert np.bincount(split.test["client-1"].y).tolist() == [30, 3]
+    assert sum(split.row_counts) == 70  # normal rows alone
+
+
+def test_protocol_whole_trains_and_scores_on_everything() -> None:
+    rows = cloud()
+    split = split_table(Table("t", rows, ""), HELDOUT._replace(protocol="whole", train_on="all"), 3)
+    scaled = (rows.x - rows.x.min(axis=0)) / np.ptp(rows.x, axis=0)
+    assert np.allclose(split.test["client-2"].x, scaled)
+    trained = np.concatenate([data[FEATURES] for data in split.train.values()])
+    assert np.allclose(trained[np.lexsort(trained.T)], scaled[np.lexsort(scaled.T)])
+
+
+def test_one_class_algorithms_never_see_a_label() -> None:
+    assert all(set(data) == {FEATURES} for data in split_table(Table("t", cloud(), ""), HELDOUT, 1).train.values())
+    with_labels = split_table(Table("t", cloud(), ""), HELDOUT._replace(train_on="all", with_labels=True), 1)
+    assert sum(int(data[LABELS].sum()) for data in with_labels.train.values()) == round(0.7 * 12)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("fedavg", {"loss": "logistic"}, True),
+        ("fedavg", {"loss": "one-class"}, False),
+        ("support-vector-election", {}, False),
+    ],
+)
+def test_whether_labels_matter_is_found_out(name: str, settings: dict, expected: bool) -> None:
+    assert learns_from_labels(build(name, 3, settings), 3) is expected
+
+
+def test_biased_parts_are_the_clusters_of_kmeans() -> None:
+    x = cloud().x
+    expected = KMeans(n_clusters=4, n_init=10, random_state=9).fit_predict(x)
+    assert np.array_equal(partition(x, 4, "biased", 9), expected)
+
+
+def test_fewer_distinct_rows_than_clients_leave_clients_without_rows() -> None:
+    x = np.repeat([[0.0, 0.0], [1.0, 1.0]], 5, axis=0)
+    assert sorted(np.bincount(partition(x, 5, "biased", 0), minlength=5).tolist()) == [0, 0, 0, 5, 5]
+
+
+@given(count=st.integers(0, 60), clients=st.integers(1, 20), seed=st.integers(0, 2**31 - 1))
+def test_iid_parts_are_equal_and_drawn_from_the_seed(count: int, clients: int, seed: int) -> None:
+    owners = partition(np.zeros((count, 1)), clients, "iid", seed)
+    sizes = np.bincount(owners, minlength=clients)
+    assert len(sizes) == clients
+    assert sizes.max() - sizes.min() <= 1
+    assert np.array_equal(owners, partition(np.zeros((count, 1)), clients, "iid", seed))
+
+
+def test_one_client_without_noise_is_an_svdd_of_its_support_vectors(
+    capsys: pytest.CaptureFixture[str], csv_file: str
+) -> None:
+    """The twin in scikit-learn: the vectors of a one-class SVM, and a second one-class SVM on them."""
+    plain = ("--set", "anonymise=false", "--set", "nu=0.4", "--set", "gamma=1")
+    report = result(capsys, "--data", csv_file, "--clients", "1", "--repeats", "1", "--protocol", "whole", *plain)
+    rows = cloud()
+    scaled = (rows.x - rows.x.min(axis=0)) / np.ptp(rows.x, axis=0)
+    vectors = OneClassSVM(nu=0.4, gamma=1.0, tol=1e-6).fit(scaled).support_vectors_
+    twin = OneClassSVM(nu=0.4, gamma=1.0, tol=1e-6).fit(vectors)
+    assert report["mean"] == pytest.approx(roc_auc_score(rows.y, -twin.decision_function(scaled)), abs=5e-3)
+    assert report["baselines"]["local"] == report["baselines"]["pooled"]
+    distances = np.linalg.norm((scaled - scaled.mean(axis=0)) / scaled.std(axis=0), axis=1)
+    assert report["baselines"]["distance"]["mean"] == pytest.approx(roc_auc_score(rows.y, distances))
+
+
+def test_bytes_are_those_of_the_wire_for_the_share_that_takes_part(
+    capsys: pytest.CaptureFixture[str], csv_file: str
+) -> None:
+    settings = ("--set", "components=0", "--set", "rounds=3")
+    options = ("--algorithm", "fedavg", "--data", csv_file, "--clients", "4", "--fraction", "0.5", "--repeats", "1")
+    report = result(capsys, *options, *settings)
+    model = {"weights": np.zeros(3), "intercept": np.zeros(())}
+    assert report["rounds"] == 3
+    assert report["bytes_up_per_client"] == 3 * len(encode({**model, "samples": np.zeros(())})) * 2 / 4
+    assert report["bytes_down_per_client"] == 3 * len(encode(model))
+
+
+def test_json_holds_the_promised_keys_beside_the_table(
+    capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "out.json"
+    assert evaluate("--data", csv_file, "--repeats", "2", "--json", str(target)) == 0
+    printed, report = capsys.readouterr(), json.loads(target.read_text())
+    kinds = {"algorithm": str, "data": str, "metric": str, "mean": float, "std": float, "runs": int, "rounds": int}
+    kinds |= {"bytes_up_per_client": float, "bytes_down_per_client": float, "fit_s": float, "score_us": float}
+    kinds |= {"settings": dict, "split": str, "clients": int, "fraction": float, "seed": int, "protocol": str}
+    kinds |= {"train_on": str, "read_as": str, "rows_per_client": dict, "clients_untrained_alone": int}
+    assert {key: type(value) for key, value in report.items()} == kinds | {"baselines": dict}
+    assert set(report["baselines"]) == {"local", "pooled", "distance"}
+    assert all(set(each) == {"mean", "std", "runs"} for each in report["baselines"].values())
+    assert report["settings"] == {"normalisation": "none"}
+    assert "label 1 read as anomaly (12 rows), 0 as normal (90 rows)" in printed.out
+    for name, each in {"support-vector-election": report, **report["baselines"]}.items():
+        line = next(line for line in printed.out.splitlines() if line.startswith(f"{name} "))
+        assert f"cloud.csv  {each['mean']:.4f} ± {each['std']:.4f}" in line
+    assert printed.err == ""
+
+
+def test_labelled_classes_train_and_f1_has_the_constant_answer_beside_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    x, y = cloud(60, 60)
+    path = written(tmp_path / "classes.csv", Labelled(x + 2 * y[:, None], 2 * y - 1))
+    learnt = ("--set", "loss=logistic", "--set", "learning_rate=1.0")
+    report = result(capsys, "--algorithm", "fedavg", "--data", path, "--metric", "f1", "--repeats", "2", *learnt)
+    assert report["train_on"] == "all"
+    assert "label +1 read as positive class (60 rows), -1 as negative class (60 rows)" in report["read_as"]
+    assert report["mean"] > 0.95
+    assert report["baselines"]["always"]["mean"] == pytest.approx(2 / 3)
+
+
+def test_clients_with_too_few_rows_are_counted_and_the_others_go_on(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = written(tmp_path / "small.csv", cloud(10, 4))
+    options = ("--data", path, "--clients", "9", "--repeats", "1", "--protocol", "whole", "--set", "normalisation=own")
+    report = result(capsys, *options)
+    assert report["rows_per_client"] == {"min": 1, "max": 2}
+    assert report["clients_untrained_alone"] == 4
+    assert evaluate(*options) == 0
+    assert "4 of 9 times a client had too few rows" in capsys.readouterr().out
+
+
+def test_an_experiment_file_says_the_same_as_options_which_win(
+    capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "experiment.toml"
+    keys = 'data = "cloud.csv"\nclients = 3\nsplit = "biased"\nrepeats = 1\nseed = 4\njson = "-"\ntrain_on = "all"\n'
+    file.write_text(keys + "[set]\nnu = 0.3\ngamma = 1\n")
+    assert evaluate("--experiment", str(file)) == 0
+    from_file = json.loads(capsys.readouterr().out)
+    same = ("--data", csv_file, "--clients", "3", "--split", "biased", "--repeats", "1", "--train-on", "all")
+    from_options = result(capsys, *same, "--seed", "4", "--set", "nu=0.3", "--set", "gamma=1")
+    won = result(capsys, "--experiment", str(file), "--seed", "8", "--set", "nu=0.2", "--set", "c=null")
+    for report in (from_file, from_options, won):
+        for key in TIMES:
+            del report[key]
+    assert from_file == from_options
+    assert (won["seed"], won["clients"]) == (8, 3)
+    assert won["settings"] == {"normalisation": "none", "nu": 0.2, "gamma": 1, "c": None}
+
+
+def test_the_shipped_experiment_tells_damage_from_health(capsys: pytest.CaptureFixture[str]) -> None:
+    report = result(capsys, "--experiment", str(EXPERIMENTS / "munich-election.toml"), "--repeats", "1")
+    assert (report["data"], report["split"], report["clients"]) == ("munich_bridge", "gateways", 3)
+    assert report["mean"] > 0.99
+    assert report["settings"]["normalisation"] == "own"
+
+
+def test_a_graph_that_scores_otherwise_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], csv_file: str
+) -> None:
+    honest = DETECTORS["svdd"]
+    wrong = honest._replace(graph=lambda p, personal: honest.graph({**p, "offset": p["offset"] + 0.01}, personal))
+    monkeypatch.setitem(DETECTORS, "svdd", wrong)
+    assert evaluate("--data", csv_file, "--repeats", "1") == 2
+    assert "the exported graph scores up to 0.01 away from the model" in capsys.readouterr().err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_one_line_on_a_terminal_and_sparse_elsewhere() -> None:
+    terminal, plain = Terminal(), io.StringIO()
+    for stream in (terminal, plain):
+        progress = Progress(stream)
+        progress("run 1 of 2: federated")
+        progress("pooled")
+        progress.close()
+    assert terminal.getvalue().split("\r") == ["", "run 1 of 2: federated", "pooled".ljust(21), " " * 6, ""]
+    assert plain.getvalue() == ""

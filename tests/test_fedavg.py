@@ -1,0 +1,237 @@
+"""Federated averaging against figures worked out by hand and against a plain loop over single samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from models.detectors import linear
+from models.federated import build
+from models.federated.algorithm import UpdateError, close_round
+from models.federated.run import run
+from models.federated.tally import SUM
+
+# One full step per round and nothing in the way: figures stay fractions that can be written down.
+BY_HAND: dict[str, Any] = {
+    "loss": "logistic",
+    "components": 0,
+    "normalisation": "none",
+    "epochs": 1,
+    "batch": 100,
+    "learning_rate": 1.0,
+    "decay": 0.0,
+    "rounds": 1,
+}
+# Two gateways of one feature. At w = b = 0 every row pulls with 1/2 towards its class.
+TWO = {
+    "first": {FEATURES: np.array([[1.0], [-1.0]]), LABELS: np.array([1, 0])},
+    "second": {FEATURES: np.array([[2.0], [2.0], [2.0], [-2.0]]), LABELS: np.array([1, 1, 1, 0])},
+}
+
+
+def values(arrays: Arrays) -> dict[str, Any]:
+    return {name: array.tolist() for name, array in arrays.items()}
+
+
+def test_one_round_of_two_gateways_by_hand() -> None:
+    # first:  Δw = (1 + 1)/2 · 1/2 = 1/2, Δb = 0;  second: Δw = (2 + 2 + 2 + 2)/4 · 1/2 = 1, Δb = (3 - 1)/4 · 1/2 = 1/4
+    sent: dict[str, Any] = {}
+    outcome = run(build("fedavg", 1, BY_HAND), TWO, on_update=lambda name, update: sent.update({name: values(update)}))
+    assert sent == {
+        "first": {"weights": [1.0], "intercept": 0.0, "samples": 2.0},
+        "second": {"weights": [4.0], "intercept": 1.0, "samples": 4.0},
+    }
+    # w = (2 · 1/2 + 4 · 1) / 6, b = (0 + 4 · 1/4) / 6
+    assert outcome.server.shared["weights"].tolist() == [5 / 6]
+    assert float(outcome.server.shared["intercept"]) == 1 / 6
+    assert (outcome.own, outcome.server.round_index) == ({"first": {}, "second": {}}, 1)
+
+
+def test_one_class_steps_by_hand() -> None:
+    # From w = b = 0 no row is outside, so only b rises, by 1. Then both are: w falls by Σx/(νn) = 4, b by 1/ν - 1 = 1.
+    settings = {**BY_HAND, "loss": "one-class", "nu": 0.5, "epochs": 2}
+    outcome = run(build("fedavg", 1, settings), {"a": {FEATURES: np.array([[1.0], [3.0]])}})
+    assert outcome.server.shared["weights"].tolist() == [-4.0]
+    assert float(outcome.server.shared["intercept"]) == 0.0
+
+
+def naive_logistic(w: list[float], b: float, rows: list[tuple[list[float], int]], decay: float) -> list[float]:
+    slope = [decay * each for each in w] + [0.0]
+    for x, y in rows:
+        t = 1.0 if y else -1.0
+        s = sum(p * q for p, q in zip(w, x, strict=True)) + b
+        for i, q in enumerate([*x, 1.0]):
+            slope[i] += -t * q / (1.0 + math.exp(t * s)) / len(rows)
+    return slope
+
+
+def naive_one_class(w: list[float], b: float, rows: list[tuple[list[float], int]], nu: float) -> list[float]:
+    slope = [*w, -1.0]
+    for x, _ in rows:
+        if sum(p * q for p, q in zip(w, x, strict=True)) + b > 0.0:
+            for i, q in enumerate([*x, 1.0]):
+                slope[i] += q / nu / len(rows)
+    return slope
+
+
+Slope = Callable[[list[float], float, list[tuple[list[float], int]]], list[float]]
+
+
+def plain_fedavg(
+    fleet: list[list[tuple[list[float], int]]], slope: Slope, rounds: int, epochs: int, rate: float
+) -> list[float]:
+    """McMahan et al. 2017, Algorithm 1, sample by sample: weighted mean of the gateways' own weights."""
+    model = [0.0, 0.0, 0.0]
+    for _ in range(rounds):
+        mean = [0.0, 0.0, 0.0]
+        for rows in fleet:
+            own = list(model)
+            for _ in range(epochs):
+                own = [p - 0.1 * g for p, g in zip(own, slope(own[:2], own[2], rows), strict=True)]
+            mean = [m + len(rows) / sum(map(len, fleet)) * p for m, p in zip(mean, own, strict=True)]
+        model = [old + rate * (new - old) for old, new in zip(model, mean, strict=True)]
+    return model
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+@pytest.mark.parametrize(
+    ("settings", "slope"),
+    [
+        ({"loss": "logistic", "decay": 0.3}, partial(naive_logistic, decay=0.3)),
+        ({"loss": "one-class", "nu": 0.3}, partial(naive_one_class, nu=0.3)),
+    ],
+    ids=["logistic", "one-class"],
+)
+def test_it_is_the_plain_loop_of_the_paper(settings: dict[str, Any], slope: Slope, rate: float) -> None:
+    rng = np.random.default_rng(2)
+    sizes = (3, 11, 7)
+    data = {
+        f"gateway{size}": {FEATURES: rng.normal(1.0, 1.0, (size, 2)), LABELS: rng.integers(0, 2, size)}
+        for size in sizes
+    }
+    common = {"components": 0, "normalisation": "none", "batch": 100, "epochs": 2, "learning_rate": 0.1, "rate": rate}
+    outcome = run(build("fedavg", 2, {**common, **settings}), data, rounds=5)
+    fleet = [list(zip(part[FEATURES].tolist(), part[LABELS].tolist(), strict=True)) for part in data.values()]
+    expected = plain_fedavg(fleet, slope, rounds=5, epochs=2, rate=rate)
+    found = [*outcome.server.shared["weights"], float(outcome.server.shared["intercept"])]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_one_gateway_alone_is_central_training() -> None:
+    x = np.random.default_rng(3).normal(5.0, 2.0, (20, 2))
+    algorithm = build("fedavg", 2, {"components": 8, "rounds": 1, "epochs": 3, "batch": 7})
+    outcome = run(algorithm, {"alone": {FEATURES: x}}, seed=9)
+    z = (x - x.mean(axis=0)) / x.std(axis=0)
+    central = linear.descend(
+        linear.initial(generator(9, 0, "cloud"), 2, 8, None),
+        {FEATURES: z},
+        generator(9, 0, "alone"),
+        loss="one-class",
+        nu=0.1,
+        decay=1e-3,
+        epochs=3,
+        batch=7,
+        learning_rate=0.05,
+    )
+    assert outcome.server.shared.keys() == central.keys()
+    for name, array in central.items():
+        np.testing.assert_allclose(outcome.server.shared[name], array, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "one-class"])
+def test_one_step_of_many_gateways_is_one_step_on_all_their_data(loss: str) -> None:
+    rng = np.random.default_rng(4)
+    parts = {
+        name: {FEATURES: rng.normal(size=(size, 2)), LABELS: rng.integers(0, 2, size)}
+        for name, size in {"a": 2, "b": 9, "c": 30}.items()
+    }
+    pooled = {"all": {key: np.concatenate([part[key] for part in parts.values()]) for key in (FEATURES, LABELS)}}
+    algorithm = build("fedavg", 2, {**BY_HAND, "loss": loss, "components": 16, "decay": 0.1})
+    found, expected = (run(algorithm, data, rounds=4).server.shared for data in (parts, pooled))
+    for name in linear.TRAINED:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-10, atol=1e-14)
+
+
+def test_every_row_is_visited_once_per_epoch() -> None:
+    # With a vanishing step the model stands still, so the changes of single rows, t x / 2, add up.
+    x = 2.0 ** np.arange(7)[:, None]
+    settings = {**BY_HAND, "batch": 1, "epochs": 3, "learning_rate": 1e-9}
+    outcome = run(build("fedavg", 1, settings), {"a": {FEATURES: x, LABELS: np.ones(7)}})
+    np.testing.assert_allclose(outcome.server.shared["weights"] / 1e-9, 3 * 127 / 2, rtol=1e-5)
+
+
+def objective(params: Arrays, x: Floats, y: Floats, loss: str, nu: float, decay: float) -> float:
+    s = x @ params["weights"] + params["intercept"]
+    square = float(params["weights"] @ params["weights"]) / 2.0
+    if loss == "one-class":
+        return float(square + np.maximum(s, 0.0).mean() / nu - params["intercept"])
+    return float(np.log1p(np.exp(-np.where(y > 0, 1.0, -1.0) * s)).mean() + decay * square)
+
+
+@pytest.mark.parametrize("loss", ["one-class", "logistic"])
+@given(seed=st.integers(0, 2**32 - 1), nu=st.floats(0.05, 1.0), decay=st.floats(0.0, 2.0))
+def test_the_gradient_is_the_slope_of_the_loss(
+    loss: Literal["one-class", "logistic"], seed: int, nu: float, decay: float
+) -> None:
+    rng, step = np.random.default_rng(seed), 1e-6
+    x, y = rng.normal(size=(8, 3)), rng.integers(0, 2, 8).astype(float)
+    params = {"weights": rng.normal(size=3), "intercept": np.asarray(rng.normal())}
+    assume(np.abs(x @ params["weights"] + params["intercept"]).min() > 1e-3)  # the hinge has no slope at its kink
+    slope = linear.gradient(params, x, y, loss, nu, decay)
+    for name in linear.TRAINED:
+        for index in np.ndindex(params[name].shape):
+            bent = []
+            for sign in (1.0, -1.0):
+                moved = {key: array.copy() for key, array in params.items()}
+                moved[name][index] += sign * step
+                bent.append(objective(moved, x, y, loss, nu, decay))
+            assert slope[name][index] == pytest.approx((bent[0] - bent[1]) / (2.0 * step), abs=1e-5)
+
+
+def test_far_points_bend_nothing_and_warn_of_nothing() -> None:
+    params = {"weights": np.array([1.0]), "intercept": np.array(0.0)}
+    x = np.array([[1e6], [-1e6]])
+    right = linear.gradient(params, x, np.array([1, 0]), "logistic", 0.1, 0.0)
+    wrong = linear.gradient(params, x, np.array([0, 1]), "logistic", 0.1, 0.0)
+    assert right["weights"].tolist() == [0.0]
+    assert wrong["weights"].tolist() == [1e6]
+
+
+@pytest.mark.parametrize("rate", [0.25, 2.0])
+def test_the_rate_stretches_the_step_of_the_server(rate: float) -> None:
+    plain, stretched = (run(build("fedavg", 1, {**BY_HAND, "rate": each}), TWO).server.shared for each in (1.0, rate))
+    for name in linear.TRAINED:
+        np.testing.assert_allclose(stretched[name], rate * plain[name], rtol=1e-12)
+
+
+def test_a_gateway_with_more_rows_than_the_limit_counts_for_the_limit() -> None:
+    algorithm = build("fedavg", 1, {**BY_HAND, "max_samples": 2})
+    outcome = run(algorithm, TWO)
+    assert outcome.server.shared["weights"].tolist() == [(2 * 0.5 + 2 * 1.0) / 4]
+    with pytest.raises(UpdateError, match="samples: expected 1 to 2, got 3"):
+        algorithm.phases[0].admit(outcome.server, {**outcome.server.shared, "samples": np.array(3)})
+
+
+def test_a_thousand_gateways_weigh_as_one_with_all_their_rows() -> None:
+    algorithm = build("fedavg", 1, BY_HAND)
+    server, phase = algorithm.start(generator(0, 0, "cloud")), algorithm.phases[0]
+    _, update = phase.train(server.shared, {}, TWO["second"], generator(0, 0, "any"))
+    total = Arrays()
+    for _ in range(1_000):
+        total = SUM.merge(total, phase.admit(server, update))
+    once, often = (close_round(algorithm, server, each).shared for each in (update, total))
+    for name in linear.TRAINED:
+        np.testing.assert_allclose(often[name], once[name], rtol=1e-12)
+
+
+def test_logistic_training_without_labels_says_what_to_do() -> None:
+    with pytest.raises(ValueError, match=r"needs labels .* without labels use 'one-class'"):
+        run(build("fedavg", 1, BY_HAND), {"a": {FEATURES: np.zeros((3, 1))}})

@@ -1,0 +1,84 @@
+"""The tallies apart from any algorithm: their laws must not lean on what today's algorithms happen to send."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays as any_array
+
+from config.wire import encode
+from models.arrays import Array, Arrays
+from models.federated.tally import STACK, SUM, Tally
+
+# Few different values, so that rows often tie; 0.0 and -0.0 are equal numbers of different bytes.
+VALUES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.5, 1e300])
+
+
+def merged(tally: Tally, updates: Iterable[Arrays]) -> Arrays:
+    return reduce(tally.merge, updates, Arrays())
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> Arrays:
+    count = draw(st.integers(0, 4))
+    matrix: Array = draw(any_array(np.float64, (count, 2), elements=VALUES))
+    weights: Array = draw(any_array(np.int64, (count,), elements=st.integers(-2, 2)))
+    return {"vectors": matrix, "weights": weights}
+
+
+sums = st.fixed_dictionaries(
+    {
+        "total": any_array(np.int64, (2, 3), elements=st.integers(-(2**40), 2**40)),
+        "count": any_array(np.uint64, (), elements=st.integers(0, 2**64 - 1)),
+    }
+)
+
+
+@given(st.lists(rows(), min_size=3, max_size=3))
+def test_stacking_does_not_show_the_order_of_arrival(updates: list[Arrays]) -> None:
+    totals = {encode(merged(STACK, order)) for order in itertools.permutations(updates)}
+    a, b, c = updates
+    assert totals == {encode(STACK.merge(a, STACK.merge(b, c)))}
+
+
+@given(st.lists(rows(), min_size=1, max_size=4))
+def test_stacking_keeps_every_row_and_keeps_it_together(updates: list[Arrays]) -> None:
+    total = merged(STACK, updates)
+
+    def listed(arrays: Arrays) -> list[bytes]:
+        return [v.tobytes() + w.tobytes() for v, w in zip(arrays["vectors"], arrays["weights"], strict=True)]
+
+    assert sorted(listed(total)) == sorted(row for update in updates for row in listed(update))
+
+
+@given(st.lists(sums, min_size=3, max_size=3))
+def test_integers_add_up_exactly_and_round_the_ring(updates: list[Arrays]) -> None:
+    """Secure aggregation sums modulo 2⁶⁴, so an overflow of uint64 is arithmetic, not an error."""
+    total = merged(SUM, updates)
+    assert int(total["count"]) == sum(int(update["count"]) for update in updates) % 2**64
+    expected = [sum(int(update["total"][i, j]) for update in updates) for i in range(2) for j in range(3)]
+    assert total["total"].ravel().tolist() == expected
+    totals = {encode(merged(SUM, order)) for order in itertools.permutations(updates)}
+    assert totals == {encode(total)}
+
+
+@pytest.mark.parametrize("tally", [SUM, STACK], ids=lambda tally: tally.name)
+def test_a_total_never_changes_behind_the_back_of_who_holds_it(tally: Tally) -> None:
+    first = {"w": np.array([[1.0, 2.0]])}
+    total = tally.merge({}, first)
+    tally.merge(total, {"w": np.array([[0.0, 0.0]])})
+    tally.merge(total, {})["more"] = np.zeros(1)
+    assert list(total) == ["w"]
+    assert total["w"].tolist() == first["w"].tolist() == [[1.0, 2.0]]
+
+
+def test_scalars_stay_arrays() -> None:
+    total = SUM.merge({"n": np.array(2.0)}, {"n": np.array(3.0)})
+    assert type(total["n"]) is np.ndarray
+    assert (total["n"].shape, float(total["n"])) == ((), 5.0)
