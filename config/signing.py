@@ -22,7 +22,10 @@ class KeyFileError(ValueError):
 
 
 def make_key(private_path: Path, public_path: Path) -> None:
-    """Write a new pair, the private half readable by its owner only; an existing private key is never overwritten."""
+    """Write a new pair, the private half readable by its owner only; an existing private key is never overwritten.
+
+    Raises `KeyFileError`, and then leaves no half of a pair behind.
+    """
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -32,9 +35,15 @@ def make_key(private_path: Path, public_path: Path) -> None:
         handle = os.open(private_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
     except FileExistsError:
         raise KeyFileError(f"{private_path}: a key exists already; move it away to make a new one") from None
+    except OSError as error:
+        raise KeyFileError(f"{private_path}: cannot be written ({error.strerror}); make its folder first") from None
     with os.fdopen(handle, "wb") as file:
         file.write(private)
-    public_path.write_bytes(public)
+    try:
+        public_path.write_bytes(public)
+    except OSError as error:
+        private_path.unlink()
+        raise KeyFileError(f"{public_path}: cannot be written ({error.strerror}); make its folder first") from None
 
 
 def load_private(path: Path) -> Ed25519PrivateKey:

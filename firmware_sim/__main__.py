@@ -19,11 +19,12 @@ NAME = "firmware-sim"
 DESCRIPTION = "Replay recorded sensor streams through the same code as in the field, and compare federated algorithms."
 EPILOG = """examples:
   firmware-sim demo                                       the whole system on a real bridge recording, with a report
-  firmware-sim info recording.csv                         channels, rate, units, length, states
+  firmware-sim info munich_bridge/ref_load_01             channels, rate, units, length, states
   firmware-sim replay recording.csv --gateway gateway-1   a sensor node that plays it to a gateway, over MQTT
   firmware-sim evaluate --algorithm fedavg --data table.csv --clients 5
 """
 NS = 1_000_000_000
+RECORDING = "a CSV, npz, mat, WAV, miniSEED or Parquet file, or a shipped one such as munich_bridge/ref_load_01"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,7 +55,7 @@ def _add_info(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     info = commands.add_parser(
         "info", help="what is in a recording", description="Show channels, rate, units, length, states."
     )
-    info.add_argument("recording", type=Path)
+    info.add_argument("recording", type=Path, help=RECORDING)
     info.add_argument("--json", action="store_true", help="print JSON")
     _add_reading(info)
     info.set_defaults(act=_info)
@@ -63,7 +64,7 @@ def _add_info(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "Be a sensor node: publish a recording to a gateway over MQTT, in fedgate's sample frames."
     replay = commands.add_parser("replay", help="play a recording to a gateway", description=text)
-    replay.add_argument("recording", type=Path)
+    replay.add_argument("recording", type=Path, help=RECORDING)
     replay.add_argument("--gateway", required=True, help="id of the gateway that listens")
     replay.add_argument("--site", default="bridge", help="its site (default: bridge)")
     replay.add_argument("--stream", default="deck", help="name of the gateway's source (default: deck)")
@@ -113,7 +114,8 @@ def _address(text: str) -> Broker:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from firmware_sim import demo, report
+    from firmware_sim import demo, report, stage
+    from firmware_sim.broker import BrokerError
     from firmware_sim.outcome import evaluate
     from firmware_sim.scenarios import STORIES
 
@@ -128,7 +130,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     try:
         kind = None if arguments.broker == "auto" else arguments.broker
         played = demo.run(story, folder, kind, arguments.speed or story.speed, say)
-    except (demo.DemoError, RuntimeError) as error:
+    except (stage.DemoError, BrokerError) as error:
         sys.stderr.write(f"{NAME}: demo failed: {error}\n")
         return 1
     print(f"\n{report.table([evaluate(trace, story.scenario) for trace in played.traces])}\n")
@@ -137,7 +139,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _read(arguments: argparse.Namespace) -> Recording:
-    from firmware_sim.recordings import ReadOptions, read
+    from firmware_sim.recordings import ReadOptions, read, shipped, shipped_names
 
     pairs = [text.partition("=") for text in arguments.read]
     bad = next((text for text, (_, equals, _) in zip(arguments.read, pairs, strict=True) if not equals), None)
@@ -147,7 +149,8 @@ def _read(arguments: argparse.Namespace) -> Recording:
         options = ReadOptions.model_validate({key: value for key, _, value in pairs})
     except ValidationError as error:
         raise ValueError(f"--read {first_problem(error)}") from None
-    return read(arguments.recording, options)
+    path: Path = arguments.recording
+    return read(shipped(str(path)) if not path.exists() and str(path) in shipped_names() else path, options)
 
 
 def _info(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from models.arrays import Array
 _LONGEST_GAP = 500  # rows: beyond it, a rate 1000 ppm off leaves open how many are missing
 _FEWEST_CLIPPED = 3  # samples
 _FEWEST_VALUES = 8  # a channel with fewer distinct values is a coarse one (a switch, whole degrees), not a clipped one
-_PILED_UP = 3.0  # times the count of the next value: a quantised sinusoid's ends reach 2.4, a clipped one's far more
+_PILED_UP = 4.0  # times the count of the next value: a quantised sinusoid's ends reach 2.4, a clipped one's far more
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def stuck_channels(channels: Sequence[str], values: Array) -> tuple[str, ...]:
 def clipped_channels(channels: Sequence[str], values: Array, share: float = 0.01) -> tuple[str, ...]:
     """Name the channels of a window, values (T, C), whose samples pile up at their own lowest or highest value.
 
-    At least `share` of the samples, and at least 3, are exactly the extreme one and more than 3 times as many as have
+    At least `share` of the samples, and at least 3, are exactly the extreme one and more than 4 times as many as have
     the value next to it. A channel with fewer than 8 different values is too coarse to tell and never named.
     """
     fewest = max(share * len(values), _FEWEST_CLIPPED)

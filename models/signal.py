@@ -114,9 +114,9 @@ def push(state: Windower, block: Block) -> tuple[Windower, list[Window | Lost]]:
     channels in which a gap is too long, or whose stream is more than the patience behind.
 
     Rows at or before the newest place of their stream are dropped. A block further than `RESTART_WINDOWS` windows from
-    the grid, either way, is set aside. When a window's length was set aside and no block between fitted the grid, time
-    has jumped: one `Lost` says so, and the grid begins anew with what was set aside. (Two blocks as far from each other
-    show it, too.) So neither the old backlog of one node nor a single wrong time stops the other streams.
+    the grid, either way, is set aside. When several blocks set aside cover more than the patience, and none between
+    fitted the grid, time has jumped: one `Lost` says so, and the grid begins anew with them. (So it does when a stream's
+    next block set aside is as far from the one before.) A node's old backlog or wrong clock thus stops no other stream.
 
     Raises:
         SignalError: the block is not one of a declared stream's; the state given stays valid.
@@ -124,16 +124,14 @@ def push(state: Windower, block: Block) -> tuple[Windower, list[Window | Lost]]:
     if block.stream not in state.streams:
         raise SignalError(f"block of stream {block.stream!r}; expected one of {list(state.streams)}")
     state = _with(state, received(state.streams[block.stream], block))
-    if not state.begun:
-        return _begin(_set_aside(state, block))
-    if not _is_far(state, block):
-        state = replace(state, aside=()) if state.aside else state
-        return _emit(_with(state, place(state.streams[block.stream], block, state.origin_ns)))
-    jumped_again = _is_apart(state, block)
-    state = _set_aside(state, block)
-    if not jumped_again and _span_ns(state.aside) < state.duration_ns(state.spec.samples):
-        return state, []
-    return _restart(state)
+    if state.begun:
+        return _take(state, block)
+    if not _is_apart(state, block):
+        state = _set_aside(state, block)
+        return _begin(state) if _need_not_wait(state) else (state, [])
+    state, events = _begin(state)
+    state, more = _take(state, block)
+    return state, events + more
 
 
 def health(state: Windower) -> dict[str, StreamHealth]:
@@ -162,16 +160,29 @@ def _is_far(state: Windower, block: Block) -> bool:
 
 def _set_aside(state: Windower, block: Block) -> Windower:
     aside = () if _is_apart(state, block) else state.aside
-    if any(block.stream == other.stream and block.t_ns <= other.t_ns for other in aside):
+    if any(block.stream == other.stream and block.end_ns <= other.end_ns for other in aside):
         return state  # repeated, and must not fill the memory
     return replace(state, aside=(*aside, replace(block, values=block.values.copy())))  # the caller may reuse its array
 
 
+def _take(state: Windower, block: Block) -> tuple[Windower, list[Window | Lost]]:
+    if not _is_far(state, block):
+        state = replace(state, aside=()) if state.aside else state
+        return _emit(_with(state, place(state.streams[block.stream], block, state.origin_ns)))
+    jumped_again = _is_apart(state, block) and state.aside[-1].stream == block.stream
+    state = _set_aside(state, block)
+    waited = len(state.aside) > 1 and _span_ns(state.aside) > state.duration_ns(state.patience)
+    return _restart(state) if jumped_again or waited else (state, [])
+
+
+def _need_not_wait(state: Windower) -> bool:
+    """Tell whether every stream was heard, or one for longer than the patience."""
+    heard = {block.stream for block in state.aside}
+    return len(heard) == len(state.streams) or _span_ns(state.aside) > state.duration_ns(state.patience)
+
+
 def _begin(state: Windower) -> tuple[Windower, list[Window | Lost]]:
-    """Begin the grid as soon as every stream was heard, or one for longer than the patience."""
     first_ns = {block.stream: block.t_ns for block in reversed(state.aside)}
-    if len(first_ns) < len(state.streams) and _span_ns(state.aside) <= state.duration_ns(state.patience):
-        return state, []
     origin_ns = max(first_ns.values())
     streams = dict(state.streams)
     for block in state.aside:
@@ -184,7 +195,7 @@ def _restart(state: Windower) -> tuple[Windower, list[Window | Lost]]:
     reason = f"time jumped by {jump_s:+.3f} s: the grid begins anew"
     lost = Lost(state.time_ns(state.next), state.spec.channels, reason)
     streams = {name: begun_anew(stream) for name, stream in state.streams.items()}
-    state, events = _begin(replace(state, streams=streams, begun=False))
+    state, events = _begin(replace(state, streams=streams))
     return state, [lost, *events]
 
 
@@ -211,9 +222,9 @@ def _build(state: Windower, first: int) -> Window | Lost:
         rows, bridged = read(stream, first, spec.samples)  # (T, C of the stream)
         values[:, [spec.channels.index(channel) for channel in stream.spec.channels]] = rows
         filled += bridged
-        gaps = np.isnan(rows).any(axis=0)
-        if gaps.any():
-            lost += [channel for channel, has_gap in zip(stream.spec.channels, gaps, strict=True) if has_gap]
+        lacking = [name for name, column in zip(stream.spec.channels, rows.T, strict=True) if np.isnan(column).any()]
+        if lacking:
+            lost += lacking
             reasons.append(_reason(stream, first + spec.samples - 1))
     t_ns = state.time_ns(first)
     return Lost(t_ns, tuple(lost), "; ".join(reasons)) if lost else Window(t_ns, values, filled)

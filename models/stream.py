@@ -1,7 +1,7 @@
 """One stream of samples on the time grid: which places hold a sample, and how the others are bridged.
 
-A stream is a value. Its pieces are never changed, only added and forgotten, so a new stream shares them with the old one
-and taking a block costs nothing that grows with the window.
+A stream is a value. Its pieces are never changed, only added and forgotten, so a new value shares them with the old one
+and a block costs nothing that grows with the window.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from models.sensor_health import RateMeter, StreamHealth, meter
 NEVER = -(2**62)  # a place before all others
 DEFAULT_GAP = 3  # places, bridged by interpolation where gap_s is not given
 RATE_TOLERANCE = 0.01  # a stream faster than the grid by more would lose many of its samples
+_HALF = 0.501  # rounds to the nearest place, and does not tear a stream exactly half a period off between two
 
 Places = NDArray[np.int64]
 
@@ -109,7 +110,7 @@ def place(stream: Stream, block: Block, origin_ns: int) -> Stream:
     """Put each row at the place nearest to its time, if that is later than all places of the stream before."""
     first = (block.t_ns - origin_ns) * 1e-9 * stream.rate_hz
     period = stream.rate_hz / block.rate_hz if block.rate_hz else 0.0  # of the stream, in places
-    places = np.floor(first + 0.5 + period * np.arange(len(block.values))).astype(np.int64)  # (T,) ascending
+    places = np.floor(first + _HALF + period * np.arange(len(block.values))).astype(np.int64)  # (T,) ascending
     fresh = (np.diff(places, prepend=stream.last) > 0) & (places > stream.last)
     places, values = places[fresh], block.values[fresh].astype(np.float64)
     if not len(places):

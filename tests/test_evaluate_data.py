@@ -33,13 +33,13 @@ channels = ["sensor"]
 steps = [{{ kind = "level" }}, {{ kind = "deviation" }}]
 """
 PLAN = Plan("heldout", "normal", with_labels=False, clients=1, partition="iid")
-"""Two sensors in units that differ a thousandfold; damage shifts both by five of their deviations."""
+# Two sensors in units that differ a thousandfold; damage lowers both by five of their deviations.
 LEVEL, DEVIATION = np.array([10.0, 5000.0]), np.array([0.1, 100.0])
 
 
 def folder(path: Path, *, south: str = "b", rate_hz: float = 100.0, holes: int = 0) -> Path:
     rng = np.random.default_rng(3)
-    for name, shift in (("healthy", 0.0), ("damaged", 5.0)):
+    for name, shift in (("healthy", 0.0), ("damaged", -5.0)):
         values = LEVEL + DEVIATION * (rng.normal(size=(2_000, 2)) + shift)
         values[:holes, 0] = np.nan
         np.savez(path / f"{name}.npz", data=values, channels=np.array(["a", "b"]), fs=100.0)
@@ -86,7 +86,7 @@ def test_each_gateway_is_scored_in_its_own_units_even_when_it_was_never_drawn(
 ) -> None:
     options = ("--data", str(folder(tmp_path)), "--algorithm", algorithm, "--repeats", "2", "--fraction", "0.5")
     report = result(capsys, *options)
-    assert report["mean"] == 1.0
+    assert report["mean"] == report["baselines"]["local"]["mean"] == report["baselines"]["distance"]["mean"] == 1.0
     assert report["settings"] == {"normalisation": "own"}
 
 

@@ -143,7 +143,7 @@ def test_miniseed_gaps_and_late_starts_are_nan(tmp_path: Path) -> None:
     ramp = np.arange(10.0)
     early = samples.mseed_bytes("H_N_Z", "2022-04-11T00:00:00Z", 10, ramp)
     late = samples.mseed_bytes("H_N_Z", "2022-04-11T00:00:01.5Z", 10, ramp + 15)
-    other = samples.mseed_bytes("H_N_E", "2022-04-11T00:00:00.52Z", 10, ramp)
+    other = samples.mseed_bytes("H_N_E", "2022-04-11T00:00:00.48Z", 10, ramp)
     result = read_bytes(tmp_path, "a.mseed", late + early + other)
     assert result.channel_names == ("XX.TEST..HNE", "XX.TEST..HNZ")
     expected = np.full((25, 2), np.nan)

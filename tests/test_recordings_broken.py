@@ -48,6 +48,10 @@ def with_cell(line: int, cell: str) -> bytes:
     return "".join(lines).encode()
 
 
+def changed(data: bytes, at: int, byte: int) -> bytes:
+    return data[:at] + bytes([byte]) + data[at + 1 :]
+
+
 @pytest.mark.parametrize(
     ("name", "data", "place", "problem"),
     [
@@ -58,6 +62,12 @@ def with_cell(line: int, cell: str) -> bytes:
         ("a.csv", CSV.replace(b"2022-04-11 08:36:26.00", b"2022-04-31 08:36:26.00"), "line 6, column 'time'", "found"),
         ("a.csv", CSV.replace(b"force", b"strain"), "channel names", "'strain' occurs more than once"),
         ("a.csv", CSV.replace(b",1\n", b",0.5\n"), "data row 26", "label 0.5"),
+        (
+            "a.csv",
+            b"t;x\n" + b"0;1,5\n" * 100 + b"1;1.500\n",
+            "line 102, column 'x'",
+            "found '1.500', expected a number",
+        ),
         ("a.csv", CSV + b'"2022', "line 42", "cannot be split"),
         ("a.csv", b"t,x\n0,\x811\n", "byte 6", "cannot be decoded as cp1252"),
         ("a.csv.gz", b"PK" + CSV, "gzip stream", "cannot be unpacked"),
@@ -77,6 +87,8 @@ def with_cell(line: int, cell: str) -> bytes:
         ("a.npz", samples.npz_bytes(data=VALUES, fs=1.0, t0=["2022-01-01", "2022-01-02"]), "array t0", "several start"),
         ("a.npz", samples.npz_bytes(data=VALUES, fs=-1.0), "sampling rate", "found -1.0 Hz"),
         ("a.mat", MATRIX[:300], "byte 128", "more than there are"),
+        ("a.mat", changed(MATRIX, 160, 41), "variable at byte 128", "640 bytes for 82 numbers"),
+        ("a.mat", changed(MATRIX, 176, 99), "variable at byte 128", r"numbers in elements of types \[99\]"),
         ("a.mat", b"MATLAB 7.3 MAT-file" + MATRIX[19:], "byte 0", "HDF5 inside.*-v7"),
         ("a.mat", CSV, "byte 0", "expected 'MATLAB 5.0 MAT-file'"),
         ("a.wav", WAV[:-8], f"byte {len(WAV) - 8}", f"header announces {len(WAV)} bytes"),

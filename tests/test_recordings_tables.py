@@ -199,6 +199,8 @@ def test_an_option_that_would_do_nothing_is_refused(tmp_path: Path) -> None:
         read_bytes(tmp_path, "a.csv", samples.csv_bytes(), member="b.csv")
     with pytest.raises(ChoiceError, match=r"array, delimiter means nothing for .wav"):
         read_bytes(tmp_path, "a.wav", samples.wav_bytes(VALUES), delimiter=";", array="x")
+    with pytest.raises(ChoiceError, match="array_index means nothing"):
+        read_bytes(tmp_path, "a.wav", samples.wav_bytes(VALUES), array_index=0)
     with pytest.raises(ChoiceError, match="timestamp_format is set, but no column holds time"):
         read_text(tmp_path, "x,y\n1,2\n", rate_hz=1, timestamp_format="unix_s")
 

@@ -10,6 +10,7 @@ import csv
 import io
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -123,14 +124,8 @@ def _stamp_reader(layout: Layout, chosen: Roles, options: ReadOptions) -> StampR
 
 def _parse(text: str, layout: Layout, wanted: Sequence[int], chosen: Roles, stamps: StampReader | None) -> _Cells:
     cells = _Cells()
-    plain = layout.decimal == "."
     for line, row in _rows(text, layout):
-        try:
-            if not plain:
-                raise ValueError
-            cells.numbers.extend([float(row[i]) for i in wanted])
-        except ValueError:
-            cells.numbers.extend([_number(row[i], layout, line, i) for i in wanted])
+        cells.numbers.extend(_numbers(row, wanted, layout, line))
         if stamps is not None and chosen.timestamp is not None:
             cells.stamps_ns.append(_stamp(row[chosen.timestamp], stamps, layout, line, chosen.timestamp))
         if chosen.state is not None:
@@ -162,14 +157,23 @@ def _remedy(stream: io.StringIO, text: str) -> str:
     return "correct the line, or set delimiter or header_line"
 
 
+def _numbers(row: Sequence[str], wanted: Sequence[int], layout: Layout, line: int) -> list[float]:
+    if layout.decimal == ".":
+        # The fast way, for rows without missing cells.
+        with suppress(ValueError):
+            return [float(row[i]) for i in wanted]
+    return [_number(row[i], layout, line, i) for i in wanted]
+
+
 def _number(cell: str, layout: Layout, line: int, index: int) -> float:
     if cell.strip().lower() in MISSING:
         return float("nan")
     try:
-        return float(cell.replace(layout.decimal, "."))
+        # A point beside decimal commas groups thousands, or is a mistake; either way the value is not certain.
+        return float(cell.replace(".", "?").replace(",", ".") if layout.decimal == "," else cell)
     except ValueError as error:
         place = f"line {line}, column {layout.columns[index].name!r}"
-        remedy = "correct the cell, or choose other columns"
+        remedy = "correct the cell, or set decimal or columns"
         raise DamagedError(place, f"found {cell[:40]!r}, expected a number", remedy) from error
 
 

@@ -79,7 +79,7 @@ def read(path: Path, options: ReadOptions | None = None) -> Recording:
 def _check_options(options: ReadOptions, chosen: Format, suffix: str, *, is_zip: bool) -> None:
     """Refuse what would do nothing, as its author expects it to do something."""
     usable = chosen.options | ({"member"} if is_zip else set())
-    idle = sorted(name for name, value in options if name not in usable and value not in (None, False, (), {}))
+    idle = sorted(options.model_dump(exclude_defaults=True).keys() - usable)
     if idle:
         problem = f"{', '.join(idle)} means nothing for {suffix}{'' if is_zip else ' outside a zip'}"
         raise ChoiceError("options", problem, f"leave it out; this format takes {', '.join(sorted(usable))}")

@@ -40,7 +40,7 @@ def model_bytes(
         if key in personal
     ]
     initialisers = [
-        numpy_helper.from_array(np.ascontiguousarray(array, dtype=np.int64 if key == "flat" else np.float32), key)
+        numpy_helper.from_array(np.asarray(array, dtype=np.int64 if key == "flat" else np.float32, order="C"), key)
         for key, array in constants.items()
     ]
     output = helper.make_tensor_value_info("score", TensorProto.FLOAT, ["n"])

@@ -47,13 +47,14 @@ def score(params: Arrays, x: Array) -> Floats:
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX: log β_j - γ|z|² + 2γ z·s_j - γ|s_j|², then one ReduceLogSumExp.
 
-    z and s are taken from the middle of the vectors: float32 holds small distances only near the origin.
+    z and s are taken from the middle of the vectors, since float32 holds small distances only near the origin; the
+    middle is a float32 itself, so that the subtraction loses nothing.
     """
     from onnx import helper
 
     from models.detectors.graph import model_bytes, standardise_nodes
 
-    gamma, middle = float(params["gamma"]), params["vectors"].mean(axis=0)
+    gamma, middle = float(params["gamma"]), np.float32(params["vectors"].mean(axis=0))
     vectors = params["vectors"] - middle
     tensors = {
         "middle": middle,
@@ -90,7 +91,9 @@ def solve(z: Array, nu: float, gamma: float) -> tuple[float, Arrays]:
     ):  # β_i = 1 / n for all rows, none is inside: the innermost is the border, which libsvm puts at infinity
         equal_shares = np.full(len(z), 1.0 / len(z))
         return float(log_expansion(z, equal_shares, gamma, z).max()), _parameters(z, equal_shares, gamma)
-    estimator = OneClassSVM(kernel="rbf", nu=nu, gamma=gamma, tol=SOLVER_TOLERANCE).fit(z)
+    # libsvm's multipliers add up to ν n, and what it may leave unsolved must stay small beside them.
+    tolerance = SOLVER_TOLERANCE * min(nu * len(z), 1.0)
+    estimator = OneClassSVM(kernel="rbf", nu=nu, gamma=gamma, tol=tolerance).fit(z)
     weights = estimator.dual_coef_.ravel()
     border = float(np.log(estimator.offset_[0] / weights.sum()))
     return border, _parameters(estimator.support_vectors_, weights / weights.sum(), gamma)

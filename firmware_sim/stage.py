@@ -1,0 +1,200 @@
+"""What a demo is played on: the settings of all programs, their processes, the sensor nodes, and an operator who
+listens.
+
+Everything here is what an installation has too; only the folder and the ports are made for the occasion.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from config.messages import Alarm, Manifest, Score, Status
+from config.mqtt import Link
+from config.settings import Broker as BrokerSettings
+from config.topics import ALL, CLOUD, parse, watch
+from firmware_sim.scenarios import Story
+
+NS = 1_000_000_000
+SITE, STREAM = "demo", "sensor"
+T0_NS = 1_700_000_000 * NS  # the replay's own clock: when its first sample is said to have been taken
+PATIENCE_S = 60.0
+STOP_S = 10.0
+STATUS_S = 1.0
+LOG_TAIL = 15
+
+
+class DemoError(RuntimeError):
+    """Something on the path failed; the message says what, with the end of the log where there is one."""
+
+
+def clear(folder: Path) -> None:
+    """Remove what an earlier demo left; a folder that is not a demo's is left alone, with an error."""
+    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "aggregator.toml").exists()):
+        raise DemoError(f"{folder}: exists and is not the folder of an earlier demo; name another with --out")
+    shutil.rmtree(folder)
+
+
+def write_settings(story: Story, names: list[str], folder: Path, address: Address) -> None:
+    """Write the release key and the settings of all programs, as an operator would have."""
+    _call("cloud_aggregator", "init", str(folder))
+    table = {"host": address.host, "port": address.port}
+    aggregator = {
+        "aggregator": {"site": SITE},
+        "broker": table,
+        "features": story.features,
+        "algorithm": {"name": "support-vector-election", "settings": {"nu": 0.1}},
+        "rounds": {"quorum": len(names), "deadline_s": PATIENCE_S},
+    }
+    (folder / "aggregator.toml").write_text(_toml(aggregator), encoding="utf-8")
+    for name, sensor in zip(names, story.sensors, strict=True):
+        channel = {"role": story.features["channels"][0], "unit": sensor.channels[0].unit}
+        gateway = {
+            "gateway": {"id": name, "site": SITE, "store": f"{name}.db"},
+            "broker": table,
+            "source": [{"name": STREAM, "kind": "frames", "channels": [channel], "silent_after_s": 2 * PATIENCE_S}],
+            "features": story.features,
+            "baseline": {"windows": story.baseline_windows},
+            "alarm": story.alarm,
+            "exchange": {"status_s": STATUS_S},
+        }
+        (folder / f"{name}.toml").write_text(_toml(gateway), encoding="utf-8")
+        np.savez_compressed(
+            folder / f"{name}.npz",
+            data=sensor.values.astype(np.float32),
+            channels=np.array([f"{c.name} [{c.unit}]" for c in sensor.channels]),
+            fs=np.array(sensor.rate_hz),
+        )
+
+
+def _toml(tables: dict[str, Any]) -> str:
+    """Return tables as TOML; JSON's strings, numbers and arrays are TOML's, and inline tables say the rest."""
+
+    def value(item: Any) -> str:
+        if isinstance(item, dict):
+            return "{ " + ", ".join(f"{key} = {value(inner)}" for key, inner in item.items()) + " }"
+        if isinstance(item, list | tuple):
+            return "[" + ", ".join(value(inner) for inner in item) + "]"
+        return json.dumps(item, ensure_ascii=False)
+
+    return "\n".join(f"{key} = {value(table)}" for key, table in tables.items()) + "\n"
+
+
+def _call(module: str, *arguments: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)  # noqa: S603 - our own modules
+    if done.returncode != 0:
+        raise DemoError(f"{module} {' '.join(arguments[:1])} failed: {done.stderr.strip()}")
+
+
+@contextmanager
+def processes(names: list[str], folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Run the aggregator and the agents, each with a log of its own; end them all, by SIGTERM, and see that they end
+    well.
+    """
+    commands = {"aggregator": ["cloud_aggregator", "run", "-c", str(folder / "aggregator.toml")]}
+    commands |= {name: ["gateway_agent", "run", "-c", str(folder / f"{name}.toml")] for name in names}
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for name, command in commands.items():
+            with (folder / f"{name}.log").open("wb") as log:
+                running[name] = subprocess.Popen([sys.executable, "-m", *command], stdout=log, stderr=log)  # noqa: S603 - our own modules
+        yield running
+        for process in running.values():
+            process.terminate()
+        for name, process in running.items():
+            code = process.wait(STOP_S)
+            if code != 0:
+                raise DemoError(f"{name} ended with code {code}:\n{log_tail(folder, name)}")
+    finally:
+        for process in running.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def log_tail(folder: Path, name: str) -> str:
+    """Return the end of a process's log."""
+    return "\n".join((folder / f"{name}.log").read_text(errors="replace").splitlines()[-LOG_TAIL:])
+
+
+def start_nodes(
+    names: list[str], folder: Path, address: Address, speed: float, start_s: float, end_s: float
+) -> list[subprocess.Popen[bytes]]:
+    """Start one sensor node a gateway, replaying a part of its recording."""
+    common = ["--broker", str(address), "--site", SITE, "--stream", STREAM, "--speed", str(speed), "--quiet"]
+    common += ["--start", str(start_s), "--end", str(end_s), "--t0", str(T0_NS / NS)]
+    return [
+        subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "firmware_sim", "replay", str(folder / f"{name}.npz"), "--gateway", name, *common]
+        )
+        for name in names
+    ]
+
+
+@dataclass
+class Watch:
+    """What was heard over MQTT, by gateway."""
+
+    inbox: queue.Queue[tuple[str, bytes]] = field(default_factory=queue.Queue)
+    status: dict[str, Status] = field(default_factory=dict)
+    scores: dict[str, list[Score]] = field(default_factory=dict)
+    alarms: dict[str, list[Alarm]] = field(default_factory=dict)
+    manifest: Manifest | None = None
+
+    def take(self, say: Callable[[str], None]) -> None:
+        """Take in everything that has arrived, and say what an operator would want to know at once."""
+        while True:
+            try:
+                where, payload = self.inbox.get_nowait()
+            except queue.Empty:
+                return
+            topic = parse(where)
+            match topic.channel:
+                case "status" if topic.item != CLOUD:
+                    self.status[topic.gateway] = Status.from_bytes(payload)
+                case "score":
+                    self.scores.setdefault(topic.gateway, []).append(Score.from_bytes(payload))
+                case "manifest":
+                    self.manifest = Manifest.from_bytes(payload)
+                    say(f"model {self.manifest.version} released ({self.manifest.model.size_bytes} bytes, signed)")
+                case "alarm":
+                    self._alarm(topic.gateway, Alarm.from_bytes(payload), say)
+
+    def _alarm(self, gateway: str, alarm: Alarm, say: Callable[[str], None]) -> None:
+        heard = self.alarms.setdefault(gateway, [])
+        if alarm.item not in [other.item for other in heard]:
+            heard.append(alarm)
+            say(
+                f"{gateway}: ALARM {alarm.state.upper()} ({alarm.severity}) at {seconds(alarm.t_ns):.0f} s: {alarm.text}"
+            )
+
+
+def seconds(t_ns: int) -> float:
+    """Return a time stamp of the replay as seconds into it."""
+    return (t_ns - T0_NS) / NS
+
+
+@contextmanager
+def watching(address: Address) -> Iterator[Watch]:
+    """Listen to all gateways as an operator would."""
+    heard = Watch()
+    settings = BrokerSettings(host=address.host, port=address.port)
+    topics = [watch(SITE, "+", channel) for channel in ("status", "score", "alarm")] + [watch(SITE, ALL, "manifest")]
+    link = Link(
+        settings, "operator", topics, lambda topic, payload: heard.inbox.put((topic, payload)), lambda _up: None
+    )
+    link.start()
+    try:
+        yield heard
+    finally:
+        link.stop()

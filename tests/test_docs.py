@@ -1,0 +1,104 @@
+"""The README and every page of docs are executed, so that no command or snippet in them can go stale.
+
+Blocks marked `sh` are run line by line in one folder a page, with a real broker; `python` and `toml` blocks are run or
+parsed; `console` blocks hold what a test must not do (install on the machine) and may hold nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from firmware_sim.broker import broker
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+)\)")
+NOT_RUN = ("sudo", "make", "mosquitto_sub")
+COMMANDS = ("gateway-agent", "cloud-aggregator", "firmware-sim", "python", "mkdir")
+SERVE_S = 2.0
+STOP_S = 10.0
+RUN_S = 120.0
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    """Return the blocks of a kind on a page."""
+    return [body for found, body in BLOCK.findall(page.read_text(encoding="utf-8")) if found == kind]
+
+
+def lines(block: str) -> list[str]:
+    """Return the commands of a block, continued lines joined."""
+    return [line for line in block.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
+
+
+PAGES_WITH_COMMANDS = [page for page in PAGES if blocks(page, "sh")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: page.name)
+def test_commands_run(page: Path, tmp_path: Path) -> None:
+    bin_folder = str(Path(sys.executable).parent)
+    environment = os.environ | {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+    (tmp_path / "broker").mkdir()
+    for name in ("firmware_sim", "config"):  # a page's commands are run in a checkout
+        (tmp_path / name).symlink_to(ROOT / name)
+    with broker(tmp_path / "broker") as server:
+        for line in (line for block in blocks(page, "sh") for line in lines(block)):
+            words = shlex.split(line)
+            assert words[0] in COMMANDS, f"{page.name}: {line}: mark it console if a test must not run it"
+            if words[1] == "replay":
+                words += ["--broker", str(server.address)]
+            if words[1] == "run":
+                serve(words, tmp_path, environment)
+                continue
+            done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=RUN_S)
+            assert done.returncode == 0, f"{page.name}: {line}\n{done.stderr}"
+
+
+def serve(words: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """Start a service, let it run for a moment, and see that SIGTERM ends it well."""
+    process = subprocess.Popen(words, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
+    time.sleep(SERVE_S)
+    process.send_signal(signal.SIGTERM)
+    _, complaint = process.communicate(timeout=STOP_S)
+    assert process.returncode == 0, complaint
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+def test_console_blocks_hold_only_what_a_test_must_not_do(page: Path) -> None:
+    for line in (line for block in blocks(page, "console") for line in lines(block)):
+        assert line.startswith(NOT_RUN), f"{page.name}: {line}: mark the block sh, so that it is run"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_snippets_run(page: Path, tmp_path: Path) -> None:
+    for number, block in enumerate(blocks(page, "python")):
+        script = tmp_path / f"snippet_{number}.py"
+        script.write_text(block, encoding="utf-8")
+        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=RUN_S)
+        assert done.returncode == 0, f"{page.name}, python block {number + 1}:\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_toml_parses_and_links_lead_somewhere(page: Path) -> None:
+    for block in blocks(page, "toml"):
+        tomllib.loads(block)
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name}: link to {target} leads nowhere"
+
+
+def test_make_has_the_commands_of_the_readme() -> None:
+    named = {line.split()[1] for block in blocks(ROOT / "README.md", "console") for line in lines(block)}
+    rules = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert named
+    assert named <= rules

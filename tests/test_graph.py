@@ -1,0 +1,150 @@
+"""Every detector's ONNX graph against its own score, run by the onnxruntime that gateways have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+from models.arrays import Array, Arrays, Floats
+from models.detectors import DETECTORS, PERSONAL, linear, ocsvm, svdd
+from models.detectors.graph import IR_VERSION, OPERATORS, OPSET
+from tests.toy import onnx_scores
+
+FEATURES = 5
+
+
+def noise(seed: int, rows: int = 64) -> Floats:
+    return np.random.default_rng(seed).normal(size=(rows, FEATURES))
+
+
+def single(values: Any) -> NDArray[np.float32]:
+    """Return values as features are kept."""
+    return np.asarray(values, dtype=np.float32)
+
+
+def labels(x: Floats) -> Floats:
+    return (x[:, 0] > 0.5).astype(float)
+
+
+# One entry per way to train; a detector without one fails the first test.
+FITS: dict[str, tuple[str, Callable[[Floats], Arrays]]] = {
+    "ocsvm": ("ocsvm", ocsvm.fit),
+    "svdd": ("svdd", svdd.fit),
+    "svdd, wide kernel": ("svdd", lambda x: svdd.fit(x, gamma=1e-3)),
+    "svdd, narrow kernel": ("svdd", lambda x: svdd.fit(x, gamma=20.0)),
+    "svdd, one vector": ("svdd", lambda x: svdd.fit(np.ones_like(x))),
+    "linear": ("linear", lambda x: linear.fit(x, labels(x), np.random.default_rng(0))),
+    "linear on a map": (
+        "linear",
+        lambda x: linear.fit(x, None, np.random.default_rng(0), loss="one-class", components=64, epochs=20),
+    ),
+}
+OWN = {"center": np.linspace(-20.0, 20.0, FEATURES), "scale": 10.0 ** np.linspace(-6, 6, FEATURES)}
+
+
+def test_every_detector_is_tested() -> None:
+    assert {detector for detector, _ in FITS.values()} == set(DETECTORS)
+
+
+@pytest.fixture(params=FITS)
+def fitted(request: pytest.FixtureRequest) -> tuple[str, Arrays]:
+    name, fit = FITS[request.param]
+    return name, fit(noise(1))
+
+
+def agree(found: Array, expected: Array, scale: float) -> None:
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-5 * max(scale, float(np.abs(expected).max())))
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_the_graph_scores_as_the_detector_does(fitted: tuple[str, Arrays], batch: int) -> None:
+    name, params = fitted
+    x = single(noise(2, batch) * 2.0)
+    agree(onnx_scores(DETECTORS[name].graph(params, PERSONAL), x), DETECTORS[name].score(params, x), 1.0)
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_it_scores_with_the_gateways_own_tensors(fitted: tuple[str, Arrays], batch: int) -> None:
+    name, params = fitted
+    x = single(noise(3, batch) * OWN["scale"] + OWN["center"])
+    own = {key: single(array) for key, array in OWN.items()}
+    found = onnx_scores(DETECTORS[name].graph(params, PERSONAL), x, own)
+    expected = DETECTORS[name].score({**params, **own}, x)
+    # Close to a centre of 20 float32 holds a millionth of a feature no better than this.
+    lost = float(np.max(np.abs(OWN["center"]) / OWN["scale"] * np.finfo(np.float32).eps))
+    assert np.abs(found - expected)[np.isfinite(expected)].max() <= (1e-5 + lost) * max(1.0, np.abs(expected).max())
+
+
+@pytest.mark.parametrize("distance", [1e1, 1e3, 1e6])
+def test_far_points_score_as_far(fitted: tuple[str, Arrays], distance: float) -> None:
+    name, params = fitted
+    x = single(distance * np.vstack([np.eye(FEATURES), -np.ones((1, FEATURES))]))
+    found = onnx_scores(DETECTORS[name].graph(params, PERSONAL), x)
+    assert np.isfinite(found).all()
+    waves = float(np.abs(params["weights"]).sum()) * distance if "frequencies" in params else 0.0
+    agree(found, DETECTORS[name].score(params, x), 1.0 + waves)
+
+
+@pytest.mark.parametrize("fit", [ocsvm.fit, svdd.fit])
+def test_data_far_from_zero_keeps_its_digits(fit: Callable[[Floats], Arrays]) -> None:
+    """Without normalisation features may sit anywhere; in float32 their squares would drown their distances."""
+    origin = single([1e4, -3e3, 500.0, 0.0, 8e3])
+    params = fit(noise(4) + origin)
+    probes = single(noise(5) * 3.0 + origin)
+    agree(onnx_scores(DETECTORS["svdd"].graph(params, PERSONAL), probes), DETECTORS["svdd"].score(params, probes), 10.0)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_no_number_never_looks_normal(fitted: tuple[str, Arrays], value: float) -> None:
+    name, params = fitted
+    x = single(noise(6, 2))
+    x[0, 2] = value
+    found = onnx_scores(DETECTORS[name].graph(params, PERSONAL), x)
+    assert not np.isfinite(found[0])
+    assert np.isfinite(found[1])
+
+
+def test_a_graph_is_small_plain_and_pinned(fitted: tuple[str, Arrays]) -> None:
+    name, params = fitted
+    model = onnx.load_from_string(DETECTORS[name].graph(params, PERSONAL))
+    assert {node.op_type for node in model.graph.node} <= OPERATORS
+    assert {node.domain for node in model.graph.node} == {""}
+    assert [(each.domain, each.version) for each in model.opset_import] == [("", OPSET)] == [("", 17)]
+    assert model.ir_version == IR_VERSION == 10
+    assert [each.name for each in model.graph.output] == ["score"]
+    assert [each.name for each in model.graph.input] == ["x", *PERSONAL]
+    initialisers = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    assert all(np.isfinite(array).all() for array in initialisers.values())
+    for each in model.graph.input[1:]:
+        declared = [side.dim_value for side in each.type.tensor_type.shape.dim]
+        assert declared == list(initialisers[each.name].shape)
+
+
+def test_equal_parameters_give_equal_bytes(fitted: tuple[str, Arrays]) -> None:
+    name, params = fitted
+    shuffled = {key: params[key].copy() for key in reversed(params)}
+    assert DETECTORS[name].graph(shuffled, PERSONAL) == DETECTORS[name].graph(params, PERSONAL)
+
+
+@pytest.mark.parametrize("personal", [(), ("center", "scale"), ("scale",), ("offset", "intercept")])
+def test_only_personal_tensors_can_be_overridden(fitted: tuple[str, Arrays], personal: tuple[str, ...]) -> None:
+    name, params = fitted
+    session = onnxruntime.InferenceSession(DETECTORS[name].graph(params, personal))
+    assert [each.name for each in session.get_inputs()] == ["x"]
+    overridable = [each.name for each in session.get_overridable_initializers()]
+    assert sorted(overridable) == sorted(key for key in personal if key in {*params, *PERSONAL})
+
+
+def test_the_operators_listed_are_the_operators_used() -> None:
+    used: set[str] = set()
+    for name, fit in FITS.values():
+        model = onnx.load_from_string(DETECTORS[name].graph(fit(noise(1)), PERSONAL))
+        used |= {node.op_type for node in model.graph.node}
+    assert used == OPERATORS
