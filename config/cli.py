@@ -22,11 +22,13 @@ def parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
     return made
 
 
-def run(name: str, act: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
-    """Run a command; an error of ours becomes one line on standard error and exit code 2."""
+def run(
+    name: str, act: Callable[[argparse.Namespace], int], arguments: argparse.Namespace, *also: type[Exception]
+) -> int:
+    """Run a command; an error of ours, or one of the kinds in `also`, becomes one line and exit code 2."""
     try:
         return act(arguments)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, *also) as error:
         sys.stderr.write(f"{name}: {error}\n")
         return USAGE_ERROR
     except KeyboardInterrupt:

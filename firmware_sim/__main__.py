@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from config import cli
 from config.messages import first_problem
 from config.settings import Broker
-from firmware_sim.recordings import Recording
+from firmware_sim.recordings import Recording, RecordingError
 
 NAME = "firmware-sim"
 DESCRIPTION = "Replay recorded sensor streams through the same code as in the field, and compare federated algorithms."
@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     _add_replay(commands)
     _add_evaluate(commands)
     arguments = parser.parse_args(argv)
-    return cli.run(NAME, arguments.act, arguments)
+    return cli.run(NAME, arguments.act, arguments, RecordingError)
 
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

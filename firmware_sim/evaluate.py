@@ -146,6 +146,9 @@ def _with_normalisation(experiment: Experiment, data: Table | Folder) -> dict[st
 
 
 def _built(name: str, feature_count: int, chosen: dict[str, Any]) -> Algorithm:
+    for key, value in chosen.items():
+        if isinstance(value, float) and not math.isfinite(value):  # TOML has inf and nan, JSON has neither
+            raise OptionError(f"--set {key}: expected a finite number, got {value}")
     try:
         return build(name, feature_count, chosen)
     except ValidationError as error:

@@ -18,12 +18,12 @@ from config.topics import Topic, topic_of
 from firmware_sim.recordings import Recording
 
 NS = 1_000_000_000
-CONNECT_S = 30.0
+CONNECT_S = 10.0
 DRAIN_S = 60.0
 PROGRESS_S = 2.0
 
 
-class ReplayError(RuntimeError):
+class ReplayError(OSError):
     """The replay could not be finished; the message says how far it came."""
 
 

@@ -23,6 +23,7 @@ from config.messages import Alarm, Manifest, Score, Status
 from config.mqtt import Link
 from config.settings import Broker as BrokerSettings
 from config.topics import ALL, CLOUD, parse, watch
+from firmware_sim.broker import Address
 from firmware_sim.scenarios import Story
 
 NS = 1_000_000_000
@@ -174,9 +175,8 @@ class Watch:
         heard = self.alarms.setdefault(gateway, [])
         if alarm.item not in [other.item for other in heard]:
             heard.append(alarm)
-            say(
-                f"{gateway}: ALARM {alarm.state.upper()} ({alarm.severity}) at {seconds(alarm.t_ns):.0f} s: {alarm.text}"
-            )
+            what = f"ALARM {alarm.state.upper()} ({alarm.severity})"
+            say(f"{gateway}: {what} at {seconds(alarm.t_ns):.0f} s: {alarm.text}")
 
 
 def seconds(t_ns: int) -> float:

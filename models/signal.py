@@ -115,8 +115,8 @@ def push(state: Windower, block: Block) -> tuple[Windower, list[Window | Lost]]:
 
     Rows at or before the newest place of their stream are dropped. A block further than `RESTART_WINDOWS` windows from
     the grid, either way, is set aside. When several blocks set aside cover more than the patience, and none between
-    fitted the grid, time has jumped: one `Lost` says so, and the grid begins anew with them. (So it does when a stream's
-    next block set aside is as far from the one before.) A node's old backlog or wrong clock thus stops no other stream.
+    fitted the grid, time has jumped: one `Lost` says so, and the grid begins anew with them. So it does when a stream's
+    next block set aside is as far again from the one before. One node's old backlog or wrong clock thus stops no other.
 
     Raises:
         SignalError: the block is not one of a declared stream's; the state given stays valid.

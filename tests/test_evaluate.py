@@ -42,7 +42,8 @@ def evaluate(*options: str) -> int:
 
 def result(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     assert evaluate(*options, "--json", "-") == 0
-    return json.loads(capsys.readouterr().out)
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
 
 
 def cloud(normal: int = 90, outliers: int = 12, features: int = 3) -> Labelled:
