@@ -26,9 +26,10 @@ def run(
     name: str, act: Callable[[argparse.Namespace], int], arguments: argparse.Namespace, *also: type[Exception]
 ) -> int:
     """Run a command; an error of ours, or one of the kinds in `also`, becomes one line and exit code 2."""
+    ours: tuple[type[Exception], ...] = (ValueError, OSError, *also)
     try:
         return act(arguments)
-    except (ValueError, OSError, *also) as error:
+    except ours as error:
         sys.stderr.write(f"{name}: {error}\n")
         return USAGE_ERROR
     except KeyboardInterrupt:

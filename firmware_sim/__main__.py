@@ -22,6 +22,7 @@ EPILOG = """examples:
   firmware-sim info munich_bridge/ref_load_01             channels, rate, units, length, states
   firmware-sim replay recording.csv --gateway gateway-1   a sensor node that plays it to a gateway, over MQTT
   firmware-sim evaluate --algorithm fedavg --data table.csv --clients 5
+  firmware-sim check experiment.toml                      is the file right? names file, line, key, value
 """
 NS = 1_000_000_000
 RECORDING = "a CSV, npz, mat, WAV, miniSEED or Parquet file, or a shipped one such as munich_bridge/ref_load_01"
@@ -35,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     _add_info(commands)
     _add_replay(commands)
     _add_evaluate(commands)
+    _add_check(commands)
     arguments = parser.parse_args(argv)
     return cli.run(NAME, arguments.act, arguments, RecordingError)
 
@@ -92,6 +94,16 @@ def _add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     command = commands.add_parser("evaluate", help="compare federated algorithms on data", description=text)
     evaluate.add_arguments(command)
     command.set_defaults(act=evaluate.main)
+
+
+def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Check an experiment file, or the evaluation.toml of a folder of recordings, without running it."
+    check = commands.add_parser(
+        "check", help="check an experiment file or a folder's evaluation.toml", description=text
+    )
+    check.add_argument("file", type=Path, help="experiment file, evaluation.toml, or the folder that holds one")
+    check.add_argument("--json", action="store_true", help="print JSON")
+    check.set_defaults(act=_check)
 
 
 def _add_reading(command: argparse.ArgumentParser) -> None:
@@ -185,6 +197,23 @@ def _replay(arguments: argparse.Namespace) -> int:
         print(json.dumps({"frames": count, "seconds": recording.length_s, "channels": list(recording.channel_names)}))
     elif not arguments.quiet:
         print(f"{count} frames, {recording.length_s:.0f} s of {', '.join(recording.channel_names)}, all acknowledged")
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from config.settings import load
+    from firmware_sim.experiment import Experiment
+    from firmware_sim.folders import FOLDER_FILE, FolderSettings, load_folder
+
+    file: Path = arguments.file / FOLDER_FILE if arguments.file.is_dir() else arguments.file
+    if file.name == FOLDER_FILE:
+        kind = f"folder of {len(load(file, FolderSettings).gateways)} gateways; {load_folder(file.parent).read_as}"
+    else:
+        experiment = load(file, Experiment)
+        if experiment.data is None or not experiment.data.exists():
+            raise ValueError(f"{file}: data: expected an existing table or folder, got {experiment.data}")
+        kind = f"experiment with {experiment.algorithm} on {experiment.data.name}"
+    print(json.dumps({"ok": True, "file": str(file), "what": kind}) if arguments.json else f"{file}: good; {kind}")
     return 0
 
 

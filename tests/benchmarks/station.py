@@ -1,0 +1,138 @@
+"""A large gateway: 24 channels at 600 Hz, cut into windows of 2 s, with a model in force; all made from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+
+from cloud_aggregator import release
+from config import wire
+from config.frames import Frame, FrameMeta
+from config.messages import Manifest
+from config.settings import GatewaySettings, load
+from config.topics import Topic, topic_of
+from gateway_agent import machine
+from gateway_agent.events import Effect, Event, Heard, Publish
+from gateway_agent.state import MODEL, OWN, State, Stored, restore
+from models.arrays import Array, Arrays, Floats
+from models.features import FeatureSpec, extract_many, feature_names
+from models.federated import build
+from models.federated.algorithm import Server
+
+NS = 1_000_000_000
+T0_NS = 1_700_000_000 * NS
+ROOT = Path(__file__).resolve().parents[2]
+SITE, GATEWAY, STREAM = "bench", "gateway-1", "deck"
+CHANNELS, RATE_HZ, WINDOW_S, FRAME_S = 24, 600.0, 2.0, 1.0
+VECTORS = 400  # of the model: three gateways' worth
+ALGORITHM = "support-vector-election"
+
+Rows = NDArray[np.float32]
+
+
+def shipped_features() -> FeatureSpec:
+    """Return the [features] of the settings that come with fedgate."""
+    return load(ROOT / "config" / "gateway.toml", GatewaySettings).features
+
+
+def features() -> FeatureSpec:
+    """Return the shipped features, measured on 24 channels at 600 Hz."""
+    return FeatureSpec(
+        rate_hz=RATE_HZ,
+        window_s=WINDOW_S,
+        channels=tuple(f"channel-{number:02d}" for number in range(CHANNELS)),
+        steps=shipped_features().steps,
+    )
+
+
+def samples(spec: FeatureSpec, count: int, seed: int = 0) -> Floats:
+    """Return healthy windows (n, T, C): white noise."""
+    return np.random.default_rng(seed).normal(size=(count, spec.samples, len(spec.channels)))
+
+
+def settings(**tables: object) -> GatewaySettings:
+    """Return the gateway's settings; `tables` replaces whole ones."""
+    spec = features()
+    source = {"name": STREAM, "kind": "frames", "channels": [{"role": role} for role in spec.channels]}
+    given = {"gateway": {"id": GATEWAY, "site": SITE}, "source": [source], "features": spec.model_dump()}
+    return GatewaySettings.model_validate(given | tables)
+
+
+def baseline(spec: FeatureSpec, count: int) -> Rows:
+    """Return rows (n, F) as a commissioning of white noise leaves them, without waiting for it."""
+    measured = extract_many(spec, samples(spec, 16))
+    noise = np.random.default_rng(1).normal(size=(count, measured.shape[1]))
+    return np.asarray(measured.mean(axis=0) + measured.std(axis=0) * noise, dtype=np.float32)
+
+
+def own_of(rows: Array) -> Arrays:
+    """Return the gateway's normalisation."""
+    return {"center": rows.mean(axis=0, dtype=np.float64), "scale": rows.std(axis=0, dtype=np.float64)}
+
+
+def released(spec: FeatureSpec, key: Ed25519PrivateKey, max_payload_bytes: int) -> tuple[Manifest, bytes]:
+    """Return a signed model of `VECTORS` support vectors, as the aggregator would send it."""
+    count = len(feature_names(spec))
+    vectors = np.random.default_rng(2).normal(size=(VECTORS, count))
+    shared = {
+        "vectors": vectors,
+        "coefficients": np.full(VECTORS, 1.0 / VECTORS),
+        "gamma": np.array(1.0 / count),
+        "offset": np.array(1.0),
+    }
+    return release.make(
+        build(ALGORITHM, count, {}),
+        Server(shared=shared, kept={}),
+        key,
+        version=1,
+        name=ALGORITHM,
+        run="bench",
+        features=spec,
+        max_payload_bytes=max_payload_bytes,
+        gateways=3,
+        created_ns=T0_NS,
+    )
+
+
+def commissioned() -> State:
+    """Return an agent that has its baseline and a model in force, as after a restart."""
+    chosen, key = settings(baseline={"windows": 60, "calibration_share": 0.5}), Ed25519PrivateKey.generate()
+    rows = baseline(chosen.features, chosen.baseline.windows)
+    manifest, body = released(chosen.features, key, chosen.limits.max_payload_bytes)
+    model = wire.encode({"onnx": np.frombuffer(body, np.uint8)}, manifest.model_dump(mode="json"))
+    stored = Stored(tuple(rows), {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model})
+    state = restore(chosen, key.public_key(), stored, boot_id="bench", can_train=False, now_ns=T0_NS)
+    state, effects = machine.begin(state, stored)
+    assert not effects, effects
+    return state
+
+
+class Arrival(NamedTuple):
+    """A message of the sensor node and when it comes."""
+
+    now_ns: int
+    event: Event
+    windows: int  # that it completes
+
+
+def arrivals(spec: FeatureSpec, windows: int) -> list[Arrival]:
+    """Return the frames of so many windows, one frame a second."""
+    values = samples(spec, windows, seed=3).reshape(-1, CHANNELS)
+    topic, length = topic_of(Topic(SITE, GATEWAY, "sample", STREAM)), round(FRAME_S * RATE_HZ)
+    made = []
+    for sequence, first in enumerate(range(0, len(values), length)):
+        t_ns, last = T0_NS + round(first / RATE_HZ * NS), first + length
+        meta = FrameMeta(t_ns=t_ns, rate_hz=RATE_HZ, boot="bench", sequence=sequence)
+        heard = Heard(topic, Frame(meta, values[first:last]).to_bytes())
+        made.append(Arrival(t_ns + round(FRAME_S * NS), heard, last // spec.samples - first // spec.samples))
+    return made
+
+
+def scores(effects: Sequence[Effect]) -> int:
+    """Count the scores that a step publishes."""
+    return sum(isinstance(effect, Publish) and "/score/" in effect.topic for effect in effects)
