@@ -15,6 +15,7 @@ from typing import Literal
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 UNSYNCHRONISED = 5  # TIME_ERROR of adjtimex(2)
+STEPPED_NS = 1_000_000_000
 TIMEX_BYTES = 512  # larger than struct timex on every platform; all zero asks and changes nothing
 
 Quality = Literal["synchronised", "unsynchronised", "unknown"]
@@ -29,6 +30,12 @@ class Clock:
     def now_ns(self) -> int:
         """Return the present moment; never steps back, whatever happens to the wall clock."""
         return self._start_ns + time.monotonic_ns()
+
+    def quality(self) -> Quality:
+        """Return whether `now_ns` can be believed: a wall clock that was set after our start left this timeline
+        behind.
+        """
+        return "unsynchronised" if abs(time.time_ns() - self.now_ns()) > STEPPED_NS else quality()
 
 
 def boot_id() -> str:

@@ -15,7 +15,10 @@ from models.features import FeatureSpec
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Count = Annotated[int, Field(ge=0)]
+LARGEST = 2**63 - 1  # what a database holds
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
+CHUNKS_MAX = 100_000
 
 
 class MessageError(ValueError):
@@ -52,7 +55,7 @@ class Transfer(Message):
 
     digest: Digest
     size_bytes: Count
-    chunks: Annotated[int, Field(ge=1, le=100_000)]
+    chunks: Annotated[int, Field(ge=1, le=CHUNKS_MAX)]
 
 
 class Status(Message):
@@ -135,7 +138,7 @@ class Manifest(Message):
 class Score(Message):
     """One scored window, for whoever watches."""
 
-    t_ns: int
+    t_ns: Moment
     score: float
     level: float
     alarm: bool
@@ -151,8 +154,8 @@ class Alarm(Message):
     state: Literal["raised", "cleared"]
     severity: Literal["warning", "major", "critical"]
     text: str
-    onset_ns: int
-    t_ns: int
+    onset_ns: Moment
+    t_ns: Moment
     score: float | None = None
     level: float | None = None
     window_s: float | None = None

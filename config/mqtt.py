@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from config.settings import Broker, SettingsError
 RECONNECT_S_MIN = 1
 RECONNECT_S_MAX = 60
 IN_FLIGHT_MAX = 20
-STOP_S = 3.0
+STOP_S = 2.0
 LOG = logging.getLogger("fedgate.mqtt")
 
 
@@ -94,7 +95,10 @@ class Link:
         if self._client.is_connected():
             self.drain(STOP_S)
         self._client.disconnect()
-        self._client.loop_stop()
+        # An attempt to connect to a host that does not answer cannot be broken off, and must not delay the end.
+        ending = threading.Thread(target=self._client.loop_stop, daemon=True)
+        ending.start()
+        ending.join(STOP_S)
 
     def _connected(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
         if reason.is_failure:
@@ -111,6 +115,13 @@ class Link:
     def _received(self, _client: Any, _data: Any, message: paho.MQTTMessage) -> None:
         self.bytes_received += len(message.topic) + len(message.payload)
         self._on_message(message.topic, bytes(message.payload))
+
+
+def check(broker: Broker) -> None:
+    """Raise `SettingsError` where the files that a link to this broker needs cannot be used."""
+    _password(broker)
+    if broker.ca_file is not None:
+        _use_tls(paho.Client(CallbackAPIVersion.VERSION2), broker)
 
 
 def _password(broker: Broker) -> str | None:

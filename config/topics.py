@@ -13,7 +13,7 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `alarm`    | up               | cause           | yes      | `Alarm`                                         |
 | `update`   | up               | digest          | no       | chunk of an update                              |
 | `want`     | up               | digest          | no       | `Want`: chunks the gateway lacks                |
-| `round`    | down (`all`)     | `open`          | yes      | `RoundOpen`                                     |
+| `round`    | down (`all`)     | `open`          | yes      | `RoundOpen`; empty: no round is open            |
 | `manifest` | down (`all`)     | `current`       | yes      | `Manifest`                                      |
 | `chunk`    | down             | digest          | no       | chunk of a model or of shared parameters        |
 | `receipt`  | down             | item            | no       | `Receipt`: the aggregator has it on disk        |

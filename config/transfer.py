@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from config.messages import Count, Digest, Message, MessageError, Transfer
+from pydantic import Field
+
+from config.messages import CHUNKS_MAX, Count, Digest, Message, MessageError, Transfer
 
 HEADER_BYTES = 256
 PAYLOAD_BYTES_MIN = 1_024
+ASK_MAX = 100  # indices in one request: it must fit into the smallest message, and the rest is asked for later
 
 
 class ChunkHeader(Message):
@@ -20,7 +24,7 @@ class ChunkHeader(Message):
 
     digest: Digest
     index: Count
-    chunks: Count
+    chunks: Annotated[int, Field(ge=0, le=CHUNKS_MAX)]
     size_bytes: Count
 
 

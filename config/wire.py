@@ -48,7 +48,10 @@ def encode(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any] | None = 
         bodies.append(little.tobytes())
     body = b"".join(bodies)
     header = {"arrays": listed, "format": FORMAT, "meta": meta or {}}
-    head = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode().removesuffix(b"}")
+    try:
+        head = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode().removesuffix(b"}")
+    except (TypeError, ValueError) as error:
+        raise WireError(f"meta: cannot be written as JSON ({error})") from None
     line = head + SEAL + _digest(head, body) + b'"}'
     if len(line) >= HEADER_BYTES_MAX:
         raise WireError(f"header: {len(line)} bytes given, at most {HEADER_BYTES_MAX} expected")

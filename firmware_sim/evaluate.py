@@ -218,8 +218,6 @@ def _notes(report: dict[str, Any]) -> list[str]:
         "std: sample standard deviation over runs; bytes: per client, over all rounds; score_us: per row, 64 at a time",
         "local: each client alone; pooled: one client with all data; distance: from the mean, in standard deviations",
     ]
-    if report["split"] == "gateways":
-        notes.append("pooled mixes the units of the gateways, so it is low where their sensors differ")
     if report["clients_untrained_alone"]:
         count = f"{report['clients_untrained_alone']} of {report['clients'] * report['runs']}"
         notes.append(f"local: {count} times a client had too few rows to train alone and is left out")

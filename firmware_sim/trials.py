@@ -19,7 +19,7 @@ from firmware_sim.splits import Split
 from gateway_agent.scorer import Scorer
 from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, equal, generator
 from models.detectors import DETECTORS
-from models.federated.algorithm import Algorithm
+from models.federated.algorithm import Algorithm, normalise
 from models.federated.run import run
 
 Metric = Literal["auc", "f1"]
@@ -184,11 +184,10 @@ def _baselines(
         if fit.is_trained:
             alone.append(_value(score, {**fit.shared, **fit.own[client]}, split.test[client], metric))
     say("pooled")
-    pooled = _fit(algorithm, {"pooled": _joined(split)}, seed=seed)
-    model = {**pooled.shared, **pooled.own["pooled"]}
+    pooled = _pooled(algorithm, split, seed)
     values = {
         "local": float(np.mean(alone)) if alone else float("nan"),
-        "pooled": _mean_value(score, dict.fromkeys(split.train, model), split, metric),
+        "pooled": _mean_value(score, pooled, split, metric),
         "distance": _mean_value(_distance, _references(split), split, metric),
     }
     if metric == "f1":  # its AUC is 0.5 whatever the data
@@ -196,15 +195,31 @@ def _baselines(
     return values, len(split.train) - len(alone)
 
 
-def _joined(split: Split) -> Arrays:
-    parts = list(split.train.values())
+def _pooled(algorithm: Algorithm, split: Split, seed: int) -> dict[str, Arrays]:
+    """Return the model of one client that holds all data, with what each client scores with beside it.
+
+    Rows of clients that measure in units of their own are brought to those units before they are joined, and each
+    client goes on scoring in its own: what is compared is federation, not the mixing of kilonewtons with microstrains.
+    """
+    if not algorithm.personal:
+        fit = _fit(algorithm, {"pooled": _joined(split.train)}, seed=seed)
+        return dict.fromkeys(split.train, {**fit.shared, **fit.own["pooled"]})
+    train = {client: data for client, data in split.train.items() if len(data[FEATURES])}
+    pairs = {client: normalise({}, data, "own") for client, data in train.items()}
+    joined = _joined({client: {**train[client], FEATURES: z} for client, (_, z) in pairs.items()})
+    fit = _fit(algorithm, {"pooled": joined}, seed=seed)
+    return {client: {**fit.shared, **own} for client, (own, _) in pairs.items()}
+
+
+def _joined(train: Mapping[str, Arrays]) -> Arrays:
+    parts = list(train.values())
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _references(split: Split) -> dict[str, Arrays]:
     """Return centre, scale and border of the training data by client; of all together where units are the same."""
     if split.one_scale:
-        return dict.fromkeys(split.train, _reference(_joined(split)))
+        return dict.fromkeys(split.train, _reference(_joined(split.train)))
     return {client: _reference(data) for client, data in split.train.items()}
 
 

@@ -140,6 +140,14 @@ def test_a_sinusoid_shows_its_mean_square_in_its_band_alone() -> None:
     assert found["a.spectrum[10Hz]"] == pytest.approx(math.sqrt(0.5), rel=1e-5)
 
 
+@pytest.mark.parametrize("edges_hz", [(1.1, 2.2), (0.5, 0.6, 1.1), (0.1, 0.3, 1.1)])
+def test_an_edge_on_a_bin_holds_it_whatever_the_rounding(edges_hz: tuple[float, ...]) -> None:
+    values = np.sin(2 * np.pi * 1.1 * np.arange(1000) / 100)[:, None]
+    spec = spec_of({"kind": "bands", "edges_hz": edges_hz}, window_s=10.0, channels=("a",))
+    band = 0 if edges_hz[0] == 1.1 else -1  # a lower edge, or the last upper one
+    assert extract(spec, values)[band] == pytest.approx(math.log10(0.5), abs=1e-5)
+
+
 @given(seeds, st.sampled_from([200, 201]))
 def test_parseval_bands_and_spectrum_hold_the_whole_variance(seed: int, samples: int) -> None:
     values = noise(seed, samples, 1)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from models.features import FeatureSpec
-from models.sensor_health import clipped_channels, stuck_channels
+from models.sensor_health import RateMeter, clipped_channels, meter, stuck_channels
 from models.signal import Block, Lost, SignalError, StreamSpec, Window, Windower, health, push, start
 
 SECOND_NS = 10**9
@@ -345,15 +345,16 @@ def test_a_jump_of_time_is_one_loss_and_costs_no_later_sample(sign: int, jump_s:
     assert health(state)["s"].dropped == 0
 
 
-def test_one_wrong_time_disturbs_nothing() -> None:
+@pytest.mark.parametrize("rows", [5, 50])  # less than a window, and more than the patience
+def test_one_wrong_time_disturbs_nothing(rows: int) -> None:
     fresh = start(spec_of("a"), [StreamSpec(name="s", channels=("a",))])
     blocks = series("s", ramp(100), *range(0, 100, 5))
     expected = described(feed(fresh, blocks)[1])
     for wrong_ns in (-(10**15), 10**15):
-        wrong = Block("s", wrong_ns, 10.0, ramp(5))
+        wrong = Block("s", wrong_ns, 10.0, ramp(rows))
         state, events = feed(fresh, [*blocks[:7], wrong, *blocks[7:]])
         assert described(events) == expected
-        assert health(state)["s"].dropped == 5
+        assert health(state)["s"].dropped == rows
 
 
 def test_the_old_backlog_of_one_node_does_not_stop_the_others() -> None:
@@ -438,6 +439,13 @@ def test_missing_rows_are_counted_by_the_times_of_blocks() -> None:
     assert health(state)["s"].measured_rate_hz == pytest.approx(10.0)
     assert health(state)["s"].last_t_ns == round(9.9 * SECOND_NS)
     assert [event.t_ns for event in events if isinstance(event, Lost)] == [2 * SECOND_NS]
+
+
+def test_a_long_outage_does_not_bias_the_measured_rate() -> None:
+    state, true_rate_hz = RateMeter(), 600.3
+    for second in [*range(600), *range(4200, 4260)]:  # an hour's rows cannot be counted to one at the declared rate
+        state = meter(state, round(second * 600 / true_rate_hz * 1e9), 600.0, 600)
+    assert state.measured_rate_hz == pytest.approx(true_rate_hz, rel=1e-7)
 
 
 def test_an_irregular_stream_measures_its_readings_per_second() -> None:
@@ -526,6 +534,15 @@ def test_a_state_is_a_value() -> None:
     before = described(push(state, Block("one", 12 * 700_000_000, 10.0, ramp(20)))[1])
     memory[:] = math.nan  # the sender uses its array again
     assert described(push(state, Block("one", 12 * 700_000_000, 10.0, ramp(20)))[1]) == before
+
+
+def test_a_block_that_waits_is_not_bound_to_the_senders_memory() -> None:
+    streams = [StreamSpec(name="one", channels=("a",)), StreamSpec(name="two", channels=("b",))]
+    memory = ramp(10)
+    state, _ = push(start(spec_of("a", "b"), streams), Block("one", 0, 10.0, memory))
+    memory[:] = math.nan
+    _, events = push(state, Block("two", 0, 10.0, ramp(10)))
+    np.testing.assert_array_equal(windows_of(events)[0].values, np.tile(ramp(10), 2))
 
 
 @pytest.mark.parametrize("kind", ["one stream alone", "repeated old block", "never finite"])

@@ -52,6 +52,7 @@ def note(request: pytest.FixtureRequest) -> Note:
     return put
 
 
+@pytest.hookimpl(trylast=True)  # below pytest-benchmark's own table
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if left_out := config.stash[LEFT_OUT]:
         terminalreporter.write_line(f"{left_out} benchmarks with processes of their own are left to `make bench`")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,13 +40,15 @@ def shipped_features() -> FeatureSpec:
     return load(ROOT / "config" / "gateway.toml", GatewaySettings).features
 
 
-def features() -> FeatureSpec:
-    """Return the shipped features, measured on 24 channels at 600 Hz."""
-    return FeatureSpec(
-        rate_hz=RATE_HZ,
-        window_s=WINDOW_S,
-        channels=tuple(f"channel-{number:02d}" for number in range(CHANNELS)),
-        steps=shipped_features().steps,
+def features(*steps: Mapping[str, object]) -> FeatureSpec:
+    """Return the shipped features, or those of other steps, measured on 24 channels at 600 Hz."""
+    return FeatureSpec.model_validate(
+        {
+            "rate_hz": RATE_HZ,
+            "window_s": WINDOW_S,
+            "channels": [f"channel-{number:02d}" for number in range(CHANNELS)],
+            "steps": steps or shipped_features().model_dump()["steps"],
+        }
     )
 
 

@@ -13,7 +13,7 @@ from gateway_agent.state import State
 from models.features import FeatureSpec, extract, feature_names
 from tests.benchmarks import station
 from tests.benchmarks.conftest import Note
-from tests.benchmarks.station import RATE_HZ, WINDOW_S, Arrival
+from tests.benchmarks.station import WINDOW_S, Arrival
 
 WINDOWS = 20
 ROUNDS = 20
@@ -61,18 +61,12 @@ def test_delay_from_frame_to_score(benchmark: BenchmarkFixture, note: Note) -> N
     note("frame to score within the process, p99", p99_ms, "ms")
 
 
-def spectral() -> FeatureSpec:
-    """Return the spectral features of the PC-FedAvg paper, 600 bins a channel, and an averaged spectrum."""
-    return station.features().model_copy(update={"steps": FeatureSpec.model_validate(
-        station.features().model_dump() | {"steps": SPECTRA}).steps})
-
-
 @pytest.mark.parametrize(
     ("what", "spec"),
     [
         ("shipped, 1 channel at 100 Hz", station.shipped_features()),
         ("shipped, 24 channels at 600 Hz", station.features()),
-        ("spectrum and welch, 24 channels at 600 Hz", spectral()),
+        ("spectrum and welch, 24 channels at 600 Hz", station.features(*SPECTRA)),
     ],
 )
 def test_features_alone(what: str, spec: FeatureSpec, benchmark: BenchmarkFixture, note: Note) -> None:
@@ -82,6 +76,3 @@ def test_features_alone(what: str, spec: FeatureSpec, benchmark: BenchmarkFixtur
     if benchmark.enabled:
         note(f"features: {what}", 1e6 * benchmark.stats["median"], "us a window")
 
-
-def test_rate_of_the_station_is_what_the_target_names() -> None:
-    assert (len(station.features().channels), RATE_HZ) == (24, 600.0)
