@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cloud_aggregator import rounds
+from cloud_aggregator import rounds, updates
 from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Publish, RecordAlarm, RecordGateway, Tick
 from cloud_aggregator.state import State, topic
 from config import topics
@@ -32,28 +32,31 @@ def _connection(state: State, up: bool) -> Result:
     state = replace(state, connected=up)
     if not up:
         return state, []
-    if state.now_ns < state.rest_until_ns:
-        return state, rounds.announce_model(state)
     state, opening = rounds.open_round(state)
     return state, [*rounds.announce_model(state), *opening]
 
 
 def _tick(state: State) -> Result:
-    state, asks = rounds.ask_for_missing(state)
-    state, closing = rounds.close_if_due(state)
-    effects = [*asks, *closing]
-    if not state.opened and state.connected and state.now_ns >= state.rest_until_ns:
+    effects: list[Effect] = []
+    for act in (updates.ask_for_missing, rounds.close_if_due, rounds.widen_if_stuck, rounds.remind):
+        state, more = act(state)
+        effects += more
+    if not state.opened and state.connected and rounds.may_open(state):
         state, opening = rounds.open_round(state)
         effects += opening
     return state, effects
 
 
 def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
+    if where.site != state.settings.aggregator.site or where.gateway == topics.ALL:
+        raise MessageError(f"it is not from a gateway of site {state.settings.aggregator.site}")
     match where.channel:
         case "status":
             return _status(state, where.gateway, Status.from_bytes(payload))
         case "update":
-            return rounds.chunk_arrived(state, where.gateway, payload)
+            state, effects = updates.chunk_arrived(state, where.gateway, payload)
+            state, closing = rounds.close_if_due(state)
+            return state, [*effects, *closing]
         case "alarm":
             return _alarm(state, where.gateway, Alarm.from_bytes(payload))
         case "want":
@@ -62,6 +65,9 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
 
 
 def _status(state: State, gateway: str, status: Status) -> Result:
+    known = state.gateways.get(gateway)
+    if status.state == "offline" and known is not None:  # a last will knows nothing but that; the rest is still true
+        status = known.model_copy(update={"state": "offline"})
     state = replace(state, gateways={**state.gateways, gateway: status})
     state, closing = rounds.close_if_due(state)
     return state, [RecordGateway(gateway, status, state.now_ns), *closing]

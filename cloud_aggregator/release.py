@@ -7,6 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from config import signing
 from config.messages import Manifest
+from config.settings import Limits
 from config.transfer import describe
 from models.arrays import generator
 from models.detectors import DETECTORS
@@ -15,6 +16,7 @@ from models.features import FeatureSpec, feature_names
 from models.federated.algorithm import Algorithm, Server
 
 GOLDEN_ROWS = 4
+GOLDEN_VALUES = 2_000  # about 40 KB of JSON: a manifest is one message
 
 
 def make(
@@ -37,7 +39,9 @@ def make(
     detector = DETECTORS[algorithm.detector]
     body = detector.graph(server.shared, algorithm.personal)
     rng = generator(version, server.round_index, "golden")
-    golden_x = rng.normal(size=(GOLDEN_ROWS, len(feature_names(features)))).astype(np.float32)
+    feature_count = len(feature_names(features))
+    rows = max(min(GOLDEN_ROWS, GOLDEN_VALUES // feature_count), 1)
+    golden_x = rng.normal(size=(rows, feature_count)).astype(np.float32)
     manifest = Manifest(
         version=version,
         model=describe(body, max_payload_bytes),
@@ -53,4 +57,14 @@ def make(
         gateways=gateways,
         created_ns=created_ns,
     )
-    return manifest.model_copy(update={"signature": signing.sign(key, manifest.signed_bytes())}), body
+    return _signed(manifest, key), body
+
+
+def fitting(manifest: Manifest, body: bytes, key: Ed25519PrivateKey, limits: Limits) -> Manifest:
+    """Return the manifest of a stored model as it has to be under the present limits: how a body is cut stands in it."""
+    transfer = describe(body, limits.max_payload_bytes)
+    return manifest if manifest.model == transfer else _signed(manifest.model_copy(update={"model": transfer}), key)
+
+
+def _signed(manifest: Manifest, key: Ed25519PrivateKey) -> Manifest:
+    return manifest.model_copy(update={"signature": signing.sign(key, manifest.signed_bytes())})

@@ -1,7 +1,7 @@
-"""A round: invite -> collect -> judge -> count once -> close -> advance -> perhaps release -> invite again.
+"""A round: invite -> collect (`updates`) -> close -> advance -> perhaps release -> invite again.
 
-An update is counted in the transaction that also remembers its sender, and acknowledged after it; so it is counted
-exactly once whatever is sent again and whenever the power fails.
+A round that can close does: whoever vanishes is waited for until the deadline and no longer, and where the deadline
+finds no quorum among those who were drawn, everyone is asked. With fewer gateways than the quorum it waits for more.
 """
 
 from __future__ import annotations
@@ -10,20 +10,42 @@ from dataclasses import replace
 
 from cloud_aggregator import release
 from cloud_aggregator.events import Effect, Log, Publish, RecordModel, RecordRound
-from cloud_aggregator.state import Incoming, State, save_training, topic
-from config import wire
-from config.messages import MessageError, Receipt, RoundOpen, Transfer, Want
+from cloud_aggregator.state import State, save_training, topic
+from config.messages import Manifest, MessageError, RoundOpen
 from config.topics import ALL
-from config.transfer import Assembly, describe, parse_chunk, split
-from models.arrays import select
-from models.federated.algorithm import UpdateError, close_round
+from config.transfer import describe, split
+from models.arrays import finite, select
+from models.federated.algorithm import Server, close_round
 
 NS = 1_000_000_000
-RESEND_S = 5.0  # how long the chunks of an update may pause before the missing ones are asked for
+REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
+
+
+def may_open(state: State) -> bool:
+    """Tell whether a round can be announced now: drawing a share of the gateways needs gateways to draw from."""
+    rounds = state.settings.rounds
+    is_drawn = state.asked_round >= state.server.cohort_index
+    is_enough = rounds.fraction == 1.0 or is_drawn or len(ready_gateways(state)) >= rounds.quorum
+    return is_enough and state.now_ns >= state.rest_until_ns
 
 
 def open_round(state: State) -> tuple[State, list[Effect]]:
-    """Publish the invitation, retained for those who are away, and the shared parameters for those who are here."""
+    """Publish the invitation, retained for those who are away, and the shared parameters for those who are here.
+
+    Where no round may open now, the invitation to the one before is taken back.
+    """
+    if not may_open(state):
+        return state, [Publish(topic(state, ALL, "round", "open"), b"", retain=True)]
+    if state.asked_round < state.server.cohort_index:  # who takes part in one phase is asked again in the next
+        state = replace(state, asked=_drawn(state), asked_round=state.server.round_index)
+    told = Log("info", f"round {state.server.round_index} of {state.settings.algorithm.name} is open")
+    opened_ns = state.opened_ns if state.opened else state.now_ns
+    state = replace(state, opened=True, opened_ns=opened_ns, invited_ns=state.now_ns)
+    return state, [save_training(state), invitation(state), *chunks(state, ALL, state.shared_body), told]
+
+
+def invitation(state: State) -> Publish:
+    """Return the announcement of the open round."""
     choice, body = state.settings.algorithm, state.shared_body
     message = RoundOpen(
         run=state.run,
@@ -34,20 +56,42 @@ def open_round(state: State) -> tuple[State, list[Effect]]:
         seed=choice.seed,
         features=state.settings.features,
         shared=describe(body, state.settings.limits.max_payload_bytes),
-        cohort=_cohort(state),
+        cohort=state.asked,
     )
-    invitation = Publish(topic(state, ALL, "round", "open"), message.to_bytes(), retain=True)
-    told = Log("info", f"round {state.server.round_index} of {choice.name} is open")
-    return replace(state, opened=True), [invitation, *chunks(state, ALL, body), told]
+    return Publish(topic(state, ALL, "round", "open"), message.to_bytes(), retain=True)
 
 
-def _cohort(state: State) -> tuple[str, ...] | None:
-    """Return who is asked: everyone, or a fraction of those who could answer now."""
-    rounds = state.settings.rounds
+def _drawn(state: State) -> tuple[str, ...] | None:
+    """Draw who is asked: everyone, or a fraction of those who could answer now, and never fewer than the quorum."""
+    rounds, ready = state.settings.rounds, ready_gateways(state)
     if rounds.fraction == 1.0:
         return None
-    seed = state.settings.algorithm.seed
-    return tuple(select(seed, state.server.round_index, ready_gateways(state), rounds.fraction))
+    fraction = max(rounds.fraction, rounds.quorum / len(ready))
+    return tuple(select(state.settings.algorithm.seed, state.server.cohort_index, ready, fraction))
+
+
+def remind(state: State) -> tuple[State, list[Effect]]:
+    """Repeat what some gateway seems not to have heard: the invitation, or the manifest of the model."""
+    if state.now_ns - state.invited_ns < REMIND_S * NS:
+        return state, []
+    effects: list[Effect] = []
+    if state.opened and _waited_for(state):
+        effects.append(invitation(state))
+    if state.manifest is not None and any(
+        status.state == "online"
+        and not status.refusal
+        and 0 < status.baseline_needed <= status.baseline_windows
+        and status.model_version < state.manifest.version
+        for status in state.gateways.values()
+    ):
+        effects.append(manifest(state, state.manifest))
+    return replace(state, invited_ns=state.now_ns), effects
+
+
+def _waited_for(state: State) -> set[str]:
+    """Return who could answer the open round and has not."""
+    asked = ready_gateways(state) if state.asked is None else set(state.asked).intersection(ready_gateways(state))
+    return set(asked) - state.counted.keys()
 
 
 def ready_gateways(state: State) -> list[str]:
@@ -59,72 +103,8 @@ def chunks(state: State, gateway: str, body: bytes, missing: tuple[int, ...] = (
     """Return the chunks of a body for one gateway or all of them; all chunks where none are named."""
     pieces = split(body, state.settings.limits.max_payload_bytes)
     digest = describe(body, state.settings.limits.max_payload_bytes).digest
-    wanted = [index for index in missing if index < len(pieces)] or range(len(pieces))
+    wanted = sorted({index for index in missing if index < len(pieces)}) or range(len(pieces))
     return [Publish(topic(state, gateway, "chunk", digest), pieces[index]) for index in wanted]
-
-
-def chunk_arrived(state: State, gateway: str, payload: bytes) -> tuple[State, list[Effect]]:
-    """Take in a chunk of a gateway's update; raises `MessageError` for one that makes no sense."""
-    header, piece = parse_chunk(payload)
-    if header.size_bytes > state.settings.limits.max_update_bytes:
-        reason = f"update of {header.size_bytes} bytes, at most {state.settings.limits.max_update_bytes} are taken"
-        return state, _receipt(state, gateway, header.digest, reason)
-    known = state.incoming.get(gateway)
-    if known is None or known.assembly.transfer.digest != header.digest:  # a gateway works on one update at a time
-        transfer = Transfer(digest=header.digest, size_bytes=header.size_bytes, chunks=header.chunks)
-        known = Incoming(Assembly(transfer), state.now_ns)
-    assembly = known.assembly.add(header, piece)
-    if assembly.missing:
-        incoming = {**state.incoming, gateway: Incoming(assembly, state.now_ns)}
-        return replace(state, incoming=incoming), []
-    rest = {other: value for other, value in state.incoming.items() if other != gateway}
-    return _update(replace(state, incoming=rest), gateway, header.digest, assembly.body())
-
-
-def _update(state: State, gateway: str, digest: str, body: bytes) -> tuple[State, list[Effect]]:
-    try:
-        update, meta = wire.decode(body, state.settings.limits.max_update_bytes)
-    except wire.WireError as error:
-        return _refuse(state, gateway, digest, str(error))
-    expected = {"run": state.run, "round_index": state.server.round_index, "phase": state.server.phase}
-    if meta != expected or not state.opened:
-        return _refuse(state, gateway, digest, f"it answers {meta}, the open round is {expected}")
-    if gateway in state.counted:
-        return state, _receipt(state, gateway, digest)
-    phase = state.algorithm.phases[state.server.phase]
-    try:
-        total = phase.tally.merge(state.total, phase.admit(state.server, update)) if update else state.total
-    except UpdateError as error:
-        return _refuse(state, gateway, digest, str(error))
-    first_ns = state.now_ns if state.first_update_ns is None else state.first_update_ns
-    state = replace(state, total=total, counted=(*state.counted, gateway), first_update_ns=first_ns)
-    saved, receipt = save_training(state), _receipt(state, gateway, digest)
-    state, closing = close_if_due(state)
-    return state, [saved, *receipt, *closing]
-
-
-def _refuse(state: State, gateway: str, digest: str, reason: str) -> tuple[State, list[Effect]]:
-    state = replace(state, refused=state.refused + 1)
-    text = f"update of {gateway} refused: {reason}"
-    return state, [*_receipt(state, gateway, digest, reason), Log("warning", text)]
-
-
-def _receipt(state: State, gateway: str, item: str, reason: str = "") -> list[Effect]:
-    receipt = Receipt(accepted=not reason, reason=reason[:500])
-    return [Publish(topic(state, gateway, "receipt", item), receipt.to_bytes())]
-
-
-def ask_for_missing(state: State) -> tuple[State, list[Effect]]:
-    """Ask gateways for the chunks of updates that have paused."""
-    effects: list[Effect] = []
-    incoming = dict(state.incoming)
-    for gateway, known in state.incoming.items():
-        if state.now_ns - known.heard_ns >= RESEND_S * NS:
-            digest = known.assembly.transfer.digest
-            want = Want(missing=known.assembly.missing)
-            effects.append(Publish(topic(state, gateway, "resend", digest), want.to_bytes()))
-            incoming[gateway] = replace(known, heard_ns=state.now_ns)
-    return replace(state, incoming=incoming), effects
 
 
 def close_if_due(state: State) -> tuple[State, list[Effect]]:
@@ -132,11 +112,19 @@ def close_if_due(state: State) -> tuple[State, list[Effect]]:
     rounds = state.settings.rounds
     if not state.opened or len(state.counted) < rounds.quorum or state.first_update_ns is None:
         return state, []
-    asked = _cohort(state) or tuple(ready_gateways(state))
     late = state.now_ns - state.first_update_ns >= rounds.deadline_s * NS
-    if not late and not set(asked) <= set(state.counted):
+    return _close(state) if late or not _waited_for(state) else (state, [])
+
+
+def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:
+    """Ask everyone where those who were drawn did not make a quorum within the deadline."""
+    rounds = state.settings.rounds
+    patient = state.now_ns - state.opened_ns < rounds.deadline_s * NS
+    if not state.opened or state.asked is None or len(state.counted) >= rounds.quorum or patient:
         return state, []
-    return _close(state)
+    state = replace(state, asked=None, invited_ns=state.now_ns)
+    text = f"round {state.server.round_index}: those drawn made no quorum of {rounds.quorum}, everyone is asked"
+    return state, [save_training(state), invitation(state), Log("warning", text)]
 
 
 def _close(state: State) -> tuple[State, list[Effect]]:
@@ -149,28 +137,46 @@ def _close(state: State) -> tuple[State, list[Effect]]:
         closed_ns=state.now_ns,
     )
     told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates")
-    useful = bool(state.total)
+    server, problem = _advanced(state)
     state = replace(
         state,
-        server=close_round(state.algorithm, state.server, state.total),
+        server=server,
         total={},
-        counted=(),
+        counted={},
+        counted_before=state.counted,
         refused=0,
         first_update_ns=None,
         opened=False,
         since_release=state.since_release + 1,
     )
     per_release = (state.settings.rounds.per_release or state.algorithm.rounds) * len(state.algorithm.phases)
+    effects: list[Effect] = [told]
+    if problem:
+        effects.append(Log("warning", f"round {record.round_index} changes nothing: {problem}"))
     if state.since_release >= per_release and state.server.phase == 0:
-        state, effects = _release(state, len(record.gateways)) if useful else (_rested(state), [])
-        return state, [record, save_training(state), *effects, told]
-    saved = save_training(state)
+        state, released = (_rested(state), []) if problem else _release(state, len(record.gateways))
+        effects += released
     state, opening = open_round(state)
-    return state, [record, saved, told, *opening]
+    return state, [record, save_training(state), *effects, *opening]
+
+
+def _advanced(state: State) -> tuple[Server, str]:
+    """Return the server after the round and, where it is as before, why: updates that were fine one by one may be
+    beyond the solver together, and that must not stop the service for good.
+    """
+    if not state.total:
+        return close_round(state.algorithm, state.server, {}), "nobody had anything to send"
+    try:
+        server = close_round(state.algorithm, state.server, state.total)
+    except (ArithmeticError, ValueError) as error:
+        return close_round(state.algorithm, state.server, {}), f"{type(error).__name__}: {error}"
+    if not finite(server.shared):
+        return close_round(state.algorithm, state.server, {}), "its parameters are not finite"
+    return server, ""
 
 
 def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:
-    manifest, body = release.make(
+    made, body = release.make(
         state.algorithm,
         state.server,
         state.key,
@@ -182,9 +188,9 @@ def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:
         gateways=gateways,
         created_ns=state.now_ns,
     )
-    state = _rested(replace(state, manifest=manifest, model=body))
-    told = Log("info", f"model {manifest.version} released: {len(body)} bytes, {manifest.model.digest[:12]}")
-    return state, [RecordModel(manifest, body), *announce_model(state), told]
+    state = _rested(replace(state, manifest=made, model=body))
+    told = Log("info", f"model {made.version} released: {len(body)} bytes, {made.model.digest[:12]}")
+    return state, [RecordModel(made, body), *announce_model(state), told]
 
 
 def _rested(state: State) -> State:
@@ -196,8 +202,12 @@ def announce_model(state: State) -> list[Effect]:
     """Return the retained manifest of the model in force and its chunks for all."""
     if state.manifest is None:
         return []
-    manifest = Publish(topic(state, ALL, "manifest", "current"), state.manifest.to_bytes(), retain=True)
-    return [manifest, *chunks(state, ALL, state.model)]
+    return [manifest(state, state.manifest), *chunks(state, ALL, state.model)]
+
+
+def manifest(state: State, current: Manifest) -> Publish:
+    """Return the announcement of the model in force."""
+    return Publish(topic(state, ALL, "manifest", "current"), current.to_bytes(), retain=True)
 
 
 def wanted(state: State, gateway: str, digest: str, missing: tuple[int, ...]) -> list[Effect]:

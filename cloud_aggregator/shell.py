@@ -43,7 +43,7 @@ class Aggregator:
             settings.broker,
             f"{CLOUD}.{site}",
             [watch(site, ANY_GATEWAY, channel) for channel in ("status", "update", "alarm", "want")],
-            lambda topic, payload: self._loop.put(Heard(topic, payload)),
+            lambda topic, payload: self._loop.offer(Heard(topic, payload)),
             lambda up: self._loop.put(Connection(up)),
             Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
         )
@@ -70,7 +70,7 @@ class Aggregator:
             self._tell("online")
 
     def _tell(self, state: str) -> None:
-        status = Status.model_validate({"state": state, "version": VERSION, "clock": clock.quality()})
+        status = Status.model_validate({"state": state, "version": VERSION, "clock": self._clock.quality()})
         self._link.publish(self._status_topic, status.to_bytes(), retain=True)
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from cloud_aggregator import release
 from cloud_aggregator.events import SaveTraining
 from config import wire
 from config.messages import Manifest, Status
@@ -24,10 +25,11 @@ RUN_LENGTH = 12
 
 @dataclass(frozen=True)
 class Incoming:
-    """An update on its way up, and when its last chunk came."""
+    """An update on its way up, when it was last heard of, and how often it was asked for since."""
 
     assembly: Assembly
     heard_ns: int
+    asks: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,16 @@ class State:
     server: Server
     now_ns: int
     total: Arrays = field(default_factory=dict)
-    counted: tuple[str, ...] = ()
+    counted: dict[str, str] = field(default_factory=dict)  # gateway -> digest of its update
+    counted_before: dict[str, str] = field(default_factory=dict)  # in the round before: its receipt may be lost
+    asked: tuple[str, ...] | None = None  # who takes part in the round; None: everyone
+    asked_round: int = -1  # the round for which `asked` was drawn
     refused: int = 0
     since_release: int = 0  # rounds since the last release
     rest_until_ns: int = 0
     opened: bool = False  # the invitation is out
+    opened_ns: int = 0  # when it went out
+    invited_ns: int = 0  # when it was last repeated
     first_update_ns: int | None = None
     gateways: dict[str, Status] = field(default_factory=dict)
     incoming: dict[str, Incoming] = field(default_factory=dict)  # one a gateway, by gateway
@@ -94,7 +101,7 @@ def restore(
         gateways=gateways,
     )
     if released is not None:
-        state = replace(state, manifest=released[0], model=released[1])
+        state = replace(state, manifest=release.fitting(*released, key, settings.limits), model=released[1])
     return state if training is None else _resumed(state, training)
 
 
@@ -106,7 +113,10 @@ def save_training(state: State) -> SaveTraining:
         "run": state.run,
         "phase": state.server.phase,
         "round_index": state.server.round_index,
-        "counted": list(state.counted),
+        "counted": state.counted,
+        "counted_before": state.counted_before,
+        "asked": None if state.asked is None else list(state.asked),
+        "asked_round": state.asked_round,
         "refused": state.refused,
         "since_release": state.since_release,
         "rest_until_ns": state.rest_until_ns,
@@ -126,9 +136,13 @@ def _resumed(state: State, training: bytes) -> State:
         state,
         server=Server(parts["shared"], parts["kept"], meta["phase"], meta["round_index"]),
         total=parts["total"],
-        counted=tuple(meta["counted"]),
+        counted=meta["counted"],
+        counted_before=meta["counted_before"],
+        asked=None if meta["asked"] is None else tuple(meta["asked"]),
+        asked_round=meta["asked_round"],
         refused=meta["refused"],
         since_release=meta["since_release"],
-        rest_until_ns=meta["rest_until_ns"],
+        # Never longer than from now: the clock that it was taken from may have been ahead.
+        rest_until_ns=min(meta["rest_until_ns"], state.now_ns + round(state.settings.rounds.rest_s * 1e9)),
         first_update_ns=state.now_ns if meta["counted"] else None,
     )

@@ -1,25 +1,30 @@
 """The settings of both programs: one TOML file each, checked whole before anything starts.
 
-An error names the file, the line, the key, the value given and what was expected. Relative paths are relative to the
-file.
+An error names the file, the line, the key, the value given and what was expected. Types are taken strictly: a number
+in quotes is a mistake and not a number. Relative paths are relative to the file.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
-from config.messages import Id
+from config.messages import Count, Id, first_problem
+from config.toml_lines import described
+from config.topics import ALL
 from config.transfer import PAYLOAD_BYTES_MIN
 from models.features import FeatureSpec
 from models.signal import StreamSpec
 from models.threshold import MINIMUM_SCORES, AlarmSpec
 
 Positive = Annotated[float, Field(gt=0)]
+# A name that becomes part of an alarm's cause, such as faulty-<role>, and with it of a topic.
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,56}$")]
 
 
 class SettingsError(ValueError):
@@ -56,7 +61,7 @@ class Broker(Table):
 class SourceChannel(Table):
     """One measured quantity: the role it plays in the features and where it is found in a message."""
 
-    role: str
+    role: Name
     unit: str = ""
     path: str = ""  # JSON sources: dotted path of the value in the message
     gain: float = 1.0  # value in the unit = raw * gain + bias
@@ -66,7 +71,7 @@ class SourceChannel(Table):
 class Source(Table):
     """Where samples come from: fedgate's binary frames, or any topic with JSON values."""
 
-    name: Id
+    name: Name
     kind: Literal["frames", "json"]
     topic: str = ""  # JSON sources: the sensor's topic; frames arrive on this gateway's own sample topic
     channels: Annotated[tuple[SourceChannel, ...], Field(min_length=1)]
@@ -79,6 +84,8 @@ class Source(Table):
     def _whole(self) -> Source:
         if self.kind == "json" and not self.topic:
             raise ValueError("a json source needs the topic of its sensor")
+        if set(self.topic) & set("+#\0"):
+            raise ValueError(f"topic: expected one topic without wildcards, got {self.topic!r}")
         if self.kind == "frames" and (self.topic or self.time_path or any(c.path for c in self.channels)):
             raise ValueError("topic, time_path and path belong to json sources; frames have a topic of their own")
         if self.kind == "json" and not all(channel.path for channel in self.channels):
@@ -92,6 +99,13 @@ class Gateway(Table):
     id: Id
     site: Id
     store: Path = Path("gateway.db")
+
+    @field_validator("id")
+    @classmethod
+    def _one_gateway(cls, name: str) -> str:
+        if name == ALL:
+            raise ValueError(f"expected a name of this gateway's own; {ALL!r} stands for all gateways of a site")
+        return name
 
 
 class Sensors(Table):
@@ -108,11 +122,13 @@ class Baseline(Table):
 
     @model_validator(mode="after")
     def _enough(self) -> Baseline:
-        if self.calibration_windows < MINIMUM_SCORES:
-            raise ValueError(
-                f"windows * calibration_share leaves {self.calibration_windows} windows to calibrate; "
-                f"at least {MINIMUM_SCORES} are needed"
-            )
+        parts = {"calibrate": self.calibration_windows, "train": self.windows - self.calibration_windows}
+        for purpose, count in parts.items():
+            if count < MINIMUM_SCORES:
+                raise ValueError(
+                    f"windows * calibration_share leaves {count} windows to {purpose}; "
+                    f"at least {MINIMUM_SCORES} are needed"
+                )
         return self
 
     @property
@@ -183,11 +199,12 @@ class GatewaySettings(Table):
     def _channels_fit(self) -> GatewaySettings:
         names = [source.name for source in self.source]
         if len(set(names)) != len(names):
-            raise ValueError(f"source names must differ, got {names}")
+            raise ValueError(f"source: expected names that differ, got {names}")
         roles = [channel.role for source in self.source for channel in source.channels]
         if sorted(roles) != sorted(self.features.channels):
             raise ValueError(
-                f"sources provide the roles {sorted(roles)}, features need {sorted(self.features.channels)}"
+                f"source: the roles of all sources are {sorted(roles)}; expected each of features.channels once, "
+                f"{sorted(self.features.channels)}"
             )
         return self
 
@@ -204,7 +221,7 @@ class AlgorithmChoice(Table):
     """Which federated algorithm runs, with which settings (`firmware-sim evaluate --help` lists both)."""
 
     name: str = "support-vector-election"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Count = 0
     settings: dict[str, Any] = {}
 
 
@@ -231,9 +248,15 @@ class AggregatorSettings(Table):
     @model_validator(mode="after")
     def _algorithm_builds(self) -> AggregatorSettings:
         from models.features import feature_names
-        from models.federated import build
+        from models.federated import ALGORITHMS, build
 
-        build(self.algorithm.name, len(feature_names(self.features)), self.algorithm.settings)
+        try:
+            build(self.algorithm.name, len(feature_names(self.features)), self.algorithm.settings)
+        except ValidationError as error:
+            raise ValueError(f"algorithm.settings.{first_problem(error)}") from None
+        except ValueError as error:
+            key = "settings" if self.algorithm.name in ALGORITHMS else "name"
+            raise ValueError(f"algorithm.{key}: {error}") from None
         return self
 
 
@@ -249,44 +272,18 @@ def load(path: Path, kind: type[AnySettings]) -> AnySettings:
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path}: not TOML: {error}") from None
+        found = re.search(r"at line (\d+)", str(error))
+        raise SettingsError(f"{path}:{found[1] if found else text.count(chr(10)) + 1}: not TOML: {error}") from None
     try:
-        return _absolute(kind.model_validate(raw), path.parent.resolve())
+        # By way of JSON, since pydantic's strict mode takes a list for a tuple and a string for a path only there.
+        settings = kind.model_validate_json(json.dumps(raw, default=_moment), strict=True)
     except ValidationError as error:
-        raise SettingsError("\n".join(_describe(path, text, problem) for problem in error.errors())) from None
+        raise SettingsError("\n".join(f"{path}:{problem}" for problem in described(text, error))) from None
+    return _absolute(settings, path.parent.resolve())
 
 
-def _describe(path: Path, text: str, problem: Any) -> str:
-    location = tuple(part for part in problem["loc"] if isinstance(part, int) or not part.startswith("function-"))
-    key = ".".join(str(part) for part in location) or "file"
-    line = line_of(text, location)
-    expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    given = "" if isinstance(problem["input"], dict | list) else f", got {problem['input']!r}"
-    if problem["type"] == "missing":
-        return f"{path}:{line}: {key}: is missing"
-    if problem["type"] == "extra_forbidden":
-        return f"{path}:{line}: {key}: is not a known key{given}"
-    return f"{path}:{line}: {key}: expected {expected}{given}" if given else f"{path}:{line}: {key}: {expected}"
-
-
-def line_of(text: str, location: tuple[Any, ...]) -> int:
-    """Return the line on which the deepest findable part of a key path stands; 1 where none can be found."""
-    lines, at = text.splitlines(), 0
-    tables = [part for part in location if isinstance(part, str)]
-    indices = [part for part in location if isinstance(part, int)]
-    for depth in range(len(tables)):
-        header = re.compile(rf"\s*\[\[?\s*{re.escape('.'.join(tables[: depth + 1]))}\s*\]\]?")
-        hits = [number for number, line in enumerate(lines) if header.match(line)]
-        if hits:
-            at = hits[min(indices[0], len(hits) - 1)] if indices and len(hits) > 1 else hits[0]
-    for name in reversed(tables):
-        key = re.compile(rf"(?:.*[\s{{,])?{re.escape(name)}\s*=")
-        for number in range(at, len(lines)):
-            if number > at and lines[number].lstrip().startswith("["):
-                break
-            if key.match(lines[number]):
-                return number + 1
-    return at + 1
+def _moment(value: object) -> dict[str, str]:
+    return {"date or time": str(value)}  # which no setting is, so that it is named as one of the wrong type
 
 
 def _absolute(settings: AnySettings, folder: Path) -> AnySettings:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from config import cli, signing, wire
+from config import cli, mqtt, signing, wire
 from config.settings import GatewaySettings, load
 from gateway_agent.store import Store
 
@@ -56,6 +57,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     settings = load(arguments.config, GatewaySettings)
     signing.load_public(settings.trust.release_key)
+    for broker in (settings.broker, settings.sensors.broker):
+        if broker is not None:
+            mqtt.check(broker)
     if arguments.json:
         print(json.dumps({"ok": True, "file": str(arguments.config)}))
     else:
@@ -67,9 +71,8 @@ def _status(arguments: argparse.Namespace) -> int:
     settings = load(arguments.config, GatewaySettings)
     if not settings.gateway.store.exists():
         raise FileNotFoundError(f"{settings.gateway.store}: there is no store yet; the agent has not run here")
-    store = Store(settings.gateway.store, read_only=True)
-    summary = store.summary()
-    store.close()
+    with closing(Store(settings.gateway.store, read_only=True)) as store:
+        summary = store.summary()
     summary |= {"gateway": settings.gateway.id, "site": settings.gateway.site, "model": _model(summary["model"])}
     summary["baseline_needed"] = settings.baseline.windows
     if arguments.json:

@@ -10,11 +10,11 @@ from typing import Literal
 from config.messages import Alarm
 from gateway_agent import outbox
 from gateway_agent.events import ALARM_PRIORITY, Effect, Item, Log
-from gateway_agent.state import State, save_alarms, topic
+from gateway_agent.state import ANOMALY, State, save_alarms, topic
+from models.signal import Lost
 from models.threshold import Transition, severity
 
 NS = 1_000_000_000
-ANOMALY = "anomaly"
 
 
 def of_transition(state: State, transition: Transition) -> tuple[State, list[Effect]]:
@@ -89,6 +89,24 @@ def _queue(state: State, alarm: Alarm) -> tuple[State, list[Effect]]:
     state, effects = outbox.queue(state, alarm.item, item)
     level: Literal["info", "warning"] = "warning" if alarm.state == "raised" else "info"
     return state, [saved, *effects, Log(level, f"alarm {alarm.cause} {alarm.state}: {alarm.text}")]
+
+
+def window_lost(state: State, lost: Lost) -> tuple[State, list[Effect]]:
+    """Raise a fault for every channel that has kept windows from being whole for as long as its source may be silent:
+    a gateway that sees nothing must not look like one at peace.
+    """
+    effects: list[Effect] = []
+    for source in state.settings.source:
+        for channel in (one.role for one in source.channels if one.role in lost.channels):
+            since_ns = min(state.lost_ns.get(channel, lost.t_ns), lost.t_ns)  # the clock may have gone back
+            state = replace(state, lost_ns={**state.lost_ns, channel: since_ns})
+            blind_s = (lost.t_ns - since_ns) / NS
+            # Where the whole source is silent that is the alarm, and one is enough.
+            if blind_s >= source.silent_after_s and f"silent-{source.name}" not in state.sensor_alarms:
+                text = f"channel {channel} has given no whole window for {blind_s:.0f} s: {lost.reason}"
+                state, raised = sensor(state, f"faulty-{channel}", text, lost.t_ns)
+                effects += raised
+    return state, effects
 
 
 def silent_sources(state: State) -> tuple[State, list[Effect]]:

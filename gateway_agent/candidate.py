@@ -12,13 +12,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from config import signing, wire
 from config.messages import Manifest
+from config.settings import GatewaySettings
 from gateway_agent import fetching
 from gateway_agent.events import Effect, Log, Save
 from gateway_agent.learning import refuse
 from gateway_agent.pipeline import Judge, calibrated
 from gateway_agent.scorer import ModelRefusedError, Scorer
 from gateway_agent.state import MODEL, State, tell
-from models.features import FeatureSpec, feature_names
+from models.features import feature_names
 from models.threshold import CalibrationError
 
 OPSET_MAX = 17
@@ -31,20 +32,22 @@ def announced(state: State, manifest: Manifest) -> tuple[State, list[Effect]]:
     if manifest.version <= current:
         same = state.manifest is not None and manifest.model.digest == state.manifest.model.digest
         return (state, []) if same else refuse(state, f"model {manifest.version} is not newer than {current} in force")
-    problem = mismatch(manifest, state.release_key, state.settings.features)
+    problem = mismatch(manifest, state.release_key, state.settings)
     if problem:
         return refuse(state, f"model {manifest.version} refused: {problem}")
     return put_in_force(replace(state, candidate=manifest))
 
 
-def mismatch(manifest: Manifest, key: Ed25519PublicKey, features: FeatureSpec) -> str:
+def mismatch(manifest: Manifest, key: Ed25519PublicKey, settings: GatewaySettings) -> str:
     """Return why a manifest is not for this gateway, or an empty string."""
     if not signing.verified(key, manifest.signed_bytes(), manifest.signature):
         return "its signature is not the release key's"
     if manifest.opset > OPSET_MAX:
         return f"it needs opset {manifest.opset}, this agent runs up to {OPSET_MAX}"
-    if manifest.features != features:
+    if manifest.features != settings.features:
         return "its features differ from the [features] of this gateway"
+    if manifest.model.size_bytes > settings.limits.max_model_bytes:
+        return f"it has {manifest.model.size_bytes} bytes, at most {settings.limits.max_model_bytes} are taken"
     return ""
 
 
@@ -55,7 +58,7 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
         return state, []
     body = state.bodies.get(manifest.model.digest)
     if body is None:
-        return fetching.want(state, manifest.model, state.settings.limits.max_model_bytes)
+        return fetching.want(state, manifest.model)
     state = replace(state, candidate=None)
     try:
         judge = examined(state, manifest, body)
@@ -77,9 +80,14 @@ def examined(state: State, manifest: Manifest, body: bytes) -> Judge:
     if missing:
         raise ModelRefusedError(f"it needs {missing}, which this gateway has not learned")
     scorer = Scorer(body, state.own, manifest.personal)
+    feature_count = len(feature_names(manifest.features))
+    if not manifest.golden_x or {len(row) for row in manifest.golden_x} != {feature_count}:
+        raise ModelRefusedError(f"its golden inputs are not rows of {feature_count} features")
+    if len(manifest.golden_score) != len(manifest.golden_x):
+        raise ModelRefusedError(
+            f"it has {len(manifest.golden_score)} golden scores for {len(manifest.golden_x)} inputs"
+        )
     golden_x = np.array(manifest.golden_x, dtype=np.float32)
-    if golden_x.ndim != 2 or golden_x.shape[1] != len(feature_names(manifest.features)):
-        raise ModelRefusedError(f"its golden inputs have shape {golden_x.shape}")
     expected = np.array(manifest.golden_score)
     worst = float(np.abs(scorer.neutral(golden_x) - expected).max())
     if not worst <= GOLDEN_TOLERANCE * (1.0 + float(np.abs(expected).max())):
@@ -92,9 +100,9 @@ def examined(state: State, manifest: Manifest, body: bytes) -> Judge:
 
 def reload(state: State, stored: bytes) -> tuple[State, list[Effect]]:
     """Put the stored model back in force after a restart, examined like a new one."""
-    arrays, meta = wire.decode(stored, size_max=2 * state.settings.limits.max_model_bytes)
+    arrays, meta = wire.decode(stored, size_max=len(stored))
     manifest, body = Manifest.model_validate(meta), arrays["onnx"].tobytes()
-    problem = mismatch(manifest, state.release_key, state.settings.features)
+    problem = mismatch(manifest, state.release_key, state.settings)
     if problem or fetching.digest_of(body) != manifest.model.digest:
         return refuse(state, f"stored model {manifest.version} refused: {problem or 'its digest differs'}")
     try:

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import replace
 
 from config.messages import MessageError, Transfer, Want
-from config.transfer import Assembly, parse_chunk
+from config.transfer import ASK_MAX, Assembly, parse_chunk
 from gateway_agent.events import Effect, Publish
 from gateway_agent.state import Fetch, State, counted, topic
 
@@ -20,11 +20,10 @@ def digest_of(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def want(state: State, transfer: Transfer, size_bytes_max: int) -> tuple[State, list[Effect]]:
-    """Begin to fetch a body, unless it is here or on its way; raises `MessageError` where it is too large."""
-    if transfer.size_bytes > size_bytes_max:
-        raise MessageError(f"transfer {transfer.digest[:12]}: {transfer.size_bytes} bytes, at most {size_bytes_max}")
-    if transfer.digest in state.bodies or transfer.digest in state.fetches:
+def want(state: State, transfer: Transfer) -> tuple[State, list[Effect]]:
+    """Begin to fetch a body, unless it is here or on its way."""
+    known = state.fetches.get(transfer.digest)
+    if transfer.digest in state.bodies or (known is not None and known.assembly.transfer == transfer):
         return state, []
     fetch = Fetch(Assembly(transfer), state.now_ns + round(FIRST_WAIT_S * NS))
     return replace(state, fetches={**state.fetches, transfer.digest: fetch}), []
@@ -36,14 +35,14 @@ def arrived(state: State, payload: bytes) -> State:
     fetch = state.fetches.get(header.digest)
     if fetch is None:
         return state
-    assembly = fetch.assembly.add(header, piece)
     others = {digest: other for digest, other in state.fetches.items() if digest != header.digest}
-    if assembly.missing:
-        return replace(state, fetches={**others, header.digest: replace(fetch, assembly=assembly)})
     try:
+        assembly = fetch.assembly.add(header, piece)
+        if assembly.missing:
+            return replace(state, fetches={**others, header.digest: replace(fetch, assembly=assembly)})
         body = assembly.body()
-    except MessageError:  # damaged on the way: begin again, and count it
-        fresh = Fetch(Assembly(assembly.transfer), state.now_ns + round(FIRST_WAIT_S * NS), fetch.tries)
+    except MessageError:  # damaged on the way, this piece or one before it: begin again, and count it
+        fresh = Fetch(Assembly(fetch.assembly.transfer), state.now_ns + round(FIRST_WAIT_S * NS), fetch.tries)
         return counted(replace(state, fetches={**others, header.digest: fresh}), "dropped.damaged_body")
     return replace(state, fetches=others, bodies={**state.bodies, header.digest: body})
 
@@ -56,15 +55,25 @@ def ask(state: State) -> tuple[State, list[Effect]]:
     fetches = dict(state.fetches)
     for digest, fetch in state.fetches.items():
         if state.now_ns >= fetch.ask_at_ns:
-            missing = fetch.assembly.missing if fetch.assembly.pieces else ()
+            missing = fetch.assembly.missing[:ASK_MAX] if fetch.assembly.pieces else ()
             effects.append(Publish(topic(state, "want", digest), Want(missing=missing).to_bytes()))
             wait_s = min(FIRST_WAIT_S * 2.0 ** (fetch.tries + 1), WAIT_S_MAX)
             fetches[digest] = replace(fetch, ask_at_ns=state.now_ns + round(wait_s * NS), tries=fetch.tries + 1)
     return replace(state, fetches=fetches), effects
 
 
-def forget_all_but(state: State, digests: set[str]) -> State:
+def ask_anew(state: State) -> State:
+    """Start the patience of every fetch afresh: after an outage nobody should wait out the longest pause."""
+    ask_at_ns = state.now_ns + round(FIRST_WAIT_S * NS)
+    fresh = {digest: replace(fetch, ask_at_ns=ask_at_ns, tries=0) for digest, fetch in state.fetches.items()}
+    return replace(state, fetches=fresh)
+
+
+def forget(state: State) -> State:
     """Drop bodies and fetches that no round and no candidate needs any more."""
+    digests = {state.candidate.model.digest} if state.candidate else set()
+    if state.round is not None:
+        digests.add(state.round.shared.digest)
     return replace(
         state,
         fetches={digest: fetch for digest, fetch in state.fetches.items() if digest in digests},

@@ -19,11 +19,24 @@ from gateway_agent.trainer import job_bytes, parts_of
 from models.arrays import FEATURES
 from models.federated.algorithm import normalise
 
+NS = 1_000_000_000
+RETRY_S = 3_600.0  # a failed training would most likely fail alike; but it may have been a lack of time or memory
 
-def invited(state: State, message: RoundOpen) -> tuple[State, list[Effect]]:
-    """Take in the announcement of a round; the one before it, unanswered or not, is over."""
+
+def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
+    """Take in the announcement of a round; the one before it, unanswered or not, is over.
+
+    An empty payload says that no round is open. Raises `MessageError`.
+    """
+    if not payload:
+        return replace(state, round=None), []
+    message = RoundOpen.from_bytes(payload)
+    shared_bytes, most_bytes = message.shared.size_bytes, state.settings.limits.max_update_bytes
     if message.features != state.settings.features:
         return refuse(state, f"round {message.round_index}: its features differ from the [features] of this gateway")
+    if shared_bytes > most_bytes:
+        reason = f"its shared parameters have {shared_bytes} bytes, at most {most_bytes} are taken"
+        return refuse(state, f"round {message.round_index}: {reason}")
     return take_part(replace(state, round=message))
 
 
@@ -34,13 +47,14 @@ def take_part(state: State) -> tuple[State, list[Effect]]:
     message = state.round
     if message is None or state.training is not None or not state.pipeline.commissioned or not state.can_train:
         return state, []
-    if state.answered == (message.run, message.round_index):
+    number = (message.run, message.round_index)
+    if state.answered == number or (state.failed == number and state.now_ns < state.retry_ns):
         return state, []
     if message.cohort is not None and state.settings.gateway.id not in message.cohort:
         return state, []
     shared = state.bodies.get(message.shared.digest)
     if shared is None:
-        return fetching.want(state, message.shared, state.settings.limits.max_update_bytes)
+        return fetching.want(state, message.shared)
     try:
         job = _job(state, message, shared)
     except wire.WireError as error:
@@ -69,12 +83,11 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
     if message is None:
         return state, []
     if event.answer is None:
-        # A failed training is not tried again in the same round: it would most likely fail alike and cost the device
-        # the same.
-        state = replace(state, answered=(message.run, message.round_index))
-        state, effects = refuse(state, f"round {message.round_index}: training failed: {event.reason}")
-        return state, [save_own(state), *effects]
-    parts = parts_of(wire.decode(event.answer)[0])
+        return _failed(state, message, event.reason)
+    try:
+        parts = parts_of(wire.decode(event.answer, size_max=len(event.answer))[0])
+    except wire.WireError as error:
+        return _failed(state, message, f"its answer cannot be read: {error}")
     state = replace(state, own=parts.get("own", {}), answered=(message.run, message.round_index))
     meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
     body = wire.encode(parts.get("update", {}), meta)
@@ -86,6 +99,12 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
     told = Log("info", f"round {message.round_index}: update of {len(body)} bytes made")
     state, more = take_part(state)
     return state, [saved, *effects, told, *more]
+
+
+def _failed(state: State, message: RoundOpen, reason: str) -> tuple[State, list[Effect]]:
+    retry_ns = state.now_ns + round(RETRY_S * NS)
+    state = replace(state, failed=(message.run, message.round_index), retry_ns=retry_ns)
+    return refuse(state, f"round {message.round_index}: training failed: {reason}")
 
 
 def commissioned(state: State) -> tuple[State, list[Effect]]:

@@ -6,28 +6,42 @@ message that makes no sense is dropped, counted and logged; it can not stop the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from config import topics
 from config.frames import Frame
-from config.messages import Manifest, MessageError, Receipt, RoundOpen, Score, Want
+from config.messages import Manifest, MessageError, Receipt, Score, Want
 from config.settings import Source
 from gateway_agent import alarms, candidate, fetching, learning, outbox
 from gateway_agent import pipeline as walk
 from gateway_agent.events import Connection, Effect, Event, Heard, Keep, Log, Publish, Tick, Trained
 from gateway_agent.pipeline import Reading
 from gateway_agent.sources import frames, json_values
-from gateway_agent.state import MODEL, State, Stored, counted, tell, topic
+from gateway_agent.state import MODEL, State, Stored, counted, save_features, tell, topic
 from models.signal import Block, SignalError
 
 NS = 1_000_000_000
 
 
 def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
-    """Return the first step after a start: the stored model back in force."""
-    if MODEL not in stored.blobs or not state.pipeline.commissioned:
-        return state, []
-    return candidate.reload(state, stored.blobs[MODEL])
+    """Return the first step after a start: the stored model back in force, alarms of what is no longer watched
+    cleared.
+    """
+    effects: list[Effect] = []
+    features = save_features(state)
+    if stored.blobs.get(features.key) != features.body:
+        effects.append(features)
+    watched = {f"silent-{source.name}" for source in state.settings.source}
+    watched |= {f"faulty-{channel}" for channel in state.settings.features.channels}
+    for cause in sorted(state.sensor_alarms.keys() - watched):
+        state, cleared = alarms.sensor_well(state, cause, state.now_ns)
+        effects += cleared
+    if MODEL in stored.blobs and state.pipeline.commissioned:
+        state, loaded = candidate.reload(state, stored.blobs[MODEL])
+        effects += loaded
+    return state, effects
 
 
 def step(state: State, now_ns: int, event: Event) -> tuple[State, list[Effect]]:
@@ -48,15 +62,16 @@ def _connection(state: State, up: bool) -> tuple[State, list[Effect]]:
     state = replace(state, connected=up)
     if not up:
         return state, []
-    state, told = tell(state)
+    state, told = tell(fetching.ask_anew(state))
     state, sends = outbox.send_due(state, everything=True)
     return state, [*told, *sends]
 
 
 def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
     state = replace(state, clock=event.clock, bytes_sent=event.bytes_sent, bytes_received=event.bytes_received)
+    state = fetching.forget(state)
     effects: list[Effect] = []
-    for act in (alarms.silent_sources, outbox.send_due, fetching.ask):
+    for act in (alarms.silent_sources, outbox.send_due, learning.take_part, fetching.ask):
         state, more = act(state)
         effects += more
     if state.now_ns - state.status_ns >= state.settings.exchange.status_s * NS:
@@ -66,21 +81,34 @@ def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
 
 
 def _heard(state: State, event: Heard) -> tuple[State, list[Effect]]:
+    readers = [source for source in state.settings.source if source.kind == "json" and source.topic == event.topic]
+    if not readers:
+        return _or_dropped(state, event, lambda state: _addressed(state, topics.parse(event.topic), event.payload))
+    effects: list[Effect] = []
+    for source in readers:  # several may read one topic: a message often holds only what has changed
+        state, more = _or_dropped(state, event, partial(_reading, source=source, payload=event.payload))
+        effects += more
+    return state, effects
+
+
+def _or_dropped(
+    state: State, event: Heard, take: Callable[[State], tuple[State, list[Effect]]]
+) -> tuple[State, list[Effect]]:
     try:
-        for source in state.settings.source:
-            if source.kind == "json" and event.topic == source.topic:
-                return _sampled(state, source, json_values.read(source, event.payload, state.now_ns))
-        return _addressed(state, topics.parse(event.topic), event.payload)
+        return take(state)
     except (MessageError, topics.TopicError, SignalError) as error:
         return counted(state, "dropped.message"), [Log("warning", f"{event.topic} dropped: {error}")]
 
 
 def _addressed(state: State, where: topics.Topic, payload: bytes) -> tuple[State, list[Effect]]:
+    gateway = state.settings.gateway
+    if where.site != gateway.site or where.gateway not in (gateway.id, topics.ALL):
+        raise MessageError(f"it is for gateway {where.gateway} of site {where.site}")
     match where.channel:
         case "sample":
             return _frame(state, where.item, payload)
         case "round":
-            return learning.invited(state, RoundOpen.from_bytes(payload))
+            return learning.invited(state, payload)
         case "manifest":
             return candidate.announced(state, Manifest.from_bytes(payload))
         case "chunk":
@@ -104,10 +132,11 @@ def _chunk(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     state = fetching.arrived(state, payload)
     state, trains = learning.take_part(state)
     state, swaps = candidate.put_in_force(state)
-    needed = {state.candidate.model.digest} if state.candidate else set()
-    if state.round is not None:
-        needed.add(state.round.shared.digest)
-    return fetching.forget_all_but(state, needed), [*trains, *swaps]
+    return fetching.forget(state), [*trains, *swaps]
+
+
+def _reading(state: State, source: Source, payload: bytes) -> tuple[State, list[Effect]]:
+    return _sampled(state, source, json_values.read(source, payload, state.now_ns))
 
 
 def _sampled(state: State, source: Source, block: Block) -> tuple[State, list[Effect]]:
@@ -128,9 +157,10 @@ def _sampled(state: State, source: Source, block: Block) -> tuple[State, list[Ef
 
 def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
     if reading.lost is not None:
-        where = ", ".join(reading.lost.channels)
-        return counted(state, "windows_lost"), [Log("info", f"window lost ({where}): {reading.lost.reason}")]
-    state, effects = _sensor_faults(counted(state, "windows"), reading)
+        state, effects = alarms.window_lost(counted(state, "windows_lost"), reading.lost)
+        told = Log("info", f"window lost ({', '.join(reading.lost.channels)}): {reading.lost.reason}")
+        return state, [told, *effects]
+    state, effects = _sensor_faults(counted(replace(state, lost_ns={}), "windows"), reading)
     if reading.learned and reading.row is not None:
         effects.append(Keep(reading.row))
     if reading.transition is not None:
@@ -145,7 +175,7 @@ def _sensor_faults(state: State, reading: Reading) -> tuple[State, list[Effect]]
     effects: list[Effect] = []
     for channel in state.settings.features.channels:
         if channel in reading.faulty:
-            text = f"channel {channel} is stuck or clipped; its windows are not scored"
+            text = f"channel {channel} is stuck, clipped or out of all range; its windows are not scored"
             state, more = alarms.sensor(state, f"faulty-{channel}", text, reading.t_ns)
         else:
             state, more = alarms.sensor_well(state, f"faulty-{channel}", reading.t_ns)

@@ -1,21 +1,44 @@
-"""What must not be lost: queued durably, published when there is a link, settled only by the aggregator's receipt."""
+"""What must not be lost: queued durably, published when there is a link, settled only by the aggregator's receipt.
+
+An outage may last for months and a store is bounded: beyond `ITEMS_MAX` the least important goes, oldest first, counted
+and logged.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from config import topics
 from config.messages import Receipt
 from gateway_agent.events import Effect, Item, Log, Publish, Queue, Settle
-from gateway_agent.state import State
+from gateway_agent.state import ANOMALY, State, counted
 
 NS = 1_000_000_000
+ITEMS_MAX = 5_000
 
 
 def queue(state: State, name: str, item: Item) -> tuple[State, list[Effect]]:
     """Store an item and, after that, send it."""
+    state, effects = _make_room(state)
     state = replace(state, outbox={**state.outbox, name: item})
     state, sends = _send(state, name)
-    return state, [Queue(name, item), *sends]
+    return state, [*effects, Queue(name, item), *sends]
+
+
+def _make_room(state: State) -> tuple[State, list[Effect]]:
+    if len(state.outbox) < ITEMS_MAX:
+        return state, []
+    name = max(state.outbox, key=lambda name: state.outbox[name].priority)  # the first of several: the oldest
+    text = f"{name[:16]} for {state.outbox[name].topic} is given up: {ITEMS_MAX} items wait to be sent already"
+    return counted(_without(state, [name]), "dropped.outbox"), [Settle(name), Log("warning", text)]
+
+
+def _without(state: State, names: list[str]) -> State:
+    return replace(
+        state,
+        outbox={key: item for key, item in state.outbox.items() if key not in names},
+        sent_ns={key: at for key, at in state.sent_ns.items() if key not in names},
+    )
 
 
 def send_due(state: State, *, everything: bool = False) -> tuple[State, list[Effect]]:
@@ -33,8 +56,16 @@ def _send(state: State, name: str) -> tuple[State, list[Effect]]:
     if not state.connected:
         return state, []
     item = state.outbox[name]
-    sends: list[Effect] = [Publish(item.topic, payload, item.retain) for payload in item.payloads]
+    retain = item.retain and name.endswith(".raised") == _is_active(state, topics.parse(item.topic).item)
+    sends: list[Effect] = [Publish(item.topic, payload, retain) for payload in item.payloads]
     return replace(state, sent_ns={**state.sent_ns, name: state.now_ns}), sends
+
+
+def _is_active(state: State, cause: str) -> bool:
+    """Tell whether an alarm is active now: an older change of it that is sent once more must not be what late
+    listeners see.
+    """
+    return state.pipeline.alarm.active if cause == ANOMALY else cause in state.sensor_alarms
 
 
 def settle(state: State, name: str, receipt: Receipt) -> tuple[State, list[Effect]]:
@@ -47,12 +78,7 @@ def settle(state: State, name: str, receipt: Receipt) -> tuple[State, list[Effec
     settled = [key for key in (name, earlier) if key in state.outbox]
     if not settled:
         return state, []
-    state = replace(
-        state,
-        outbox={key: item for key, item in state.outbox.items() if key not in settled},
-        sent_ns={key: at for key, at in state.sent_ns.items() if key not in settled},
-        refusal=state.refusal if receipt.accepted else receipt.reason,
-    )
+    state = replace(_without(state, settled), refusal=state.refusal if receipt.accepted else receipt.reason)
     effects: list[Effect] = [Settle(key) for key in settled]
     if not receipt.accepted:
         effects.append(Log("warning", f"aggregator refused {name[:16]}: {receipt.reason}"))
@@ -64,5 +90,5 @@ def resend(state: State, name: str, missing: tuple[int, ...]) -> tuple[State, li
     if name not in state.outbox:
         return state, []
     item = state.outbox[name]
-    wanted = missing or range(len(item.payloads))
+    wanted = sorted(set(missing)) or range(len(item.payloads))
     return state, [Publish(item.topic, item.payloads[index]) for index in wanted if index < len(item.payloads)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from models import sensor_health, signal, threshold
 from models.arrays import Array, Floats
-from models.features import FeatureSpec, extract
+from models.features import LARGEST, FeatureSpec, extract
 from models.signal import Block, Lost, StreamSpec, Window, Windower
 from models.threshold import AlarmSpec, AlarmState, Levels, Transition
 
@@ -95,6 +96,8 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
     score, transition = None, None
     if pipeline.judge is not None:
         score = float(pipeline.judge.score(row[None, :])[0])
+        if not math.isfinite(score):  # so far from all that was learned that float32 ends: no structure moves like that
+            return _lost(pipeline, Lost(window.t_ns, pipeline.spec.channels, f"the model's score for it is {score}"))
         alarm, transition = threshold.update(pipeline.judge.levels, pipeline.alarm_spec, pipeline.alarm, end_ns, score)
         pipeline = replace(pipeline, alarm=alarm)
     learned = not pipeline.commissioned
@@ -104,11 +107,16 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
 
 
 def _faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
-    """Name the channels that are stuck or clipped; a channel whose last value holds may well stand still."""
+    """Name the channels that are stuck, clipped or beyond what any sensor measures; a channel whose last value holds
+    may well stand still.
+    """
+    largest = np.abs(window.values).max(axis=0)  # (C,)
+    absurd = tuple(name for name, value in zip(pipeline.spec.channels, largest, strict=True) if value > LARGEST)
     columns = [pipeline.spec.channels.index(role) for role in pipeline.regular]
     values = window.values[:, columns]
     stuck = sensor_health.stuck_channels(pipeline.regular, values)
-    return stuck or sensor_health.clipped_channels(pipeline.regular, values)
+    faulty = {*absurd, *stuck, *sensor_health.clipped_channels(pipeline.regular, values)}
+    return tuple(name for name in pipeline.spec.channels if name in faulty)
 
 
 def split_baseline(pipeline: Pipeline, calibration_windows: int) -> tuple[Array, Array]:

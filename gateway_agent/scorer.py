@@ -11,13 +11,14 @@ from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 from models.arrays import Array, Arrays, Floats
 
 ERRORS_ONLY = 3
-# onnxruntime's errors have no base class of their own but RuntimeError's; these are what loading a model can raise.
-LOAD_ERRORS = (
+# onnxruntime's errors have no base class of their own; these are what loading or running a model can raise.
+ERRORS = (
     bindings.EPFail,
     bindings.Fail,
     bindings.InvalidArgument,
     bindings.InvalidGraph,
     bindings.InvalidProtobuf,
+    bindings.NoSuchFile,
     bindings.NotImplemented,
     bindings.RuntimeException,
 )
@@ -39,18 +40,25 @@ class Scorer:
         options.log_severity_level = ERRORS_ONLY
         try:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except LOAD_ERRORS as error:
+        except ERRORS as error:
             raise ModelRefusedError(f"onnxruntime cannot load it: {str(error)[:200]}") from None
         self._own = {name: np.asarray(own[name], dtype=np.float32) for name in personal}
 
     def __call__(self, x: Array) -> Floats:
         """Return the scores (n,) of features (n, F)."""
-        feed = {"x": np.asarray(x, dtype=np.float32), **self._own}
-        return np.asarray(self._session.run(["score"], feed)[0], dtype=np.float64)
+        return self._run({"x": np.asarray(x, dtype=np.float32), **self._own})
 
     def neutral(self, x: Array) -> Floats:
         """Return the scores (n,) of x without the gateway's own tensors, as the golden pair of the manifest was
         made.
         """
-        feed = {"x": np.asarray(x, dtype=np.float32)}
-        return np.asarray(self._session.run(["score"], feed)[0], dtype=np.float64)
+        return self._run({"x": np.asarray(x, dtype=np.float32)})
+
+    def _run(self, feed: Arrays) -> Floats:
+        try:
+            scores = np.asarray(self._session.run(["score"], feed)[0], dtype=np.float64)
+        except (*ERRORS, ValueError) as error:  # ValueError where it wants another input or has no such output
+            raise ModelRefusedError(f"onnxruntime cannot run it: {str(error)[:200]}") from None
+        if scores.shape != (len(feed["x"]),):
+            raise ModelRefusedError(f"it gives scores of shape {scores.shape} for {len(feed['x'])} windows")
+        return scores

@@ -18,7 +18,7 @@ from config import clock, signing
 from config.loop import Loop
 from config.messages import Status
 from config.mqtt import Link, Will
-from config.settings import GatewaySettings
+from config.settings import Broker, GatewaySettings
 from config.topics import ALL, Topic, topic_of, watch
 from config.version import VERSION
 from gateway_agent import machine
@@ -50,10 +50,10 @@ class Agent:
         )
         self._links = _links(
             settings,
-            lambda topic, payload: self._loop.put(Heard(topic, payload)),
+            lambda topic, payload: self._loop.offer(Heard(topic, payload)),
             lambda up: self._loop.put(Connection(up)),
         )
-        self.state, effects = machine.begin(replace(state, clock=clock.quality()), stored)
+        self.state, effects = machine.begin(replace(state, clock=self._clock.quality()), stored)
         self._carry_out(effects)
 
     def run(self) -> None:
@@ -71,7 +71,7 @@ class Agent:
     def _tick(self) -> Event:
         sent = sum(link.bytes_sent for link in self._links)
         received = sum(link.bytes_received for link in self._links)
-        return Tick(clock.quality(), sent, received)
+        return Tick(self._clock.quality(), sent, received)
 
     def _step(self, event: Event) -> None:
         self.state, effects = machine.step(self.state, self._clock.now_ns(), event)
@@ -94,7 +94,11 @@ class Agent:
         training = self.settings.training
         command = [sys.executable, "-m", "gateway_agent.trainer", str(training.nice)]
         pipe = subprocess.PIPE
-        self._child = child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)  # noqa: S603 - our own module
+        try:
+            self._child = child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)  # noqa: S603 - our own module
+        except OSError as error:
+            self._loop.put(Trained(None, f"no child process can be started ({error})"))
+            return
         try:
             answer, complaint = child.communicate(job, timeout=training.timeout_s)
         except subprocess.TimeoutExpired:
@@ -135,8 +139,13 @@ def _links(
         return [Link(settings.broker, name, [*cloud, *sensors], on_message, on_connection, will)]
     return [
         Link(settings.broker, name, cloud, on_message, on_connection, will),
-        Link(settings.sensors.broker, name, sensors, on_message, _ignore),
+        # A client id of its own: both brokers may be one, and a broker ends the older of two clients of one name.
+        Link(_as(settings.sensors.broker, name), f"{name}.sensors", sensors, on_message, _ignore),
     ]
+
+
+def _as(broker: Broker, name: str) -> Broker:
+    return broker.model_copy(update={"user": broker.user or name})
 
 
 def _ignore(_up: bool) -> None:

@@ -19,9 +19,15 @@ from gateway_agent.events import Effect, Item, Publish, Save
 from gateway_agent.pipeline import Row
 from gateway_agent.sources.frames import Offsets
 from models.arrays import Arrays
+from models.features import FeatureSpec
 from models.threshold import AlarmState
 
-OWN, MODEL, ALARMS = "own", "model", "alarms"  # keys of stored blobs
+OWN, MODEL, ALARMS, FEATURES = "own", "model", "alarms", "features"  # keys of stored blobs
+ANOMALY = "anomaly"  # the cause of an alarm about the structure
+
+
+class BaselineError(ValueError):
+    """A stored baseline that cannot go on under the present settings; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ class State:
     round: RoundOpen | None = None
     answered: tuple[str, int] | None = None  # (run, round_index) of the last update made
     training: RoundOpen | None = None
+    failed: tuple[str, int] | None = None  # (run, round_index) of a training that failed
+    retry_ns: int = 0  # not before then again
     manifest: Manifest | None = None  # the model in force
     candidate: Manifest | None = None  # the model on its way
     fetches: dict[str, Fetch] = field(default_factory=dict)
@@ -66,6 +74,7 @@ class State:
     heard_ns: dict[str, int] = field(default_factory=dict)  # source -> when it last spoke
     offsets: Offsets = field(default_factory=dict)
     sensor_alarms: dict[str, int] = field(default_factory=dict)  # cause -> onset
+    lost_ns: dict[str, int] = field(default_factory=dict)  # channel -> start of its unbroken run of lost windows
     counts: dict[str, int] = field(default_factory=dict)
     clock: Quality = "unknown"
     status_ns: int = 0
@@ -120,6 +129,11 @@ def save_own(state: State) -> Save:
     return Save(OWN, wire.encode(state.own, {"answered": list(state.answered) if state.answered else None}))
 
 
+def save_features(state: State) -> Save:
+    """Return the effect that stores what the baseline is measured with."""
+    return Save(FEATURES, state.settings.features.model_dump_json().encode())
+
+
 def save_alarms(state: State) -> Save:
     """Return the effect that stores which alarms are active."""
     held = {"anomaly": asdict(state.pipeline.alarm), "sensors": state.sensor_alarms}
@@ -137,7 +151,16 @@ def restore(
 ) -> State:
     """Return the state of an agent that starts with what the store held; the model in force is loaded by
     `candidate`.
+
+    Raises `BaselineError` where the stored baseline was measured with other features.
     """
+    if stored.baseline and FEATURES in stored.blobs:
+        before = FeatureSpec.model_validate_json(stored.blobs[FEATURES])
+        if before != settings.features:
+            raise BaselineError(
+                f"{settings.gateway.store} holds a baseline of other [features]; restore that table, or remove the "
+                "store to commission this gateway anew"
+            )
     pipeline = walk.start(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
     )

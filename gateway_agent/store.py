@@ -73,6 +73,12 @@ class Store:
 
     def read(self) -> Stored:
         """Return everything the store holds."""
+        try:
+            return self._read()
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: cannot be read ({error}); move it away to commission anew") from None
+
+    def _read(self) -> Stored:
         rows = self._db.execute("SELECT row FROM baseline ORDER BY number")
         payloads: dict[str, list[bytes]] = {}
         for name, body in self._db.execute("SELECT name, body FROM payload ORDER BY name, number"):
@@ -106,18 +112,17 @@ class Store:
 
 
 def _open(path: Path, read_only: bool) -> sqlite3.Connection:
-    if read_only:
-        return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     before = os.umask(PRIVATE_MASK)
     try:
-        db = sqlite3.connect(path)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA foreign_keys = ON")
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}", uri=True)
         found = db.execute("PRAGMA user_version").fetchone()[0]
         if found not in (0, SCHEMA_VERSION):
-            raise sqlite3.DatabaseError(f"it has schema {found}, this agent knows {SCHEMA_VERSION}")
-        db.executescript(SCHEMA + f"PRAGMA user_version = {SCHEMA_VERSION};")
+            raise sqlite3.DatabaseError(f"it has schema {found}, this agent knows {SCHEMA_VERSION}; update the agent")
+        if not read_only:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA foreign_keys = ON")
+            db.executescript(SCHEMA + f"PRAGMA user_version = {SCHEMA_VERSION};")
     finally:
         os.umask(before)
     return db

@@ -10,7 +10,10 @@ import os
 import sys
 from typing import Any
 
+from pydantic import ValidationError
+
 from config import wire
+from config.messages import first_problem
 from models.arrays import Arrays, generator
 from models.federated import build
 
@@ -35,7 +38,7 @@ def _joined(parts: dict[str, Arrays]) -> Arrays:
 
 def answer(job: bytes) -> bytes:
     """Return `own` and `update` of one training as bytes: equal jobs give equal answers."""
-    arrays, order = wire.decode(job)
+    arrays, order = wire.decode(job, size_max=len(job))
     parts = parts_of(arrays)
     algorithm = build(order["algorithm"], order["feature_count"], order["settings"])
     rng = generator(order["seed"], order["round_index"], order["gateway"])
@@ -45,9 +48,17 @@ def answer(job: bytes) -> bytes:
 
 
 def main() -> int:
-    """Answer the job on standard input at low priority."""
+    """Answer the job on standard input at low priority; a job that cannot be done ends with one line that says why."""
     os.nice(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
-    sys.stdout.buffer.write(answer(sys.stdin.buffer.read()))
+    try:
+        answered = answer(sys.stdin.buffer.read())
+    except ValidationError as error:
+        sys.stderr.write(f"setting {first_problem(error)}\n")
+        return 1
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")
+        return 1
+    sys.stdout.buffer.write(answered)
     return 0
 
 

@@ -44,6 +44,13 @@ def test_the_order_of_the_names_does_not_matter(seed: int, order: list[str]) -> 
     assert select(seed, 0, order, 0.3) == select(seed, 0, NAMES, 0.3)
 
 
+def test_names_of_equal_checksum_are_told_apart_by_name() -> None:
+    """These two have the same CRC-32, so the same number; which of them is drawn must not hang on their order."""
+    pair = ["plumless", "buckeroo"]
+    assert generator(0, 0, pair[0]).random() == generator(0, 0, pair[1]).random()
+    assert select(0, 0, pair, 0.5) == select(0, 0, pair[::-1], 0.5) == ["buckeroo"]
+
+
 @pytest.mark.parametrize("parties", [1, 2, 3, 10, 29, 49, 100])
 def test_a_fraction_of_k_in_n_draws_k(parties: int) -> None:
     names = [str(index) for index in range(parties)]

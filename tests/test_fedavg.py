@@ -168,6 +168,17 @@ def test_every_row_is_visited_once_per_epoch() -> None:
     np.testing.assert_allclose(outcome.server.shared["weights"] / 1e-9, 3 * 127 / 2, rtol=1e-5)
 
 
+def test_batches_are_drawn_by_the_generator_alone() -> None:
+    x = np.random.default_rng(5).normal(size=(9, 1))
+    data = {FEATURES: x, LABELS: x[:, 0] > 0.0}
+    for batch, differs in ((4, True), (9, False)):
+        algorithm = build("fedavg", 1, {**BY_HAND, "batch": batch})
+        shared, train = algorithm.start(generator(0, 0, "cloud")).shared, algorithm.phases[0].train
+        one, again, two = (train(shared, {}, data, generator(0, 0, name))[1]["weights"] for name in ("a", "a", "b"))
+        assert one.tolist() == again.tolist()
+        assert (abs(one[0] - two[0]) > 1e-6) == differs
+
+
 def objective(params: Arrays, x: Floats, y: Floats, loss: str, nu: float, decay: float) -> float:
     s = x @ params["weights"] + params["intercept"]
     square = float(params["weights"] @ params["weights"]) / 2.0

@@ -72,6 +72,13 @@ def test_no_other_text_is_a_signature(text: str) -> None:
     assert not verified(PUBLIC, MESSAGE, text)
 
 
+@pytest.mark.parametrize(
+    "change", [f"{SIGNATURE}\n", f" {SIGNATURE}", f"{SIGNATURE[:9]}!{SIGNATURE[9:]}", SIGNATURE[:-2]]
+)
+def test_a_signature_has_one_spelling(change: str) -> None:
+    assert not verified(PUBLIC, MESSAGE, change)
+
+
 def test_the_signature_of_another_key_is_none() -> None:
     assert not verified(PUBLIC, MESSAGE, sign(Ed25519PrivateKey.generate(), MESSAGE))
 

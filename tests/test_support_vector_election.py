@@ -53,7 +53,7 @@ def test_one_gateway_in_the_open_is_svdd_on_its_own_support_vectors() -> None:
 def test_with_nothing_outside_one_gateway_is_svdd_on_all_its_data() -> None:
     """A hard sphere is held by its support vectors alone, so fitting them again changes nothing."""
     x = cloud_of(3, 30)
-    outcome = run(build(NAME, 3, {**PLAIN, "c": 1.0}), {"only": {FEATURES: x}})
+    outcome = run(build(NAME, 3, {**PLAIN, "c": 1.0, "nu": 0.7}), {"only": {FEATURES: x}})
     probes = cloud_of(4, 200) * 3.0
     expected = svdd.SVDD.score(svdd.fit(x, c=1.0), probes)
     np.testing.assert_allclose(svdd.SVDD.score(outcome.server.shared, probes), expected, atol=1e-4)

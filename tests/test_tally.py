@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from functools import reduce
+from random import Random
 
 import numpy as np
 import pytest
@@ -45,6 +46,15 @@ def test_stacking_does_not_show_the_order_of_arrival(updates: list[Arrays]) -> N
     totals = {encode(merged(STACK, order)) for order in itertools.permutations(updates)}
     a, b, c = updates
     assert totals == {encode(STACK.merge(a, STACK.merge(b, c)))}
+
+
+@given(rows(), st.randoms(use_true_random=False))
+def test_stacking_does_not_show_the_order_in_which_a_gateway_sent(update: Arrays, random: Random) -> None:
+    order = random.sample(range(len(update["weights"])), len(update["weights"]))
+    shuffled = {name: update[name][order] for name in reversed(update)}
+    more: Arrays = {"vectors": np.ones((1, 2)), "weights": np.zeros(1, dtype=np.int64)}
+    for other in ({}, more):
+        assert encode(STACK.merge(shuffled, other)) == encode(STACK.merge(update, other))
 
 
 @given(st.lists(rows(), min_size=1, max_size=4))

@@ -99,6 +99,17 @@ def test_a_body_that_lost_bytes_is_refused() -> None:
         gathered(describe(BODY, LIMIT), [*chunks[:-1], chunks[-1][:-1]]).body()
 
 
+def test_a_body_of_another_size_than_was_said_is_refused() -> None:
+    honest = describe(BODY, LIMIT)
+    liar = honest.model_copy(update={"size_bytes": len(BODY) + 1})
+    assembly = Assembly(liar)
+    for chunk in split(BODY, LIMIT):
+        header, piece = parse_chunk(chunk)
+        assembly = assembly.add(header.model_copy(update={"size_bytes": len(BODY) + 1}), piece)
+    with pytest.raises(MessageError, match="size or digest differs"):
+        assembly.body()
+
+
 def test_chunks_never_hold_more_than_the_body_was_said_to_have() -> None:
     """A thousand chunks that are each as long as the whole body would fill a gateway's memory."""
     transfer = describe(BODY, LIMIT)

@@ -227,6 +227,8 @@ def test_deep_nesting_is_refused_or_read_but_never_exhausts_the_stack(depth: int
 def test_other_refusals_say_what_was_expected() -> None:
     twice = sealed({"arrays": [["x", "<f8", [1]], ["x", "<f8", [1]]]}, bytes(16))
     assert refused(twice) == "header: an array is named twice"
+    longer = sealed({"arrays": [["x", "<f8", [1]]]}, bytes(16))
+    assert refused(longer) == "body: 16 bytes given, 8 expected from the header"
     assert refused(sealed({"format": "fedgate/2", "arrays": []})).startswith("header: expected format 'fedgate/1'")
     assert refused(sealed({"arrays": {}})) == "header: arrays should be a list, got dict"
     assert refused(sealed({"arrays": [], "meta": []})) == "header: meta should be a dict, got list"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from config.frames import Frame
 from config.messages import MessageError
 from config.settings import Source
@@ -28,5 +30,6 @@ def read(source: Source, frame: Frame, now_ns: int, offsets: Offsets) -> tuple[B
         offsets = {**{other: value for other, value in offsets.items() if other[0] != source.name}, key: offset}
     gains = [channel.gain for channel in source.channels]
     biases = [channel.bias for channel in source.channels]
-    values = frame.values * gains + biases
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite counts as a gap
+        values = frame.values * gains + biases
     return Block(source.name, frame.meta.t_ns + offset, frame.meta.rate_hz, values), offsets

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
+from config.frames import TIME_NS_MAX
 from config.messages import MessageError
 from config.settings import Source
 from models.signal import Block
@@ -43,7 +45,8 @@ def _at(source: Source, document: Any, path: str) -> Any:
 
 def _number(source: Source, path: str, value: Any) -> float:
     if isinstance(value, bool | int | float):
-        return float(value)
+        with suppress(OverflowError):  # an integer of hundreds of digits
+            return float(value)
     raise MessageError(f"source {source.name}: expected a number at {path!r}, got {str(value)[:40]!r}")
 
 
@@ -52,11 +55,12 @@ def _time_ns(source: Source, value: Any) -> int:
         if isinstance(value, str):
             moment = datetime.fromisoformat(value)
             zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-            return int(zoned.timestamp() * 1e9)
-        if isinstance(value, int | float):
-            return int(value * 1e9)
+            value = zoned.timestamp()
+        t_ns = int(value * 1e9) if isinstance(value, int | float) else None
     except (ValueError, OverflowError):
-        pass
+        t_ns = None
+    if t_ns is not None and abs(t_ns) <= TIME_NS_MAX:
+        return t_ns
     raise MessageError(
         f"source {source.name}: expected ISO 8601 or Unix seconds at {source.time_path!r}, got {str(value)[:40]!r}"
     )

@@ -15,9 +15,7 @@ from models.arrays import Array
 
 OPSET = 17
 IR_VERSION = 10
-OPERATORS = frozenset(
-    {"Sub", "Div", "Gemm", "ReduceSumSquare", "Mul", "Add", "ReduceLogSumExp", "Neg", "Cos", "Reshape"}
-)
+OPERATORS = frozenset({"Sub", "Div", "Gemm", "ReduceMax", "Exp", "Log", "Mul", "Add", "Cos", "Reshape"})
 
 
 def standardise_nodes() -> list[NodeProto]:
@@ -40,7 +38,7 @@ def model_bytes(
         if key in personal
     ]
     initialisers = [
-        numpy_helper.from_array(np.asarray(array, dtype=np.int64 if key == "flat" else np.float32, order="C"), key)
+        numpy_helper.from_array(np.asarray(array, dtype=np.int64 if key == "flat" else np.float32), key)
         for key, array in constants.items()
     ]
     output = helper.make_tensor_value_info("score", TensorProto.FLOAT, ["n"])

@@ -14,6 +14,7 @@ from models.features import FeatureSpec, extract, feature_names
 from tests.benchmarks import station
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import WINDOW_S, Arrival
+from tests.benchmarks.timing import median_s, repeat
 
 WINDOWS = 20
 ROUNDS = 20
@@ -33,12 +34,13 @@ def watch(state: State, arrivals: list[Arrival]) -> int:
 def test_24_channels_at_600_hz(benchmark: BenchmarkFixture, note: Note) -> None:
     state = station.commissioned()
     arrivals = station.arrivals(state.settings.features, WINDOWS)
-    scored = benchmark.pedantic(watch, (state, arrivals), rounds=ROUNDS, warmup_rounds=1)
+    scored = repeat(benchmark, watch, state, arrivals, rounds=ROUNDS)
     assert scored == WINDOWS
     if benchmark.enabled:
-        busy_s = benchmark.stats["median"]
-        note("24 channels at 600 Hz, frame to score: windows", WINDOWS / busy_s, "1/s of a core")
-        note("24 channels at 600 Hz, frame to score: load", 100 * busy_s / (WINDOWS * WINDOW_S), "% of a core", at_most=5)
+        busy_s = median_s(benchmark)
+        share = busy_s / (WINDOWS * WINDOW_S)
+        note("24 channels at 600 Hz, frame to score", WINDOWS / busy_s, "windows/s of a core")
+        note("24 channels at 600 Hz, frame to score: load", 100 * share, "% of a core", at_most=5)
 
 
 def test_delay_from_frame_to_score(benchmark: BenchmarkFixture, note: Note) -> None:
@@ -54,7 +56,7 @@ def test_delay_from_frame_to_score(benchmark: BenchmarkFixture, note: Note) -> N
             if station.scores(effects):
                 delays_s.append(time.perf_counter() - began_s)
 
-    benchmark.pedantic(watch_closely, rounds=ROUNDS)
+    repeat(benchmark, watch_closely, rounds=ROUNDS)
     assert len(delays_s) >= WINDOWS
     p50_ms, p99_ms = 1e3 * np.quantile(delays_s, (0.5, 0.99))
     note("frame to score within the process, p50", p50_ms, "ms")
@@ -74,5 +76,4 @@ def test_features_alone(what: str, spec: FeatureSpec, benchmark: BenchmarkFixtur
     row = benchmark(extract, spec, window)
     assert row.shape == (len(feature_names(spec)),)
     if benchmark.enabled:
-        note(f"features: {what}", 1e6 * benchmark.stats["median"], "us a window")
-
+        note(f"features: {what}", 1e6 * median_s(benchmark), "us a window")

@@ -1,0 +1,19 @@
+"""Feature specifications that several tests measure or judge."""
+
+from collections.abc import Mapping
+
+from models.features import FeatureSpec
+
+STATISTICS = ("level", "deviation", "rms", "peak", "crest", "skewness", "kurtosis")
+ALL_KINDS: tuple[Mapping[str, object], ...] = (
+    *({"kind": kind} for kind in STATISTICS),
+    {"kind": "bands", "edges_hz": (0, 5, 20, 50)},
+    {"kind": "spectrum"},
+    {"kind": "welch", "segment_s": 0.4},
+    {"kind": "welch", "segment_s": 0.4, "log": True, "normalise": True},
+)
+
+
+def spec_of(*steps: Mapping[str, object], **changes: object) -> FeatureSpec:
+    keys: dict[str, object] = {"rate_hz": 100.0, "window_s": 2.0, "channels": ("a", "b"), "steps": steps}
+    return FeatureSpec.model_validate(keys | changes)
