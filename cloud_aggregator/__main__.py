@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Table
+
 from cloud_aggregator import store as disk
-from config import cli, signing
+from config import cli, mqtt, signing
 from config.settings import AggregatorSettings, load
 
 NAME = "cloud-aggregator"
@@ -85,22 +88,25 @@ def _run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     settings = load(arguments.config, AggregatorSettings)
     signing.load_private(settings.aggregator.release_key)
+    mqtt.check(settings.broker)
     text = f"{arguments.config}: good; {settings.algorithm.name} for site {settings.aggregator.site}"
     _show(arguments, {"ok": True, "file": str(arguments.config)}, text)
     return 0
 
 
-def _open(arguments: argparse.Namespace) -> disk.Store:
-    return disk.Store(load(arguments.config, AggregatorSettings).aggregator.store, create=False)
+def _open(arguments: argparse.Namespace) -> closing[disk.Store]:
+    return closing(disk.Store(load(arguments.config, AggregatorSettings).aggregator.store, create=False))
+
+
+def _rows(arguments: argparse.Namespace, table: Table, *columns: str) -> list[dict[str, Any]]:
+    with _open(arguments) as store:
+        return store.rows(table, *columns)
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    store = _open(arguments)
-    gateways = [
-        {"gateway": row["gateway"], "seen": _time(row["seen_ns"]), **json.loads(row["status"])}
-        for row in store.rows(disk.GATEWAYS)
-    ]
-    latest, closed = store.latest_model(), len(store.rows(disk.ROUNDS, "id"))
+    with _open(arguments) as store:
+        rows, latest, closed = store.rows(disk.GATEWAYS), store.latest_model(), len(store.rows(disk.ROUNDS, "id"))
+    gateways = [{"gateway": row["gateway"], "seen": _time(row["seen_ns"]), **json.loads(row["status"])} for row in rows]
     summary = {"rounds_closed": closed, "model_version": latest[0].version if latest else 0, "gateways": gateways}
     text = f"{closed} rounds closed, model version {summary['model_version']}\n" + _text(GATEWAY_COLUMNS, gateways)
     _show(arguments, summary, text)
@@ -109,7 +115,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _models(arguments: argparse.Namespace) -> int:
     models = []
-    for row in _open(arguments).rows(disk.MODELS, "version", "manifest"):
+    for row in _rows(arguments, disk.MODELS, "version", "manifest"):
         manifest = json.loads(row["manifest"])
         models.append(
             {
@@ -129,7 +135,7 @@ def _models(arguments: argparse.Namespace) -> int:
 
 
 def _alarms(arguments: argparse.Namespace) -> int:
-    alarms = _open(arguments).rows(disk.ALARMS)
+    alarms = _rows(arguments, disk.ALARMS)
     for row in alarms:
         row |= {name.removesuffix("_ns"): _time(row[name]) for name in ("onset_ns", "raised_ns", "cleared_ns")}
     alarms.sort(key=lambda row: (row["onset_ns"], row["gateway"]))
@@ -139,7 +145,7 @@ def _alarms(arguments: argparse.Namespace) -> int:
 
 
 def _rounds(arguments: argparse.Namespace) -> int:
-    rounds = [row | {"closed": _time(row["closed_ns"])} for row in _open(arguments).rows(disk.ROUNDS)]
+    rounds = [row | {"closed": _time(row["closed_ns"])} for row in _rows(arguments, disk.ROUNDS)]
     _show(arguments, rounds, _text(("run", "round_index", "algorithm", "closed", "gateways", "refused"), rounds))
     return 0
 

@@ -61,7 +61,7 @@ def make(
 
 
 def fitting(manifest: Manifest, body: bytes, key: Ed25519PrivateKey, limits: Limits) -> Manifest:
-    """Return the manifest of a stored model as it has to be under the present limits: how a body is cut stands in it."""
+    """Return the manifest of a stored model as the present limits want it: it says how the body is cut."""
     transfer = describe(body, limits.max_payload_bytes)
     return manifest if manifest.model == transfer else _signed(manifest.model_copy(update={"model": transfer}), key)
 

@@ -6,7 +6,8 @@ transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Row,
+    Select,
     String,
     Table,
     create_engine,
@@ -26,8 +29,8 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from cloud_aggregator.events import Durable, RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveTraining
 from config.messages import Manifest, Status
@@ -93,21 +96,37 @@ class StoreError(OSError):
     """The database cannot be opened, read or written; the message names it and the cause."""
 
 
+SCHEMA_VERSION = 1
+PRIVATE_MASK = 0o077
+
+
 class Store:
-    """The open database. Use it from one thread."""
+    """The open database, readable by its owner only. Use it from one thread."""
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
         if not create and not path.exists():
             raise StoreError(f"{path}: there is no store yet; the aggregator has not run with these settings")
-        self._engine: Engine = create_engine(f"sqlite:///{path}")
+        self._engine: Engine = create_engine(URL.create("sqlite", database=str(path)))
         event.listen(self._engine, "connect", _set_up_sqlite)
+        before = os.umask(PRIVATE_MASK)
         try:
-            if create:
-                META.create_all(self._engine)
             self._db: Connection = self._engine.connect()
+            self._check_schema(create)
         except SQLAlchemyError as error:
-            raise StoreError(f"{path}: cannot be opened as the aggregator's store ({error})") from None
+            raise StoreError(f"{path}: cannot be opened as the aggregator's store ({_cause(error)})") from None
+        finally:
+            os.umask(before)
+
+    def _check_schema(self, create: bool) -> None:
+        with self._db.begin():
+            found = self._db.exec_driver_sql("PRAGMA user_version").scalar()
+            if found not in (0, SCHEMA_VERSION):
+                reason = f"it has schema {found}, this aggregator knows {SCHEMA_VERSION}; update the aggregator"
+                raise StoreError(f"{self.path}: cannot be opened as the aggregator's store ({reason})")
+            if create:
+                META.create_all(self._db)
+                self._db.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def commit(self, effects: Iterable[Durable]) -> None:
         """Make the durable effects of one step true together, on disk, before this returns."""
@@ -116,7 +135,7 @@ class Store:
                 for effect in effects:
                     self._apply(effect)
         except SQLAlchemyError as error:
-            raise StoreError(f"{self.path}: cannot be written ({error})") from None
+            raise StoreError(f"{self.path}: cannot be written ({_cause(error)}); check the disk") from None
 
     def _apply(self, effect: Durable) -> None:
         match effect:
@@ -140,8 +159,10 @@ class Store:
         values = {name: getattr(alarm, name) for name in SAME_IN_ALARM} | {"received_ns": effect.received_ns}
         values[f"{alarm.state}_ns"] = alarm.t_ns
         key = {"id": alarm.id, "gateway": effect.gateway}
-        held = self._db.execute(select(ALARMS.c.cleared_ns).filter_by(**key)).first()
-        if held is not None and held.cleared_ns is not None and alarm.state == "raised":
+        held = self._db.execute(select(ALARMS.c.raised_ns, ALARMS.c.cleared_ns).filter_by(**key)).first()
+        if held is not None and getattr(held, f"{alarm.state}_ns") is not None:
+            return  # sent again, or retained by the broker: it was received when it was received
+        if held is not None and alarm.state == "raised":
             values = {"raised_ns": alarm.t_ns}  # the end of the story came first; its beginning must not undo it
         self._put(ALARMS, key, values)
 
@@ -152,32 +173,39 @@ class Store:
 
     def training(self) -> bytes | None:
         """Return the stored training, if any."""
-        with self._db.begin():
-            return self._db.execute(select(TRAINING.c.body)).scalar()
+        rows = self._read(select(TRAINING.c.body))
+        return rows[0].body if rows else None
 
     def latest_model(self) -> tuple[Manifest, bytes] | None:
         """Return the newest released model, if any."""
-        with self._db.begin():
-            row = self._db.execute(select(MODELS).order_by(MODELS.c.version.desc()).limit(1)).first()
-        return None if row is None else (Manifest.model_validate_json(row.manifest), row.body)
+        rows = self._read(select(MODELS).order_by(MODELS.c.version.desc()).limit(1))
+        return (Manifest.model_validate_json(rows[0].manifest), rows[0].body) if rows else None
 
     def statuses(self) -> dict[str, Status]:
         """Return the last known status of every gateway."""
-        with self._db.begin():
-            rows = self._db.execute(select(GATEWAYS.c.gateway, GATEWAYS.c.status)).all()
+        rows = self._read(select(GATEWAYS.c.gateway, GATEWAYS.c.status))
         return {row.gateway: Status.model_validate_json(row.status) for row in rows}
 
     def rows(self, table: Table, *columns: str) -> list[dict[str, Any]]:
         """Return the named columns (all where none are named) of a table, in the order of its key."""
         chosen = [table.c[name] for name in columns] or list(table.c)
-        with self._db.begin():
-            found = self._db.execute(select(*chosen).order_by(*table.primary_key.columns)).mappings()
-            return [dict(row) for row in found]
+        return [row._asdict() for row in self._read(select(*chosen).order_by(*table.primary_key))]
+
+    def _read(self, statement: Select[Any]) -> Sequence[Row[Any]]:
+        try:
+            with self._db.begin():
+                return self._db.execute(statement).all()
+        except SQLAlchemyError as error:
+            raise StoreError(f"{self.path}: cannot be read ({_cause(error)})") from None
 
     def close(self) -> None:
         """Close the database."""
         self._db.close()
         self._engine.dispose()
+
+
+def _cause(error: SQLAlchemyError) -> str:
+    return str(error.orig if isinstance(error, DBAPIError) else error).splitlines()[0]
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:

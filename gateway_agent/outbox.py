@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from config import topics
 from config.messages import Receipt
-from gateway_agent.events import Effect, Item, Log, Publish, Queue, Settle
+from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Publish, Queue, Settle
 from gateway_agent.state import ANOMALY, State, counted
 
 NS = 1_000_000_000
@@ -78,7 +78,10 @@ def settle(state: State, name: str, receipt: Receipt) -> tuple[State, list[Effec
     settled = [key for key in (name, earlier) if key in state.outbox]
     if not settled:
         return state, []
-    state = replace(_without(state, settled), refusal=state.refusal if receipt.accepted else receipt.reason)
+    refusal = receipt.reason
+    if receipt.accepted and state.outbox[settled[0]].priority != UPDATE_PRIORITY:
+        refusal = state.refusal  # that an alarm has arrived says nothing about the training
+    state = replace(_without(state, settled), refusal=refusal)
     effects: list[Effect] = [Settle(key) for key in settled]
     if not receipt.accepted:
         effects.append(Log("warning", f"aggregator refused {name[:16]}: {receipt.reason}"))

@@ -10,10 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import paho.mqtt.client as mqtt
 import psutil
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.reasoncodes import ReasonCode
 
 from firmware_sim import broker as broker_module
 from firmware_sim.broker import (
@@ -51,7 +54,7 @@ class Peer:
         client.on_subscribe = lambda *_: self.subscribed.set()
         client.on_message = lambda _client, _data, message: self.received.put(message)
 
-    def _on_connect(self, _client, _data, _flags, reason, _properties) -> None:
+    def _on_connect(self, _client: Any, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
         self.connect_code = reason.value
         self.connected.set()
 
@@ -71,7 +74,7 @@ class Peer:
 
 @contextmanager
 def peer(at: Broker, name: str, *, user: str | None = "any-name", keep_session: bool = False) -> Iterator[Peer]:
-    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=name, clean_session=not keep_session)
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=name, clean_session=not keep_session)
     if user is not None:
         client.username_pw_set(user)
     made = Peer(client)
@@ -86,7 +89,7 @@ def peer(at: Broker, name: str, *, user: str | None = "any-name", keep_session: 
 
 
 def is_running(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return bool(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
 
 
 def test_says_what_it_is_and_listens_on_loopback_only(running: Broker) -> None:

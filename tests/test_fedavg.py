@@ -139,7 +139,7 @@ def test_one_gateway_alone_is_central_training() -> None:
         decay=1e-3,
         epochs=3,
         batch=7,
-        learning_rate=0.05,
+        learning_rate=0.01,
     )
     assert outcome.server.shared.keys() == central.keys()
     for name, array in central.items():

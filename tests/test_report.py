@@ -10,6 +10,7 @@ import json
 import math
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import matplotlib.image
 import numpy as np
@@ -30,7 +31,7 @@ SCENARIO = Scenario(
 )
 
 
-def make_trace(**changes: object) -> Trace:
+def make_trace(**changes: Any) -> Trace:
     """Sixteen windows of 10 s: seven healthy, one across the change, five damaged, one across the end, two healthy."""
     t_s = np.arange(35.0, 186.0, 10.0)
     label = np.array([0] * 7 + [-1] + [1] * 5 + [-1] + [0] * 2)
@@ -54,7 +55,7 @@ def make_trace(**changes: object) -> Trace:
     return dataclasses.replace(trace, **changes)
 
 
-def nothing() -> dict[str, object]:
+def nothing() -> dict[str, Any]:
     """The columns of a gateway that scored no window."""
     empty = np.zeros(0)
     whole, state = empty.astype(np.int64), empty.astype(np.bool_)
@@ -74,7 +75,8 @@ def test_figures_that_can_be_counted_by_hand() -> None:
     result = evaluate(make_trace(), SCENARIO)
     assert (result.windows, result.windows_healthy, result.windows_damaged) == (16, 9, 5)
     assert result.hours_healthy == pytest.approx(70 / 3600)
-    assert (result.false_alarms, result.false_alarms_per_hour) == (1, pytest.approx(3600 / 70))
+    assert result.false_alarms == 1
+    assert result.false_alarms_per_hour == pytest.approx(3600 / 70)
     assert result.false_alarms_per_hour_bound is None
     assert (result.detected, result.detection_delay_s) == (True, 35.0)
     assert result.recall == pytest.approx(3 / 5)
@@ -92,7 +94,8 @@ def test_alarm_that_stood_before_the_damage_is_no_detection() -> None:
 
 def test_replay_without_damage_and_gateway_without_windows() -> None:
     healthy = evaluate(make_trace(label=np.zeros(16, dtype=np.int64)), dataclasses.replace(SCENARIO, damage=()))
-    assert (healthy.detected, healthy.false_alarms, healthy.hours_healthy) == (False, 2, pytest.approx(160 / 3600))
+    assert (healthy.detected, healthy.false_alarms) == (False, 2)
+    assert healthy.hours_healthy == pytest.approx(160 / 3600)
     assert healthy.verdict == "saw nothing damaged  ·  2 false alarms in 2.7 min"
     dead = evaluate(make_trace(**nothing()), SCENARIO)
     assert dead.model_version is None and math.isnan(dead.auc) and math.isnan(dead.false_alarms_per_hour)

@@ -30,6 +30,8 @@ from models.federated.algorithm import (
 from models.federated.tally import SUM
 
 SAMPLES = "samples"
+# Larger steps leave the border of the one-class loss unsettled; smaller ones leave the logistic loss untrained.
+LEARNING_RATES = {"one-class": 0.01, "logistic": 1.0}
 
 
 def averaging(
@@ -83,7 +85,7 @@ def fedavg(
     decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-3,
     epochs: Count = 5,
     batch: Count = 32,
-    learning_rate: Positive = 0.05,
+    learning_rate: Positive | None = None,
     rate: Positive = 1.0,
     rounds: Count = 20,
     max_samples: Count = 100_000,
@@ -93,12 +95,15 @@ def fedavg(
 
     :param loss: `one-class` without labels, `logistic` with them.
     :param components: size M of the random Fourier map, 0 for none.
+    :param learning_rate: step of the gateways, where not given 0.01 for `one-class` and 1 for `logistic`.
     :param rate: step of the server along the averaged change; 1 is plain averaging.
     """
 
+    step = LEARNING_RATES[loss] if learning_rate is None else learning_rate
+
     def descend(params: Arrays, data: Arrays, rng: np.random.Generator) -> Arrays:
         return linear.descend(
-            params, data, rng, loss=loss, nu=nu, decay=decay, epochs=epochs, batch=batch, learning_rate=learning_rate
+            params, data, rng, loss=loss, nu=nu, decay=decay, epochs=epochs, batch=batch, learning_rate=step
         )
 
     def start(rng: np.random.Generator) -> Server:

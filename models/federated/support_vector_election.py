@@ -5,6 +5,10 @@ A gateway fits an SVDD, replaces each support vector by a random point of about 
 centre, and sends those points; the cloud fits one SVDD on all of them. Only the replaced vectors travel. How the text
 is read: the printed C ∈ [0.2, 0.8] makes the sphere all but hard, so `nu` is the default and `c` the paper's form; ε,
 unstated, is 0.1.
+
+The replacement hides little. Measured at the defaults (toy data, 6 and 20 features): a point ends 0.02 to 0.07
+deviations a feature from the vector it replaces, and the row of the training data nearest to it is that vector in 84 to
+100 % of cases. Who may see updates must be trusted with feature rows.
 """
 
 from __future__ import annotations
