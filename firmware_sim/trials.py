@@ -203,7 +203,8 @@ def _pooled(algorithm: Algorithm, split: Split, seed: int) -> dict[str, Arrays]:
     """
     if not algorithm.personal:
         fit = _fit(algorithm, {"pooled": _joined(split.train)}, seed=seed)
-        return dict.fromkeys(split.train, {**fit.shared, **fit.own["pooled"]})
+        model = {**fit.shared, **fit.own["pooled"]}
+        return dict.fromkeys(split.train, model)
     train = {client: data for client, data in split.train.items() if len(data[FEATURES])}
     pairs = {client: normalise({}, data, "own") for client, data in train.items()}
     joined = _joined({client: {**train[client], FEATURES: z} for client, (_, z) in pairs.items()})
