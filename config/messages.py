@@ -46,7 +46,7 @@ class Message(BaseModel):
 def first_problem(error: ValidationError) -> str:
     """Return the first problem of a pydantic error as `key: what was expected, got what`."""
     problem = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in problem["loc"]) or "payload"
+    key = ".".join(str(part) for part in problem["loc"])[:80] or "payload"
     return f"{key}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
 
 
@@ -168,4 +168,9 @@ class Alarm(Message):
     @property
     def item(self) -> str:
         """The name under which the aggregator acknowledges this change; short enough for a topic whatever the id."""
-        return f"{hashlib.sha256(self.id.encode()).hexdigest()[:32]}.{self.state}"
+        return alarm_item(self.id, self.state)
+
+
+def alarm_item(alarm_id: str, state: str) -> str:
+    """Return the name of a change of an alarm, see `Alarm.item`."""
+    return f"{hashlib.sha256(alarm_id.encode()).hexdigest()[:32]}.{state}"

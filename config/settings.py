@@ -255,7 +255,10 @@ class AggregatorSettings(Table):
         except ValidationError as error:
             raise ValueError(f"algorithm.settings.{first_problem(error)}") from None
         except ValueError as error:
-            key = "settings" if self.algorithm.name in ALGORITHMS else "name"
+            unknown = re.match(r"setting '(\w+)' is unknown", str(error))
+            key = (
+                "name" if self.algorithm.name not in ALGORITHMS else f"settings.{unknown[1]}" if unknown else "settings"
+            )
             raise ValueError(f"algorithm.{key}: {error}") from None
         return self
 
@@ -275,15 +278,12 @@ def load(path: Path, kind: type[AnySettings]) -> AnySettings:
         found = re.search(r"at line (\d+)", str(error))
         raise SettingsError(f"{path}:{found[1] if found else text.count(chr(10)) + 1}: not TOML: {error}") from None
     try:
-        # By way of JSON, since pydantic's strict mode takes a list for a tuple and a string for a path only there.
-        settings = kind.model_validate_json(json.dumps(raw, default=_moment), strict=True)
+        # By way of JSON, since pydantic's strict mode takes a list for a tuple and a string for a path only there. A
+        # date, which JSON lacks, becomes what no setting is, and is named as such.
+        settings = kind.model_validate_json(json.dumps(raw, default=lambda date: {"date": str(date)}), strict=True)
     except ValidationError as error:
         raise SettingsError("\n".join(f"{path}:{problem}" for problem in described(text, error))) from None
     return _absolute(settings, path.parent.resolve())
-
-
-def _moment(value: object) -> dict[str, str]:
-    return {"date or time": str(value)}  # which no setting is, so that it is named as one of the wrong type
 
 
 def _absolute(settings: AnySettings, folder: Path) -> AnySettings:

@@ -25,13 +25,16 @@ NAMED = re.compile(r"[a-z]\w*(?:\[\d+\]|\.\w+)*(?=: )")
 def described(text: str, error: ValidationError) -> list[str]:
     """Return each problem of a file's settings as `line: key: what was expected, got what`."""
     lines, problems = lines_of(text), error.errors()
-    # pydantic counts only good elements and then calls an array with a bad one too short.
     deeper = {problem["loc"][:length] for problem in problems for length in range(len(problem["loc"]))}
-    return [
-        _described(lines, problem)
-        for problem in problems
-        if problem["type"] != "too_short" or problem["loc"] not in deeper
-    ]
+    return [_described(lines, problem) for problem in problems if not _follows(problem, deeper)]
+
+
+def _follows(problem: Any, deeper: set[Path]) -> bool:
+    """Tell whether pydantic names a problem only because of others: an array with a bad element counts as too short,
+    and a default that depends on a bad value cannot be made.
+    """
+    is_too_short = problem["type"] == "too_short" and problem["loc"] in deeper
+    return is_too_short or problem["type"] == "default_factory_not_called"
 
 
 def _described(lines: dict[Path, int], problem: Any) -> str:

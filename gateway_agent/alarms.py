@@ -10,7 +10,7 @@ from typing import Literal
 from config.messages import Alarm
 from gateway_agent import outbox
 from gateway_agent.events import ALARM_PRIORITY, Effect, Item, Log
-from gateway_agent.state import ANOMALY, State, save_alarms, topic
+from gateway_agent.state import ANOMALY, State, alarm_id, save_alarms, topic
 from models.signal import Lost
 from models.threshold import Transition, severity
 
@@ -23,7 +23,7 @@ def of_transition(state: State, transition: Transition) -> tuple[State, list[Eff
     if judge is None or manifest is None:  # a transition needs a judge, and a judge comes with its manifest
         raise AssertionError("a transition without a model in force")
     alarm = Alarm(
-        id=f"{state.settings.gateway.id}.{ANOMALY}.{transition.onset_ns}",
+        id=alarm_id(state, ANOMALY, transition.onset_ns),
         cause=ANOMALY,
         kind="anomaly",
         state=transition.kind,
@@ -70,7 +70,7 @@ def _sensor_alarm(
     state: State, cause: str, kind: Literal["raised", "cleared"], text: str, onset_ns: int, t_ns: int
 ) -> Alarm:
     return Alarm(
-        id=f"{state.settings.gateway.id}.{cause}.{onset_ns}",
+        id=alarm_id(state, cause, onset_ns),
         cause=cause,
         kind="sensor",
         state=kind,

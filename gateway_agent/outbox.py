@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from config import topics
-from config.messages import Receipt
+from config.messages import Receipt, alarm_item
 from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Publish, Queue, Settle
-from gateway_agent.state import ANOMALY, State, counted
+from gateway_agent.state import ANOMALY, State, alarm_id, counted
 
 NS = 1_000_000_000
 ITEMS_MAX = 5_000
@@ -30,14 +30,14 @@ def _make_room(state: State) -> tuple[State, list[Effect]]:
         return state, []
     name = max(state.outbox, key=lambda name: state.outbox[name].priority)  # the first of several: the oldest
     text = f"{name[:16]} for {state.outbox[name].topic} is given up: {ITEMS_MAX} items wait to be sent already"
-    return counted(_without(state, [name]), "dropped.outbox"), [Settle(name), Log("warning", text)]
+    return counted(_without(state, name), "dropped.outbox"), [Settle(name), Log("warning", text)]
 
 
-def _without(state: State, names: list[str]) -> State:
+def _without(state: State, name: str) -> State:
     return replace(
         state,
-        outbox={key: item for key, item in state.outbox.items() if key not in names},
-        sent_ns={key: at for key, at in state.sent_ns.items() if key not in names},
+        outbox={key: item for key, item in state.outbox.items() if key != name},
+        sent_ns={key: at for key, at in state.sent_ns.items() if key != name},
     )
 
 
@@ -56,33 +56,31 @@ def _send(state: State, name: str) -> tuple[State, list[Effect]]:
     if not state.connected:
         return state, []
     item = state.outbox[name]
-    retain = item.retain and name.endswith(".raised") == _is_active(state, topics.parse(item.topic).item)
+    retain = item.retain and _is_present(state, name, topics.parse(item.topic).item)
     sends: list[Effect] = [Publish(item.topic, payload, retain) for payload in item.payloads]
     return replace(state, sent_ns={**state.sent_ns, name: state.now_ns}), sends
 
 
-def _is_active(state: State, cause: str) -> bool:
-    """Tell whether an alarm is active now: an older change of it that is sent once more must not be what late
-    listeners see.
+def _is_present(state: State, name: str, cause: str) -> bool:
+    """Tell whether a change of an alarm is how things are now: an older one that is sent once more must not be what
+    late listeners see.
     """
-    return state.pipeline.alarm.active if cause == ANOMALY else cause in state.sensor_alarms
+    anomaly = state.pipeline.alarm
+    onsets_ns = state.sensor_alarms | ({ANOMALY: anomaly.onset_ns} if anomaly.active else {})
+    if cause not in onsets_ns:
+        return name.endswith(".cleared")
+    return name == alarm_item(alarm_id(state, cause, onsets_ns[cause]), "raised")
 
 
 def settle(state: State, name: str, receipt: Receipt) -> tuple[State, list[Effect]]:
-    """Take in a receipt: the item is the aggregator's now, or was refused for good.
-
-    A cleared alarm tells the whole story, so its receipt settles the raised one too; a raised one sent again later
-    would leave a stale retained message behind.
-    """
-    earlier = name.removesuffix(".cleared") + ".raised"
-    settled = [key for key in (name, earlier) if key in state.outbox]
-    if not settled:
+    """Take in a receipt: the item is the aggregator's now, or was refused for good."""
+    if name not in state.outbox:
         return state, []
     refusal = receipt.reason
-    if receipt.accepted and state.outbox[settled[0]].priority != UPDATE_PRIORITY:
+    if receipt.accepted and state.outbox[name].priority != UPDATE_PRIORITY:
         refusal = state.refusal  # that an alarm has arrived says nothing about the training
-    state = replace(_without(state, settled), refusal=refusal)
-    effects: list[Effect] = [Settle(key) for key in settled]
+    state = replace(_without(state, name), refusal=refusal)
+    effects: list[Effect] = [Settle(name)]
     if not receipt.accepted:
         effects.append(Log("warning", f"aggregator refused {name[:16]}: {receipt.reason}"))
     return state, effects

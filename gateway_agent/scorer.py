@@ -11,6 +11,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 from models.arrays import Array, Arrays, Floats
 
 ERRORS_ONLY = 3
+BLOCK_ROWS = 64  # onnxruntime keeps the memory of its largest run for good: a baseline at once would be many MiB
 # onnxruntime's errors have no base class of their own; these are what loading or running a model can raise.
 ERRORS = (
     bindings.EPFail,
@@ -45,8 +46,10 @@ class Scorer:
         self._own = {name: np.asarray(own[name], dtype=np.float32) for name in personal}
 
     def __call__(self, x: Array) -> Floats:
-        """Return the scores (n,) of features (n, F)."""
-        return self._run({"x": np.asarray(x, dtype=np.float32), **self._own})
+        """Return the scores (n,) of features (n, F), n >= 1, a block at a time."""
+        rows = np.asarray(x, dtype=np.float32)
+        blocks = [rows[first : first + BLOCK_ROWS] for first in range(0, len(rows), BLOCK_ROWS)]
+        return np.concatenate([self._run({"x": block, **self._own}) for block in blocks])
 
     def neutral(self, x: Array) -> Floats:
         """Return the scores (n,) of x without the gateway's own tensors, as the golden pair of the manifest was

@@ -89,6 +89,11 @@ def topic(state: State, channel: str, item: str) -> str:
     return topic_of(Topic(gateway.site, gateway.id, channel, item))
 
 
+def alarm_id(state: State, cause: str, onset_ns: int) -> str:
+    """Return the id that the messages of one alarm share."""
+    return f"{state.settings.gateway.id}.{cause}.{onset_ns}"
+
+
 def counted(state: State, what: str) -> State:
     """Return the state with one more of something counted."""
     return replace(state, counts={**state.counts, what: state.counts.get(what, 0) + 1})

@@ -6,9 +6,8 @@ One thread, one seeded generator: what fails, fails again.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -127,7 +126,7 @@ class Site:
     """The site; `weather` may drop (return 0) or repeat (return 2) a delivery, `shuffled` delivers in random order."""
 
     def __init__(self, cloud: AggregatorSettings, gateways: Iterable[GatewaySettings], seed: int = 0) -> None:
-        self.now_ns, self.rng = T0_NS, random.Random(seed)
+        self.now_ns, self.rng = T0_NS, np.random.default_rng(seed)
         self.settings = {one.gateway.id: one for one in gateways}
         self.cloud_settings = cloud
         self.shelves, self.cloud_shelf = {name: Shelf() for name in self.settings}, CloudShelf()
@@ -138,7 +137,7 @@ class Site:
         self.jobs: list[tuple[str, bytes]] = []
         self.weather: Callable[[], int] = lambda: 1
         self.shuffled = False
-        self.commits: list[Callable[[list[object]], None]] = []  # of effects of the aggregator
+        self.commits: list[Callable[[list[cloud_events.Durable]], None]] = []  # of effects of the aggregator
         self.log: list[str] = []
 
     def _cloud(self) -> cloud_state.State:
@@ -168,6 +167,12 @@ class Site:
             self.jobs = [(owner, job) for owner, job in self.jobs if owner != who]
             self.agents[who] = agent(self.settings[who], self.shelves[who], self.now_ns)
         self.connect(who)
+
+    def lose(self, who: str) -> None:
+        """Take a gateway away for good; the broker says its will."""
+        self.agents.pop(who)
+        self.on_the_way = [message for message in self.on_the_way if message[0] != who]
+        self.publish(topic(who, "status", "agent"), Status(state="offline").to_bytes(), retain=True)
 
     def step_agent(self, who: str, event: events.Event, *, cut: bool = False) -> None:
         """Take a step; with `cut` the power fails after the commit, before anything is sent."""
@@ -209,7 +214,7 @@ class Site:
 
     def deliver(self, *, cut: bool = False) -> str:
         """Deliver one message, if the weather lets it pass; return to whom."""
-        index = self.rng.randrange(len(self.on_the_way)) if self.shuffled else 0
+        index = int(self.rng.integers(len(self.on_the_way))) if self.shuffled else 0
         who, where, payload = self.on_the_way.pop(index)
         for _ in range(self.weather()):
             if who == "cloud":
@@ -261,7 +266,3 @@ class Site:
 
     def settled(self) -> bool:
         return not any(state.outbox for state in self.agents.values())
-
-
-def forget_link(state: agent_state.State) -> agent_state.State:
-    return replace(state, connected=False)

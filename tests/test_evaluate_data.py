@@ -204,7 +204,7 @@ def test_a_wrong_experiment_file_is_named_with_the_line(tmp_path: Path, capsys: 
     for text, told in {
         "clients = 3\nclient = 3\n": "e.toml:2: client: is not a known key",
         'repeats = 1\nfraction = "much"\n': "e.toml:2: fraction: expected",
-        "clients = \n": "e.toml: not TOML",
+        "clients = \n": "e.toml:1: not TOML",
         "clients = 2\n": "--data is missing",
     }.items():
         file.write_text(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -57,12 +57,10 @@ def samples(spec: FeatureSpec, count: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).normal(size=(count, spec.samples, len(spec.channels)))
 
 
-def settings(**tables: object) -> GatewaySettings:
-    """Return the gateway's settings; `tables` replaces whole ones."""
-    spec = features()
+def tables(spec: FeatureSpec) -> dict[str, Any]:
+    """Return the tables that a settings file must have: one sensor node brings all channels."""
     source = {"name": STREAM, "kind": "frames", "channels": [{"role": role} for role in spec.channels]}
-    given = {"gateway": {"id": GATEWAY, "site": SITE}, "source": [source], "features": spec.model_dump()}
-    return GatewaySettings.model_validate(given | tables)
+    return {"gateway": {"id": GATEWAY, "site": SITE}, "source": [source], "features": spec.model_dump(mode="json")}
 
 
 def baseline(spec: FeatureSpec, count: int) -> Rows:
@@ -103,7 +101,8 @@ def released(spec: FeatureSpec, key: Ed25519PrivateKey, max_payload_bytes: int) 
 
 def commissioned() -> State:
     """Return an agent that has its baseline and a model in force, as after a restart."""
-    chosen, key = settings(baseline={"windows": 60, "calibration_share": 0.5}), Ed25519PrivateKey.generate()
+    short = {"baseline": {"windows": 60, "calibration_share": 0.5}}
+    chosen, key = GatewaySettings.model_validate(tables(features()) | short), Ed25519PrivateKey.generate()
     rows = baseline(chosen.features, chosen.baseline.windows)
     manifest, body = released(chosen.features, key, chosen.limits.max_payload_bytes)
     model = wire.encode({"onnx": np.frombuffer(body, np.uint8)}, manifest.model_dump(mode="json"))

@@ -8,48 +8,64 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from config.settings import Broker
-from firmware_sim.broker import broker
-from tests.benchmarks import field, usage
+from models.features import FeatureSpec
+from tests.benchmarks import station, usage
 from tests.benchmarks.conftest import Note
-from tests.benchmarks.field import Field
-from tests.benchmarks.station import WINDOW_S
+from tests.benchmarks.field import Field, field
 
-IDLE_S, LIVE_S = 10.0, 60.0
-FAST, FAST_S = 10.0, 600.0  # times real time, sensor's time
+SETTLE_S = 3.0
+SILENT_S = 20.0
+RSS_MIB_MAX = 80.0
+CORE_PERCENT_MAX = 5.0
+SHIPPED, LARGE = "1 channel at 100 Hz", "24 channels at 600 Hz"
 
 pytestmark = pytest.mark.slow
 
 
-def scored(running: Field, windows: int) -> list[tuple[float, int]]:
-    """Return (time of arrival, end of the window) of so many scores."""
-    heard = [running.scores.get(timeout=field.PATIENCE_S) for _ in range(windows)]
-    return [(arrived_s, score.t_ns) for arrived_s, score in heard]
+def note_memory(note: Note, what: str, running: Field, at_most: float | None = None) -> None:
+    used = usage.memory(running.agent.pid)
+    note(f"agent, {what}: resident", used.rss_mib, "MiB", at_most=at_most)
+    note(f"agent, {what}: proportional share", used.pss_mib, "MiB")
+    note(f"agent, {what}: private and written", used.private_dirty_mib, "MiB")
 
 
-def share_of_a_core(running: Field, length_s: float) -> float:
-    """Return the share of one core that the agent takes while the sensor speaks in real time, or is silent."""
-    before_s, began_s = usage.busy_s(running.agent.pid), time.monotonic()
-    time.sleep(length_s)
-    return (usage.busy_s(running.agent.pid) - before_s) / (time.monotonic() - began_s)
+def core_percent(before_s: float, began_s: float, running: Field) -> float:
+    """Return the share of one core that the agent took since then."""
+    return 100 * (usage.busy_s(running.agent.pid) - before_s) / (time.monotonic() - began_s)
 
 
-def test_a_large_gateway(tmp_path: Path, note: Note) -> None:
-    key = field.key_pair(tmp_path)
-    with broker(tmp_path / "broker") as server, field.field(tmp_path, Broker(host=server.host, port=server.port)) as agent:
-        time.sleep(1)
-        for what in ("idle", "commissioned", "model", "live"):
-            if what == "commissioned":
-                agent.play(2 * WINDOW_S, 10.0)
-                agent.wait("the baseline", lambda status: status.baseline_windows == status.baseline_needed)
-            if what == "model":
-                agent.release(key)
-                agent.wait("the model", lambda status: status.model_version == 1)
-            if what == "live":
-                agent.play(200, 20)
-                scored(agent, 99)
-            time.sleep(1)
-            m = usage.memory(agent.agent.pid)
-            print(what, m, usage.busy_s(agent.agent.pid))
-            import subprocess
-            print(subprocess.run(["/tmp/w/v/bin/python","/tmp/w/smaps.py",str(agent.agent.pid)],capture_output=True,text=True).stdout[:1400])
+@pytest.mark.parametrize(("what", "spec"), [(SHIPPED, station.shipped_features()), (LARGE, station.features())])
+def test_memory(what: str, spec: FeatureSpec, tmp_path: Path, note: Note) -> None:
+    with field(tmp_path, spec) as running:
+        time.sleep(SETTLE_S)
+        note_memory(note, f"{what}, idle", running)
+        running.commission()
+        running.play(40, per_s=5.0)
+        running.heard()
+        note_memory(note, f"{what}, scoring", running, RSS_MIB_MAX)
+        usage.forget_touched(running.agent.pid)
+        running.play(40, per_s=5.0)
+        running.heard()
+        note(f"agent, {what}, scoring: touched by 40 windows", usage.touched_mib(running.agent.pid), "MiB")
+
+
+def test_processor_and_delay(tmp_path: Path, note: Note) -> None:
+    with field(tmp_path, station.features()) as running:
+        time.sleep(SETTLE_S)
+        before_s, began_s = usage.busy_s(running.agent.pid), time.monotonic()
+        time.sleep(SILENT_S)
+        note("agent, no sensor: processor", core_percent(before_s, began_s, running), "% of a core")
+
+        running.commission()
+        before_s, began_s = usage.busy_s(running.agent.pid), time.monotonic()
+        running.play(20, per_s=1.0 / running.spec.window_s)
+        running.heard()
+        busy = core_percent(before_s, began_s, running)
+        note(f"agent, {LARGE}: processor", busy, "% of a core", at_most=CORE_PERCENT_MAX)
+
+        sent_s = running.play(300, per_s=5.0)
+        delays_ms = [1e3 * (arrived_s - sent_s[end_ns]) for end_ns, arrived_s in running.heard().items()]
+        assert len(delays_ms) == 300
+        p50_ms, p99_ms = np.quantile(delays_ms, (0.5, 0.99))
+        note(f"node's frame to operator's score, {LARGE}, p50", p50_ms, "ms")
+        note(f"node's frame to operator's score, {LARGE}, p99", p99_ms, "ms")

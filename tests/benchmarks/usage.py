@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil  # type: ignore[import-untyped]  # psutil ships no types
@@ -10,15 +11,30 @@ MIB = 2**20
 
 
 class Memory(NamedTuple):
-    """Resident memory in MiB: all of it, and with what is shared divided among those who share it."""
+    """Resident memory in MiB.
+
+    `rss_mib` counts all pages; `pss_mib` divides those that several processes share; `private_dirty_mib` are the pages
+    that the kernel cannot drop and read again from a file.
+    """
 
     rss_mib: float
     pss_mib: float
+    private_dirty_mib: float
 
 
 def memory(pid: int) -> Memory:
-    full = psutil.Process(pid).memory_full_info()
-    return Memory(full.rss / MIB, full.pss / MIB)
+    maps = psutil.Process(pid).memory_maps()
+    return Memory(*(sum(getattr(part, kind) for part in maps) / MIB for kind in ("rss", "pss", "private_dirty")))
+
+
+def forget_touched(pid: int) -> None:
+    """Let `touched_mib` begin anew."""
+    Path(f"/proc/{pid}/clear_refs").write_text("1")
+
+
+def touched_mib(pid: int) -> float:
+    """Return how much of its memory a process has read or written since `forget_touched`."""
+    return float(sum(part.referenced for part in psutil.Process(pid).memory_maps()) / MIB)
 
 
 def busy_s(pid: int) -> float:

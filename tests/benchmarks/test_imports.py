@@ -1,0 +1,53 @@
+"""What importing costs the agent, each in a fresh interpreter: time at every start, memory for good."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+from tests.benchmarks.conftest import Note
+from tests.benchmarks.station import ROOT
+
+RUNS = 5
+MODEL = "from pydantic import BaseModel\nclass Message(BaseModel): number: int"
+IMPORTS = {
+    "numpy": "import numpy",
+    "onnxruntime (with numpy)": "import onnxruntime",
+    "paho.mqtt.client": "import paho.mqtt.client",
+    "pydantic, one model": MODEL,
+    "cryptography, Ed25519": "import cryptography.hazmat.primitives.asymmetric.ed25519",
+    "gateway_agent.__main__": "import gateway_agent.__main__",
+    "gateway_agent.__main__ and shell": "import gateway_agent.__main__, gateway_agent.shell",
+}
+PROGRAM = """
+import time
+
+def resident():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+before_kib, began_s = resident(), time.perf_counter()
+{}
+print(1e3 * (time.perf_counter() - began_s), (resident() - before_kib) / 1024)
+"""
+
+pytestmark = pytest.mark.slow
+
+
+def cost(statement: str) -> tuple[float, float]:
+    """Return (ms, MiB) of a statement in a fresh interpreter."""
+    command = [sys.executable, "-c", PROGRAM.format(statement)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    taken_ms, grown_mib = map(float, done.stdout.split())
+    return taken_ms, grown_mib
+
+
+@pytest.mark.parametrize("what", IMPORTS)
+def test_import(what: str, note: Note) -> None:
+    cost(IMPORTS[what])  # compiles, and brings the files into memory
+    taken_ms, grown_mib = (statistics.median(each) for each in zip(*(cost(IMPORTS[what]) for _ in range(RUNS))))
+    note(f"import {what}", taken_ms, "ms")
+    note(f"import {what}", grown_mib, "MiB")

@@ -1,0 +1,268 @@
+"""The JSON messages: their bytes stay what gateways in the field speak, and whatever else arrives is refused by name.
+
+Golden bytes are in `golden/messages_1`; a change of them is a change of the protocol and needs `v2` in the topics.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.messages import (
+    CHUNKS_MAX,
+    LARGEST,
+    Alarm,
+    Manifest,
+    Message,
+    MessageError,
+    Receipt,
+    RoundOpen,
+    Score,
+    Status,
+    Transfer,
+    Want,
+    alarm_item,
+)
+from config.topics import Topic, parse, topic_of
+from config.transfer import ChunkHeader
+from models.features import FeatureSpec
+
+GOLDEN = Path(__file__).parent / "golden" / "messages_1"
+T_NS = 1_800_000_000_123_456_789
+DIGEST = "0123456789abcdef" * 4
+TRANSFER = Transfer(digest=DIGEST, size_bytes=200_000, chunks=2)
+FEATURES = FeatureSpec.model_validate(
+    {
+        "rate_hz": 100.0,
+        "window_s": 10.0,
+        "hop_s": 5.0,
+        "channels": ["x", "y", "z"],
+        "magnitude": {"size": ["x", "y", "z"]},
+        "steps": [
+            {"kind": "level", "channels": ["size"]},
+            {"kind": "bands", "edges_hz": [0.5, 2.0, 5.0]},
+            {"kind": "spectrum", "low_hz": 1.0, "high_hz": 1.2},
+            {"kind": "welch", "segment_s": 2.0, "high_hz": 1.0, "log": True},
+        ],
+    }
+)
+MESSAGES: list[Message] = [
+    TRANSFER,
+    Status(
+        state="online",
+        version="0.1.0",
+        boot_id="b00t",
+        clock="synchronised",
+        can_train=True,
+        baseline_windows=60,
+        baseline_needed=60,
+        windows=61,
+        windows_lost=1,
+        model_version=2,
+        model_digest=DIGEST,
+        alarms_active=1,
+        outbox=3,
+        bytes_sent=10,
+        bytes_received=20,
+        dropped={"message": 4},
+        refusal="model 1 is not newer than 2 in force",
+    ),
+    RoundOpen(
+        run="0a1b2c3d4e5f",
+        round_index=7,
+        phase=1,
+        algorithm="fedavg",
+        settings={"nu": 0.1, "rounds": 3},
+        seed=5,
+        features=FEATURES,
+        shared=TRANSFER,
+        cohort=("gateway-1", "gateway-2"),
+    ),
+    Want(missing=(0, 2, 5)),
+    Receipt(accepted=False, reason="vectors: expected shape (None, 3), got (2, 4)"),
+    Manifest(
+        version=3,
+        model=TRANSFER,
+        algorithm="support-vector-election",
+        detector="svdd",
+        run="0a1b2c3d4e5f",
+        round_index=8,
+        features=FEATURES,
+        personal=("center", "scale"),
+        opset=17,
+        golden_x=((0.5, -1.25), (0.10000000149011612, 3.0)),
+        golden_score=(0.75, -2.5e-05),
+        gateways=3,
+        created_ns=T_NS,
+        signature="c2lnbmF0dXJl",
+    ),
+    Score(t_ns=T_NS, score=0.25, level=1.5, alarm=False, model_version=3),
+    Alarm(
+        id="gateway-1.anomaly.1800000000000000000",
+        cause="anomaly",
+        kind="anomaly",
+        state="raised",
+        severity="major",
+        text="score 3 is above the level 1.5 of this gateway's own baseline",
+        onset_ns=T_NS,
+        t_ns=T_NS + 1,
+        score=3.0,
+        level=1.5,
+        window_s=10.0,
+        model_version=3,
+        model_digest=DIGEST,
+        baseline_windows=60,
+        clock="unsynchronised",
+        boot_id="b00t",
+    ),
+    ChunkHeader(digest=DIGEST, index=1, chunks=2, size_bytes=200_000),
+]
+KINDS = [type(message) for message in MESSAGES]
+each_message = pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+@each_message
+def test_the_bytes_are_those_of_every_release(message: Message) -> None:
+    golden = (GOLDEN / f"{type(message).__name__}.json").read_bytes()
+    assert message.to_bytes() == golden
+    assert type(message).from_bytes(golden) == message
+
+
+def test_every_message_has_golden_bytes() -> None:
+    assert {path.stem for path in GOLDEN.iterdir()} == {kind.__name__ for kind in KINDS}
+    assert set(KINDS) == set(Message.__subclasses__())
+
+
+@each_message
+def test_a_newer_senders_keys_are_ignored(message: Message) -> None:
+    document = json.loads(message.to_bytes()) | {"from_the_future": {"any": [1, 2]}}
+    assert type(message).from_bytes(json.dumps(document).encode()) == message
+
+
+def required(message: Message) -> list[str]:
+    return [name for name, field in type(message).model_fields.items() if field.is_required()]
+
+
+@each_message
+def test_each_missing_key_is_named(message: Message) -> None:
+    document = json.loads(message.to_bytes())
+    for name in required(message):
+        rest = {key: value for key, value in document.items() if key != name}
+        with pytest.raises(MessageError, match=rf"^{type(message).__name__}: {name}: Field required"):
+            type(message).from_bytes(json.dumps(rest).encode())
+
+
+@each_message
+def test_each_value_of_another_type_is_named_and_never_quoted_at_length(message: Message) -> None:
+    document = json.loads(message.to_bytes())
+    for name in document:
+        if name == "settings":  # may hold anything, its algorithm checks it
+            continue
+        wrong = json.dumps({**document, name: {"x" * 10_000: None}}).encode()
+        with pytest.raises(MessageError, match=rf"^{type(message).__name__}: {name}[.:]") as caught:
+            type(message).from_bytes(wrong)
+        assert len(str(caught.value)) < 500
+
+
+NUMBERS = [
+    ("Alarm", "t_ns", LARGEST + 1),
+    ("Alarm", "onset_ns", -LARGEST - 1),
+    ("Alarm", "model_version", 10**300),
+    ("Alarm", "model_version", -1),
+    ("Alarm", "score", float("nan")),
+    ("Alarm", "score", float("inf")),
+    ("Score", "level", float("-inf")),
+    ("Score", "t_ns", 1.5),
+    ("Status", "windows", LARGEST + 1),
+    ("RoundOpen", "seed", 10**30),
+    ("RoundOpen", "round_index", -1),
+    ("Manifest", "version", 0),
+    ("Transfer", "chunks", 0),
+    ("Transfer", "chunks", CHUNKS_MAX + 1),
+    ("ChunkHeader", "chunks", CHUNKS_MAX + 1),
+    ("ChunkHeader", "size_bytes", 2**70),
+    ("Want", "missing", [-1]),
+]
+
+
+@pytest.mark.parametrize(("name", "key", "value"), NUMBERS)
+def test_numbers_that_no_database_or_arithmetic_can_hold_are_refused(name: str, key: str, value: Any) -> None:
+    message = next(one for one in MESSAGES if type(one).__name__ == name)
+    payload = json.dumps(json.loads(message.to_bytes()) | {key: value}).encode()
+    with pytest.raises(MessageError, match=f"{name}: {key}"):
+        type(message).from_bytes(payload)
+
+
+@each_kind
+@given(payload=st.binary(max_size=200))
+def test_random_bytes_are_refused(kind: type[Message], payload: bytes) -> None:
+    with pytest.raises(MessageError, match=rf"^{kind.__name__}: "):
+        kind.from_bytes(b"\xff" + payload)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@each_message
+@given(data=st.data())
+def test_any_json_is_refused_or_read(message: Message, data: st.DataObject) -> None:
+    """Whatever a key holds, the outcome is a message that can be written again, or a `MessageError`."""
+    document = json.loads(message.to_bytes())
+    document[data.draw(st.sampled_from(sorted(document)))] = data.draw(json_values)
+    try:
+        read = type(message).from_bytes(json.dumps(document).encode())
+    except MessageError:
+        return
+    assert type(message).from_bytes(read.to_bytes()) is not None
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"null", b"[]", b"{", b"[" * 100_000, b'{"state": "online"} x', b'"\xed\xa0\x80"']
+)
+def test_what_is_no_message_is_refused(payload: bytes) -> None:
+    with pytest.raises(MessageError, match="Status: "):
+        Status.from_bytes(payload)
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_the_name_of_an_alarms_change_fits_a_topic_whatever_its_id(first: str, second: str) -> None:
+    names = [alarm_item(alarm_id, state) for alarm_id in (first, second) for state in ("raised", "cleared")]
+    assert len(set(names)) == (4 if first != second else 2)
+    for name in names:
+        assert parse(topic_of(Topic("s", "g", "receipt", name))).item == name
+
+
+def test_a_signature_covers_all_but_itself() -> None:
+    manifest = next(message for message in MESSAGES if isinstance(message, Manifest))
+    signed = manifest.signed_bytes()
+    assert manifest.model_copy(update={"signature": "other"}).signed_bytes() == signed
+    changes: dict[str, Any] = {"version": 4, "model": Transfer(digest=DIGEST[::-1], size_bytes=1, chunks=1)}
+    changes |= {"personal": (), "golden_score": (0.75,), "created_ns": 0, "gateways": 4, "opset": 18, "run": "x"}
+    for key, value in changes.items():
+        assert manifest.model_copy(update={key: value}).signed_bytes() != signed
+
+
+@pytest.mark.parametrize(
+    ("change", "ready"),
+    [
+        ({}, True),
+        ({"state": "offline"}, False),
+        ({"can_train": False}, False),
+        ({"baseline_windows": 59}, False),
+        ({"baseline_windows": 61}, True),
+        ({"baseline_windows": 0, "baseline_needed": 0}, False),  # an aggregator's own status, or a last will
+    ],
+)
+def test_ready_is_who_can_answer_a_round(change: dict[str, Any], ready: bool) -> None:
+    status = next(message for message in MESSAGES if isinstance(message, Status))
+    assert status.model_copy(update=change).ready is ready
