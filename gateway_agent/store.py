@@ -19,6 +19,7 @@ from gateway_agent.state import Stored
 
 SCHEMA_VERSION = 1
 PRIVATE_MASK = 0o077
+CACHE_KIB = 128  # the store is read once, at the start; the default keeps 2 MiB of what was read then for good
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS baseline (number INTEGER PRIMARY KEY, row BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS blob (key TEXT PRIMARY KEY, body BLOB NOT NULL);
@@ -122,6 +123,7 @@ def _open(path: Path, read_only: bool) -> sqlite3.Connection:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA foreign_keys = ON")
+            db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             db.executescript(SCHEMA + f"PRAGMA user_version = {SCHEMA_VERSION};")
     finally:
         os.umask(before)

@@ -49,7 +49,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
 
     z and s are taken from the middle of the vectors, since float32 holds small distances only near the origin; the
     middle is a float32 itself, so that the subtraction loses nothing. Sums are written as Gemm: onnxruntime's own
-    ReduceLogSumExp took as long as all the rest together, and ReduceSumSquare a fifth of it (docs/results).
+    ReduceLogSumExp took as long as all the rest together (docs/results/benchmarks.md).
     """
     from onnx import helper
 

@@ -109,7 +109,7 @@ def commissioned() -> State:
     stored = Stored(tuple(rows), {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model})
     state = restore(chosen, key.public_key(), stored, boot_id="bench", can_train=False, now_ns=T0_NS)
     state, effects = machine.begin(state, stored)
-    assert not effects, effects
+    assert state.manifest == manifest, effects
     return state
 
 

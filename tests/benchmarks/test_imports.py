@@ -48,6 +48,6 @@ def cost(statement: str) -> tuple[float, float]:
 @pytest.mark.parametrize("what", IMPORTS)
 def test_import(what: str, note: Note) -> None:
     cost(IMPORTS[what])  # compiles, and brings the files into memory
-    taken_ms, grown_mib = (statistics.median(each) for each in zip(*(cost(IMPORTS[what]) for _ in range(RUNS))))
-    note(f"import {what}", taken_ms, "ms")
-    note(f"import {what}", grown_mib, "MiB")
+    costs = [cost(IMPORTS[what]) for _ in range(RUNS)]
+    note(f"import {what}", statistics.median(taken_ms for taken_ms, _ in costs), "ms")
+    note(f"import {what}", statistics.median(grown_mib for _, grown_mib in costs), "MiB")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil  # type: ignore[import-untyped]  # psutil ships no types
+import psutil
 
 MIB = 2**20
 

@@ -1,0 +1,52 @@
+"""One agent at a time: its machine fed with events, and what it wants done, sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from config.transfer import split
+from gateway_agent import machine
+from gateway_agent.events import Connection, Effect, Event, Heard, Publish, Tick
+from gateway_agent.state import State
+from tests.sites import WINDOWS, Shelf, agent, frame, gateway_settings, samples, topic
+
+ME = "north"
+LIMIT = 1_024  # of a message
+TICK = Tick("synchronised", 0, 0)
+
+
+def heard(channel: str, item: str, payload: bytes, gateway: str = ME) -> Heard:
+    return Heard(topic(gateway, channel, item), payload)
+
+
+def chunks(body: bytes) -> list[Event]:
+    return [heard("chunk", "x", piece, "all") for piece in split(body, LIMIT)]
+
+
+def after(state: State, *events: Event, now_ns: int | None = None) -> tuple[State, list[Effect]]:
+    """Take steps, at the time of the state where none is given."""
+    effects: list[Effect] = []
+    for event in events:
+        state, more = machine.step(state, state.now_ns if now_ns is None else now_ns, event)
+        effects += more
+    return state, effects
+
+
+def commissioned(shelf: Shelf | None = None, **tables: Any) -> State:
+    """Return an agent with a whole baseline and a link; what it stored is on the shelf."""
+    shelf = shelf or Shelf()
+    state, effects = after(
+        agent(gateway_settings(**tables), shelf), heard("sample", "deck", frame(samples(1, WINDOWS)))
+    )
+    assert state.pipeline.commissioned
+    shelf.commit(effects)
+    return after(state, Connection(True))[0]
+
+
+def kinds(effects: Iterable[Effect], kind: type[Any]) -> list[Any]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def sent(effects: Iterable[Effect], channel: str) -> list[Publish]:
+    return [effect for effect in kinds(effects, Publish) if f"/{channel}/" in effect.topic]

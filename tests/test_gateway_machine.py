@@ -1,0 +1,239 @@
+"""The agent as a function: what it does with messages of every kind, good, bad, late, repeated and made up.
+
+Goal: nothing that arrives can stop it, make it forget or fill its memory. The way of models is in
+`test_gateway_models`, that of samples in `test_gateway_sensors`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from config import wire
+from config.messages import Receipt, RoundOpen, Want
+from config.topics import CHANNELS
+from config.transfer import ASK_MAX, describe, split
+from gateway_agent.events import (
+    Connection,
+    Effect,
+    Heard,
+    Log,
+    Queue,
+    Save,
+    Settle,
+    Train,
+    Trained,
+)
+from gateway_agent.learning import RETRY_S
+from gateway_agent.state import BaselineError, State, status
+from gateway_agent.trainer import answer
+from models.features import FeatureSpec
+from tests.agents import LIMIT, ME, TICK, after, chunks, commissioned, heard, kinds, sent
+from tests.sites import FEATURES, NS, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples, topic
+
+SHARED = wire.encode({})
+
+
+def invitation(round_index: int = 0, shared: bytes = SHARED, **change: Any) -> bytes:
+    message = RoundOpen(
+        run="run",
+        round_index=round_index,
+        phase=0,
+        algorithm="support-vector-election",
+        settings={},
+        seed=0,
+        features=FeatureSpec.model_validate(FEATURES),
+        shared=describe(shared, LIMIT),
+    )
+    return message.model_copy(update=change).to_bytes()
+
+
+def invited(state: State, round_index: int = 0, **change: Any) -> tuple[State, list[Effect]]:
+    return after(state, heard("round", "open", invitation(round_index, **change), "all"), *chunks(SHARED))
+
+
+OPEN = invited(commissioned())[0]
+FUZZED = {"fresh": agent(gateway_settings(), Shelf()), "commissioned": commissioned(), "training": OPEN}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+GOOD = {
+    "round": invitation(1),
+    "receipt": Receipt(accepted=True).to_bytes(),
+    "resend": Want(missing=(0,)).to_bytes(),
+    "chunk": split(b"x" * 2_000, LIMIT)[0].split(b"\n")[0],
+}
+
+
+@pytest.mark.parametrize("start", FUZZED)
+@settings(max_examples=150)
+@given(data=st.data())
+def test_random_bytes_on_any_channel_are_dropped_and_counted(start: str, data: st.DataObject) -> None:
+    state = FUZZED[start]
+    channel = data.draw(st.sampled_from(sorted(CHANNELS)))
+    payload = data.draw(st.binary(min_size=1, max_size=60))
+    state, effects = after(state, heard(channel, data.draw(st.sampled_from(["deck", "open", "a" * 64])), payload))
+    assert state.counts["dropped.message"] == 1
+    assert [effect.level for effect in kinds(effects, Log)] == ["warning"]
+    assert effects == kinds(effects, Log)
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_a_message_with_any_value_anywhere_never_stops_the_agent(data: st.DataObject) -> None:
+    channel = data.draw(st.sampled_from(sorted(GOOD)))
+    document = json.loads(GOOD[channel])
+    for key in data.draw(st.lists(st.sampled_from(sorted(document)), min_size=1, max_size=2)):
+        document[key] = data.draw(JSON)
+    payload = json.dumps(document).encode() + (b"\nbytes" if channel == "chunk" else b"")
+    state, _ = after(FUZZED["commissioned"], heard(channel, "open", payload, "all"), TICK, TICK)
+    after(state, *chunks(SHARED), TICK)
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["", "fedgate", f"fedgate/v1/{SITE}/{ME}/sample", f"fedgate/v1/{SITE}/{ME}/nothing/x", "a/b/c/d/e/f", "zigbee"],
+)
+def test_a_topic_that_is_not_ours_is_dropped(where: str) -> None:
+    state, effects = after(FUZZED["commissioned"], Heard(where, b"{}"))
+    assert state.counts["dropped.message"] == 1 and "dropped" in kinds(effects, Log)[0].text
+
+
+def test_messages_for_others_are_dropped() -> None:
+    """A broker may send what nobody subscribed to, and two sites may share one."""
+    state = FUZZED["commissioned"]
+    for where in (topic("south", "sample", "deck"), f"fedgate/v1/elsewhere/{ME}/sample/deck"):
+        state, effects = after(state, Heard(where, frame(samples(1, 5))))
+        assert "it is for gateway" in kinds(effects, Log)[0].text
+    assert state.counts["dropped.message"] == 2 and status(state).dropped == {"message": 2}
+
+
+def test_a_round_is_answered_once_and_settled_by_its_receipt() -> None:
+    state, effects = invited(commissioned())
+    (train,) = kinds(effects, Train)
+    state, effects = invited(state)
+    assert not kinds(effects, Train)
+    state, effects = after(state, Trained(answer(train.job)))
+    assert isinstance(effects[0], Save) and isinstance(effects[1], Queue) and sent(effects, "update")
+    (name,) = state.outbox
+    state, effects = invited(state)
+    assert not kinds(effects, Train)
+    state, effects = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
+    assert effects == [Settle(name)] and not state.outbox
+    assert after(state, heard("receipt", name, Receipt(accepted=False, reason="late").to_bytes()))[0].refusal == ""
+
+
+def test_a_refused_update_is_settled_and_the_reason_stands_in_the_status_until_one_is_accepted() -> None:
+    state, effects = invited(commissioned())
+    for reason in ("round 0 is over", ""):
+        state, effects = after(state, Trained(answer(kinds(effects, Train)[0].job)))
+        (name,) = state.outbox
+        state, _ = after(state, heard("receipt", name, Receipt(accepted=not reason, reason=reason).to_bytes()))
+        assert not state.outbox and status(state).refusal == reason
+        state, effects = invited(state, round_index=1)
+
+
+@pytest.mark.parametrize("bad", [Trained(None, "no memory"), Trained(b"Segmentation fault"), Trained(b"")])
+def test_a_failed_training_is_named_and_tried_again_but_not_soon(bad: Trained) -> None:
+    """It may have been a lack of memory; a round that needs this gateway must not wait for ever."""
+    state, _ = invited(commissioned())
+    state, effects = after(state, bad)
+    assert not kinds(effects, Train) and "round 0: training failed" in status(state).refusal
+    state, effects = invited(state)
+    assert not kinds(effects, Train)
+    state, effects = after(state, TICK, now_ns=T0_NS + round((RETRY_S + 1) * NS))
+    assert len(kinds(effects, Train)) == 1
+    state, effects = invited(after(state, bad)[0], round_index=1)
+    assert len(kinds(effects, Train)) == 1  # another round is another try
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"features": FeatureSpec.model_validate({**FEATURES, "rate_hz": 40.0})}, "round 0: its features differ"),
+        ({"shared": b"x" * 5_000}, "round 0: its shared parameters have 5000 bytes, at most 4096"),
+    ],
+)
+def test_a_round_that_is_not_for_this_gateway_is_refused_and_never_in_the_way(
+    change: dict[str, Any], words: str
+) -> None:
+    small = {"max_update_bytes": 4_096}
+    state, effects = after(agent(gateway_settings(limits=small), Shelf()), heard("round", "open", invitation(**change)))
+    assert words in status(state).refusal
+    state, effects = after(state, heard("sample", "deck", frame(samples(1, WINDOWS))))
+    assert state.pipeline.commissioned and not kinds(effects, Train)
+
+
+def test_an_invitation_with_numbers_that_json_lacks_is_refused() -> None:
+    state, effects = invited(commissioned(), settings={"nu": 0.25})
+    assert kinds(effects, Train)
+    payload = invitation(settings={"nu": 0.25}).replace(b"0.25", b"NaN")
+    state, effects = after(commissioned(), heard("round", "open", payload), *chunks(SHARED))
+    assert not kinds(effects, Train) and "cannot be written as JSON" in status(state).refusal
+
+
+def test_only_those_who_are_asked_answer_and_an_empty_invitation_ends_a_round() -> None:
+    state, effects = invited(commissioned(), cohort=("south", "west"))
+    assert not kinds(effects, Train)
+    assert kinds(invited(state, cohort=("south", ME))[1], Train)
+    state, effects = after(commissioned(), heard("round", "open", invitation()), heard("round", "open", b""))
+    assert state.round is None and "dropped.message" not in state.counts
+    assert not kinds(after(state, *chunks(SHARED))[1], Train)
+
+
+def test_missing_chunks_are_asked_for_with_growing_patience_and_at_once_after_an_outage() -> None:
+    body = b"s" * 200_000
+    state, _ = after(commissioned(), heard("round", "open", invitation(shared=body)))
+    asked_s, at_s = [], 0
+    for at_s in range(1, 40):
+        state, effects = after(state, TICK, now_ns=T0_NS + at_s * NS)
+        asked_s += [at_s for want in sent(effects, "want") if Want.from_bytes(want.payload).missing == ()]
+    assert asked_s == [1, 3, 7, 15, 31]
+    state, _ = after(state, chunks(body)[1], Connection(False), Connection(True))
+    state, effects = after(state, TICK, now_ns=T0_NS + (at_s + 2) * NS)
+    (want,) = sent(effects, "want")
+    missing = Want.from_bytes(want.payload).missing
+    assert missing == (0, *range(2, ASK_MAX + 1)) and len(want.payload) < LIMIT
+
+
+def test_a_damaged_body_begins_anew_and_is_never_a_dead_end() -> None:
+    body = wire.encode({"weights": np.arange(400.0)})
+    state, _ = after(commissioned(), heard("round", "open", invitation(shared=body)))
+    first, *rest = split(body, LIMIT)
+    for damaged in (first[:-1] + b"?", first.split(b"\n", 1)[0] + b"\n" + body):  # another byte; too many bytes
+        state, effects = after(state, *[heard("chunk", "x", piece) for piece in (damaged, *rest)])
+        assert state.counts["dropped.damaged_body"] >= 1 and not state.bodies and not kinds(effects, Train)
+    state, effects = after(state, *chunks(body), *chunks(body))
+    assert len(kinds(effects, Train)) == 1
+
+
+def test_what_no_round_needs_any_more_is_forgotten_and_strangers_chunks_are_not_kept() -> None:
+    state = commissioned()
+    for number in range(50):
+        state, _ = after(state, heard("round", "open", invitation(number, shared=b"s%d" % number)), TICK)
+        state, _ = after(state, *chunks(b"stranger%d" % number))
+        assert len(state.fetches) == 1 and not state.bodies
+
+
+def test_a_baseline_of_other_features_is_not_gone_on_with() -> None:
+    shelf = Shelf()
+    commissioned(shelf)
+    with pytest.raises(BaselineError, match=r"other \[features\]; restore that table, or remove the store"):
+        agent(gateway_settings(features={**FEATURES, "steps": [{"kind": "rms"}]}), shelf)
+    assert agent(gateway_settings(), shelf).pipeline.commissioned
+
+
+def test_a_restart_in_the_middle_of_commissioning_goes_on_where_it_was() -> None:
+    shelf = Shelf()
+    for part in range(4):
+        values = samples(part, WINDOWS // 4)
+        _, effects = after(agent(gateway_settings(), shelf), heard("sample", "deck", frame(values, part * WINDOWS / 4)))
+        shelf.commit(effects)
+    assert agent(gateway_settings(), shelf).pipeline.commissioned and "own" in shelf.blobs

@@ -1,0 +1,223 @@
+"""A model's way into force: only what is signed, newer, fitting, loadable and right on this processor gets there.
+
+Goal: whatever is wrong with a manifest or its model, the one in force stays, the reason stands in the status, and the
+next good one is taken. The models are real ones, spoiled in one respect and signed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from cloud_aggregator import release
+from config import signing, wire
+from config.messages import Manifest
+from config.transfer import describe
+from gateway_agent.candidate import OPSET_MAX
+from gateway_agent.events import Save
+from gateway_agent.state import MODEL, State, status
+from models.arrays import FEATURES as X
+from models.detectors import DETECTORS
+from models.features import FeatureSpec
+from models.federated import build
+from models.federated.run import run
+from tests.agents import LIMIT, TICK, after, chunks, commissioned, heard, kinds
+from tests.sites import FEATURES, KEY, NS, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
+
+Made = tuple[Manifest, bytes]
+SPEC = FeatureSpec.model_validate(FEATURES)
+COUNT = 3  # of features
+ALGORITHM = build("support-vector-election", COUNT, {})
+LINEAR = {"weights": np.ones(COUNT), "intercept": np.array(0.5)}
+
+
+def released(version: int) -> Made:
+    """Return a good model and its manifest."""
+    rows = np.random.default_rng(0).normal(size=(40, COUNT))
+    server = run(ALGORITHM, {"a": {X: rows}}).server
+    return release.make(
+        ALGORITHM,
+        server,
+        KEY,
+        version=version,
+        name="support-vector-election",
+        run="run",
+        features=SPEC,
+        max_payload_bytes=LIMIT,
+        gateways=1,
+        created_ns=T0_NS,
+    )
+
+
+def signed(manifest: Manifest, key: Ed25519PrivateKey = KEY, **change: Any) -> Manifest:
+    changed = manifest.model_copy(update=change)
+    return changed.model_copy(update={"signature": signing.sign(key, changed.signed_bytes())})
+
+
+def of_linear(manifest: Manifest, personal: tuple[str, ...] = (), count: int = COUNT, **tensors: Any) -> Made:
+    """Return a linear model with its golden pair at zero, where its score is its intercept."""
+    params = {**LINEAR, "weights": np.ones(count), **tensors}
+    body = DETECTORS["linear"].graph(params, personal)
+    golden = {"golden_x": ((0.0,) * COUNT,), "golden_score": (float(params["intercept"]),), "personal": personal}
+    return signed(manifest, model=describe(body, LIMIT), **golden), body
+
+
+def offered(state: State, made: Made) -> tuple[State, list[Any]]:
+    manifest, body = made
+    return after(state, heard("manifest", "current", manifest.to_bytes(), "all"), *chunks(body), TICK)
+
+
+def in_force(shelf: Shelf | None = None, **tables: Any) -> State:
+    shelf = shelf or Shelf()
+    state, effects = offered(commissioned(shelf, **tables), FIRST)
+    shelf.commit(effects)
+    assert state.manifest == FIRST[0] and state.pipeline.judge is not None
+    return state
+
+
+FIRST, SECOND = released(1), released(2)
+GOOD, GOOD_BODY = SECOND
+JUNK = b"this is no ONNX"
+STRANGER = Ed25519PrivateKey.from_private_bytes(bytes(32))
+SPOILED: dict[str, tuple[Callable[[], Made], str]] = {
+    "another key": (lambda: (signed(GOOD, STRANGER), GOOD_BODY), "its signature is not the release key's"),
+    "no signature": (lambda: (GOOD.model_copy(update={"signature": ""}), GOOD_BODY), "its signature is not"),
+    "signature is no base64": (lambda: (GOOD.model_copy(update={"signature": "é"}), GOOD_BODY), "its signature is not"),
+    "changed after signing": (lambda: (GOOD.model_copy(update={"version": 9}), GOOD_BODY), "its signature is not"),
+    "older": (lambda: (signed(FIRST[0], model=GOOD.model), GOOD_BODY), "model 1 is not newer than 1 in force"),
+    "opset": (lambda: (signed(GOOD, opset=OPSET_MAX + 1), GOOD_BODY), "it needs opset 18, this agent runs up to 17"),
+    "features": (
+        lambda: (signed(GOOD, features=SPEC.model_copy(update={"hop_s": 0.5})), GOOD_BODY),
+        "its features differ from the [features] of this gateway",
+    ),
+    "too large": (
+        lambda: (signed(GOOD, model=GOOD.model.model_copy(update={"size_bytes": 2**40})), GOOD_BODY),
+        f"it has {2**40} bytes, at most 16777216 are taken",
+    ),
+    "not ONNX": (lambda: (signed(GOOD, model=describe(JUNK, LIMIT)), JUNK), "onnxruntime cannot load it"),
+    "empty": (lambda: (signed(GOOD, model=describe(b"", LIMIT)), b""), "onnxruntime cannot load it"),
+    "cut": (lambda: (signed(GOOD, model=describe(GOOD_BODY[:-9], LIMIT)), GOOD_BODY[:-9]), "onnxruntime cannot"),
+    "golden pair": (
+        lambda: (signed(GOOD, golden_score=tuple(score + 0.1 for score in GOOD.golden_score)), GOOD_BODY),
+        "its golden scores differ by 0.1 on this processor",
+    ),
+    "golden rows": (lambda: (signed(GOOD, golden_x=((1.0,), (1.0, 2.0))), GOOD_BODY), "are not rows of 3 features"),
+    "no golden rows": (lambda: (signed(GOOD, golden_x=(), golden_score=()), GOOD_BODY), "are not rows of 3 features"),
+    "golden scores": (lambda: (signed(GOOD, golden_score=(1.0,)), GOOD_BODY), "it has 1 golden scores for 4 inputs"),
+    "unknown tensor": (
+        lambda: (signed(GOOD, personal=("center", "head")), GOOD_BODY),
+        "it needs ['head'], which this gateway has not learned",
+    ),
+    "tensor the model lacks": (
+        lambda: (signed(of_linear(GOOD)[0], personal=("center",)), of_linear(GOOD)[1]),
+        "onnxruntime cannot run it",
+    ),
+    "other inputs": (lambda: of_linear(GOOD, count=COUNT + 1), "onnxruntime cannot run it"),
+    "not finite": (
+        lambda: of_linear(GOOD, ("center", "scale"), weights=np.full(COUNT, 3e38)),
+        "it gives no finite score on this gateway's own baseline",
+    ),
+    "saturated": (lambda: of_linear(GOOD, weights=np.zeros(COUNT)), "the score is saturated"),
+}
+
+
+@pytest.mark.parametrize("fault", SPOILED)
+def test_a_bad_model_leaves_the_one_in_force_and_says_why(fault: str) -> None:
+    make, words = SPOILED[fault]
+    before = in_force()
+    state, effects = offered(before, make())
+    assert words in status(state).refusal
+    assert state.manifest == before.manifest and state.pipeline.judge is before.pipeline.judge
+    assert not kinds(effects, Save) and state.candidate is None and not state.bodies
+    state, effects = offered(state, signed_third())
+    assert state.manifest is not None and (state.manifest.version, status(state).refusal) == (3, "")
+
+
+def signed_third() -> Made:
+    return signed(GOOD, version=3), GOOD_BODY
+
+
+@pytest.mark.parametrize("payload", [b"", b"{}", GOOD.to_bytes().replace(b'"version":2', b'"version":0'), b"\xff" * 9])
+def test_what_is_no_manifest_is_dropped(payload: bytes) -> None:
+    state, _ = after(in_force(), heard("manifest", "current", payload, "all"))
+    assert state.counts["dropped.message"] == 1 and state.manifest == FIRST[0]
+
+
+def test_the_model_in_force_announced_again_changes_nothing() -> None:
+    state = in_force()
+    assert offered(state, FIRST) == (replace(state, now_ns=state.now_ns, clock="synchronised"), [])
+
+
+def test_a_model_that_comes_before_the_baseline_is_whole_waits_for_it() -> None:
+    state, _ = offered(agent(gateway_settings(), Shelf()), FIRST)
+    assert state.manifest is None and state.candidate is not None
+    state, _ = after(state, heard("sample", "deck", frame(samples(1, WINDOWS))), *chunks(FIRST[1]))
+    assert state.manifest == FIRST[0]
+
+
+def test_a_newer_manifest_takes_the_place_of_one_whose_model_has_not_come() -> None:
+    state, _ = after(commissioned(), heard("manifest", "current", FIRST[0].to_bytes(), "all"))
+    other = of_linear(GOOD, ("center", "scale"))
+    state, _ = offered(state, other)
+    assert state.manifest == other[0] and not state.fetches
+    assert offered(state, FIRST)[0].manifest == other[0]
+
+
+def test_a_restart_brings_the_model_back_with_the_same_level_and_scores() -> None:
+    shelf = Shelf()
+    before = in_force(shelf).pipeline
+    after_restart = agent(gateway_settings(), shelf).pipeline
+    assert before.judge is not None and after_restart.judge is not None
+    assert after_restart.judge.levels == before.judge.levels
+    rows = np.array(before.baseline)
+    np.testing.assert_array_equal(after_restart.judge.score(rows), before.judge.score(rows))
+
+
+@pytest.mark.parametrize("fault", ["other bytes", "other key", "too large"])
+def test_a_stored_model_is_examined_like_a_new_one(fault: str) -> None:
+    shelf, tables = Shelf(), {}
+    in_force(shelf)
+    arrays, meta = wire.decode(shelf.blobs[MODEL])
+    if fault == "other bytes":
+        arrays["onnx"][-1] ^= 1
+    elif fault == "other key":
+        meta["signature"] = signing.sign(STRANGER, FIRST[0].signed_bytes())
+    else:
+        tables = {"limits": {"max_model_bytes": 1_024}}
+        assert len(FIRST[1]) > 1_024
+    shelf.blobs[MODEL] = wire.encode(arrays, meta)
+    state = agent(gateway_settings(**tables), shelf)
+    assert state.manifest is None and state.pipeline.judge is None
+    assert status(state).refusal.startswith("stored model 1 refused: ")
+
+
+def test_the_limits_of_a_message_may_change_between_release_and_restart() -> None:
+    """How a body is cut stands in its manifest: the aggregator cuts and signs anew, and the digest stays."""
+    manifest, body = FIRST
+    limits = gateway_settings(limits={"max_payload_bytes": 2_048}).limits
+    fitting = release.fitting(manifest, body, KEY, limits)
+    assert fitting.model == describe(body, 2_048) and fitting.model != manifest.model
+    state = in_force()
+    state, effects = after(state, heard("manifest", "current", fitting.to_bytes(), "all"))
+    assert not kinds(effects, Save) and state.candidate is None and status(state).refusal == ""
+    state, _ = offered(commissioned(), (fitting, b""))
+    assert state.candidate == fitting
+    state, _ = offered(state, (manifest, body))  # cut in the old way, which is what was announced last
+    assert state.manifest == manifest
+
+
+def test_a_second_model_is_fetched_only_once_however_often_it_is_announced() -> None:
+    state = in_force()
+    for _ in range(5):
+        state, effects = after(state, heard("manifest", "current", GOOD.to_bytes(), "all"))
+        assert effects == [] and len(state.fetches) == 1
+    wants = 0
+    for at_s in range(1, 8):
+        state, effects = after(state, TICK, now_ns=T0_NS + at_s * NS)
+        wants += sum("/want/" in getattr(effect, "topic", "") for effect in effects)
+    assert wants == 3

@@ -1,0 +1,213 @@
+"""From samples to alarms: damage is an anomaly, a broken sensor is a sensor fault, and neither is told twice.
+
+Goal: no value, gap, silence or jump of a clock stops the agent, is learned as normal or reads as damage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from config.messages import Alarm, Score
+from gateway_agent.events import Effect, Heard, Log, Queue
+from gateway_agent.pipeline import Judge
+from gateway_agent.state import State, status
+from models.arrays import Floats
+from models.threshold import Levels
+from tests.agents import TICK, after, commissioned, heard, kinds, sent
+from tests.sites import FEATURES, NS, T0_NS, WINDOW_SAMPLES, WINDOWS, Shelf, agent, frame, gateway_settings, samples
+from tests.test_gateway_models import FIRST, in_force
+
+SILENT_S = 10.0
+WATCHED = {"source": [{"name": "deck", "kind": "frames", "channels": [{"role": "load"}], "silent_after_s": SILENT_S}]}
+TWO = {
+    "source": [{"name": "deck", "kind": "frames", "channels": [{"role": "a"}, {"role": "b"}], "silent_after_s": 5.0}],
+    "features": {**FEATURES, "channels": ["a", "b"]},
+}
+
+
+def feed(state: State, values: Floats, start_s: float) -> tuple[State, list[Effect]]:
+    """Feed one window a frame, as time passes on the gateway alike."""
+    effects: list[Effect] = []
+    for first in range(0, len(values), WINDOW_SAMPLES):
+        at_s = start_s + first / FEATURES["rate_hz"]
+        event = heard("sample", "deck", frame(values[first : first + WINDOW_SAMPLES], at_s))
+        state, more = after(state, event, now_ns=T0_NS + round((at_s + 1.0) * NS))
+        effects += more
+    return state, effects
+
+
+def told(effects: list[Effect]) -> list[tuple[str, str]]:
+    alarms = [Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue) if queued.item.retain]
+    return [(alarm.cause, alarm.state) for alarm in alarms]
+
+
+def watched(shelf: Shelf | None = None) -> State:
+    return replace(in_force(shelf, **WATCHED), now_ns=T0_NS + WINDOWS * NS)
+
+
+START_S = float(WINDOWS)
+
+
+def test_damage_is_raised_once_and_cleared_once_and_can_be_traced() -> None:
+    state, effects = watched(), []
+    for start, shift in ((0, 0.0), (10, 50.0), (30, 0.0)):
+        state, more = feed(state, samples(start, 10 if start != 10 else 20, shift), START_S + start)
+        effects += more
+    assert told(effects) == [("anomaly", "raised"), ("anomaly", "cleared")]
+    raised, cleared = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue))
+    assert raised.id == cleared.id and raised.kind == "anomaly"
+    assert raised.onset_ns == raised.t_ns == T0_NS + round((START_S + 11) * NS)  # the end of the first damaged window
+    assert raised.score is not None and raised.level is not None and raised.score > raised.level
+    assert (raised.model_version, raised.model_digest) == (1, FIRST[0].model.digest)
+    assert (raised.window_s, raised.baseline_windows, raised.boot_id) == (1.0, WINDOWS, "boot")
+    scores = [Score.from_bytes(one.payload) for one in sent(effects, "score")]
+    assert len(scores) == 40 and [score.alarm for score in scores].count(True) == 20
+    assert all(one.qos == 0 and not one.retain for one in sent(effects, "score"))
+
+
+BROKEN = {
+    "NaN": (np.full((WINDOW_SAMPLES, 1), np.nan), SILENT_S),
+    "infinite": (np.full((WINDOW_SAMPLES, 1), np.inf), SILENT_S),
+    "mostly NaN": (np.where(np.arange(WINDOW_SAMPLES)[:, None] % 5 == 0, 1.0, np.nan), SILENT_S),
+    "constant": (np.full((WINDOW_SAMPLES, 1), 0.25), 0.0),
+    "clipped": (np.clip(samples(3, 1), -0.4, 0.4), 0.0),
+    "beyond all range": (samples(3, 1) * 1e30, 0.0),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_sensor_is_its_own_alarm_and_never_damage(fault: str) -> None:
+    values, patience_s = BROKEN[fault]
+    state, effects = feed(watched(), samples(0, 3), START_S)
+    assert told(effects) == []
+    state, effects = feed(state, np.tile(values, (30, 1)), START_S + 3)
+    assert told(effects) == [("faulty-load", "raised")]
+    (queued,) = [queued for queued in kinds(effects, Queue)]
+    alarm = Alarm.from_bytes(queued.item.payloads[0])
+    assert alarm.kind == "sensor" and "load" in alarm.text
+    assert patience_s <= (alarm.t_ns - T0_NS) / NS - START_S - 3 <= patience_s + 2
+    assert status(state).alarms_active == 1 and not sent(effects, "score")[1:]
+    state, effects = feed(state, samples(1, 5), START_S + 33)
+    assert told(effects) == [("faulty-load", "cleared")]
+    assert status(state).alarms_active == 0
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_sensor_is_not_learned_as_normal(fault: str) -> None:
+    state = agent(gateway_settings(), Shelf())
+    state, _ = feed(state, np.tile(BROKEN[fault][0], (10, 1)), 0.0)
+    assert len(state.pipeline.baseline) == 0
+    state, _ = feed(state, samples(0, WINDOWS + 1), 10.0)
+    assert state.pipeline.commissioned and np.isfinite(state.own["scale"]).all()
+
+
+def test_only_the_channel_that_is_broken_is_named() -> None:
+    values = np.random.default_rng(0).normal(size=(20 * WINDOW_SAMPLES, 2))
+    values[:, 1] = np.nan
+    _, effects = feed(agent(gateway_settings(**TWO), Shelf()), values, 0.0)
+    assert told(effects) == [("faulty-b", "raised")]
+    values[:, 0] = 1.0
+    values[:, 1] = np.clip(samples(1, 20)[:, 0], -0.5, 0.5)
+    _, effects = feed(agent(gateway_settings(**TWO), Shelf()), values, 0.0)
+    assert told(effects) == [("faulty-a", "raised"), ("faulty-b", "raised")]
+
+
+def test_a_score_that_is_no_number_is_a_lost_window_and_not_the_end() -> None:
+    levels = Levels(1.0, 0.5, 0.0, 20, False)
+    state = watched()
+    state = replace(state, pipeline=replace(state.pipeline, judge=Judge(lambda x: np.full(len(x), np.nan), levels)))
+    state, effects = feed(state, samples(0, 15), START_S)
+    assert state.counts["windows_lost"] == 15 and told(effects) == [("faulty-load", "raised")]
+    assert any("the model's score for it is nan" in log.text for log in kinds(effects, Log))
+
+
+def test_silence_is_an_alarm_until_the_sensor_speaks() -> None:
+    state = watched()
+    effects: list[Effect] = []
+    for at_s in range(1, 30):
+        state, more = after(state, TICK, now_ns=T0_NS + round((START_S + at_s) * NS))
+        effects += more
+        assert bool(told(effects)) == (at_s >= SILENT_S)
+    assert told(effects) == [("silent-deck", "raised")]
+    state, effects = after(state, heard("sample", "deck", b"noise is not speaking"))
+    assert told(effects) == []
+    _, effects = feed(state, samples(0, 2), START_S + 30)
+    assert told(effects) == [("silent-deck", "cleared")]
+
+
+def test_alarms_outlive_a_restart_and_are_told_once() -> None:
+    shelf = Shelf()
+    state, effects = feed(watched(shelf), samples(0, 5, 50.0), START_S)
+    shelf.commit(effects)
+    state, effects = feed(state, np.ones((5 * WINDOW_SAMPLES, 1)), START_S + 5)
+    shelf.commit(effects)
+    ids = {Alarm.from_bytes(item.payloads[0]).id for item in shelf.outbox.values()}
+    state = agent(gateway_settings(**WATCHED), shelf, now_ns=T0_NS)
+    assert status(state).alarms_active == 2 and list(state.outbox) == list(shelf.outbox)
+    state, effects = feed(state, samples(0, 5, 50.0), START_S + 10)
+    assert told(effects) == [("faulty-load", "cleared")]
+    state, effects = feed(state, samples(0, 5), START_S + 15)
+    assert told(effects) == [("anomaly", "cleared")]
+    assert {Alarm.from_bytes(item.payloads[0]).id for item in state.outbox.values()} == ids
+
+
+def test_a_fault_of_what_is_no_longer_in_the_settings_is_cleared_at_the_start() -> None:
+    shelf = Shelf()
+    _, effects = feed(watched(shelf), np.ones((3 * WINDOW_SAMPLES, 1)), START_S)
+    shelf.commit(effects)
+    renamed = {
+        "source": [{"name": "deck", "kind": "frames", "channels": [{"role": "force"}]}],
+        "features": {**FEATURES, "channels": ["force"]},
+    }
+    shelf.baseline.clear()
+    state = agent(gateway_settings(**renamed), shelf)
+    assert status(state).alarms_active == 0 and len(state.outbox) == 2
+    assert [name.split(".")[1] for name in shelf.outbox] == ["raised", "cleared"]
+
+
+def test_cut_repeated_and_late_frames_count_nothing_twice() -> None:
+    values, state = samples(0, 20), commissioned(**WATCHED)
+    frames = [frame(values[at : at + 30], START_S + at / 20) for at in range(0, len(values), 30)]
+    once, _ = after(state, *[heard("sample", "deck", payload) for payload in frames])
+    events = [heard("sample", "deck", part) for payload in frames for part in (payload[:-7], payload, payload)]
+    twice, _ = after(state, *events, heard("sample", "deck", frames[2]))
+    assert twice.counts["windows"] == once.counts["windows"] == WINDOWS + 20
+    assert twice.counts["dropped.message"] == len(frames)
+
+
+@pytest.mark.parametrize("jump_s", [-86_400.0 * 365, 86_400.0 * 365])
+def test_a_clock_that_jumps_costs_a_window_and_raises_nothing(jump_s: float) -> None:
+    state, effects = feed(watched(), samples(0, 5), START_S)
+    now_ns = state.now_ns
+    for first in range(0, 200, WINDOW_SAMPLES):
+        payload = frame(samples(1, 10)[first : first + WINDOW_SAMPLES], START_S + 5 + jump_s + first / 20)
+        state, more = after(state, heard("sample", "deck", payload), now_ns=now_ns)
+        effects += more
+    assert told(effects) == [] and state.counts["windows_lost"] == 1
+    assert state.counts["windows"] >= WINDOWS + 5 + 9
+
+
+def json_site(**change: Any) -> State:
+    channel = {"kind": "json", "topic": "zigbee2mqtt/deck", "fill": "hold", "gap_s": 60.0}
+    sources = [
+        {"name": "heat", "channels": [{"role": "heat", "path": "heat"}], **channel},
+        {"name": "wet", "channels": [{"role": "wet", "path": "wet"}], **channel},
+    ]
+    features = {"rate_hz": 1.0, "window_s": 10.0, "channels": ["heat", "wet"], "steps": [{"kind": "level"}]}
+    return agent(gateway_settings(source=sources, features=features, **change), Shelf())
+
+
+def test_sources_that_share_a_topic_each_take_what_is_theirs() -> None:
+    """Zigbee2MQTT sends what has changed: a message without one value must not keep the other source waiting."""
+    state = json_site()
+    for second in range(60):
+        payload = b'{"heat": %d}' % second if second % 2 else b'{"wet": %d}' % second
+        state, _ = after(state, Heard("zigbee2mqtt/deck", payload), now_ns=T0_NS + second * NS)
+    assert state.counts["dropped.message"] == 60
+    assert state.counts["windows"] >= 4 and "windows_lost" not in state.counts
+    state, effects = after(state, Heard("zigbee2mqtt/deck", b"not JSON"))
+    assert state.counts["dropped.message"] == 62 and len(kinds(effects, Log)) == 2
