@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from config.messages import Alarm
+from config.settings import Source
 from gateway_agent import outbox
 from gateway_agent.events import ALARM_PRIORITY, Effect, Item, Log
 from gateway_agent.state import ANOMALY, State, alarm_id, save_alarms, topic
@@ -91,13 +92,39 @@ def _queue(state: State, alarm: Alarm) -> tuple[State, list[Effect]]:
     return state, [saved, *effects, Log(level, f"alarm {alarm.cause} {alarm.state}: {alarm.text}")]
 
 
+def _channels(state: State) -> list[tuple[Source, str]]:
+    return [(source, channel.role) for source in state.settings.source for channel in source.channels]
+
+
+def window_whole(state: State, faulty: tuple[str, ...], t_ns: int) -> tuple[State, list[Effect]]:
+    """Raise a fault for every channel whose window, which ended at `t_ns`, was faulty.
+
+    It clears when the channel was well for as long as its source may be silent: a sensor that breaks and mends with
+    every window is one fault.
+    """
+    state = replace(state, lost_ns={})
+    effects: list[Effect] = []
+    for source, channel in _channels(state):
+        cause = f"faulty-{channel}"
+        if channel in faulty:
+            text = f"channel {channel} is stuck, clipped or out of all range; its windows are not scored"
+            state, more = sensor(state, cause, text, t_ns)
+            effects += more
+        if channel in faulty or (cause in state.sensor_alarms and channel not in state.faulty_ns):
+            state = replace(state, faulty_ns={**state.faulty_ns, channel: t_ns})
+        elif cause in state.sensor_alarms and not 0 <= t_ns - state.faulty_ns[channel] < source.silent_after_s * NS:
+            state, more = sensor_well(state, cause, t_ns)
+            effects += more
+    return state, effects
+
+
 def window_lost(state: State, lost: Lost) -> tuple[State, list[Effect]]:
     """Raise a fault for every channel that has kept windows from being whole for as long as its source may be silent:
     a gateway that sees nothing must not look like one at peace.
     """
     effects: list[Effect] = []
-    for source in state.settings.source:
-        for channel in (one.role for one in source.channels if one.role in lost.channels):
+    for source, channel in _channels(state):
+        if channel in lost.channels:
             since_ns = min(state.lost_ns.get(channel, lost.t_ns), lost.t_ns)  # the clock may have gone back
             state = replace(state, lost_ns={**state.lost_ns, channel: since_ns})
             blind_s = (lost.t_ns - since_ns) / NS
@@ -105,6 +132,7 @@ def window_lost(state: State, lost: Lost) -> tuple[State, list[Effect]]:
             if blind_s >= source.silent_after_s and f"silent-{source.name}" not in state.sensor_alarms:
                 text = f"channel {channel} has given no whole window for {blind_s:.0f} s: {lost.reason}"
                 state, raised = sensor(state, f"faulty-{channel}", text, lost.t_ns)
+                state = replace(state, faulty_ns={**state.faulty_ns, channel: lost.t_ns})
                 effects += raised
     return state, effects
 

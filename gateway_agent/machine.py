@@ -160,7 +160,7 @@ def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
         state, effects = alarms.window_lost(counted(state, "windows_lost"), reading.lost)
         told = Log("info", f"window lost ({', '.join(reading.lost.channels)}): {reading.lost.reason}")
         return state, [told, *effects]
-    state, effects = _sensor_faults(counted(replace(state, lost_ns={}), "windows"), reading)
+    state, effects = alarms.window_whole(counted(state, "windows"), reading.faulty, reading.t_ns)
     if reading.learned and reading.row is not None:
         effects.append(Keep(reading.row))
     if reading.transition is not None:
@@ -168,18 +168,6 @@ def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
         effects += more
     if reading.score is not None and state.settings.exchange.publish_scores:
         effects.append(_score(state, reading.t_ns, reading.score))
-    return state, effects
-
-
-def _sensor_faults(state: State, reading: Reading) -> tuple[State, list[Effect]]:
-    effects: list[Effect] = []
-    for channel in state.settings.features.channels:
-        if channel in reading.faulty:
-            text = f"channel {channel} is stuck, clipped or out of all range; its windows are not scored"
-            state, more = alarms.sensor(state, f"faulty-{channel}", text, reading.t_ns)
-        else:
-            state, more = alarms.sensor_well(state, f"faulty-{channel}", reading.t_ns)
-        effects += more
     return state, effects
 
 

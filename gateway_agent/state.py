@@ -75,6 +75,7 @@ class State:
     offsets: Offsets = field(default_factory=dict)
     sensor_alarms: dict[str, int] = field(default_factory=dict)  # cause -> onset
     lost_ns: dict[str, int] = field(default_factory=dict)  # channel -> start of its unbroken run of lost windows
+    faulty_ns: dict[str, int] = field(default_factory=dict)  # channel -> its latest window with a fault
     counts: dict[str, int] = field(default_factory=dict)
     clock: Quality = "unknown"
     status_ns: int = 0

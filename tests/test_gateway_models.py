@@ -63,7 +63,7 @@ def of_linear(manifest: Manifest, personal: tuple[str, ...] = (), count: int = C
     """Return a linear model with its golden pair at zero, where its score is its intercept."""
     params = {**LINEAR, "weights": np.ones(count), **tensors}
     body = DETECTORS["linear"].graph(params, personal)
-    golden = {"golden_x": ((0.0,) * COUNT,), "golden_score": (float(params["intercept"]),), "personal": personal}
+    golden: dict[str, Any] = {"golden_x": ((0.0,) * COUNT,), "golden_score": (float(params["intercept"]),), "personal": personal}
     return signed(manifest, model=describe(body, LIMIT), **golden), body
 
 
@@ -89,7 +89,7 @@ SPOILED: dict[str, tuple[Callable[[], Made], str]] = {
     "no signature": (lambda: (GOOD.model_copy(update={"signature": ""}), GOOD_BODY), "its signature is not"),
     "signature is no base64": (lambda: (GOOD.model_copy(update={"signature": "é"}), GOOD_BODY), "its signature is not"),
     "changed after signing": (lambda: (GOOD.model_copy(update={"version": 9}), GOOD_BODY), "its signature is not"),
-    "older": (lambda: (signed(FIRST[0], model=GOOD.model), GOOD_BODY), "model 1 is not newer than 1 in force"),
+    "older": (lambda: of_linear(FIRST[0]), "model 1 is not newer than 1 in force"),
     "opset": (lambda: (signed(GOOD, opset=OPSET_MAX + 1), GOOD_BODY), "it needs opset 18, this agent runs up to 17"),
     "features": (
         lambda: (signed(GOOD, features=SPEC.model_copy(update={"hop_s": 0.5})), GOOD_BODY),
@@ -180,7 +180,8 @@ def test_a_restart_brings_the_model_back_with_the_same_level_and_scores() -> Non
 
 @pytest.mark.parametrize("fault", ["other bytes", "other key", "too large"])
 def test_a_stored_model_is_examined_like_a_new_one(fault: str) -> None:
-    shelf, tables = Shelf(), {}
+    shelf = Shelf()
+    tables: dict[str, Any] = {}
     in_force(shelf)
     arrays, meta = wire.decode(shelf.blobs[MODEL])
     if fault == "other bytes":

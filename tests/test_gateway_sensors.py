@@ -22,8 +22,10 @@ from tests.sites import FEATURES, NS, T0_NS, WINDOW_SAMPLES, WINDOWS, Shelf, age
 from tests.test_gateway_models import FIRST, in_force
 
 SILENT_S = 10.0
-WATCHED = {"source": [{"name": "deck", "kind": "frames", "channels": [{"role": "load"}], "silent_after_s": SILENT_S}]}
-TWO = {
+WATCHED: dict[str, Any] = {
+    "source": [{"name": "deck", "kind": "frames", "channels": [{"role": "load"}], "silent_after_s": SILENT_S}]
+}
+TWO: dict[str, Any] = {
     "source": [{"name": "deck", "kind": "frames", "channels": [{"role": "a"}, {"role": "b"}], "silent_after_s": 5.0}],
     "features": {**FEATURES, "channels": ["a", "b"]},
 }
@@ -65,7 +67,7 @@ def test_damage_is_raised_once_and_cleared_once_and_can_be_traced() -> None:
     assert (raised.model_version, raised.model_digest) == (1, FIRST[0].model.digest)
     assert (raised.window_s, raised.baseline_windows, raised.boot_id) == (1.0, WINDOWS, "boot")
     scores = [Score.from_bytes(one.payload) for one in sent(effects, "score")]
-    assert len(scores) == 40 and [score.alarm for score in scores].count(True) == 20
+    assert [score.alarm for score in scores].index(True) == 10 and len(scores) == 40
     assert all(one.qos == 0 and not one.retain for one in sent(effects, "score"))
 
 
@@ -86,12 +88,14 @@ def test_a_broken_sensor_is_its_own_alarm_and_never_damage(fault: str) -> None:
     assert told(effects) == []
     state, effects = feed(state, np.tile(values, (30, 1)), START_S + 3)
     assert told(effects) == [("faulty-load", "raised")]
-    (queued,) = [queued for queued in kinds(effects, Queue)]
+    (queued,) = kinds(effects, Queue)
     alarm = Alarm.from_bytes(queued.item.payloads[0])
     assert alarm.kind == "sensor" and "load" in alarm.text
     assert patience_s <= (alarm.t_ns - T0_NS) / NS - START_S - 3 <= patience_s + 2
     assert status(state).alarms_active == 1 and not sent(effects, "score")[1:]
     state, effects = feed(state, samples(1, 5), START_S + 33)
+    assert told(effects) == []  # a while of health is needed: one that breaks and mends all the time is one fault
+    state, effects = feed(state, np.concatenate([values, samples(1, 12)]), START_S + 38)
     assert told(effects) == [("faulty-load", "cleared")]
     assert status(state).alarms_active == 0
 
@@ -111,7 +115,7 @@ def test_only_the_channel_that_is_broken_is_named() -> None:
     _, effects = feed(agent(gateway_settings(**TWO), Shelf()), values, 0.0)
     assert told(effects) == [("faulty-b", "raised")]
     values[:, 0] = 1.0
-    values[:, 1] = np.clip(samples(1, 20)[:, 0], -0.5, 0.5)
+    values[:, 1] = np.tile(BROKEN["clipped"][0][:, 0], 20)
     _, effects = feed(agent(gateway_settings(**TWO), Shelf()), values, 0.0)
     assert told(effects) == [("faulty-a", "raised"), ("faulty-b", "raised")]
 
@@ -126,8 +130,7 @@ def test_a_score_that_is_no_number_is_a_lost_window_and_not_the_end() -> None:
 
 
 def test_silence_is_an_alarm_until_the_sensor_speaks() -> None:
-    state = watched()
-    effects: list[Effect] = []
+    state, effects = feed(watched(), samples(0, 1), START_S - 1)
     for at_s in range(1, 30):
         state, more = after(state, TICK, now_ns=T0_NS + round((START_S + at_s) * NS))
         effects += more
@@ -148,9 +151,9 @@ def test_alarms_outlive_a_restart_and_are_told_once() -> None:
     ids = {Alarm.from_bytes(item.payloads[0]).id for item in shelf.outbox.values()}
     state = agent(gateway_settings(**WATCHED), shelf, now_ns=T0_NS)
     assert status(state).alarms_active == 2 and list(state.outbox) == list(shelf.outbox)
-    state, effects = feed(state, samples(0, 5, 50.0), START_S + 10)
+    state, effects = feed(state, samples(0, 15, 50.0), START_S + 10)
     assert told(effects) == [("faulty-load", "cleared")]
-    state, effects = feed(state, samples(0, 5), START_S + 15)
+    state, effects = feed(state, samples(0, 5), START_S + 25)
     assert told(effects) == [("anomaly", "cleared")]
     assert {Alarm.from_bytes(item.payloads[0]).id for item in state.outbox.values()} == ids
 
@@ -159,7 +162,7 @@ def test_a_fault_of_what_is_no_longer_in_the_settings_is_cleared_at_the_start() 
     shelf = Shelf()
     _, effects = feed(watched(shelf), np.ones((3 * WINDOW_SAMPLES, 1)), START_S)
     shelf.commit(effects)
-    renamed = {
+    renamed: dict[str, Any] = {
         "source": [{"name": "deck", "kind": "frames", "channels": [{"role": "force"}]}],
         "features": {**FEATURES, "channels": ["force"]},
     }
@@ -192,7 +195,7 @@ def test_a_clock_that_jumps_costs_a_window_and_raises_nothing(jump_s: float) -> 
 
 
 def json_site(**change: Any) -> State:
-    channel = {"kind": "json", "topic": "zigbee2mqtt/deck", "fill": "hold", "gap_s": 60.0}
+    channel: dict[str, Any] = {"kind": "json", "topic": "zigbee2mqtt/deck", "fill": "hold", "gap_s": 60.0}
     sources = [
         {"name": "heat", "channels": [{"role": "heat", "path": "heat"}], **channel},
         {"name": "wet", "channels": [{"role": "wet", "path": "wet"}], **channel},

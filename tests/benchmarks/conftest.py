@@ -56,6 +56,9 @@ def note(request: pytest.FixtureRequest) -> Note:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if left_out := config.stash[LEFT_OUT]:
         terminalreporter.write_line(f"{left_out} benchmarks with processes of their own are left to `make bench`")
+    for report in terminalreporter.stats.get("skipped", []):
+        if HERE in (config.rootpath / report.location[0]).parents:
+            terminalreporter.write_line(f"{report.location[2]} not measured: {report.longrepr[2]}")
     if figures := config.stash[FIGURES]:
         terminalreporter.section("figures beside their targets")
         for line in table(figures):

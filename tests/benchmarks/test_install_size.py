@@ -51,7 +51,7 @@ def test_base_install(tmp_path: Path, note: Note) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     reached = pip(python, "download", "--no-deps", "--dest", str(tmp_path / "probe"), "paho-mqtt")
     if reached.returncode != 0:
-        pytest.skip(f"no package index within reach: {reached.stderr.strip().splitlines()[-1]}")
+        pytest.skip(f"no package index within reach: {reached.stderr.strip().splitlines()[0]}")
     installed = pip(python, "install", str(checkout(tmp_path / "checkout")))
     assert installed.returncode == 0, installed.stderr
     version = subprocess.run(

@@ -1,0 +1,117 @@
+"""The aggregator towards those who listen: what it announces, repeats and hands out, and what it remembers of whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloud_aggregator.events import Connection, RecordGateway, Tick
+from cloud_aggregator.rounds import REMIND_S
+from cloud_aggregator.state import restore
+from config.messages import Manifest, RoundOpen, Status, Want
+from config.transfer import describe, split
+from tests.sites import KEY, T0_NS, CloudShelf, aggregator_settings
+from tests.test_aggregator_machine import GATEWAYS, OPEN, READY, after, body, heard, opened, published, started, update
+from tests.test_gateway_models import FIRST
+
+
+def test_a_reconnect_and_a_restart_announce_the_same_round_to_the_same_gateways() -> None:
+    state = opened(quorum=2, fraction=0.7)
+    announced = published(after(state, Connection(False), Connection(True))[1], "round")
+    assert [one.retain for one in announced] == [True]
+    message = RoundOpen.from_bytes(announced[0].payload)
+    assert message.cohort == state.asked and message.round_index == 0
+    shelf = CloudShelf(gateways=dict(state.gateways))
+    assert state.asked is not None
+    state, effects = after(state, Connection(True), *update(state.asked[0], body(state)))
+    shelf.commit(effects)
+    state, effects = after(started(shelf, quorum=2, fraction=0.7), Connection(True))
+    assert RoundOpen.from_bytes(published(effects, "round")[0].payload) == message
+    assert len(state.counted) == 1
+
+
+def test_an_invitation_that_may_be_lost_is_repeated_to_those_who_have_not_answered() -> None:
+    state, effects = after(OPEN, Tick(), at_s=REMIND_S - 1)
+    assert not published(effects, "round")
+    state, effects = after(state, Tick(), at_s=REMIND_S + 1)
+    assert len(published(effects, "round")) == 1 and not published(effects, "chunk")
+    assert not published(after(state, Tick(), at_s=REMIND_S + 2)[1], "round")
+    state, _ = after(state, *[event for gateway in GATEWAYS[:2] for event in update(gateway, body(state))])
+    away = heard(GATEWAYS[2], "status", Status(state="offline").to_bytes())
+    assert not published(after(state, away, Tick(), at_s=3 * REMIND_S)[1], "round")
+
+
+@pytest.mark.parametrize(
+    ("change", "repeated"),
+    [
+        ({}, True),
+        ({"model_version": 1}, False),
+        ({"refusal": "model 1 refused"}, False),  # it has heard, and would only fetch it in vain again
+        ({"state": "offline"}, False),
+        ({"baseline_windows": 3}, False),
+        ({"can_train": False}, True),
+    ],
+)
+def test_a_manifest_that_may_be_lost_is_repeated(change: dict[str, object], repeated: bool) -> None:
+    state, _ = after(started(CloudShelf(released=FIRST)), Connection(True))
+    status = READY.model_copy(update=change)
+    state, effects = after(state, heard("north", "status", status.to_bytes()), Tick(), at_s=REMIND_S + 1)
+    assert bool(published(effects, "manifest")) == repeated
+
+
+def test_the_model_is_announced_and_handed_out_chunk_by_chunk() -> None:
+    state, effects = after(started(CloudShelf(released=FIRST)), Connection(True))
+    (announced,) = published(effects, "manifest")
+    assert announced.retain
+    manifest = Manifest.from_bytes(announced.payload)
+    pieces = split(FIRST[1], state.settings.limits.max_payload_bytes)
+    want = heard("north", "want", Want(missing=(0, 0, 5, 0)).to_bytes(), manifest.model.digest)
+    effects = after(state, want)[1]
+    assert [one.payload for one in published(effects, "chunk")] == pieces[:1]
+    effects = after(state, heard("north", "want", Want().to_bytes(), manifest.model.digest))[1]
+    assert [one.payload for one in published(effects, "chunk")] == pieces
+    assert all("/north/chunk/" in one.topic for one in published(effects, "chunk"))
+
+
+def test_a_manifest_is_cut_as_the_present_limits_want_it() -> None:
+    state = started(CloudShelf(released=FIRST))
+    assert state.manifest is not None and state.manifest != FIRST[0]
+    assert state.manifest.model == describe(FIRST[1], state.settings.limits.max_payload_bytes)
+    assert state.manifest.model.digest == FIRST[0].model.digest
+
+
+def test_shared_parameters_are_handed_out_and_what_is_unknown_is_said() -> None:
+    digest = RoundOpen.from_bytes(published(after(OPEN, Connection(True))[1], "round")[0].payload).shared.digest
+    assert published(after(OPEN, heard("north", "want", Want().to_bytes(), digest))[1], "chunk")
+    effects = after(OPEN, heard("north", "want", Want().to_bytes(), "f" * 64))[1]
+    assert "neither the model nor the shared parameters" in effects[0].text  # type: ignore[union-attr]  # a Log
+
+
+def test_a_gateway_that_is_gone_is_remembered_as_it_was() -> None:
+    told = READY.model_copy(update={"version": "0.1.0", "model_version": 3, "refusal": "why"})
+    state, effects = after(OPEN, heard("north", "status", told.to_bytes()))
+    state, effects = after(state, heard("north", "status", Status(state="offline").to_bytes()))
+    (record,) = [effect for effect in effects if isinstance(effect, RecordGateway)]
+    assert record.status == told.model_copy(update={"state": "offline"}) and not record.status.ready
+    unknown = after(state, heard("new", "status", Status(state="offline").to_bytes()))[0]
+    assert unknown.gateways["new"] == Status(state="offline")
+
+
+def test_a_new_training_leaves_the_old_one_behind_and_versions_go_on() -> None:
+    shelf = CloudShelf(released=FIRST, gateways={})
+    state, effects = after(OPEN, *update("north", body(OPEN)))
+    shelf.commit(effects)
+    again = started(shelf)
+    assert again.counted == state.counted and again.run == OPEN.run
+    changed = aggregator_settings(algorithm={"settings": {"nu": 0.2}})
+    fresh = restore(changed, KEY, shelf.training, shelf.released, {}, T0_NS)
+    assert fresh.run != OPEN.run and fresh.counted == {} and fresh.manifest is not None and fresh.manifest.version == 1
+
+
+def test_a_deadline_that_ran_out_while_the_machine_was_off_leaves_the_others_their_time() -> None:
+    shelf = CloudShelf(gateways=dict.fromkeys(GATEWAYS, READY))
+    state, effects = after(opened(quorum=2, deadline_s=60.0), *update("north", body(OPEN)), at_s=1)
+    shelf.commit(effects)
+    state, _ = after(started(shelf, 900, quorum=2, deadline_s=60.0), Connection(True), Tick(), at_s=900)
+    state, _ = after(state, *update("east", body(state)), at_s=901)
+    assert (state.server.round_index, len(state.counted)) == (0, 2)
+    assert after(state, Tick(), at_s=960)[0].server.round_index == 1

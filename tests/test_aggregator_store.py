@@ -1,0 +1,194 @@
+"""The aggregator's store: the registry is told everything once, whatever arrives twice, late or in the wrong order."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from itertools import permutations, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveTraining
+from cloud_aggregator.store import ALARMS, GATEWAYS, MODELS, ROUNDS, SCHEMA_VERSION, Store, StoreError
+from config.messages import LARGEST, Alarm, Status
+from tests.test_gateway_models import FIRST, SECOND
+
+RAISED = Alarm(
+    id="north.anomaly.5",
+    cause="anomaly",
+    kind="anomaly",
+    state="raised",
+    severity="warning",
+    text="score 2 is above the level 1",
+    onset_ns=5,
+    t_ns=6,
+    score=2.0,
+    level=1.0,
+    model_version=1,
+)
+CLEARED = RAISED.model_copy(update={"state": "cleared", "t_ns": 9, "score": 3.0, "severity": "major"})
+ORDERS = list(dict.fromkeys(permutations([RAISED, CLEARED, RAISED, CLEARED])))
+ROUND = RecordRound("run", 0, "fedavg", ("east", "north"), 1, 77)
+KILLS = 3
+COMMITTER = """
+import sys
+from pathlib import Path
+from cloud_aggregator.events import RecordRound, SaveTraining
+from cloud_aggregator.store import ROUNDS, Store
+store = Store(Path(sys.argv[1]))
+number = len(store.rows(ROUNDS))
+print("ready", flush=True)
+while True:
+    number += 1
+    store.commit([RecordRound("run", number, "fedavg", ("a",), 0, number), SaveTraining(b"%d" % number * 2_000)])
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "aggregator.db"
+
+
+def told(*alarms: Alarm) -> list[RecordAlarm]:
+    return [RecordAlarm("north", alarm, 100 + number) for number, alarm in enumerate(alarms)]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: "-".join(one.state for one in order))
+def test_an_alarm_is_one_row_whatever_the_order_and_the_repeats(path: Path, order: tuple[Alarm, ...]) -> None:
+    store = Store(path)
+    for record in told(*order):
+        store.commit([record])
+    (row,) = store.rows(ALARMS)
+    store.close()
+    assert (row["id"], row["gateway"], row["onset_ns"], row["raised_ns"], row["cleared_ns"]) == (
+        RAISED.id,
+        "north",
+        5,
+        6,
+        9,
+    )
+    assert (row["score"], row["severity"]) == (3.0, "major")  # the end knows the peak
+    assert row["received_ns"] == 100 + order.index(CLEARED)  # and was received when it came first
+
+
+def test_alarms_are_kept_apart_by_gateway_and_id(path: Path) -> None:
+    store = Store(path)
+    other = RAISED.model_copy(update={"id": "north.anomaly.7"})
+    store.commit([RecordAlarm(gateway, alarm, 1) for gateway, alarm in product(("north", "south"), (RAISED, other))])
+    assert len(store.rows(ALARMS, "id")) == 4
+    store.close()
+
+
+def test_the_largest_numbers_a_message_can_hold_fit(path: Path) -> None:
+    store = Store(path)
+    huge = {"onset_ns": -LARGEST, "t_ns": LARGEST, "model_version": LARGEST, "score": 1e308, "text": "x" * 100_000}
+    store.commit(told(RAISED.model_copy(update=huge)))
+    (row,) = store.rows(ALARMS)
+    assert (row["onset_ns"], row["raised_ns"], row["model_version"]) == (-LARGEST, LARGEST, LARGEST)
+    store.close()
+
+
+def test_everything_is_there_when_it_is_opened_again(path: Path) -> None:
+    store = Store(path)
+    assert (store.training(), store.latest_model(), store.statuses()) == (None, None, {})
+    online = Status(state="online", baseline_windows=5)
+    store.commit([SaveTraining(b"one"), ROUND, RecordModel(*SECOND), RecordGateway("north", online, 1)])
+    store.commit([SaveTraining(b"two"), RecordModel(*FIRST), RecordGateway("north", online, 2)])
+    store.close()
+    store = Store(path, create=False)
+    assert store.training() == b"two"
+    assert store.latest_model() == SECOND  # the highest version, in whatever order they were stored
+    assert store.statuses() == {"north": online}
+    assert store.rows(ROUNDS, "gateways", "refused") == [{"gateways": "east north", "refused": 1}]
+    assert [row["version"] for row in store.rows(MODELS, "version")] == [1, 2]
+    assert store.rows(GATEWAYS, "gateway", "online", "seen_ns") == [{"gateway": "north", "online": True, "seen_ns": 2}]
+    store.close()
+
+
+def test_a_commit_that_cannot_be_whole_is_not_there_at_all(path: Path) -> None:
+    store = Store(path)
+    store.commit([SaveTraining(b"before")])
+    broken: Any = RecordRound("run", 1, None, (), 0, 1)  # type: ignore[arg-type]  # what the database refuses
+    with pytest.raises(
+        StoreError, match=r"^[^\n]*aggregator\.db: cannot be written \(NOT NULL [^\n]*\); check the disk$"
+    ):
+        store.commit([SaveTraining(b"after"), ROUND, broken])
+    assert store.training() == b"before" and store.rows(ROUNDS) == []
+    store.commit([ROUND])  # and it goes on working
+    store.close()
+
+
+def test_a_power_cut_leaves_whole_commits_in_their_order(path: Path) -> None:
+    last = 0
+    for _ in range(KILLS):
+        with subprocess.Popen([sys.executable, "-c", COMMITTER, str(path)], stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+            time.sleep(0.1)
+            child.kill()
+        store = Store(path)
+        numbers = [row["round_index"] for row in store.rows(ROUNDS, "round_index")]
+        assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > last
+        last = len(numbers)
+        assert store.training() == b"%d" % last * 2_000
+        store.close()
+
+
+def test_nobody_else_may_read_it(path: Path) -> None:
+    store = Store(path)
+    store.commit([SaveTraining(b"secret")])
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
+    store.close()
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_store_of_a_newer_aggregator_is_refused_and_left_as_it_is(path: Path, create: bool) -> None:
+    Store(path).close()
+    database = sqlite3.connect(path)
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    database.execute("DROP TABLE alarms")
+    database.commit()
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"it has schema 2, this aggregator knows 1; update the aggregator"):
+        Store(path, create=create)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_what_is_no_database_is_refused_in_one_line(path: Path, create: bool) -> None:
+    path.write_bytes(b"this is no database" * 100)
+    with pytest.raises(
+        StoreError, match=r"^[^\n]*cannot be opened as the aggregator's store \(file is not a database\)$"
+    ):
+        Store(path, create=create)
+
+
+def test_a_damaged_store_is_named(path: Path) -> None:
+    store = Store(path)
+    store.commit([SaveTraining(bytes(40_000))])
+    store.close()
+    body = path.read_bytes()
+    path.write_bytes(body[:4_096] + b"\xff" * (len(body) - 4_096))
+    with pytest.raises(StoreError, match=r"aggregator\.db: cannot be (read|opened)"):
+        Store(path).training()
+
+
+def test_what_is_not_there_is_named_and_looking_does_not_make_it(path: Path) -> None:
+    with pytest.raises(StoreError, match=r"there is no store yet; the aggregator has not run with these settings"):
+        Store(path, create=False)
+    assert not path.exists()
+    with pytest.raises(StoreError, match=r"nowhere/aggregator\.db: cannot be opened as the aggregator's store"):
+        Store(path.parent / "nowhere" / path.name)
+
+
+@pytest.mark.parametrize("name", ["with space.db", "per%20cent.db", "question?.db", "hash#.db"])
+def test_any_file_name_will_do(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path / name)
+    store.commit([SaveTraining(b"x")])
+    store.close()
+    assert [file.name for file in tmp_path.iterdir()] == [name]

@@ -1,0 +1,201 @@
+"""The agent's store: what was committed is there, whole and in order, whatever happened to the power.
+
+Goal: the durability that receipts and alarms are built on. Method: the real SQLite file; the power cut is a child
+process that is killed while it commits as fast as it can.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
+from gateway_agent.state import Stored
+from gateway_agent.store import SCHEMA_VERSION, Store, StoreError
+from tests.sites import Shelf
+
+NAMES = st.sampled_from(["a", "b", "c.raised", "c.cleared"])
+ITEMS = st.builds(
+    Item,
+    topic=st.sampled_from(["t/1", "t/2"]),
+    payloads=st.lists(st.binary(max_size=5), max_size=3).map(tuple),
+    retain=st.booleans(),
+    priority=st.integers(0, 1),
+)
+EFFECTS = st.one_of(
+    st.builds(Keep, st.lists(st.floats(width=32), min_size=2, max_size=2).map(lambda row: np.array(row, np.float32))),
+    st.builds(Save, NAMES, st.binary(max_size=9)),
+    st.builds(Queue, NAMES, ITEMS),
+    st.builds(Settle, NAMES),
+)
+KILLS = 4
+# Every commit counts one up in all four tables; a store that shows different counts shows half a commit.
+COMMITTER = """
+import sys
+from pathlib import Path
+import numpy as np
+from gateway_agent.events import Item, Keep, Queue, Save, Settle
+from gateway_agent.store import Store
+store = Store(Path(sys.argv[1]))
+number = len(store.read().baseline)
+print("ready", flush=True)
+while True:
+    number += 1
+    item = Item("t", (b"%d" % number, b"x" * 9_000), False, 1)
+    store.commit([Keep(np.full(3, number, np.float32)), Save("count", b"%d" % number),
+                  Queue(str(number), item), Settle(str(number - 1))])
+"""
+
+
+def same(stored: Stored, other: Stored) -> bool:
+    rows = zip(stored.baseline, other.baseline, strict=True)
+    return (
+        all(np.array_equal(one, two, equal_nan=True) for one, two in rows)
+        and stored.blobs == other.blobs
+        and list(stored.outbox.items()) == list(other.outbox.items())  # in order
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps=st.lists(st.lists(EFFECTS, max_size=4), max_size=5))
+def test_the_store_is_the_shelf_after_every_step_and_after_opening_it_again(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[list[Durable]]
+) -> None:
+    path, shelf = tmp_path_factory.mktemp("store") / "gateway.db", Shelf()
+    store = Store(path)
+    for effects in steps:
+        store.commit(effects)
+        shelf.commit(effects)
+        assert same(store.read(), shelf.stored())
+    store.close()
+    again = Store(path)
+    assert same(again.read(), shelf.stored())
+    again.close()
+
+
+def test_a_commit_that_cannot_be_whole_is_not_there_at_all(tmp_path: Path) -> None:
+    store = Store(tmp_path / "gateway.db")
+    store.commit([Save("own", b"before")])
+    broken = Queue("name", Item("topic", (None,), False, 0))  # type: ignore[arg-type]  # what the database refuses
+    with pytest.raises(StoreError, match=r"gateway\.db: cannot be written \(.*NOT NULL.*\); check the disk"):
+        store.commit([Save("own", b"after"), Keep(np.zeros(2, np.float32)), broken])
+    assert (store.read().blobs, store.read().baseline, store.read().outbox) == ({"own": b"before"}, (), {})
+
+
+def test_a_power_cut_leaves_whole_commits_in_their_order(tmp_path: Path) -> None:
+    path, last = tmp_path / "gateway.db", 0
+    for _ in range(KILLS):
+        command = [sys.executable, "-c", COMMITTER, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+            time.sleep(0.1)
+            child.kill()
+        store = Store(path)
+        held = store.read()
+        store.close()
+        count = int(held.blobs["count"])
+        assert [int(row[0]) for row in held.baseline] == list(range(1, count + 1))
+        assert held.outbox == {str(count): Item("t", (b"%d" % count, b"x" * 9_000), False, 1)}
+        assert count > last
+        last = count
+
+
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    store = Store(path)
+    store.commit([Save("own", b"secret")])
+    for file in tmp_path.iterdir():  # the log of the database beside it, too
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    store.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_of_a_newer_agent_is_refused_and_left_as_it_is(tmp_path: Path, read_only: bool) -> None:
+    path = tmp_path / "gateway.db"
+    Store(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        database.execute("CREATE TABLE from_the_future (x)")
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"it has schema 2, this agent knows 1; update the agent"):
+        Store(path, read_only=read_only)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("body", [b"this is no database" * 100, bytes(5_000)])
+def test_what_is_no_database_is_refused(tmp_path: Path, body: bytes) -> None:
+    path = tmp_path / "gateway.db"
+    path.write_bytes(body)
+    with pytest.raises(
+        StoreError, match=r"gateway\.db: cannot be opened as the agent's store \(file is not a database\)"
+    ):
+        Store(path)
+    assert path.read_bytes() == body
+
+
+def test_a_damaged_store_is_named_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    store = Store(path)
+    store.commit([Save("own", bytes(40_000))])
+    store.close()
+    body = path.read_bytes()
+    path.write_bytes(body[:4_096] + b"\xff" * (len(body) - 4_096))
+    with pytest.raises(StoreError, match=r"gateway\.db: cannot be (read|opened)"):
+        Store(path).read()
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"nowhere/gateway\.db: cannot be opened as the agent's store"):
+        Store(tmp_path / "nowhere" / "gateway.db")
+
+
+@pytest.mark.parametrize("name", ["with space.db", "per%20cent.db", "question?.db", "hash#.db"])
+def test_any_file_name_will_do(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path / name)
+    store.commit([Save("own", b"x")])
+    reader = Store(tmp_path / name, read_only=True)
+    assert reader.read().blobs == {"own": b"x"}
+    reader.close()
+    store.close()
+    assert (tmp_path / name).exists()
+
+
+def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    store = Store(path)
+    alarms = b'{"anomaly": {"active": true}, "sensors": {"faulty-load": 5}}'
+    store.commit([Keep(np.zeros(2, np.float32)), Save("alarms", alarms), Queue("u", Item("t", (b"ab", b"c"), True, 1))])
+    expected: dict[str, Any] = {
+        "store": str(path),
+        "baseline_windows": 1,
+        "outbox": {"u": 3},
+        "anomaly_active": True,
+        "sensor_alarms": {"faulty-load": 5},
+        "model": None,
+    }
+    for still_open in (True, False):
+        if not still_open:
+            store.close()
+        reader = Store(path, read_only=True)
+        summary = reader.summary()
+        with pytest.raises(StoreError, match="cannot be written"):
+            reader.commit([Save("own", b"x")])
+        reader.close()
+        assert summary.pop("store_bytes") > 0 and summary == expected
+
+
+def test_an_empty_store_has_a_summary(tmp_path: Path) -> None:
+    store = Store(tmp_path / "gateway.db")
+    assert store.summary()["sensor_alarms"] == {} and store.summary()["anomaly_active"] is False
+    store.close()

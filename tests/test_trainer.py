@@ -1,0 +1,97 @@
+"""The training child: equal jobs give equal bytes, and a bad job ends with one line that says why."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from config import wire
+from gateway_agent.trainer import answer, job_bytes, main, parts_of
+from models.arrays import FEATURES, Arrays, equal, generator
+from models.federated import ALGORITHMS, build
+
+ROWS = np.random.default_rng(1).normal(size=(40, 3)).astype(np.float32)
+ORDER: dict[str, Any] = {
+    "algorithm": "fedavg",
+    "settings": {"components": 8},
+    "feature_count": 3,
+    "phase": 0,
+    "seed": 5,
+    "round_index": 2,
+    "gateway": "north",
+}
+
+
+def job(name: str = "fedavg", **change: Any) -> bytes:
+    settings = ORDER["settings"] if name == "fedavg" else {}
+    shared = build(name, 3, settings).start(generator(5, 0, "cloud")).shared
+    parts: dict[str, Arrays] = {"shared": shared, "own": {}, "data": {FEATURES: ROWS}}
+    return job_bytes(parts, {**ORDER, "algorithm": name, "settings": settings, **change})
+
+
+def child(given: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "gateway_agent.trainer", *arguments]
+    return subprocess.run(command, input=given, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_child_gives_the_bytes_of_the_function_whenever_it_is_asked(name: str) -> None:
+    given = job(name)
+    done = child(given, "5")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == answer(given) == answer(given)
+    parts = parts_of(wire.decode(done.stdout)[0])
+    algorithm = build(name, 3, ORDER["settings"] if name == "fedavg" else {})
+    shared = algorithm.start(generator(5, 0, "cloud")).shared
+    own, update = algorithm.phases[0].train(shared, {}, {FEATURES: ROWS}, generator(5, 2, "north"))
+    assert equal(parts["own"], own) and equal(parts["update"], update)
+
+
+def test_other_jobs_give_other_bytes() -> None:
+    answers = {answer(job(**change)) for change in ({}, {"seed": 6}, {"round_index": 3}, {"gateway": "south"})}
+    assert len(answers) == 4
+
+
+def test_parts_are_what_was_joined() -> None:
+    parts: dict[str, Arrays] = {"own": {"center": ROWS[0], "head.weights": ROWS}, "data": {FEATURES: ROWS}}
+    read = parts_of(wire.decode(job_bytes(parts, {}))[0])
+    assert read.keys() == parts.keys()
+    assert all(equal(read[name], parts[name]) for name in parts)
+
+
+BAD = {
+    "algorithm": (job(algorithm="fedsum"), "ValueError: algorithm 'fedsum' is unknown; expected one of fedavg"),
+    "setting": (job(settings={"mu": 1}), "ValueError: setting 'mu' is unknown to fedavg; expected one of"),
+    "value": (job(settings={"nu": 7}), "setting nu: Input should be less than or equal to 1, got '7'"),
+    "phase": (job(phase=9), "IndexError: tuple index out of range"),
+    "columns": (job(feature_count=4), "ValueError: "),
+    "nothing": (b"", "WireError: header: no line end"),
+    "junk": (b"junk\n", "WireError: header: not JSON"),
+    "cut": (job()[:-10], "WireError: body: "),
+    "no data": (job_bytes({"shared": {}}, ORDER), "KeyError: 'data'"),
+    "no order": (job_bytes({"data": {FEATURES: ROWS}}, {}), "KeyError: 'algorithm'"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_a_bad_job_ends_with_one_line_that_says_why(
+    fault: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The gateway's status shows that line; the last one of a traceback or of a list of errors would not do."""
+    given, words = BAD[fault]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+    monkeypatch.setattr(sys, "argv", ["trainer", "0"])
+    assert main() == 1
+    out, complaint = capfdbinary.readouterr()
+    assert out == b"" and complaint.count(b"\n") == 1 and complaint.decode().startswith(words)
+
+
+def test_a_bad_job_ends_the_child_with_its_line() -> None:
+    done = child(BAD["value"][0])
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.decode() == "setting nu: Input should be less than or equal to 1, got '7'\n"
