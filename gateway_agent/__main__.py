@@ -9,8 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from config import cli, mqtt, signing, wire
+from config import cli, mqtt, wire
 from config.settings import GatewaySettings, load
+from gateway_agent import release_key
 from gateway_agent.store import Store
 
 NAME = "gateway-agent"
@@ -56,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     settings = load(arguments.config, GatewaySettings)
-    signing.load_public(settings.trust.release_key)
+    release_key.check(settings.trust.release_key)
     for broker in (settings.broker, settings.sensors.broker):
         if broker is not None:
             mqtt.check(broker)

@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from config import signing, wire
+from config import wire
 from config.messages import Manifest
 from config.settings import GatewaySettings
 from gateway_agent import fetching
 from gateway_agent.events import Effect, Log, Save
 from gateway_agent.learning import refuse
 from gateway_agent.pipeline import Judge, calibrated
+from gateway_agent.release_key import Verified
 from gateway_agent.scorer import ModelRefusedError, Scorer
 from gateway_agent.state import MODEL, State, tell
 from models.features import feature_names
@@ -32,15 +32,15 @@ def announced(state: State, manifest: Manifest) -> tuple[State, list[Effect]]:
     if manifest.version <= current:
         same = state.manifest is not None and manifest.model.digest == state.manifest.model.digest
         return (state, []) if same else refuse(state, f"model {manifest.version} is not newer than {current} in force")
-    problem = mismatch(manifest, state.release_key, state.settings)
+    problem = mismatch(manifest, state.verified, state.settings)
     if problem:
         return refuse(state, f"model {manifest.version} refused: {problem}")
     return put_in_force(replace(state, candidate=manifest))
 
 
-def mismatch(manifest: Manifest, key: Ed25519PublicKey, settings: GatewaySettings) -> str:
+def mismatch(manifest: Manifest, verified: Verified, settings: GatewaySettings) -> str:
     """Return why a manifest is not for this gateway, or an empty string."""
-    if not signing.verified(key, manifest.signed_bytes(), manifest.signature):
+    if not verified(manifest.signed_bytes(), manifest.signature):
         return "its signature is not the release key's"
     if manifest.opset > OPSET_MAX:
         return f"it needs opset {manifest.opset}, this agent runs up to {OPSET_MAX}"
@@ -102,7 +102,7 @@ def reload(state: State, stored: bytes) -> tuple[State, list[Effect]]:
     """Put the stored model back in force after a restart, examined like a new one."""
     arrays, meta = wire.decode(stored, size_max=len(stored))
     manifest, body = Manifest.model_validate(meta), arrays["onnx"].tobytes()
-    problem = mismatch(manifest, state.release_key, state.settings)
+    problem = mismatch(manifest, state.verified, state.settings)
     if problem or fetching.digest_of(body) != manifest.model.digest:
         return refuse(state, f"stored model {manifest.version} refused: {problem or 'its digest differs'}")
     try:

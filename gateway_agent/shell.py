@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
-from config import clock, signing
+from config import clock
 from config.loop import Loop
 from config.messages import Status
 from config.mqtt import Link, Will
 from config.settings import Broker, GatewaySettings
 from config.topics import ALL, Topic, topic_of, watch
 from config.version import VERSION
-from gateway_agent import machine
+from gateway_agent import machine, release_key
 from gateway_agent.events import Connection, Durable, Effect, Event, Heard, Log, Publish, Tick, Train, Trained
 from gateway_agent.state import restore
 from gateway_agent.store import Store
@@ -35,6 +35,7 @@ class Agent:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
+        release_key.check(settings.trust.release_key)
         self._loop: Loop[Event] = Loop()
         self._child: subprocess.Popen[bytes] | None = None
         self._clock = clock.Clock()
@@ -42,7 +43,7 @@ class Agent:
         stored = self.store.read()
         state = restore(
             settings,
-            signing.load_public(settings.trust.release_key),
+            release_key.verifier(settings.trust.release_key),
             stored,
             boot_id=clock.boot_id(),
             can_train=settings.training.enabled and find_spec("sklearn") is not None,

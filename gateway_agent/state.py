@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, replace
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from config import wire
 from config.clock import Quality
 from config.messages import Manifest, RoundOpen, Status
@@ -17,6 +15,7 @@ from config.version import VERSION
 from gateway_agent import pipeline as walk
 from gateway_agent.events import Effect, Item, Publish, Save
 from gateway_agent.pipeline import Row
+from gateway_agent.release_key import Verified
 from gateway_agent.sources.frames import Offsets
 from models.arrays import Arrays
 from models.features import FeatureSpec
@@ -53,7 +52,7 @@ class State:
     """The agent between two events."""
 
     settings: GatewaySettings
-    release_key: Ed25519PublicKey
+    verified: Verified
     boot_id: str
     can_train: bool
     pipeline: walk.Pipeline
@@ -148,7 +147,7 @@ def save_alarms(state: State) -> Save:
 
 def restore(
     settings: GatewaySettings,
-    release_key: Ed25519PublicKey,
+    verified: Verified,
     stored: Stored,
     *,
     boot_id: str,
@@ -180,7 +179,7 @@ def restore(
         sensors = held["sensors"]
     return State(
         settings=settings,
-        release_key=release_key,
+        verified=verified,
         boot_id=boot_id,
         can_train=can_train,
         pipeline=pipeline,

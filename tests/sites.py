@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from config import topics
 from config.frames import Frame, FrameMeta
 from config.messages import Manifest, Status
 from config.settings import AggregatorSettings, GatewaySettings
+from config.signing import verified
 from gateway_agent import events, machine, trainer
 from gateway_agent import state as agent_state
 from models.arrays import Floats
@@ -115,7 +117,12 @@ class CloudShelf:
 def agent(settings: GatewaySettings, shelf: Shelf, now_ns: int = T0_NS, *, can_train: bool = True) -> agent_state.State:
     """Return an agent as it is after its start with what its store holds."""
     state = agent_state.restore(
-        settings, KEY.public_key(), shelf.stored(), boot_id="boot", can_train=can_train, now_ns=now_ns
+        settings,
+        partial(verified, KEY.public_key()),
+        shelf.stored(),
+        boot_id="boot",
+        can_train=can_train,
+        now_ns=now_ns,
     )
     state, effects = machine.begin(state, shelf.stored())
     shelf.commit(effects)

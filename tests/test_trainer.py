@@ -12,7 +12,7 @@ import pytest
 
 from config import wire
 from gateway_agent.trainer import answer, job_bytes, main, parts_of
-from models.arrays import FEATURES, Arrays, equal, generator
+from models.arrays import FEATURES, Array, Arrays, equal, generator
 from models.federated import ALGORITHMS, build
 
 ROWS = np.random.default_rng(1).normal(size=(40, 3)).astype(np.float32)
@@ -27,10 +27,10 @@ ORDER: dict[str, Any] = {
 }
 
 
-def job(name: str = "fedavg", **change: Any) -> bytes:
+def job(name: str = "fedavg", rows: Array = ROWS, **change: Any) -> bytes:
     settings = ORDER["settings"] if name == "fedavg" else {}
     shared = build(name, 3, settings).start(generator(5, 0, "cloud")).shared
-    parts: dict[str, Arrays] = {"shared": shared, "own": {}, "data": {FEATURES: ROWS}}
+    parts: dict[str, Arrays] = {"shared": shared, "own": {}, "data": {FEATURES: rows}}
     return job_bytes(parts, {**ORDER, "algorithm": name, "settings": settings, **change})
 
 
@@ -69,7 +69,7 @@ BAD = {
     "setting": (job(settings={"mu": 1}), "ValueError: setting 'mu' is unknown to fedavg; expected one of"),
     "value": (job(settings={"nu": 7}), "setting nu: Input should be less than or equal to 1, got '7'"),
     "phase": (job(phase=9), "IndexError: tuple index out of range"),
-    "columns": (job(feature_count=4), "ValueError: "),
+    "columns": (job(rows=np.ones((40, 4))), "ValueError: "),
     "nothing": (b"", "WireError: header: no line end"),
     "junk": (b"junk\n", "WireError: header: not JSON"),
     "cut": (job()[:-10], "WireError: body: "),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from config import wire
 from config.frames import Frame, FrameMeta
 from config.messages import Manifest
 from config.settings import GatewaySettings, load
+from config.signing import verified
 from config.topics import Topic, topic_of
 from gateway_agent import machine
 from gateway_agent.events import Effect, Event, Heard, Publish
@@ -107,7 +109,7 @@ def commissioned() -> State:
     manifest, body = released(chosen.features, key, chosen.limits.max_payload_bytes)
     model = wire.encode({"onnx": np.frombuffer(body, np.uint8)}, manifest.model_dump(mode="json"))
     stored = Stored(tuple(rows), {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model})
-    state = restore(chosen, key.public_key(), stored, boot_id="bench", can_train=False, now_ns=T0_NS)
+    state = restore(chosen, partial(verified, key.public_key()), stored, boot_id="bench", can_train=False, now_ns=T0_NS)
     state, effects = machine.begin(state, stored)
     assert state.manifest == manifest, effects
     return state

@@ -1,0 +1,53 @@
+"""The release key in the agent: checked by a child, and nothing but the key's own signature is believed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from config.signing import load_private, make_key, sign
+from gateway_agent import release_key
+
+MESSAGE = b"manifest"
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    make_key(tmp_path / "release.key", tmp_path / "release.pub")
+    return tmp_path / "release.pub"
+
+
+def test_the_keys_own_signature_is_believed_and_no_other(key_file: Path, tmp_path: Path) -> None:
+    make_key(tmp_path / "other.key", tmp_path / "other.pub")
+    verified = release_key.verifier(key_file)
+    signature = sign(load_private(tmp_path / "release.key"), MESSAGE)
+    assert verified(MESSAGE, signature)
+    assert not verified(MESSAGE + b" ", signature)
+    assert not verified(MESSAGE, sign(load_private(tmp_path / "other.key"), MESSAGE))
+    assert not verified(MESSAGE, "")
+    assert not verified(MESSAGE, "not base64")
+
+
+def test_a_key_that_vanished_believes_nothing(key_file: Path, tmp_path: Path) -> None:
+    signature = sign(load_private(tmp_path / "release.key"), MESSAGE)
+    verified = release_key.verifier(key_file)
+    key_file.unlink()
+    assert not verified(MESSAGE, signature)
+
+
+def test_a_file_that_is_no_key_is_named(key_file: Path) -> None:
+    release_key.check(key_file)
+    key_file.write_text("no key")
+    with pytest.raises(release_key.ReleaseKeyError, match=r"release\.pub: no Ed25519 public key"):
+        release_key.check(key_file)
+    with pytest.raises(release_key.ReleaseKeyError, match=r"nowhere\.pub"):
+        release_key.check(key_file.with_name("nowhere.pub"))
+
+
+def test_the_agents_process_never_loads_the_library() -> None:
+    code = "import sys, gateway_agent.shell; print('cryptography' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
