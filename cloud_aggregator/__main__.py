@@ -81,8 +81,7 @@ def _run(arguments: argparse.Namespace) -> int:
     cli.log_to_stderr(verbose=not arguments.quiet)
     aggregator = Aggregator(load(arguments.config, AggregatorSettings))
     cli.on_terminate(aggregator.stop)
-    aggregator.run()
-    return 0
+    return cli.serve(NAME, aggregator.run)
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from cloud_aggregator import release
 from cloud_aggregator.events import Effect, Log, Publish, RecordModel, RecordRound
 from cloud_aggregator.state import State, save_training, topic
+from config import signing
 from config.messages import Manifest, MessageError, RoundOpen
 from config.topics import ALL
 from config.transfer import describe, split
@@ -58,7 +59,9 @@ def invitation(state: State) -> Publish:
         shared=describe(body, state.settings.limits.max_payload_bytes),
         cohort=state.asked,
     )
-    return Publish(topic(state, ALL, "round", "open"), message.to_bytes(), retain=True)
+    signature = signing.sign(state.key, message.signed_bytes())
+    signed = message.model_copy(update={"signature": signature})
+    return Publish(topic(state, ALL, "round", "open"), signed.to_bytes(), retain=True)
 
 
 def _drawn(state: State) -> tuple[str, ...] | None:
@@ -180,7 +183,7 @@ def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:
         state.algorithm,
         state.server,
         state.key,
-        version=state.manifest.version + 1 if state.manifest else 1,
+        version=_next_version(state),
         name=state.settings.algorithm.name,
         run=state.run,
         features=state.settings.features,
@@ -191,6 +194,12 @@ def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:
     state = _rested(replace(state, manifest=made, model=body))
     told = Log("info", f"model {made.version} released: {len(body)} bytes, {made.model.digest[:12]}")
     return state, [RecordModel(made, body), *announce_model(state), told]
+
+
+def _next_version(state: State) -> int:
+    """Return a version above every one that a gateway holds, also where this aggregator's own record of it was lost."""
+    held = (status.model_version for status in state.gateways.values())
+    return max(state.manifest.version if state.manifest else 0, *held, 0) + 1
 
 
 def _rested(state: State) -> State:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Sequence
 
 from cloud_aggregator import machine
@@ -19,6 +20,7 @@ from config.version import VERSION
 
 LOG = logging.getLogger("fedgate.aggregator")
 ANY_GATEWAY = "+"
+BEGINNING_BYTES = 4
 
 
 class Aggregator:
@@ -36,6 +38,7 @@ class Aggregator:
             self.store.latest_model(),
             self.store.statuses(),
             self._clock.now_ns(),
+            secrets.token_hex(BEGINNING_BYTES),
         )
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
@@ -52,10 +55,12 @@ class Aggregator:
         """Serve until told to stop."""
         self._link.start()
         LOG.info("aggregator of site %s, %s", self.settings.aggregator.site, self.settings.algorithm.name)
-        self._loop.run(self._step, Tick)
-        self._tell("offline")
-        self._link.stop()
-        self.store.close()
+        try:
+            self._loop.run(self._step, Tick)
+        finally:
+            self._tell("offline")
+            self._link.stop()
+            self.store.close()
 
     def stop(self) -> None:
         """Ask `run` to end after the step at hand."""

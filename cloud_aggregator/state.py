@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud_aggregator import release
@@ -39,7 +40,7 @@ class State:
     settings: AggregatorSettings
     key: Ed25519PrivateKey
     algorithm: Algorithm
-    run: str  # names one training: algorithm, settings, features and seed
+    run: str  # names one training: what is trained, and which beginning of it
     server: Server
     now_ns: int
     total: Arrays = field(default_factory=dict)
@@ -71,10 +72,15 @@ def topic(state: State, gateway: str, channel: str, item: str) -> str:
     return topic_of(Topic(state.settings.aggregator.site, gateway, channel, item))
 
 
-def run_name(settings: AggregatorSettings) -> str:
-    """Return the name of a training: another algorithm, setting, seed or feature is another training."""
+def run_name(settings: AggregatorSettings, beginning: str) -> str:
+    """Return the name of a training: another algorithm, setting, seed or feature is another training.
+
+    `beginning` tells apart two that start from nothing, such as before and after the loss of a store; without it
+    gateways would take the new rounds for the old ones that they have answered.
+    """
     identity = [settings.algorithm.model_dump(mode="json"), settings.features.model_dump(mode="json")]
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:RUN_LENGTH]
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:RUN_LENGTH]
+    return f"{digest}.{beginning}"
 
 
 def restore(
@@ -84,6 +90,7 @@ def restore(
     released: tuple[Manifest, bytes] | None,
     gateways: dict[str, Status],
     now_ns: int,
+    beginning: str = "first",
 ) -> State:
     """Return the state of an aggregator that starts with what its store held.
 
@@ -95,7 +102,7 @@ def restore(
         settings=settings,
         key=key,
         algorithm=algorithm,
-        run=run_name(settings),
+        run=run_name(settings, beginning),
         server=algorithm.start(generator(choice.seed, 0, "cloud")),
         now_ns=now_ns,
         gateways=gateways,
@@ -121,12 +128,15 @@ def save_training(state: State) -> SaveTraining:
         "since_release": state.since_release,
         "rest_until_ns": state.rest_until_ns,
     }
-    return SaveTraining(wire.encode(arrays, meta))
+    # The names of a large fleet are more than a header holds, so they travel as an array.
+    arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+    return SaveTraining(wire.encode(arrays))
 
 
 def _resumed(state: State, training: bytes) -> State:
-    arrays, meta = wire.decode(training, size_max=len(training))
-    if meta["run"] != state.run:
+    arrays, _ = wire.decode(training, size_max=len(training))
+    meta = json.loads(arrays.pop("meta").tobytes())
+    if meta["run"].partition(".")[0] != state.run.partition(".")[0]:
         return state
     parts: dict[str, Arrays] = {"shared": {}, "kept": {}, "total": {}}
     for name, array in arrays.items():
@@ -134,6 +144,7 @@ def _resumed(state: State, training: bytes) -> State:
         parts[part][rest] = array
     return replace(
         state,
+        run=meta["run"],
         server=Server(parts["shared"], parts["kept"], meta["phase"], meta["round_index"]),
         total=parts["total"],
         counted=meta["counted"],

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from config.version import VERSION
 
 USAGE_ERROR = 2
+SERVICE_ERROR = 1
 
 
 def parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
@@ -25,7 +26,10 @@ def parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
 def run(
     name: str, act: Callable[[argparse.Namespace], int], arguments: argparse.Namespace, *also: type[Exception]
 ) -> int:
-    """Run a command; an error of ours, or one of the kinds in `also`, becomes one line and exit code 2."""
+    """Run a command; an error of ours, or one of the kinds in `also`, becomes one line and exit code 2.
+
+    2 says that trying again cannot help. What ends a service that ran is another matter: see `serve`.
+    """
     ours: tuple[type[Exception], ...] = (ValueError, OSError, *also)
     try:
         return act(arguments)
@@ -34,6 +38,18 @@ def run(
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+
+
+def serve(name: str, run_service: Callable[[], None]) -> int:
+    """Run a service that has started; an error that ends it is logged whole and gives 1, so that it is started
+    again.
+    """
+    try:
+        run_service()
+    except (ValueError, OSError, RuntimeError):
+        logging.getLogger("fedgate").exception("%s ends", name)
+        return SERVICE_ERROR
+    return 0
 
 
 def log_to_stderr(*, verbose: bool) -> None:

@@ -7,9 +7,10 @@ or wrong ones are refused with the key and what was expected.
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
 
 from models.features import FeatureSpec
 
@@ -85,7 +86,33 @@ class Status(Message):
         return self.state == "online" and self.can_train and self.baseline_windows >= self.baseline_needed > 0
 
 
-class RoundOpen(Message):
+class Signed(Message):
+    """A message that the release key signs, because it decides what leaves a gateway or what runs on it."""
+
+    signature: str = ""
+    _received: dict[str, Any] | None = PrivateAttr(default=None)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> Self:
+        """Return the message in `payload`; raises `MessageError`."""
+        message = super().from_bytes(payload)
+        message._received = json.loads(payload)
+        return message
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether two messages say the same, however they came here."""
+        return isinstance(other, Signed) and self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]  # a message with lists and tables in it has none
+
+    def signed_bytes(self) -> bytes:
+        """Return what the signature covers: everything but itself, with what this version does not know of too."""
+        document = json.loads(self.to_bytes()) if self._received is None else self._received
+        kept = {key: value for key, value in document.items() if key != "signature"}
+        return json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
+
+
+class RoundOpen(Signed):
     """An invitation to train: everything a gateway needs to compute its update, and nothing that is code."""
 
     run: Id
@@ -112,8 +139,8 @@ class Receipt(Message):
     reason: str = ""
 
 
-class Manifest(Message):
-    """What a released model is, so that a gateway can refuse it before it runs; signed by the release key."""
+class Manifest(Signed):
+    """What a released model is, so that a gateway can refuse it before it runs."""
 
     version: Annotated[int, Field(ge=1)]
     model: Transfer
@@ -128,11 +155,6 @@ class Manifest(Message):
     golden_score: tuple[float, ...]  # (n,)
     gateways: Count
     created_ns: Count
-    signature: str = ""
-
-    def signed_bytes(self) -> bytes:
-        """Return what the signature covers: everything but itself."""
-        return self.model_copy(update={"signature": ""}).to_bytes()
 
 
 class Score(Message):

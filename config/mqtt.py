@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from config.settings import Broker, SettingsError
 RECONNECT_S_MIN = 1
 RECONNECT_S_MAX = 60
 IN_FLIGHT_MAX = 20
+WAITING_BYTES_MAX = 4 * 1024 * 1024  # then a slow link is not asked to carry the same again
 STOP_S = 2.0
 LOG = logging.getLogger("fedgate.mqtt")
 
@@ -54,6 +56,8 @@ class Link:
         self.bytes_sent = 0
         self.bytes_received = 0
         self._last: paho.MQTTMessageInfo | None = None
+        self._waiting: deque[tuple[paho.MQTTMessageInfo, int]] = deque()  # handed over, not acknowledged by the broker
+        self._waiting_bytes = 0
         self._broker, self._subscriptions = broker, tuple(subscriptions)
         self._on_message, self._on_connection = on_message, on_connection
         self._client = client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
@@ -73,12 +77,16 @@ class Link:
         self._client.loop_start()
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> bool:
-        """Hand a message to the broker; False, and nothing sent, while there is no connection."""
-        if not self._client.is_connected():
+        """Hand a message to the broker; False, and nothing sent, without a connection or behind too much unsent."""
+        while self._waiting and self._waiting[0][0].is_published():
+            self._waiting_bytes -= self._waiting.popleft()[1]
+        if not self._client.is_connected() or self._waiting_bytes > WAITING_BYTES_MAX:
             return False
         info = self._client.publish(topic, payload, qos=qos, retain=retain)
         if qos > 0:
             self._last = info
+            self._waiting.append((info, len(payload)))
+            self._waiting_bytes += len(payload)
         self.bytes_sent += len(topic) + len(payload)
         return True
 

@@ -51,8 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
     cli.log_to_stderr(verbose=not arguments.quiet)
     agent = Agent(load(arguments.config, GatewaySettings))
     cli.on_terminate(agent.stop)
-    agent.run()
-    return 0
+    return cli.serve(NAME, agent.run)
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -86,7 +85,8 @@ def _status(arguments: argparse.Namespace) -> int:
 def _model(body: bytes | None) -> dict[str, Any] | None:
     if body is None:
         return None
-    _, manifest = wire.decode(body)
+    arrays, _ = wire.decode(body, size_max=len(body))
+    manifest = json.loads(arrays["manifest"].tobytes())
     return {key: manifest[key] for key in ("version", "algorithm", "detector", "run", "round_index", "gateways")} | {
         "digest": manifest["model"]["digest"]
     }

@@ -10,7 +10,7 @@ from typing import Literal
 from config.messages import Alarm
 from config.settings import Source
 from gateway_agent import outbox
-from gateway_agent.events import ALARM_PRIORITY, Effect, Item, Log
+from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Effect, Item, Log
 from gateway_agent.state import ANOMALY, State, alarm_id, save_alarms, topic
 from models.signal import Lost
 from models.threshold import Transition, severity
@@ -85,7 +85,8 @@ def _sensor_alarm(
 
 
 def _queue(state: State, alarm: Alarm) -> tuple[State, list[Effect]]:
-    item = Item(topic(state, "alarm", alarm.cause), (alarm.to_bytes(),), retain=True, priority=ALARM_PRIORITY)
+    priority = ALARM_PRIORITY if alarm.kind == "anomaly" else SENSOR_PRIORITY
+    item = Item(topic(state, "alarm", alarm.cause), (alarm.to_bytes(),), retain=True, priority=priority)
     saved = save_alarms(state)
     state, effects = outbox.queue(state, alarm.item, item)
     level: Literal["info", "warning"] = "warning" if alarm.state == "raised" else "info"

@@ -13,12 +13,11 @@ from config import wire
 from config.messages import Manifest
 from config.settings import GatewaySettings
 from gateway_agent import fetching
-from gateway_agent.events import Effect, Log, Save
+from gateway_agent.events import Effect, Log
 from gateway_agent.learning import refuse
-from gateway_agent.pipeline import Judge, calibrated
-from gateway_agent.release_key import Verified
+from gateway_agent.pipeline import Judge, calibrated, judged_by
 from gateway_agent.scorer import ModelRefusedError, Scorer
-from gateway_agent.state import MODEL, State, tell
+from gateway_agent.state import State, save_model, tell
 from models.features import feature_names
 from models.threshold import CalibrationError
 
@@ -32,16 +31,16 @@ def announced(state: State, manifest: Manifest) -> tuple[State, list[Effect]]:
     if manifest.version <= current:
         same = state.manifest is not None and manifest.model.digest == state.manifest.model.digest
         return (state, []) if same else refuse(state, f"model {manifest.version} is not newer than {current} in force")
-    problem = mismatch(manifest, state.verified, state.settings)
+    problem = mismatch(manifest, state.settings)
+    if not state.verified(manifest.signed_bytes(), manifest.signature):
+        problem = "its signature is not the release key's"
     if problem:
         return refuse(state, f"model {manifest.version} refused: {problem}")
     return put_in_force(replace(state, candidate=manifest))
 
 
-def mismatch(manifest: Manifest, verified: Verified, settings: GatewaySettings) -> str:
+def mismatch(manifest: Manifest, settings: GatewaySettings) -> str:
     """Return why a manifest is not for this gateway, or an empty string."""
-    if not verified(manifest.signed_bytes(), manifest.signature):
-        return "its signature is not the release key's"
     if manifest.opset > OPSET_MAX:
         return f"it needs opset {manifest.opset}, this agent runs up to {OPSET_MAX}"
     if manifest.features != settings.features:
@@ -64,11 +63,10 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
         judge = examined(state, manifest, body)
     except (ModelRefusedError, CalibrationError) as error:
         return refuse(state, f"model {manifest.version} refused: {error}")
-    save = Save(MODEL, wire.encode({"onnx": np.frombuffer(body, np.uint8)}, manifest.model_dump(mode="json")))
-    state = replace(state, manifest=manifest, refusal="", pipeline=replace(state.pipeline, judge=judge))
+    state = replace(state, manifest=manifest, refusal="", pipeline=judged_by(state.pipeline, judge))
     state, told = tell(state)
     level = f"model {manifest.version} in force, alarms from {judge.levels.raise_level:.3g}"
-    return state, [save, Log("info", level), *told]
+    return state, [save_model(manifest, body), Log("info", level), *told]
 
 
 def examined(state: State, manifest: Manifest, body: bytes) -> Judge:
@@ -99,10 +97,14 @@ def examined(state: State, manifest: Manifest, body: bytes) -> Judge:
 
 
 def reload(state: State, stored: bytes) -> tuple[State, list[Effect]]:
-    """Put the stored model back in force after a restart, examined like a new one."""
-    arrays, meta = wire.decode(stored, size_max=len(stored))
-    manifest, body = Manifest.model_validate(meta), arrays["onnx"].tobytes()
-    problem = mismatch(manifest, state.verified, state.settings)
+    """Put the stored model back in force after a restart, examined like a new one.
+
+    Its signature was checked before it was stored. Checking it again would leave a gateway without a model after an
+    update that knows more of a manifest than the one that stored it.
+    """
+    arrays, _ = wire.decode(stored, size_max=len(stored))
+    manifest, body = Manifest.from_bytes(arrays["manifest"].tobytes()), arrays["onnx"].tobytes()
+    problem = mismatch(manifest, state.settings)
     if problem or fetching.digest_of(body) != manifest.model.digest:
         return refuse(state, f"stored model {manifest.version} refused: {problem or 'its digest differs'}")
     try:

@@ -116,4 +116,5 @@ class Log:
 Durable = Keep | Save | Queue | Settle
 Effect = Durable | Publish | Train | Log
 ALARM_PRIORITY = 0
-UPDATE_PRIORITY = 1
+SENSOR_PRIORITY = 1  # a sensor that comes and goes must not push out what is said of the structure
+UPDATE_PRIORITY = 2

@@ -26,7 +26,8 @@ RETRY_S = 3_600.0  # a failed training would most likely fail alike; but it may 
 def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     """Take in the announcement of a round; the one before it, unanswered or not, is over.
 
-    An empty payload says that no round is open. Raises `MessageError`.
+    An empty payload says that no round is open. An invitation decides what is computed from this gateway's data and
+    sent, so it must be signed. Raises `MessageError`.
     """
     if not payload:
         return replace(state, round=None), []
@@ -34,6 +35,8 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     shared_bytes, most_bytes = message.shared.size_bytes, state.settings.limits.max_update_bytes
     if message.features != state.settings.features:
         return refuse(state, f"round {message.round_index}: its features differ from the [features] of this gateway")
+    if not state.verified(message.signed_bytes(), message.signature):
+        return refuse(state, f"round {message.round_index}: its signature is not the release key's")
     if shared_bytes > most_bytes:
         reason = f"its shared parameters have {shared_bytes} bytes, at most {most_bytes} are taken"
         return refuse(state, f"round {message.round_index}: {reason}")
@@ -48,7 +51,8 @@ def take_part(state: State) -> tuple[State, list[Effect]]:
     if message is None or state.training is not None or not state.pipeline.commissioned or not state.can_train:
         return state, []
     number = (message.run, message.round_index)
-    if state.answered == number or (state.failed == number and state.now_ns < state.retry_ns):
+    is_answered = state.answered is not None and state.answered[0] == message.run and state.answered[1] >= number[1]
+    if is_answered or (state.failed == number and state.now_ns < state.retry_ns):
         return state, []
     if message.cohort is not None and state.settings.gateway.id not in message.cohort:
         return state, []
@@ -73,6 +77,7 @@ def _job(state: State, message: RoundOpen, shared: bytes) -> bytes:
         "seed": message.seed,
         "round_index": message.round_index,
         "gateway": state.settings.gateway.id,
+        "secret": state.secret.hex(),
     }
     return job_bytes(parts, order)
 

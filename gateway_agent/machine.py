@@ -38,6 +38,9 @@ def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
     for cause in sorted(state.sensor_alarms.keys() - watched):
         state, cleared = alarms.sensor_well(state, cause, state.now_ns)
         effects += cleared
+    if state.pipeline.commissioned and "center" not in state.own:  # fewer windows are wanted than before
+        state, more = learning.commissioned(state)
+        effects += more
     if MODEL in stored.blobs and state.pipeline.commissioned:
         state, loaded = candidate.reload(state, stored.blobs[MODEL])
         effects += loaded

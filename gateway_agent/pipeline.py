@@ -18,6 +18,7 @@ from models.threshold import AlarmSpec, AlarmState, Levels, Transition
 
 NS = 1_000_000_000
 DAY_S = 86_400.0
+GAP_HOPS = 2.5  # from the end of one window to the next; more means that windows are missing
 
 Score = Callable[[Array], Floats]
 Row = NDArray[np.float32]
@@ -94,11 +95,15 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
         return pipeline, Reading(end_ns, faulty=faulty)
     row = extract(pipeline.spec, window.values)
     score, transition = None, None
-    if pipeline.judge is not None:
-        score = float(pipeline.judge.score(row[None, :])[0])
+    judge = pipeline.judge
+    if judge is not None:
+        score = float(judge.score(row[None, :])[0])
         if not math.isfinite(score):  # so far from all that was learned that float32 ends: no structure moves like that
             return _lost(pipeline, Lost(window.t_ns, pipeline.spec.channels, f"the model's score for it is {score}"))
-        alarm, transition = threshold.update(pipeline.judge.levels, pipeline.alarm_spec, pipeline.alarm, end_ns, score)
+        gap_ns = 0 if pipeline.alarm.last_ns is None else end_ns - pipeline.alarm.last_ns
+        if gap_ns > GAP_HOPS * pipeline.spec.hop_s * NS:  # what lies between was not seen, and can not have lasted
+            pipeline = replace(pipeline, alarm=replace(pipeline.alarm, run_ns=None))
+        alarm, transition = threshold.update(judge.levels, pipeline.alarm_spec, pipeline.alarm, end_ns, score)
         pipeline = replace(pipeline, alarm=alarm)
     learned = not pipeline.commissioned
     if learned:
@@ -123,6 +128,12 @@ def split_baseline(pipeline: Pipeline, calibration_windows: int) -> tuple[Array,
     """Return the training rows (n, F) and, later in time, the calibration rows (m, F) that no model is trained on."""
     rows = np.array(pipeline.baseline)
     return rows[:-calibration_windows], rows[-calibration_windows:]
+
+
+def judged_by(pipeline: Pipeline, judge: Judge) -> Pipeline:
+    """Return the pipeline with another model in force; an active alarm stays, on the scale of the new scores."""
+    alarm = replace(pipeline.alarm, run_ns=None, peak=judge.levels.median)
+    return replace(pipeline, judge=judge, alarm=alarm)
 
 
 def calibrated(pipeline: Pipeline, score: Score, calibration_windows: int) -> Judge:

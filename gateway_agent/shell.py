@@ -7,6 +7,7 @@ queue.
 from __future__ import annotations
 
 import logging
+import secrets
 import subprocess
 import sys
 import threading
@@ -22,12 +23,13 @@ from config.settings import Broker, GatewaySettings
 from config.topics import ALL, Topic, topic_of, watch
 from config.version import VERSION
 from gateway_agent import machine, release_key
-from gateway_agent.events import Connection, Durable, Effect, Event, Heard, Log, Publish, Tick, Train, Trained
-from gateway_agent.state import restore
+from gateway_agent.events import Connection, Durable, Effect, Event, Heard, Log, Publish, Save, Tick, Train, Trained
+from gateway_agent.state import SECRET, restore
 from gateway_agent.store import Store
 
 LOG = logging.getLogger("fedgate.gateway")
 STDERR_TAIL = 400
+SECRET_BYTES = 16
 
 
 class Agent:
@@ -40,6 +42,8 @@ class Agent:
         self._child: subprocess.Popen[bytes] | None = None
         self._clock = clock.Clock()
         self.store = Store(settings.gateway.store)
+        if SECRET not in self.store.read().blobs:
+            self.store.commit([Save(SECRET, secrets.token_bytes(SECRET_BYTES))])
         stored = self.store.read()
         state = restore(
             settings,
@@ -62,8 +66,10 @@ class Agent:
         for link in self._links:
             link.start()
         LOG.info("gateway %s watches %d source(s)", self.settings.gateway.id, len(self.settings.source))
-        self._loop.run(self._step, self._tick)
-        self._shut_down()
+        try:
+            self._loop.run(self._step, self._tick)
+        finally:
+            self._shut_down()
 
     def stop(self) -> None:
         """Ask `run` to end after the step at hand."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, replace
 
+import numpy as np
+
 from config import wire
 from config.clock import Quality
 from config.messages import Manifest, RoundOpen, Status
@@ -21,7 +23,7 @@ from models.arrays import Arrays
 from models.features import FeatureSpec
 from models.threshold import AlarmState
 
-OWN, MODEL, ALARMS, FEATURES = "own", "model", "alarms", "features"  # keys of stored blobs
+OWN, MODEL, ALARMS, FEATURES, SECRET = "own", "model", "alarms", "features", "secret"  # keys of stored blobs
 ANOMALY = "anomaly"  # the cause of an alarm about the structure
 
 
@@ -57,6 +59,7 @@ class State:
     can_train: bool
     pipeline: walk.Pipeline
     now_ns: int
+    secret: bytes = b""  # makes this gateway's random numbers its own; never leaves it
     own: Arrays = field(default_factory=dict)
     outbox: dict[str, Item] = field(default_factory=dict)
     sent_ns: dict[str, int] = field(default_factory=dict)  # outbox item -> when it was last published
@@ -139,6 +142,12 @@ def save_features(state: State) -> Save:
     return Save(FEATURES, state.settings.features.model_dump_json().encode())
 
 
+def save_model(manifest: Manifest, body: bytes) -> Save:
+    """Return the effect that stores the model in force."""
+    parts = {"manifest": manifest.to_bytes(), "onnx": body}
+    return Save(MODEL, wire.encode({name: np.frombuffer(part, np.uint8) for name, part in parts.items()}))
+
+
 def save_alarms(state: State) -> Save:
     """Return the effect that stores which alarms are active."""
     held = {"anomaly": asdict(state.pipeline.alarm), "sensors": state.sensor_alarms}
@@ -173,6 +182,11 @@ def restore(
     if OWN in stored.blobs:
         own, meta = wire.decode(stored.blobs[OWN])
         answered = tuple(meta["answered"]) if meta["answered"] else None
+    if "center" in own and 0 < len(stored.baseline) < settings.baseline.windows:
+        raise BaselineError(
+            f"baseline.windows is {settings.baseline.windows}, but this gateway was commissioned with "
+            f"{len(stored.baseline)}; set it back, or remove {settings.gateway.store} to commission it anew"
+        )
     if ALARMS in stored.blobs:
         held = json.loads(stored.blobs[ALARMS])
         pipeline = replace(pipeline, alarm=AlarmState(**held["anomaly"]))
@@ -184,6 +198,7 @@ def restore(
         can_train=can_train,
         pipeline=pipeline,
         now_ns=now_ns,
+        secret=stored.blobs.get(SECRET, b""),
         own=own,
         outbox=dict(stored.outbox),
         answered=answered,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -16,6 +18,8 @@ from config import wire
 from config.messages import first_problem
 from models.arrays import Arrays, generator
 from models.federated import build
+
+OOM_SCORE = Path("/proc/self/oom_score_adj")
 
 
 def job_bytes(parts: dict[str, Arrays], order: dict[str, Any]) -> bytes:
@@ -41,7 +45,8 @@ def answer(job: bytes) -> bytes:
     arrays, order = wire.decode(job, size_max=len(job))
     parts = parts_of(arrays)
     algorithm = build(order["algorithm"], order["feature_count"], order["settings"])
-    rng = generator(order["seed"], order["round_index"], order["gateway"])
+    secret = bytes.fromhex(order["secret"])
+    rng = generator(order["seed"], order["round_index"], order["gateway"], secret)
     train = algorithm.phases[order["phase"]].train
     own, update = train(parts.get("shared", {}), parts.get("own", {}), parts["data"], rng)
     return wire.encode(_joined({"own": own, "update": update}))
@@ -50,6 +55,8 @@ def answer(job: bytes) -> bytes:
 def main() -> int:
     """Answer the job on standard input at low priority; a job that cannot be done ends with one line that says why."""
     os.nice(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    with suppress(OSError):  # where memory is short it is the training that must end, not the watching
+        OOM_SCORE.write_text("800", encoding="ascii")
     try:
         answered = answer(sys.stdin.buffer.read())
     except ValidationError as error:

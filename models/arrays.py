@@ -22,13 +22,16 @@ FEATURES = "x"  # (n, F) one row per window
 LABELS = "y"  # (n,) 1 anomaly, 0 normal; absent on a gateway, which has no labels
 
 
-def generator(seed: int, round_index: int, who: str) -> np.random.Generator:
+def generator(seed: int, round_index: int, who: str, secret: bytes = b"") -> np.random.Generator:
     """Return the random generator of one party in one round.
+
+    Seed, round and name are known to all. A gateway adds a secret of its own, so that nobody can take the noise off
+    what it sends by drawing the same numbers.
 
     It depends on nothing but its arguments, so a gateway that lost power in mid-training repeats the same bytes and the
     order in which gateways are visited cannot matter.
     """
-    return np.random.default_rng([seed, round_index, zlib.crc32(who.encode())])
+    return np.random.default_rng([seed, round_index, zlib.crc32(who.encode()), *secret])
 
 
 def select(seed: int, round_index: int, names: Iterable[str], fraction: float) -> list[str]:

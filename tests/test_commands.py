@@ -19,12 +19,11 @@ import pytest
 from cloud_aggregator import store as registry
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound
-from config import wire
 from config.messages import Status
 from config.version import VERSION
 from gateway_agent.__main__ import main as gateway_agent
 from gateway_agent.events import Item, Keep, Queue, Save
-from gateway_agent.state import ALARMS, MODEL
+from gateway_agent.state import ALARMS, save_model
 from gateway_agent.store import Store
 from tests.test_aggregator_store import CLEARED, RAISED
 from tests.test_gateway_models import FIRST
@@ -159,10 +158,9 @@ def test_a_gateways_status_shows_what_is_stored(folder: Path, capsys: Capture) -
     value, text = shown(gateway_agent, capsys, *arguments)
     assert value["model"] is None and "none yet" in text and "0 of 2000 windows" in text
     manifest, body = FIRST
-    model = wire.encode({"onnx": np.frombuffer(body, np.uint8)}, manifest.model_dump(mode="json"))
     alarms = json.dumps({"anomaly": {"active": True}, "sensors": {"faulty-load": 5}}).encode()
     item = Item("topic", (b"four", b"five5"), False, 1)
-    store.commit([Keep(np.zeros(3, np.float32)), Save(MODEL, model), Save(ALARMS, alarms), Queue("u", item)])
+    store.commit([Keep(np.zeros(3, np.float32)), save_model(manifest, body), Save(ALARMS, alarms), Queue("u", item)])
     value, text = shown(gateway_agent, capsys, *arguments)
     store.close()
     assert (value["gateway"], value["site"], value["baseline_windows"]) == ("gateway-1", "bridge", 1)

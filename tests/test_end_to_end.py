@@ -21,6 +21,7 @@ from cloud_aggregator.__main__ import main as cloud_aggregator
 from config.settings import AggregatorSettings, GatewaySettings, load
 from firmware_sim.broker import mosquitto_program
 from firmware_sim.scenarios import STORIES
+from gateway_agent.state import SECRET
 from gateway_agent.store import Store
 from models.arrays import FEATURES
 from models.detectors import DETECTORS
@@ -56,14 +57,15 @@ def loop_model(folder: Path, names: list[str]) -> bytes:
     settings = load(folder / "aggregator.toml", AggregatorSettings)
     choice = settings.algorithm
     algorithm = build(choice.name, len(feature_names(settings.features)), choice.settings)
-    data = {}
+    data, secrets = {}, {}
     for name in names:
         own = load(folder / f"{name}.toml", GatewaySettings)
         store = Store(own.gateway.store, read_only=True)
-        rows = np.array(store.read().baseline)
+        stored = store.read()
         store.close()
+        rows, secrets[name] = np.array(stored.baseline), stored.blobs[SECRET]
         data[name] = {FEATURES: rows[: -own.baseline.calibration_windows]}
-    outcome = run(algorithm, data, seed=choice.seed)
+    outcome = run(algorithm, data, seed=choice.seed, secrets=secrets)
     return DETECTORS[algorithm.detector].graph(outcome.server.shared, algorithm.personal)
 
 

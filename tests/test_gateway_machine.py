@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config import wire
+from config import signing, wire
 from config.messages import Receipt, RoundOpen, Want
 from config.topics import CHANNELS
 from config.transfer import ASK_MAX, describe, split
@@ -34,7 +34,7 @@ from gateway_agent.state import BaselineError, State, status
 from gateway_agent.trainer import answer
 from models.features import FeatureSpec
 from tests.agents import LIMIT, ME, TICK, after, chunks, commissioned, heard, kinds, sent
-from tests.sites import FEATURES, NS, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples, topic
+from tests.sites import FEATURES, KEY, NS, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples, topic
 
 SHARED = wire.encode({})
 
@@ -50,7 +50,11 @@ def invitation(round_index: int = 0, shared: bytes = SHARED, **change: Any) -> b
         features=FeatureSpec.model_validate(FEATURES),
         shared=describe(shared, LIMIT),
     )
-    return message.model_copy(update=change).to_bytes()
+    return signed(message.model_copy(update=change)).to_bytes()
+
+
+def signed(message: RoundOpen) -> RoundOpen:
+    return message.model_copy(update={"signature": signing.sign(KEY, message.signed_bytes())})
 
 
 def invited(state: State, round_index: int = 0, **change: Any) -> tuple[State, list[Effect]]:
@@ -176,7 +180,23 @@ def test_an_invitation_with_numbers_that_json_lacks_is_refused() -> None:
     assert kinds(effects, Train)
     payload = invitation(settings={"nu": 0.25}).replace(b"0.25", b"NaN")
     state, effects = after(commissioned(), heard("round", "open", payload), *chunks(SHARED))
-    assert not kinds(effects, Train) and "cannot be written as JSON" in status(state).refusal
+    assert not kinds(effects, Train) and "its signature is not the release key's" in status(state).refusal
+
+
+def test_an_invitation_that_the_release_key_did_not_sign_takes_nothing_from_this_gateway() -> None:
+    greedy = json.loads(invitation(settings={"nu": 0.25})) | {"settings": {"anonymise": False, "nu": 1.0}}
+    for document in (greedy, greedy | {"signature": ""}, greedy | {"signature": "no base64"}):
+        payload = json.dumps(document).encode()
+        state, effects = after(commissioned(), heard("round", "open", payload, "all"), *chunks(SHARED))
+        assert not kinds(effects, Train) and "its signature is not the release key's" in status(state).refusal
+
+
+def test_an_invitation_of_a_round_before_the_answered_one_is_not_answered() -> None:
+    state, effects = invited(commissioned(), round_index=5)
+    (train,) = kinds(effects, Train)
+    state, _ = after(state, Trained(answer(train.job)))
+    assert not kinds(invited(state, round_index=4)[1], Train)
+    assert kinds(invited(state, round_index=6)[1], Train)
 
 
 def test_only_those_who_are_asked_answer_and_an_empty_invitation_ends_a_round() -> None:

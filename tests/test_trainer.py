@@ -24,6 +24,7 @@ ORDER: dict[str, Any] = {
     "seed": 5,
     "round_index": 2,
     "gateway": "north",
+    "secret": "00ff",
 }
 
 
@@ -48,13 +49,18 @@ def test_a_child_gives_the_bytes_of_the_function_whenever_it_is_asked(name: str)
     parts = parts_of(wire.decode(done.stdout)[0])
     algorithm = build(name, 3, ORDER["settings"] if name == "fedavg" else {})
     shared = algorithm.start(generator(5, 0, "cloud")).shared
-    own, update = algorithm.phases[0].train(shared, {}, {FEATURES: ROWS}, generator(5, 2, "north"))
+    own, update = algorithm.phases[0].train(
+        shared, {}, {FEATURES: ROWS}, generator(5, 2, "north", bytes.fromhex(ORDER["secret"]))
+    )
     assert equal(parts["own"], own) and equal(parts["update"], update)
 
 
 def test_other_jobs_give_other_bytes() -> None:
-    answers = {answer(job(**change)) for change in ({}, {"seed": 6}, {"round_index": 3}, {"gateway": "south"})}
-    assert len(answers) == 4
+    answers = {
+        answer(job(**change))
+        for change in ({}, {"seed": 6}, {"round_index": 3}, {"gateway": "south"}, {"secret": "01ff"})
+    }
+    assert len(answers) == 5
 
 
 def test_parts_are_what_was_joined() -> None:

@@ -10,14 +10,15 @@ from config.settings import Source
 from models.signal import Block
 
 NS = 1_000_000_000
+LATEST = 2**63
 Offsets = dict[tuple[str, str], int]  # (stream, boot id of the node) -> gateway time minus node time, ns
 
 
 def read(source: Source, frame: Frame, now_ns: int, offsets: Offsets) -> tuple[Block, Offsets]:
     """Return a frame as a block, and the clock offsets with this node's; raises `MessageError`.
 
-    A node whose clock only counts from its start is placed on the gateway's timeline by the arrival of its first frame,
-    and keeps that offset until it restarts, so that delays of the network do not bend its time.
+    A node whose clock only counts from its start is placed on the gateway's timeline by the frame that took the least
+    time to arrive, so that neither delays of the network nor a backlog that a broker kept bend its time.
     """
     if frame.values.shape[1] != len(source.channels):
         raise MessageError(
@@ -26,7 +27,7 @@ def read(source: Source, frame: Frame, now_ns: int, offsets: Offsets) -> tuple[B
     key, offset = (source.name, frame.meta.boot), 0
     if frame.meta.clock == "boot":
         duration_ns = round(len(frame.values) / frame.meta.rate_hz * NS)
-        offset = offsets.get(key, now_ns - frame.meta.t_ns - duration_ns)
+        offset = min(offsets.get(key, LATEST), now_ns - frame.meta.t_ns - duration_ns)
         offsets = {**{other: value for other, value in offsets.items() if other[0] != source.name}, key: offset}
     gains = [channel.gain for channel in source.channels]
     biases = [channel.bias for channel in source.channels]

@@ -18,7 +18,7 @@ class Detector(NamedTuple):
     """A way to score windows: higher means more anomalous, zero is the model's own border.
 
     `score(params, x)` maps (n, F) features to (n,) scores. `graph(params, personal)` returns the same function as ONNX
-    bytes, with the `personal` tensors as overridable inputs. `fit(x, y, rng)` trains on one data set, without
+    bytes, with the `personal` tensors as overridable inputs. `fit(x, ...)` trains on one data set, without
     federation.
     """
 

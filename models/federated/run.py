@@ -7,6 +7,7 @@ to the same place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from models.arrays import Arrays, generator, select
@@ -31,18 +32,22 @@ def run(
     seed: int = 0,
     rounds: int | None = None,
     fraction: float = 1.0,
+    secrets: Mapping[str, bytes] = MappingProxyType({}),
     on_update: Callable[[str, Arrays], None] = _ignore,
 ) -> Outcome:
     """Train `algorithm` over the data sets of named gateways for `rounds` times all phases and return the outcome.
 
-    `fraction` of the gateways take part in each round; `on_update(gateway, update)` sees what each of them would send.
+    `secrets` are those that gateways mix into their random numbers, none where they do not matter. `fraction` of the
+    gateways take part in each round; `on_update(gateway, update)` sees what each of them would send.
     """
     server = algorithm.start(generator(seed, 0, "cloud"))
     own: dict[str, Arrays] = {name: {} for name in data}
     for _ in range((algorithm.rounds if rounds is None else rounds) * len(algorithm.phases)):
         phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
         for name in select(seed, server.cohort_index, data, fraction):
-            own[name], update = phase.train(server.shared, own[name], data[name], generator(seed, index, name))
+            own[name], update = phase.train(
+                server.shared, own[name], data[name], generator(seed, index, name, secrets.get(name, b""))
+            )
             on_update(name, update)
             if update:
                 total = phase.tally.merge(total, phase.admit(server, update))

@@ -37,6 +37,8 @@ from models.federated.tally import STACK
 
 VECTORS = "vectors"
 FEWEST_ROWS = 2
+# In units of its own deviation no row of n can be farther than √n; beyond this a vector only spoils the shared model.
+FARTHEST = 1e3
 HALVINGS = 60  # after which q is at v up to rounding
 
 
@@ -103,6 +105,9 @@ def support_vector_election(
         count = len(wide[VECTORS])
         if not 1 <= count <= max_vectors:
             raise UpdateError(f"vectors: expected 1 to {max_vectors} rows, got {count}")
+        farthest = float(np.abs(wide[VECTORS]).max())
+        if normalisation == "own" and farthest > FARTHEST:
+            raise UpdateError(f"vectors: expected values within {FARTHEST:g} deviations, got {farthest:g}")
         return wide
 
     def start(rng: np.random.Generator) -> Server:

@@ -20,7 +20,7 @@ from config.signing import verified
 from config.topics import Topic, topic_of
 from gateway_agent import machine
 from gateway_agent.events import Effect, Event, Heard, Publish
-from gateway_agent.state import MODEL, OWN, State, Stored, restore
+from gateway_agent.state import MODEL, OWN, State, Stored, restore, save_model
 from models.arrays import Array, Arrays, Floats
 from models.features import FeatureSpec, extract_many, feature_names
 from models.federated import build
@@ -107,7 +107,7 @@ def commissioned() -> State:
     chosen, key = GatewaySettings.model_validate(tables(features()) | short), Ed25519PrivateKey.generate()
     rows = baseline(chosen.features, chosen.baseline.windows)
     manifest, body = released(chosen.features, key, chosen.limits.max_payload_bytes)
-    model = wire.encode({"onnx": np.frombuffer(body, np.uint8)}, manifest.model_dump(mode="json"))
+    model = save_model(manifest, body).body
     stored = Stored(tuple(rows), {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model})
     state = restore(chosen, partial(verified, key.public_key()), stored, boot_id="bench", can_train=False, now_ns=T0_NS)
     state, effects = machine.begin(state, stored)
