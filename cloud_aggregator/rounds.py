@@ -80,13 +80,7 @@ def remind(state: State) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     if state.opened and _waited_for(state):
         effects.append(invitation(state))
-    if state.manifest is not None and any(
-        status.state == "online"
-        and not status.refusal
-        and 0 < status.baseline_needed <= status.baseline_windows
-        and status.model_version < state.manifest.version
-        for status in state.gateways.values()
-    ):
+    if state.manifest is not None and any(one.lacks(state.manifest.version) for one in state.gateways.values()):
         effects.append(manifest(state, state.manifest))
     return replace(state, invited_ns=state.now_ns), effects
 

@@ -85,6 +85,11 @@ class Status(Message):
         """True where the gateway can answer a round."""
         return self.state == "online" and self.can_train and self.baseline_windows >= self.baseline_needed > 0
 
+    def lacks(self, version: int) -> bool:
+        """True where the gateway could have put a model in force, has not, and does not say why."""
+        could = self.state == "online" and self.baseline_windows >= self.baseline_needed > 0
+        return could and self.model_version < version and not self.refusal.startswith(f"model {version} ")
+
 
 class Signed(Message):
     """A message that the release key signs, because it decides what leaves a gateway or what runs on it."""

@@ -26,17 +26,32 @@ GOLDEN_TOLERANCE = 1e-3  # of the score scale: float32 on another processor, far
 
 
 def announced(state: State, manifest: Manifest) -> tuple[State, list[Effect]]:
-    """Take in a manifest and fetch its model, if it may become the next one."""
+    """Take in a manifest and fetch its model, if it may become the next one.
+
+    One that was refused is refused again without another look: its model would be fetched for nothing each time.
+    """
+    known, reason = state.refused
+    if known == _digest(manifest):
+        return refuse(state, reason)
     current = state.manifest.version if state.manifest else 0
     if manifest.version <= current:
         same = state.manifest is not None and manifest.model.digest == state.manifest.model.digest
-        return (state, []) if same else refuse(state, f"model {manifest.version} is not newer than {current} in force")
+        return (state, []) if same else _refuse(state, manifest, f"is not newer than {current} in force")
     problem = mismatch(manifest, state.settings)
     if not state.verified(manifest.signed_bytes(), manifest.signature):
         problem = "its signature is not the release key's"
     if problem:
-        return refuse(state, f"model {manifest.version} refused: {problem}")
+        return _refuse(state, manifest, f"refused: {problem}")
     return put_in_force(replace(state, candidate=manifest))
+
+
+def _digest(manifest: Manifest) -> str:
+    return fetching.digest_of(manifest.signed_bytes() + manifest.signature.encode())
+
+
+def _refuse(state: State, manifest: Manifest, why: str) -> tuple[State, list[Effect]]:
+    reason = f"model {manifest.version} {why}"
+    return refuse(replace(state, refused=(_digest(manifest), reason)), reason)
 
 
 def mismatch(manifest: Manifest, settings: GatewaySettings) -> str:
@@ -62,7 +77,7 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
     try:
         judge = examined(state, manifest, body)
     except (ModelRefusedError, CalibrationError) as error:
-        return refuse(state, f"model {manifest.version} refused: {error}")
+        return _refuse(state, manifest, f"refused: {error}")
     state = replace(state, manifest=manifest, refusal="", pipeline=judged_by(state.pipeline, judge))
     state, told = tell(state)
     level = f"model {manifest.version} in force, alarms from {judge.levels.raise_level:.3g}"

@@ -71,6 +71,7 @@ class State:
     retry_ns: int = 0  # not before then again
     manifest: Manifest | None = None  # the model in force
     candidate: Manifest | None = None  # the model on its way
+    refused: tuple[str, str] = ("", "")  # the manifest refused last, by its signed digest, and why
     fetches: dict[str, Fetch] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)  # fetched whole, not used yet
     heard_ns: dict[str, int] = field(default_factory=dict)  # source -> when it last spoke

@@ -45,7 +45,8 @@ def test_an_invitation_that_may_be_lost_is_repeated_to_those_who_have_not_answer
     [
         ({}, True),
         ({"model_version": 1}, False),
-        ({"refusal": "model 1 refused"}, False),  # it has heard, and would only fetch it in vain again
+        ({"refusal": "model 1 refused: its features differ"}, False),  # it has heard
+        ({"refusal": "round 7: no memory"}, True),
         ({"state": "offline"}, False),
         ({"baseline_windows": 3}, False),
         ({"can_train": False}, True),

@@ -134,6 +134,18 @@ def test_a_round_is_answered_once_and_settled_by_its_receipt() -> None:
     assert after(state, heard("receipt", name, Receipt(accepted=False, reason="late").to_bytes()))[0].refusal == ""
 
 
+def test_an_answered_round_stays_answered_after_a_restart_and_its_update_is_still_there() -> None:
+    shelf = Shelf()
+    state, effects = invited(commissioned(shelf))
+    state, effects = after(state, Trained(answer(kinds(effects, Train)[0].job)))
+    shelf.commit(effects)
+    again, _ = after(agent(gateway_settings(), shelf), Connection(True))
+    again, effects = invited(again)
+    assert not kinds(effects, Train) and again.outbox == state.outbox
+    assert not kinds(invited(commissioned(shelf), round_index=0)[1], Train)
+    assert kinds(invited(again, round_index=1)[1], Train)
+
+
 def test_a_refused_update_is_settled_and_the_reason_stands_in_the_status_until_one_is_accepted() -> None:
     state, effects = invited(commissioned())
     for reason in ("round 0 is over", ""):
@@ -238,6 +250,7 @@ def test_what_no_round_needs_any_more_is_forgotten_and_strangers_chunks_are_not_
     state = commissioned()
     for number in range(50):
         state, _ = after(state, heard("round", "open", invitation(number, shared=b"s%d" % number)), TICK)
+        assert len(state.fetches) == 1
         state, _ = after(state, *chunks(b"stranger%d" % number))
         assert len(state.fetches) == 1 and not state.bodies
 

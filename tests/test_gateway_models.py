@@ -26,7 +26,7 @@ from models.detectors import DETECTORS
 from models.features import FeatureSpec
 from models.federated import build
 from models.federated.run import run
-from tests.agents import LIMIT, TICK, after, chunks, commissioned, heard, kinds
+from tests.agents import LIMIT, TICK, after, chunks, commissioned, heard, kinds, sent
 from tests.sites import FEATURES, KEY, NS, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
 
 Made = tuple[Manifest, bytes]
@@ -138,6 +138,8 @@ def test_a_bad_model_leaves_the_one_in_force_and_says_why(fault: str) -> None:
     assert words in status(state).refusal
     assert state.manifest == before.manifest and state.pipeline.judge is before.pipeline.judge
     assert not kinds(effects, Save) and state.candidate is None and not state.bodies
+    state, effects = offered(replace(state, refusal="something else"), make())
+    assert words in status(state).refusal and not state.fetches and not sent(effects, "want")
     state, effects = offered(state, signed_third())
     assert state.manifest is not None and (state.manifest.version, status(state).refusal) == (3, "")
 

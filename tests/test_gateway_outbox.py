@@ -25,6 +25,7 @@ def test_the_outbox_sends_alarms_first_again_when_due_and_everything_after_an_ou
     assert [one.payload for one in sent(effects, "alarm")] == order
     assert sent(effects, "status")[0].retain
     assert not sent(after(state, TICK, now_ns=T0_NS + 29 * NS)[1], "alarm")
+    assert [one.payload for one in sent(after(state, Connection(False), Connection(True))[1], "alarm")] == order
     assert [one.payload for one in sent(after(state, TICK, now_ns=T0_NS + 30 * NS)[1], "alarm")] == order
 
 

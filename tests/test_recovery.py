@@ -1,0 +1,139 @@
+"""What a fleet comes through: a lost store of the aggregator, changed settings of a gateway, a service that fails."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloud_aggregator.events import Connection
+from cloud_aggregator.rounds import _next_version
+from cloud_aggregator.state import restore, save_training
+from config import cli
+from config.messages import Manifest
+from gateway_agent import pipeline as walk
+from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY
+from gateway_agent.pipeline import GAP_HOPS, Judge, judged_by
+from gateway_agent.state import BaselineError
+from models.arrays import Array, Floats
+from models.signal import Block
+from models.threshold import AlarmState, Levels
+from tests.agents import commissioned
+from tests.sites import KEY, T0_NS, WINDOWS, CloudShelf, Shelf, agent, aggregator_settings, gateway_settings
+from tests.test_aggregator_machine import OPEN, READY, after, opened, published, started, update
+from tests.test_gateway_models import FIRST
+
+NS = 1_000_000_000
+FLEET = 3_000  # names of so many gateways are more than a header of the wire format holds
+
+
+def test_the_round_of_a_large_fleet_survives_a_restart() -> None:
+    counted = {f"gateway-with-a-long-name-{number:06d}": "d" * 64 for number in range(FLEET)}
+    before = replace(opened(), counted=counted, counted_before=counted, asked=tuple(counted))
+    shelf = CloudShelf(training=save_training(before).body, gateways=dict(before.gateways))
+    state = started(shelf)
+    assert (state.counted, state.asked, state.run) == (counted, before.asked, before.run)
+
+
+def test_a_store_that_was_lost_begins_another_run_whose_rounds_are_not_those_answered() -> None:
+    settings = aggregator_settings()
+    first, second = (restore(settings, KEY, None, None, {}, T0_NS, beginning) for beginning in ("a1", "b2"))
+    assert first.run != second.run
+    assert first.run.partition(".")[0] == second.run.partition(".")[0]
+    resumed = restore(settings, KEY, save_training(first).body, None, {}, T0_NS, "c3")
+    assert resumed.run == first.run
+
+
+def test_a_version_is_above_every_one_that_a_gateway_holds() -> None:
+    assert _next_version(OPEN) == 1
+    held = {**OPEN.gateways, "north": READY.model_copy(update={"model_version": 41})}
+    assert _next_version(replace(OPEN, gateways=held)) == 42
+    released = started(CloudShelf(released=FIRST))
+    assert _next_version(released) == FIRST[0].version + 1
+
+
+def test_vectors_that_would_only_spoil_the_shared_model_are_refused() -> None:
+    far = {"vectors": np.full((2, 3), 1e9)}
+    _, effects = after(OPEN, Connection(True), *update("north", _body_with(far)))
+    (receipt,) = published(effects, "receipt")
+    assert b"within 1000 deviations" in receipt.payload
+
+
+def _body_with(arrays: dict[str, Any]) -> bytes:
+    from config import wire
+
+    meta = {"run": OPEN.run, "round_index": OPEN.server.round_index, "phase": OPEN.server.phase}
+    return wire.encode(arrays, meta)
+
+
+@pytest.mark.parametrize("windows", [WINDOWS + 1, 10 * WINDOWS])
+def test_more_windows_of_baseline_than_a_gateway_was_commissioned_with_are_refused(windows: int) -> None:
+    shelf = Shelf()
+    commissioned(shelf)
+    settings = gateway_settings(baseline={"windows": windows})
+    with pytest.raises(BaselineError, match=f"is {windows}, but this gateway was commissioned with {WINDOWS}"):
+        agent(settings, shelf)
+
+
+def test_what_is_said_of_the_structure_goes_before_what_is_said_of_sensors_and_updates() -> None:
+    assert ALARM_PRIORITY < SENSOR_PRIORITY < UPDATE_PRIORITY
+
+
+class Told:
+    """A score that says what it is told, window by window."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def __call__(self, x: Array) -> Floats:
+        return np.full(len(x), self.value)
+
+
+def test_two_high_windows_with_a_hole_between_are_no_lasting_alarm() -> None:
+    told = Told()
+    settings = gateway_settings(alarm={"minimum_duration_s": 30.0})
+    spec = settings.features
+    judge = Judge(told, Levels(raise_level=1.0, clear_level=0.5, median=0.0, samples=20, extrapolated=True))
+    state = judged_by(walk.start(spec, settings.streams, settings.alarm, 0), judge)
+    rng = np.random.default_rng(0)
+
+    def watch(state: walk.Pipeline, start_s: float, score: float) -> tuple[walk.Pipeline, list[walk.Reading]]:
+        told.value = score
+        values = rng.normal(size=(round(spec.window_s * spec.rate_hz), 1))
+        return walk.push(state, Block("deck", T0_NS + round(start_s * NS), spec.rate_hz, values))
+
+    state, first = watch(state, 0.0, 5.0)
+    assert [reading.score for reading in first] == [5.0]
+    readings: list[walk.Reading] = []
+    for hop in range(1, 4):
+        later_s = (10 + hop) * spec.window_s * GAP_HOPS
+        state, more = watch(state, later_s, 5.0)
+        readings += more
+    assert not any(reading.transition for reading in readings)
+
+
+def test_a_new_model_judges_an_active_alarm_on_its_own_scale() -> None:
+    settings = gateway_settings()
+    state = walk.start(settings.features, settings.streams, settings.alarm, 0)
+    state = replace(state, alarm=AlarmState(active=True, run_ns=3, onset_ns=2, peak=50.0, last_ns=4))
+    levels = Levels(raise_level=1.0, clear_level=0.5, median=0.1, samples=20, extrapolated=True)
+    alarm = judged_by(state, Judge(Told(), levels)).alarm
+    assert alarm == AlarmState(active=True, run_ns=None, onset_ns=2, peak=0.1, last_ns=4)
+
+
+def test_a_service_that_fails_while_it_runs_is_to_be_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise OSError("the disk is full")
+
+    with caplog.at_level(logging.ERROR):
+        assert cli.serve("gateway-agent", fail) == cli.SERVICE_ERROR != cli.USAGE_ERROR
+    assert "the disk is full" in caplog.text
+    assert cli.serve("gateway-agent", lambda: None) == 0
+
+
+def test_a_manifest_of_a_newer_sender_keeps_its_signature_through_the_store() -> None:
+    manifest, _ = FIRST
+    assert Manifest.from_bytes(manifest.to_bytes()).signed_bytes() == manifest.signed_bytes()
