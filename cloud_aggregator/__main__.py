@@ -9,13 +9,13 @@ from contextlib import closing
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Table
-
-from cloud_aggregator import store as disk
 from config import cli, mqtt, signing
 from config.settings import AggregatorSettings, load
+
+if TYPE_CHECKING:
+    from cloud_aggregator.store import Store
 
 NAME = "cloud-aggregator"
 DESCRIPTION = (
@@ -29,7 +29,7 @@ EPILOG = """examples:
 """
 NS = 1_000_000_000
 GATEWAY_COLUMNS = (
-    *("gateway", "state", "baseline_windows", "baseline_needed", "can_train", "windows"),
+    *("gateway", "state", "baseline_windows", "baseline_needed", "can_train", "windows", "windows_lost", "dropped"),
     *("model_version", "alarms_active", "refusal", "seen"),
 )
 TEMPLATES = ("aggregator.toml", "gateway.toml")
@@ -59,7 +59,10 @@ def main(argv: list[str] | None = None) -> int:
         else:
             command.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args(argv)
-    return cli.run(NAME, arguments.act, arguments)
+    try:
+        return cli.run(NAME, arguments.act, arguments)
+    except ModuleNotFoundError as error:
+        return cli.missing(NAME, error, "aggregator")
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -93,18 +96,20 @@ def _check(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _open(arguments: argparse.Namespace) -> closing[disk.Store]:
-    return closing(disk.Store(load(arguments.config, AggregatorSettings).aggregator.store, create=False))
+def _open(arguments: argparse.Namespace) -> closing[Store]:
+    from cloud_aggregator.store import Store
+
+    return closing(Store(load(arguments.config, AggregatorSettings).aggregator.store, create=False))
 
 
-def _rows(arguments: argparse.Namespace, table: Table, *columns: str) -> list[dict[str, Any]]:
+def _rows(arguments: argparse.Namespace, table: str, *columns: str) -> list[dict[str, Any]]:
     with _open(arguments) as store:
         return store.rows(table, *columns)
 
 
 def _status(arguments: argparse.Namespace) -> int:
     with _open(arguments) as store:
-        rows, latest, closed = store.rows(disk.GATEWAYS), store.latest_model(), len(store.rows(disk.ROUNDS, "id"))
+        rows, latest, closed = store.rows("gateways"), store.latest_model(), len(store.rows("rounds", "id"))
     gateways = [{"gateway": row["gateway"], "seen": _time(row["seen_ns"]), **json.loads(row["status"])} for row in rows]
     summary = {"rounds_closed": closed, "model_version": latest[0].version if latest else 0, "gateways": gateways}
     text = f"{closed} rounds closed, model version {summary['model_version']}\n" + _text(GATEWAY_COLUMNS, gateways)
@@ -114,7 +119,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _models(arguments: argparse.Namespace) -> int:
     models = []
-    for row in _rows(arguments, disk.MODELS, "version", "manifest"):
+    for row in _rows(arguments, "models", "version", "manifest"):
         manifest = json.loads(row["manifest"])
         models.append(
             {
@@ -134,7 +139,7 @@ def _models(arguments: argparse.Namespace) -> int:
 
 
 def _alarms(arguments: argparse.Namespace) -> int:
-    alarms = _rows(arguments, disk.ALARMS)
+    alarms = _rows(arguments, "alarms")
     for row in alarms:
         row |= {name.removesuffix("_ns"): _time(row[name]) for name in ("onset_ns", "raised_ns", "cleared_ns")}
     alarms.sort(key=lambda row: (row["onset_ns"], row["gateway"]))
@@ -144,7 +149,7 @@ def _alarms(arguments: argparse.Namespace) -> int:
 
 
 def _rounds(arguments: argparse.Namespace) -> int:
-    rounds = [row | {"closed": _time(row["closed_ns"])} for row in _rows(arguments, disk.ROUNDS)]
+    rounds = [row | {"closed": _time(row["closed_ns"])} for row in _rows(arguments, "rounds")]
     _show(arguments, rounds, _text(("run", "round_index", "algorithm", "closed", "gateways", "refused"), rounds))
     return 0
 
@@ -160,6 +165,8 @@ def _text(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> str:
 def _cell(value: Any) -> str:
     if value is None or value == "":
         return "-"
+    if isinstance(value, dict):  # counts by kind
+        return str(sum(value.values()))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

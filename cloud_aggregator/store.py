@@ -92,6 +92,10 @@ SAME_IN_ALARM = (
 )
 
 
+OF_ITS_RAISE = ("text", "level", "model_version", "model_digest")
+OF_ITS_PEAK = ("score", "severity", "received_ns")
+
+
 class StoreError(OSError):
     """The database cannot be opened, read or written; the message names it and the cause."""
 
@@ -162,8 +166,9 @@ class Store:
         held = self._db.execute(select(ALARMS.c.raised_ns, ALARMS.c.cleared_ns).filter_by(**key)).first()
         if held is not None and getattr(held, f"{alarm.state}_ns") is not None:
             return  # sent again, or retained by the broker: it was received when it was received
-        if held is not None and alarm.state == "raised":
-            values = {"raised_ns": alarm.t_ns}  # the end of the story came first; its beginning must not undo it
+        if held is not None:  # what raised an alarm stays on record, whichever end of its story came first
+            kept = OF_ITS_RAISE if alarm.state == "raised" else OF_ITS_PEAK
+            values = {name: values[name] for name in (*kept, f"{alarm.state}_ns")}
         self._put(ALARMS, key, values)
 
     def _put(self, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:
@@ -186,9 +191,10 @@ class Store:
         rows = self._read(select(GATEWAYS.c.gateway, GATEWAYS.c.status))
         return {row.gateway: Status.model_validate_json(row.status) for row in rows}
 
-    def rows(self, table: Table, *columns: str) -> list[dict[str, Any]]:
+    def rows(self, name: str, *columns: str) -> list[dict[str, Any]]:
         """Return the named columns (all where none are named) of a table, in the order of its key."""
-        chosen = [table.c[name] for name in columns] or list(table.c)
+        table = META.tables[name]
+        chosen = [table.c[column] for column in columns] or list(table.c)
         return [row._asdict() for row in self._read(select(*chosen).order_by(*table.primary_key))]
 
     def _read(self, statement: Select[Any]) -> Sequence[Row[Any]]:

@@ -33,11 +33,22 @@ def run(
     ours: tuple[type[Exception], ...] = (ValueError, OSError, *also)
     try:
         return act(arguments)
+    except BrokenPipeError:  # whoever read has seen enough
+        sys.stdout = None  # or the interpreter complains about it once more at the end
+        return 0
     except ours as error:
         sys.stderr.write(f"{name}: {error}\n")
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+
+
+def missing(name: str, error: ModuleNotFoundError, extra: str) -> int:
+    """Say which extra brings a package that is not installed, and return the exit code."""
+    sys.stderr.write(
+        f"{name}: needs the package {error.name}, which is not installed: pip install 'fedgate[{extra}]'\n"
+    )
+    return USAGE_ERROR
 
 
 def serve(name: str, run_service: Callable[[], None]) -> int:

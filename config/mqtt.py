@@ -58,6 +58,7 @@ class Link:
         self._last: paho.MQTTMessageInfo | None = None
         self._waiting: deque[tuple[paho.MQTTMessageInfo, int]] = deque()  # handed over, not acknowledged by the broker
         self._waiting_bytes = 0
+        self._attempts = 0  # to connect, since the last time it worked
         self._broker, self._subscriptions = broker, tuple(subscriptions)
         self._on_message, self._on_connection = on_message, on_connection
         self._client = client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
@@ -69,6 +70,7 @@ class Link:
         client.max_inflight_messages_set(IN_FLIGHT_MAX)
         # paho doubles its pause but does not jitter it; without that a fleet returns all at once after an outage.
         client.reconnect_delay_set(RECONNECT_S_MIN, RECONNECT_S_MAX + random.randrange(RECONNECT_S_MAX))  # noqa: S311 - spreads load, guards nothing
+        client.on_connect_fail = self._not_connected
         client.on_connect, client.on_disconnect, client.on_message = self._connected, self._disconnected, self._received
 
     def start(self) -> None:
@@ -112,9 +114,17 @@ class Link:
         if reason.is_failure:
             LOG.warning("broker %s:%d refused the connection: %s", self._broker.host, self._broker.port, reason)
             return
+        self._attempts = 0
+        LOG.info("connected to broker %s:%d", self._broker.host, self._broker.port)
         for topic in self._subscriptions:
             client.subscribe(topic, qos=1)
         self._on_connection(True)
+
+    def _not_connected(self, _client: Any, _data: Any) -> None:
+        self._attempts += 1
+        if self._attempts.bit_count() == 1:  # at 1, 2, 4, 8, ...: an outage may last for weeks
+            broker = self._broker
+            LOG.warning("no broker at %s:%d (attempt %d); trying on", broker.host, broker.port, self._attempts)
 
     def _disconnected(self, _client: Any, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
         LOG.info("connection to %s:%d ended: %s", self._broker.host, self._broker.port, reason)

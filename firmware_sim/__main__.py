@@ -38,17 +38,22 @@ def main(argv: list[str] | None = None) -> int:
     _add_evaluate(commands)
     _add_check(commands)
     arguments = parser.parse_args(argv)
-    return cli.run(NAME, arguments.act, arguments, RecordingError)
+    try:
+        return cli.run(NAME, arguments.act, arguments, RecordingError)
+    except ModuleNotFoundError as error:
+        return cli.missing(NAME, error, "sim")
 
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     from firmware_sim.scenarios import STORIES
+    from models.federated import ALGORITHMS
 
     text = "Run broker, aggregator, gateways and sensor nodes as processes on a real recording, and report how it went."
     demo = commands.add_parser("demo", help="the whole system on a real bridge recording", description=text)
     demo.add_argument("--scenario", choices=sorted(STORIES), default="munich", help="which story (default: munich)")
     demo.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes (default: out/demo-SCENARIO)")
     demo.add_argument("--speed", type=_positive, help="times real time (default: the scenario's own)")
+    demo.add_argument("--algorithm", choices=sorted(ALGORITHMS), default="support-vector-election", help="the rule")
     demo.add_argument("--broker", choices=("auto", "mosquitto", "embedded"), default="auto", help="default: auto")
     demo.set_defaults(act=_demo)
 
@@ -141,7 +146,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     say(story.scenario.title)
     try:
         kind = None if arguments.broker == "auto" else arguments.broker
-        played = demo.run(story, folder, kind, arguments.speed or story.speed, say)
+        played = demo.run(story, folder, kind, arguments.speed or story.speed, arguments.algorithm, say)
     except (stage.DemoError, BrokerError) as error:
         sys.stderr.write(f"{NAME}: demo failed: {error}\n")
         return 1

@@ -132,7 +132,9 @@ class Performance:
         return f"{at_s:5.0f} s ({truth}): {said}"
 
 
-def run(story: Story, folder: Path, kind: brokers.Kind | None, speed: float, say: Callable[[str], None]) -> Played:
+def run(
+    story: Story, folder: Path, kind: brokers.Kind | None, speed: float, algorithm: str, say: Callable[[str], None]
+) -> Played:
     """Play a story and write its report; raises `DemoError` where anything on the path failed."""
     if folder.exists():
         stage.clear(folder)
@@ -141,7 +143,7 @@ def run(story: Story, folder: Path, kind: brokers.Kind | None, speed: float, say
     started_s = time.monotonic()
     with brokers.broker(folder, kind or "auto") as broker:
         say(f"broker: {broker.kind} {broker.version} on {broker.address}")
-        stage.write_settings(story, names, folder, broker.address)
+        stage.write_settings(story, names, folder, broker.address, algorithm)
         with stage.processes(names, folder) as running, stage.watching(broker.address) as heard:
             Performance(story, names, folder, broker.address, speed, running, heard, say).play()
         broker_text = f"{broker.kind} {broker.version}"

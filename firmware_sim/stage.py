@@ -46,7 +46,7 @@ def clear(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def write_settings(story: Story, names: list[str], folder: Path, address: Address) -> None:
+def write_settings(story: Story, names: list[str], folder: Path, address: Address, algorithm: str) -> None:
     """Write the release key and the settings of all programs, as an operator would have."""
     _call("cloud_aggregator", "init", str(folder))
     table = {"host": address.host, "port": address.port}
@@ -54,7 +54,7 @@ def write_settings(story: Story, names: list[str], folder: Path, address: Addres
         "aggregator": {"site": SITE},
         "broker": table,
         "features": story.features,
-        "algorithm": {"name": "support-vector-election", "settings": {"nu": 0.1}},
+        "algorithm": {"name": algorithm, "settings": {"nu": 0.1}},
         "rounds": {"quorum": len(names), "deadline_s": PATIENCE_S},
     }
     (folder / "aggregator.toml").write_text(_toml(aggregator), encoding="utf-8")

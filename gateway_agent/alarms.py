@@ -144,7 +144,7 @@ def silent_sources(state: State) -> tuple[State, list[Effect]]:
     for source in state.settings.source:
         quiet_s = (state.now_ns - state.heard_ns[source.name]) / NS
         if quiet_s >= source.silent_after_s:
-            text = f"source {source.name} has sent nothing for {quiet_s:.0f} s"
+            text = f"source {source.name} has sent nothing usable for {quiet_s:.0f} s"
             state, raised = sensor(state, f"silent-{source.name}", text, state.now_ns)
             effects += raised
     return state, effects

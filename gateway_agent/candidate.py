@@ -18,10 +18,13 @@ from gateway_agent.learning import refuse
 from gateway_agent.pipeline import Judge, calibrated, judged_by
 from gateway_agent.scorer import ModelRefusedError, Scorer
 from gateway_agent.state import State, save_model, tell
+from models.arrays import Array
 from models.features import feature_names
 from models.threshold import CalibrationError
 
 OPSET_MAX = 17
+FAR_SPREADS = 100.0  # of the whole range that a feature took during commissioning
+FAR_SHARE = 1e-3  # of its size, for a feature that hardly moved
 GOLDEN_TOLERANCE = 1e-3  # of the score scale: float32 on another processor, far below any threshold's precision
 
 
@@ -79,9 +82,15 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
     except (ModelRefusedError, CalibrationError) as error:
         return _refuse(state, manifest, f"refused: {error}")
     state = replace(state, manifest=manifest, refusal="", pipeline=judged_by(state.pipeline, judge))
+    state, warned = _warned(state, judge)
     state, told = tell(state)
-    level = f"model {manifest.version} in force, alarms from {judge.levels.raise_level:.3g}"
-    return state, [save_model(manifest, body), Log("info", level), *told]
+    levels = judge.levels
+    how = "extrapolated from" if levels.extrapolated else "seen in"
+    level = (
+        f"model {manifest.version} in force; alarms from {levels.raise_level:.3g}, {how} {levels.samples} calibration "
+        f"windows with median {levels.median:.3g}"
+    )
+    return state, [save_model(manifest, body), Log("info", level), *warned, *told]
 
 
 def examined(state: State, manifest: Manifest, body: bytes) -> Judge:
@@ -111,6 +120,29 @@ def examined(state: State, manifest: Manifest, body: bytes) -> Judge:
     return calibrated(state.pipeline, scorer, state.settings.baseline.calibration_windows)
 
 
+def _warned(state: State, judge: Judge) -> tuple[State, list[Effect]]:
+    """Say, in the log and in the status, where the level lies beyond anything that the model can score.
+
+    The model stays in force, as its scores still rank windows for those who look at them; but nobody should wait for
+    an alarm that cannot come.
+    """
+    reached = float(np.nanmax(judge.score(_far_away(np.array(state.pipeline.baseline)))))
+    if reached >= judge.levels.raise_level:
+        return state, []
+    return refuse(
+        state,
+        f"no window can raise an alarm: this gateway's baseline asks for {judge.levels.raise_level:.3g} and the "
+        f"strangest window scores {reached:.3g}; use a longer baseline, other features or another detector",
+    )
+
+
+def _far_away(rows: Array) -> Array:
+    """Return windows (2 F, F) that no sound structure gives: each feature far up and far down, the others as usual."""
+    usual, spread = np.median(rows, axis=0), FAR_SPREADS * (np.ptp(rows, axis=0) + np.abs(rows).max(axis=0) * FAR_SHARE)
+    steps = np.diag(spread)
+    return np.concatenate([usual + steps, usual - steps])
+
+
 def reload(state: State, stored: bytes) -> tuple[State, list[Effect]]:
     """Put the stored model back in force after a restart, examined like a new one.
 
@@ -126,4 +158,4 @@ def reload(state: State, stored: bytes) -> tuple[State, list[Effect]]:
         judge = examined(state, manifest, body)
     except (ModelRefusedError, CalibrationError) as error:
         return refuse(state, f"stored model {manifest.version} refused: {error}")
-    return replace(state, manifest=manifest, pipeline=replace(state.pipeline, judge=judge)), []
+    return _warned(replace(state, manifest=manifest, pipeline=replace(state.pipeline, judge=judge)), judge)

@@ -100,7 +100,11 @@ def _or_dropped(
     try:
         return take(state)
     except (MessageError, topics.TopicError, SignalError) as error:
-        return counted(state, "dropped.message"), [Log("warning", f"{event.topic} dropped: {error}")]
+        state = counted(state, "dropped.message")
+        count = state.counts["dropped.message"]
+        # At 1, 2, 4, 8, ...: a sensor that says the same wrong thing ten times a second must not fill the journal.
+        told = Log("warning", f"{event.topic} dropped ({count} so far): {error}")
+        return state, [told] if count.bit_count() == 1 else []
 
 
 def _addressed(state: State, where: topics.Topic, payload: bytes) -> tuple[State, list[Effect]]:
@@ -160,9 +164,10 @@ def _sampled(state: State, source: Source, block: Block) -> tuple[State, list[Ef
 
 def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
     if reading.lost is not None:
+        is_first = not state.lost_ns  # of a run of lost windows; the count of all stands in the status
         state, effects = alarms.window_lost(counted(state, "windows_lost"), reading.lost)
         told = Log("info", f"window lost ({', '.join(reading.lost.channels)}): {reading.lost.reason}")
-        return state, [told, *effects]
+        return state, [told, *effects] if is_first else effects
     state, effects = alarms.window_whole(counted(state, "windows"), reading.faulty, reading.t_ns)
     if reading.learned and reading.row is not None:
         effects.append(Keep(reading.row))

@@ -5,6 +5,7 @@ All durable effects of one step are one transaction. The file is private to its 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sqlite3
@@ -19,6 +20,7 @@ from gateway_agent.state import Stored
 
 SCHEMA_VERSION = 1
 PRIVATE_MASK = 0o077
+PRIVATE_MODE = 0o600
 CACHE_KIB = 128  # the store is read once, at the start; the default keeps 2 MiB of what was read then for good
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS baseline (number INTEGER PRIMARY KEY, row BLOB NOT NULL);
@@ -42,9 +44,11 @@ class Store:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
+        self._lock = None if read_only else _locked(path)
         try:
             self._db = _open(path, read_only)
         except sqlite3.Error as error:
+            self._unlock()
             raise StoreError(f"{path}: cannot be opened as the agent's store ({error})") from None
 
     def commit(self, effects: Iterable[Durable]) -> None:
@@ -108,8 +112,29 @@ class Store:
         }
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file and let others have it."""
         self._db.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _locked(path: Path) -> int:
+    """Return a lock that says this store has its agent; the kernel takes it back however the agent ends."""
+    try:
+        lock = os.open(path.with_name(path.name + ".lock"), os.O_WRONLY | os.O_CREAT, PRIVATE_MODE)
+    except OSError as error:
+        reason = f"{error.strerror}; check its folder"
+        raise StoreError(f"{path}: cannot be opened as the agent's store ({reason})") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise StoreError(f"{path}: another agent runs on this store; stop it first") from None
+    return lock
 
 
 def _open(path: Path, read_only: bool) -> sqlite3.Connection:

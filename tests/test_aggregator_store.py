@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveTraining
-from cloud_aggregator.store import ALARMS, GATEWAYS, MODELS, ROUNDS, SCHEMA_VERSION, Store, StoreError
+from cloud_aggregator.store import SCHEMA_VERSION, Store, StoreError
 from config.messages import LARGEST, Alarm, Status
 from tests.test_gateway_models import FIRST, SECOND
 
@@ -41,7 +41,7 @@ from pathlib import Path
 from cloud_aggregator.events import RecordRound, SaveTraining
 from cloud_aggregator.store import ROUNDS, Store
 store = Store(Path(sys.argv[1]))
-number = len(store.rows(ROUNDS))
+number = len(store.rows("rounds"))
 print("ready", flush=True)
 while True:
     number += 1
@@ -63,7 +63,7 @@ def test_an_alarm_is_one_row_whatever_the_order_and_the_repeats(path: Path, orde
     store = Store(path)
     for record in told(*order):
         store.commit([record])
-    (row,) = store.rows(ALARMS)
+    (row,) = store.rows("alarms")
     store.close()
     assert (row["id"], row["gateway"], row["onset_ns"], row["raised_ns"], row["cleared_ns"]) == (
         RAISED.id,
@@ -80,7 +80,7 @@ def test_alarms_are_kept_apart_by_gateway_and_id(path: Path) -> None:
     store = Store(path)
     other = RAISED.model_copy(update={"id": "north.anomaly.7"})
     store.commit([RecordAlarm(gateway, alarm, 1) for gateway, alarm in product(("north", "south"), (RAISED, other))])
-    assert len(store.rows(ALARMS, "id")) == 4
+    assert len(store.rows("alarms", "id")) == 4
     store.close()
 
 
@@ -88,7 +88,7 @@ def test_the_largest_numbers_a_message_can_hold_fit(path: Path) -> None:
     store = Store(path)
     huge = {"onset_ns": -LARGEST, "t_ns": LARGEST, "model_version": LARGEST, "score": 1e308, "text": "x" * 100_000}
     store.commit(told(RAISED.model_copy(update=huge)))
-    (row,) = store.rows(ALARMS)
+    (row,) = store.rows("alarms")
     assert (row["onset_ns"], row["raised_ns"], row["model_version"]) == (-LARGEST, LARGEST, LARGEST)
     store.close()
 
@@ -104,9 +104,11 @@ def test_everything_is_there_when_it_is_opened_again(path: Path) -> None:
     assert store.training() == b"two"
     assert store.latest_model() == SECOND  # the highest version, in whatever order they were stored
     assert store.statuses() == {"north": online}
-    assert store.rows(ROUNDS, "gateways", "refused") == [{"gateways": "east north", "refused": 1}]
-    assert [row["version"] for row in store.rows(MODELS, "version")] == [1, 2]
-    assert store.rows(GATEWAYS, "gateway", "online", "seen_ns") == [{"gateway": "north", "online": True, "seen_ns": 2}]
+    assert store.rows("rounds", "gateways", "refused") == [{"gateways": "east north", "refused": 1}]
+    assert [row["version"] for row in store.rows("models", "version")] == [1, 2]
+    assert store.rows("gateways", "gateway", "online", "seen_ns") == [
+        {"gateway": "north", "online": True, "seen_ns": 2}
+    ]
     store.close()
 
 
@@ -118,7 +120,7 @@ def test_a_commit_that_cannot_be_whole_is_not_there_at_all(path: Path) -> None:
         StoreError, match=r"^[^\n]*aggregator\.db: cannot be written \(NOT NULL [^\n]*\); check the disk$"
     ):
         store.commit([SaveTraining(b"after"), ROUND, broken])
-    assert store.training() == b"before" and store.rows(ROUNDS) == []
+    assert store.training() == b"before" and store.rows("rounds") == []
     store.commit([ROUND])  # and it goes on working
     store.close()
 
@@ -131,7 +133,7 @@ def test_a_power_cut_leaves_whole_commits_in_their_order(path: Path) -> None:
             time.sleep(0.1)
             child.kill()
         store = Store(path)
-        numbers = [row["round_index"] for row in store.rows(ROUNDS, "round_index")]
+        numbers = [row["round_index"] for row in store.rows("rounds", "round_index")]
         assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > last
         last = len(numbers)
         assert store.training() == b"%d" % last * 2_000

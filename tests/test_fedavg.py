@@ -131,7 +131,7 @@ def test_one_gateway_alone_is_central_training() -> None:
     outcome = run(algorithm, {"alone": {FEATURES: x}}, seed=9)
     z = (x - x.mean(axis=0)) / x.std(axis=0)
     central = linear.descend(
-        linear.initial(generator(9, 0, "cloud"), 2, 8, None),
+        linear.initial(generator(9, 0, "cloud"), 2, 8, None, "one-class"),
         {FEATURES: z},
         generator(9, 0, "alone"),
         loss="one-class",

@@ -21,7 +21,6 @@ import psutil
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from cloud_aggregator.store import ALARMS, GATEWAYS
 from cloud_aggregator.store import Store as Registry
 from config.mqtt import Link
 from config.settings import Broker
@@ -175,7 +174,7 @@ def test_a_broker_that_comes_later_is_found_and_the_end_is_told(tmp_path: Path) 
         with running("cloud_aggregator", tmp_path):
             until(lambda: state_of(heard, cloud) == "online")
     registry = Registry(tmp_path / "aggregator.db", create=False)
-    assert [(row["gateway"], row["online"]) for row in registry.rows(GATEWAYS)] == [(ME, False)]
+    assert [(row["gateway"], row["online"]) for row in registry.rows("gateways")] == [(ME, False)]
     registry.close()
 
 
@@ -220,7 +219,7 @@ def test_with_the_cloud_away_a_gateway_goes_on_watching_and_delivers_its_alarms_
             with broker(tmp_path / "cloud", port=cloud_port), running("cloud_aggregator", tmp_path):
                 until(lambda: not outbox(tmp_path), agent, tmp_path / "gateway.log")
     registry = Registry(tmp_path / "aggregator.db", create=False)
-    (row,) = registry.rows(ALARMS)
+    (row,) = registry.rows("alarms")
     registry.close()
     assert (row["gateway"], row["cause"], row["model_version"]) == (ME, "anomaly", 1)
     assert row["raised_ns"] < row["cleared_ns"]

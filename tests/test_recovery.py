@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from cloud_aggregator.state import restore, save_training
 from config import cli
 from config.messages import Manifest
 from gateway_agent import pipeline as walk
-from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY
+from gateway_agent.candidate import _warned
+from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY, Log
 from gateway_agent.pipeline import GAP_HOPS, Judge, judged_by
-from gateway_agent.state import BaselineError
+from gateway_agent.state import BaselineError, status
+from gateway_agent.store import Store, StoreError
 from models.arrays import Array, Floats
 from models.signal import Block
 from models.threshold import AlarmState, Levels
@@ -80,6 +83,25 @@ def test_more_windows_of_baseline_than_a_gateway_was_commissioned_with_are_refus
 
 def test_what_is_said_of_the_structure_goes_before_what_is_said_of_sensors_and_updates() -> None:
     assert ALARM_PRIORITY < SENSOR_PRIORITY < UPDATE_PRIORITY
+
+
+def test_two_agents_cannot_share_a_store(tmp_path: Path) -> None:
+    first = Store(tmp_path / "gateway.db")
+    with pytest.raises(StoreError, match="another agent runs on this store"):
+        Store(tmp_path / "gateway.db")
+    Store(tmp_path / "gateway.db", read_only=True).close()  # looking is allowed
+    first.close()
+    Store(tmp_path / "gateway.db").close()
+
+
+def test_a_level_that_nothing_can_reach_is_said_in_log_and_status() -> None:
+    state = commissioned()
+    judge = Judge(Told(), Levels(raise_level=9.0, clear_level=0.5, median=0.0, samples=20, extrapolated=True))
+    state, effects = _warned(state, judge)
+    assert "no window can raise an alarm" in status(state).refusal
+    assert any("asks for 9" in told.text for told in effects if isinstance(told, Log))
+    reachable = judge._replace(levels=replace(judge.levels, raise_level=-1.0))
+    assert _warned(commissioned(), reachable)[1] == []
 
 
 class Told:

@@ -15,7 +15,7 @@ from models.arrays import Array
 
 OPSET = 17
 IR_VERSION = 10
-OPERATORS = frozenset({"Sub", "Div", "Gemm", "ReduceMax", "Exp", "Log", "Mul", "Add", "Cos", "Reshape"})
+OPERATORS = frozenset({"Sub", "Div", "Gemm", "ReduceMax", "Exp", "Log", "Max", "Mul", "Add", "Cos", "Reshape"})
 
 
 def standardise_nodes() -> list[NodeProto]:

@@ -6,6 +6,10 @@ The map (Rahimi and Recht 2007) is drawn from the seed of the training and is th
 kernel model is a vector of M numbers that can be added, averaged and exported, which support vectors can not. Two
 losses train the same score: `logistic` where labels exist, `one-class` (the primal of the one-class SVM, Schölkopf
 2001) where there are none.
+
+Without labels -φ(z)·w is a kernel sum f(z), all but zero for everything far away, and b is its border. As for support
+vectors (docs/decisions/0005) the score is then log b - log f(z), down to a `floor` of f / b: the same order and border,
+and far from the border where the kernel sum itself hardly moves any more.
 """
 
 from __future__ import annotations
@@ -20,12 +24,17 @@ from models.detectors.detector import Detector, standardised
 
 Loss = Literal["one-class", "logistic"]
 TRAINED = ("weights", "intercept")
+FLOOR = 1e-3  # of the border: a random map of hundreds of components tells no smaller kernel sums from zero
+SMALLEST_BORDER = 1e-12  # an untrained model has none, and must still give a number
 
 
-def initial(rng: np.random.Generator, feature_count: int, components: int, gamma: float | None) -> Arrays:
+def initial(
+    rng: np.random.Generator, feature_count: int, components: int, gamma: float | None, loss: Loss = "logistic"
+) -> Arrays:
     """Return untrained parameters for F features; `components` = 0 leaves the features as they are, M > 0 draws a
     map.
     """
+    floor = {"floor": np.array(FLOOR)} if loss == "one-class" and components > 0 else {}
     if components == 0:
         return {"weights": np.zeros(feature_count), "intercept": np.zeros(())}
     width = gamma if gamma is not None else 1.0 / feature_count
@@ -34,6 +43,7 @@ def initial(rng: np.random.Generator, feature_count: int, components: int, gamma
         "intercept": np.zeros(()),
         "frequencies": rng.normal(0.0, np.sqrt(2.0 * width), (feature_count, components)),
         "phases": rng.uniform(0.0, 2.0 * np.pi, components),
+        **floor,
     }
 
 
@@ -47,7 +57,15 @@ def mapped(params: Arrays, z: Array) -> Floats:
 
 def score(params: Arrays, x: Array) -> Floats:
     """Return (n,) scores of features (n, F); zero on the border, positive on the anomalous side."""
-    return np.asarray(mapped(params, standardised(params, x)) @ params["weights"] + params["intercept"])
+    products = mapped(params, standardised(params, x)) @ params["weights"]
+    if "floor" not in params:
+        return np.asarray(products + params["intercept"])
+    border = _border(params)
+    return np.asarray(np.log(border) - np.log(np.maximum(-products, params["floor"] * border)))
+
+
+def _border(params: Arrays) -> float:
+    return max(float(params["intercept"]), SMALLEST_BORDER)
 
 
 def gradient(params: Arrays, phi: Array, y: Array | None, loss: Loss, nu: float, decay: float) -> Arrays:
@@ -112,11 +130,23 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
             helper.make_node("Mul", ["waves", "amplitude"], ["phi"]),
         ]
         phi = "phi"
-    nodes += [
-        helper.make_node("Gemm", [phi, "column"], ["products"]),
-        helper.make_node("Reshape", ["products", "flat"], ["flat_products"]),
-        helper.make_node("Add", ["flat_products", "intercept"], ["score"]),
-    ]
+    if "floor" in params:
+        tensors |= {"column": -tensors["column"], "floor": params["floor"], "smallest": np.array(SMALLEST_BORDER)}
+        nodes += [
+            helper.make_node("Max", ["intercept", "smallest"], ["border"]),
+            helper.make_node("Log", ["border"], ["log_border"]),
+            helper.make_node("Mul", ["border", "floor"], ["least"]),
+            helper.make_node("Gemm", [phi, "column"], ["sums"]),
+            helper.make_node("Max", ["sums", "least"], ["kernel_sums"]),
+            helper.make_node("Log", ["kernel_sums"], ["logs"]),
+            helper.make_node("Sub", ["log_border", "logs"], ["scores"]),
+        ]
+    else:
+        nodes += [
+            helper.make_node("Gemm", [phi, "column"], ["products"]),
+            helper.make_node("Add", ["products", "intercept"], ["scores"]),
+        ]
+    nodes.append(helper.make_node("Reshape", ["scores", "flat"], ["score"]))
     feature_count = len(params["frequencies"] if "frequencies" in params else params["weights"])
     return model_bytes("linear", nodes, tensors, personal, feature_count)
 
@@ -137,7 +167,7 @@ def fit(
 ) -> Arrays:
     """Train on features (n, F) and, for the logistic loss, labels (n,) of 0 and 1."""
     data = {FEATURES: np.asarray(x, dtype=np.float64)} | ({} if y is None else {LABELS: y})
-    params = initial(rng, data[FEATURES].shape[1], components, gamma)
+    params = initial(rng, data[FEATURES].shape[1], components, gamma, loss)
     return descend(
         params, data, rng, loss=loss, nu=nu, decay=decay, epochs=epochs, batch=batch, learning_rate=learning_rate
     )

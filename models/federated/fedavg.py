@@ -107,7 +107,7 @@ def fedavg(
         )
 
     def start(rng: np.random.Generator) -> Server:
-        return Server(shared=linear.initial(rng, feature_count, components, gamma), kept={})
+        return Server(shared=linear.initial(rng, feature_count, components, gamma, loss), kept={})
 
     phase = averaging(descend, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation)
     return Algorithm("linear", start, (phase,), rounds, personal_tensors(normalisation))
