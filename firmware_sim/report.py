@@ -183,7 +183,7 @@ _PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
   body {{ font: 16px/1.55 system-ui, sans-serif; color: #22272b; background: #f6f7f8; margin: 0; }}
-  main {{ max-width: 70rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }}
+  main {{ max-width: 80rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }}
   h1 {{ font-size: 1.6rem; line-height: 1.25; margin: .5rem 0 1rem; }}
   h2 {{ font-size: 1.1rem; margin: 2.2rem 0 .5rem; }}
   p, .notes {{ max-width: 46rem; }}
@@ -194,7 +194,7 @@ _PAGE = """<!doctype html>
   .miss {{ border-left: .3rem dashed #d55e00; }}
   .wide {{ overflow-x: auto; background: #fff; }}
   .wide img {{ display: block; width: 100%; min-width: 46rem; }}
-  table {{ border-collapse: collapse; font-size: .85rem; width: 100%; font-variant-numeric: tabular-nums; }}
+  table {{ border-collapse: collapse; font-size: .78rem; width: 100%; font-variant-numeric: tabular-nums; }}
   th, td {{ padding: .45rem .5rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #e6eaed; }}
   th {{ font-weight: 600; vertical-align: bottom; color: #4b545c; }}
   td:first-child, th:first-child {{ position: sticky; left: 0; background: #fff; font-weight: 600; }}
