@@ -16,6 +16,7 @@ A constant channel has no shape: its crest, skewness, kurtosis and spectra are 0
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -78,13 +79,13 @@ class _Step(Frozen):
     def check(self, shape: WindowShape) -> None:
         """Raise ValueError, the key at fault first, where the step does not suit the window."""
 
+    @abstractmethod
     def labels(self, shape: WindowShape) -> tuple[str, ...]:
         """Name the k features of one channel."""
-        raise NotImplementedError
 
+    @abstractmethod
     def measure(self, shape: WindowShape, windows: Windows) -> Floats:
         """Return the features, (n, C, k)."""
-        raise NotImplementedError
 
 
 class Statistic(_Step):
@@ -160,9 +161,9 @@ class _Cropped(_Step):
         bins, resolution_hz = self.bins(shape), shape.rate_hz / self.length(shape)
         return tuple(f"{self.name()}[{(k + 1) * resolution_hz:.9g}Hz]" for k in range(bins.start, bins.stop))
 
+    @abstractmethod
     def name(self) -> str:
         """Name the spectrum."""
-        raise NotImplementedError
 
 
 class Spectrum(_Cropped):
