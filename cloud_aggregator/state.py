@@ -16,7 +16,7 @@ from config.messages import Manifest, Status
 from config.settings import AggregatorSettings
 from config.topics import Topic, topic_of
 from config.transfer import Assembly
-from models.arrays import Arrays, generator
+from models.arrays import Arrays, generator, joined, parted
 from models.features import feature_names
 from models.federated import build
 from models.federated.algorithm import Algorithm, Server
@@ -115,7 +115,7 @@ def restore(
 def save_training(state: State) -> SaveTraining:
     """Return the effect that stores everything a restart needs to go on with the round."""
     parts = {"shared": state.server.shared, "kept": state.server.kept, "total": state.total}
-    arrays = {f"{part}.{name}": array for part, held in parts.items() for name, array in held.items()}
+    arrays = joined(parts)
     meta = {
         "run": state.run,
         "phase": state.server.phase,
@@ -138,10 +138,7 @@ def _resumed(state: State, training: bytes) -> State:
     meta = json.loads(arrays.pop("meta").tobytes())
     if meta["run"].partition(".")[0] != state.run.partition(".")[0]:
         return state
-    parts: dict[str, Arrays] = {"shared": {}, "kept": {}, "total": {}}
-    for name, array in arrays.items():
-        part, _, rest = name.partition(".")
-        parts[part][rest] = array
+    parts = {"shared": Arrays(), "kept": Arrays(), "total": Arrays()} | parted(arrays)
     return replace(
         state,
         run=meta["run"],

@@ -15,8 +15,7 @@ from gateway_agent import fetching, outbox
 from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
 from gateway_agent.pipeline import split_baseline
 from gateway_agent.state import State, save_own, tell, topic
-from gateway_agent.trainer import job_bytes, parts_of
-from models.arrays import FEATURES
+from models.arrays import FEATURES, joined, parted
 from models.federated.algorithm import normalise
 
 NS = 1_000_000_000
@@ -79,7 +78,7 @@ def _job(state: State, message: RoundOpen, shared: bytes) -> bytes:
         "gateway": state.settings.gateway.id,
         "secret": state.secret.hex(),
     }
-    return job_bytes(parts, order)
+    return wire.encode(joined(parts), order)
 
 
 def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
@@ -90,7 +89,7 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
     if event.answer is None:
         return _failed(state, message, event.reason)
     try:
-        parts = parts_of(wire.decode(event.answer, size_max=len(event.answer))[0])
+        parts = parted(wire.decode(event.answer, size_max=len(event.answer))[0])
     except wire.WireError as error:
         return _failed(state, message, f"its answer cannot be read: {error}")
     state = replace(state, own=parts.get("own", {}), answered=(message.run, message.round_index))

@@ -10,46 +10,27 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from config import wire
 from config.messages import first_problem
-from models.arrays import Arrays, generator
+from models.arrays import generator, joined, parted
 from models.federated import build
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 
 
-def job_bytes(parts: dict[str, Arrays], order: dict[str, Any]) -> bytes:
-    """Return a job: the arrays of each part under `part.name`, and what to do with them."""
-    return wire.encode(_joined(parts), order)
-
-
-def parts_of(arrays: Arrays) -> dict[str, Arrays]:
-    """Return arrays named `part.name` as parts; the inverse of `_joined`."""
-    parts: dict[str, Arrays] = {}
-    for name, array in arrays.items():
-        part, _, rest = name.partition(".")
-        parts.setdefault(part, {})[rest] = array
-    return parts
-
-
-def _joined(parts: dict[str, Arrays]) -> Arrays:
-    return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
-
-
 def answer(job: bytes) -> bytes:
     """Return `own` and `update` of one training as bytes: equal jobs give equal answers."""
     arrays, order = wire.decode(job, size_max=len(job))
-    parts = parts_of(arrays)
+    parts = parted(arrays)
     algorithm = build(order["algorithm"], order["feature_count"], order["settings"])
     secret = bytes.fromhex(order["secret"])
     rng = generator(order["seed"], order["round_index"], order["gateway"], secret)
     train = algorithm.phases[order["phase"]].train
     own, update = train(parts.get("shared", {}), parts.get("own", {}), parts["data"], rng)
-    return wire.encode(_joined({"own": own, "update": update}))
+    return wire.encode(joined({"own": own, "update": update}))
 
 
 def main() -> int:

@@ -57,3 +57,17 @@ def equal(first: Mapping[str, Array], second: Mapping[str, Array], tolerance: fl
 def finite(arrays: Mapping[str, Array]) -> bool:
     """Tell whether every value of every floating array is finite."""
     return all(bool(np.isfinite(array).all()) for array in arrays.values())
+
+
+def joined(parts: Mapping[str, Mapping[str, Array]]) -> Arrays:
+    """Return several sets of arrays as one, each name with that of its part before it: `part.name`."""
+    return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+
+def parted(arrays: Mapping[str, Array]) -> dict[str, Arrays]:
+    """Return the parts of `joined`; a part without arrays leaves no trace."""
+    parts: dict[str, Arrays] = {}
+    for name, array in arrays.items():
+        part, _, rest = name.partition(".")
+        parts.setdefault(part, {})[rest] = array
+    return parts

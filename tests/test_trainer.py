@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from config import wire
-from gateway_agent.trainer import answer, job_bytes, main, parts_of
-from models.arrays import FEATURES, Array, Arrays, equal, generator
+from gateway_agent.trainer import answer, main
+from models.arrays import FEATURES, Array, Arrays, equal, generator, joined, parted
 from models.federated import ALGORITHMS, build
 
 ROWS = np.random.default_rng(1).normal(size=(40, 3)).astype(np.float32)
@@ -32,7 +32,7 @@ def job(name: str = "fedavg", rows: Array = ROWS, **change: Any) -> bytes:
     settings = ORDER["settings"] if name == "fedavg" else {}
     shared = build(name, 3, settings).start(generator(5, 0, "cloud")).shared
     parts: dict[str, Arrays] = {"shared": shared, "own": {}, "data": {FEATURES: rows}}
-    return job_bytes(parts, {**ORDER, "algorithm": name, "settings": settings, **change})
+    return wire.encode(joined(parts), {**ORDER, "algorithm": name, "settings": settings, **change})
 
 
 def child(given: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -46,7 +46,7 @@ def test_a_child_gives_the_bytes_of_the_function_whenever_it_is_asked(name: str)
     done = child(given, "5")
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout == answer(given) == answer(given)
-    parts = parts_of(wire.decode(done.stdout)[0])
+    parts = parted(wire.decode(done.stdout)[0])
     algorithm = build(name, 3, ORDER["settings"] if name == "fedavg" else {})
     shared = algorithm.start(generator(5, 0, "cloud")).shared
     own, update = algorithm.phases[0].train(
@@ -65,7 +65,7 @@ def test_other_jobs_give_other_bytes() -> None:
 
 def test_parts_are_what_was_joined() -> None:
     parts: dict[str, Arrays] = {"own": {"center": ROWS[0], "head.weights": ROWS}, "data": {FEATURES: ROWS}}
-    read = parts_of(wire.decode(job_bytes(parts, {}))[0])
+    read = parted(wire.decode(wire.encode(joined(parts), {}))[0])
     assert read.keys() == parts.keys()
     assert all(equal(read[name], parts[name]) for name in parts)
 
@@ -79,8 +79,8 @@ BAD = {
     "nothing": (b"", "WireError: header: no line end"),
     "junk": (b"junk\n", "WireError: header: not JSON"),
     "cut": (job()[:-10], "WireError: body: "),
-    "no data": (job_bytes({"shared": {}}, ORDER), "KeyError: 'data'"),
-    "no order": (job_bytes({"data": {FEATURES: ROWS}}, {}), "KeyError: 'algorithm'"),
+    "no data": (wire.encode({}, ORDER), "KeyError: 'data'"),
+    "no order": (wire.encode(joined({"data": {FEATURES: ROWS}}), {}), "KeyError: 'algorithm'"),
 }
 
 
