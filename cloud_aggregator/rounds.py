@@ -135,6 +135,7 @@ def _close(state: State) -> tuple[State, list[Effect]]:
     )
     told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates")
     server, problem = _advanced(state)
+    is_complete = state.server.phase >= state.algorithm.setup == server.phase  # the next phase is a round's first
     state = replace(
         state,
         server=server,
@@ -144,13 +145,13 @@ def _close(state: State) -> tuple[State, list[Effect]]:
         refused=0,
         first_update_ns=None,
         opened=False,
-        since_release=state.since_release + 1,
+        since_release=state.since_release + is_complete,
     )
-    per_release = (state.settings.rounds.per_release or state.algorithm.rounds) * len(state.algorithm.phases)
+    per_release = state.settings.rounds.per_release or state.algorithm.rounds
     effects: list[Effect] = [told]
     if problem:
         effects.append(Log("warning", f"round {record.round_index} changes nothing: {problem}"))
-    if state.since_release >= per_release and state.server.phase == 0:
+    if state.since_release >= per_release:
         state, released = (_rested(state), []) if problem else _release(state, len(record.gateways))
         effects += released
     state, opening = open_round(state)

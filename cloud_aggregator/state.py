@@ -49,7 +49,7 @@ class State:
     asked: tuple[str, ...] | None = None  # who takes part in the round; None: everyone
     asked_round: int = -1  # the round for which `asked` was drawn
     refused: int = 0
-    since_release: int = 0  # rounds since the last release
+    since_release: int = 0  # rounds of all phases since the last release
     rest_until_ns: int = 0
     opened: bool = False  # the invitation is out
     opened_ns: int = 0  # when it went out
@@ -120,6 +120,7 @@ def save_training(state: State) -> SaveTraining:
         "run": state.run,
         "phase": state.server.phase,
         "round_index": state.server.round_index,
+        "cohort_index": state.server.cohort_index,
         "counted": state.counted,
         "counted_before": state.counted_before,
         "asked": None if state.asked is None else list(state.asked),
@@ -142,7 +143,7 @@ def _resumed(state: State, training: bytes) -> State:
     return replace(
         state,
         run=meta["run"],
-        server=Server(parts["shared"], parts["kept"], meta["phase"], meta["round_index"]),
+        server=Server(parts["shared"], parts["kept"], meta["phase"], meta["round_index"], meta["cohort_index"]),
         total=parts["total"],
         counted=meta["counted"],
         counted_before=meta["counted_before"],

@@ -22,6 +22,7 @@ EPILOG = """examples:
   firmware-sim info munich_bridge/ref_load_01             channels, rate, units, length, states
   firmware-sim replay recording.csv --gateway gateway-1   a sensor node that plays it to a gateway, over MQTT
   firmware-sim evaluate --algorithm fedavg --data table.csv --clients 5
+  firmware-sim label fault.csv -c gateway.toml --label 1 --out faults.csv   windows of known condition, to learn from
   firmware-sim check experiment.toml                      is the file right? names file, line, key, value
 """
 NS = 1_000_000_000
@@ -35,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     _add_demo(commands)
     _add_info(commands)
     _add_replay(commands)
+    _add_label(commands)
     _add_evaluate(commands)
     _add_check(commands)
     arguments = parser.parse_args(argv)
@@ -90,6 +92,21 @@ def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     replay.add_argument("--json", action="store_true", help="print what was sent as JSON")
     _add_reading(replay)
     replay.set_defaults(act=_replay)
+
+
+def _add_label(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Append the windows of a recording, each with its label, to the table that training.labelled names."
+    label = commands.add_parser("label", help="make a table of labelled windows for gateways", description=text)
+    label.add_argument("recording", type=Path, help=RECORDING)
+    label.add_argument("--config", "-c", type=Path, required=True, metavar="FILE", help="gateway.toml: its [features]")
+    label.add_argument("--label", type=int, required=True, metavar="N", help="0 normal, 1 and above a kind of fault")
+    label.add_argument("--out", type=Path, required=True, metavar="CSV", help="the table; made where it is absent")
+    label.add_argument("--channels", metavar="NAME,NAME", help="which play the roles of features.channels, in order")
+    label.add_argument("--start", type=float, default=0.0, metavar="S", help="from this second (default: 0)")
+    label.add_argument("--end", type=float, metavar="S", help="to this second (default: the end)")
+    label.add_argument("--json", action="store_true", help="print JSON")
+    _add_reading(label)
+    label.set_defaults(act=_label)
 
 
 def _add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -205,14 +222,40 @@ def _replay(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _label(arguments: argparse.Namespace) -> int:
+    from config.settings import GatewaySettings, load
+    from firmware_sim.labelling import append
+
+    if arguments.label < 0:
+        raise ValueError(f"--label: expected 0 for normal, 1 and above for a kind of fault, got {arguments.label}")
+    settings = load(arguments.config, GatewaySettings)
+    recording = _read(arguments)
+    end_s = recording.length_s if arguments.end is None else min(arguments.end, recording.length_s)
+    channels = arguments.channels.split(",") if arguments.channels else []
+    with arguments.out.open("a", encoding="utf-8", newline="") as file:
+        part = recording.cut(arguments.start, end_s)
+        count, lost = append(file, str(arguments.recording), part, channels, settings.features, arguments.label)
+    if arguments.json:
+        print(json.dumps({"file": str(arguments.out), "windows": count, "left_out": lost, "label": arguments.label}))
+    else:
+        note = f", {lost} left out for missing samples" if lost else ""
+        print(f"{arguments.out}: {count} windows with label {arguments.label} appended{note}")
+    return 0
+
+
 def _check(arguments: argparse.Namespace) -> int:
     from config.settings import load
     from firmware_sim.experiment import Experiment
     from firmware_sim.folders import FOLDER_FILE, FolderSettings, load_folder
+    from firmware_sim.studies import STUDIES
+    from firmware_sim.studies.study import load_options, study_of
 
     file: Path = arguments.file / FOLDER_FILE if arguments.file.is_dir() else arguments.file
     if file.name == FOLDER_FILE:
         kind = f"folder of {len(load(file, FolderSettings).gateways)} gateways; {load_folder(file.parent).read_as}"
+    elif (name := study_of(file)) in STUDIES:
+        options = load_options(file, STUDIES[name], "full")
+        kind = f"study of {len(STUDIES[name].cells(options))} cells: {options.title}"
     else:
         experiment = load(file, Experiment)
         if experiment.data is None or not experiment.data.exists():

@@ -26,6 +26,8 @@ from firmware_sim.experiment import TO_STDOUT, Experiment, OptionError, add_argu
 from firmware_sim.folders import Folder, load_folder
 from firmware_sim.recordings import RecordingError
 from firmware_sim.splits import Plan, Split, split_folder, split_table
+from firmware_sim.studies.command import STUDY_OPTIONS, output_of, run_study
+from firmware_sim.studies.study import study_of
 from firmware_sim.trials import learns_from_labels, run_trial
 from models.arrays import generator
 from models.features import FeatureError
@@ -65,18 +67,29 @@ def main(args: argparse.Namespace) -> int:
     """Run an evaluation and return the exit code: 0, or 2 with one line on standard error."""
     progress = Progress(sys.stderr)
     try:
-        experiment = experiment_of(args)
-        report = evaluate(experiment, progress)
+        target, words, report = _reported(args, progress)
         text = json.dumps(report, indent=2, allow_nan=False) + "\n"
-        if experiment.output not in (None, TO_STDOUT):
-            Path(experiment.output).write_text(text, encoding="utf-8")
+        if target not in (None, TO_STDOUT):
+            Path(target).write_text(text, encoding="utf-8")
     except (EvaluationError, SettingsError, RecordingError, FeatureError, OSError) as error:
         progress.close()
         sys.stderr.write(f"firmware-sim evaluate: {'; '.join(str(error).splitlines())}\n")
         return cli.USAGE_ERROR
     progress.close()
-    sys.stdout.write(text if experiment.output == TO_STDOUT else page(report))
+    sys.stdout.write(text if target == TO_STDOUT else words)
     return 0
+
+
+def _reported(args: argparse.Namespace, say: Callable[[str], None]) -> tuple[str | None, str, dict[str, Any]]:
+    """Return where JSON is wanted, and the result as a page and for JSON."""
+    study = study_of(args.experiment) if "experiment" in args else None
+    if study is not None:
+        return output_of(args), *run_study(args, study, say)
+    for option in sorted(STUDY_OPTIONS & vars(args).keys()):
+        raise OptionError(f"--{option}: only a study takes it, an experiment file with a key `study`; leave it out")
+    experiment = experiment_of(args)
+    report = evaluate(experiment, say)
+    return experiment.output, page(report), report
 
 
 def evaluate(experiment: Experiment, say: Callable[[str], None]) -> dict[str, Any]:

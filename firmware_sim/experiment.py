@@ -73,6 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{key.replace('_', '-')}", dest=key, metavar=metavar, default=absent, help=text)
     explained = "a setting of the algorithm, such as nu=0.3 or c=null; may be repeated"
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", default=absent, help=explained)
+    group = parser.add_argument_group("studies", "an experiment file with a key `study` reproduces a table of a paper")
+    profile = "full (default), or short: a few cells in seconds, to see that all is in place"
+    results = "folder for the report, its pictures and the finished cells; default out/results"
+    group.add_argument("--profile", choices=("full", "short"), default=absent, help=profile)
+    group.add_argument("--results", type=Path, metavar="DIR", default=absent, help=results)
+    group.add_argument("--jobs", type=int, metavar="N", default=absent, help="cells at a time, default one a core")
+    group.add_argument("--fresh", action="store_true", default=absent, help="forget finished cells and begin anew")
 
 
 def experiment_of(args: argparse.Namespace) -> Experiment:

@@ -90,10 +90,10 @@ def _gateway_rows(
     """Return the windows of one gateway and how many were left out. No window crosses the border of `early`."""
     parts, early, missing = [], [], 0
     for name, recording in recordings.items():
-        values = _channels(f"{place}: {name}", recording, plan.features, roles)  # (T, C)
+        values = values_of(f"{place}: {name}", recording, plan.features, roles)  # (T, C)
         border = round(plan.train_share * len(values))
         for is_early, part in ((True, values[:border]), (False, values[border:])):
-            x, left_out = _windows(f"{place}: {name}", plan.features, part)
+            x, left_out = windows(f"{place}: {name}", plan.features, part)
             parts.append(Labelled(x, np.full(len(x), int(name in plan.damaged))))
             early.append(np.full(len(x), is_early))
             missing += left_out
@@ -111,7 +111,8 @@ def _read_as(plan: FolderSettings, gateways: dict[str, GatewayRows]) -> str:
     )
 
 
-def _channels(place: str, recording: Recording, spec: FeatureSpec, roles: dict[str, str]) -> Floats:
+def values_of(place: str, recording: Recording, spec: FeatureSpec, roles: dict[str, str]) -> Floats:
+    """Return the values (T, C) of the channels that play the roles of the features. Raises `DataError`."""
     if abs(recording.rate_hz - spec.rate_hz) > RATE_TOLERANCE * spec.rate_hz:
         expected = f"features.rate_hz, {spec.rate_hz:g} Hz"
         raise DataError(f"{place}: recorded at {recording.rate_hz:g} Hz; expected {expected}")
@@ -122,13 +123,13 @@ def _channels(place: str, recording: Recording, spec: FeatureSpec, roles: dict[s
     return recording.values[:, [recording.channel_names.index(channel) for channel in wanted]]
 
 
-def _windows(place: str, spec: FeatureSpec, values: Floats) -> tuple[Floats, int]:
+def windows(place: str, spec: FeatureSpec, values: Floats) -> tuple[Floats, int]:
     """Return the features (n, F) of the windows of values (T, C), and how many were left out for missing samples."""
     if len(values) < spec.samples:
         length_s = len(values) / spec.rate_hz
-        raise DataError(f"{place}: {length_s:g} s on one side of train_share; expected at least {spec.window_s:g} s")
-    windows = sliding_window_view(values, spec.samples, axis=0)[:: spec.hop_samples].swapaxes(1, 2)  # (n, T, C)
-    whole = np.isfinite(windows).all(axis=(1, 2))
+        raise DataError(f"{place}: {length_s:g} s to cut windows from; expected at least {spec.window_s:g} s")
+    cut = sliding_window_view(values, spec.samples, axis=0)[:: spec.hop_samples].swapaxes(1, 2)  # (n, T, C)
+    whole = np.isfinite(cut).all(axis=(1, 2))
     if not whole.any():
         raise DataError(f"{place}: every window has missing samples; expected some without")
-    return extract_many(spec, windows[whole]).astype(np.float64), int((~whole).sum())
+    return extract_many(spec, cut[whole]).astype(np.float64), int((~whole).sum())

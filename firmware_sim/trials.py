@@ -19,7 +19,7 @@ from firmware_sim.splits import Split
 from gateway_agent.scorer import Scorer
 from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, equal, generator
 from models.detectors import DETECTORS
-from models.federated.algorithm import Algorithm, normalise
+from models.federated.algorithm import NORMALISATION, Algorithm, normalise
 from models.federated.run import run
 
 Metric = Literal["auc", "f1"]
@@ -99,7 +99,7 @@ def run_trial(
     return Trial(
         value=_mean_value(_verified(algorithm, fit.shared, graph), own, split, metric),
         bytes_up=float(np.mean(list(fit.sent_bytes.values()))),
-        bytes_down=float(len(encode(fit.shared)) * algorithm.rounds * len(algorithm.phases)),
+        bytes_down=float(len(encode(fit.shared)) * algorithm.exchanges()),
         fit_s=fit.fit_s,
         score_us=_score_us(algorithm, graph, own, split),
         baselines=baselines,
@@ -140,7 +140,12 @@ def _commissioned(algorithm: Algorithm, fit: _Fit, split: Split, seed: int) -> d
     for client, data in split.train.items():
         if algorithm.personal and not own[client]:
             own[client], _ = algorithm.phases[0].train(fit.shared, {}, data, generator(seed, 0, client))
-    return {client: kept for client, kept in own.items() if set(algorithm.personal) <= kept.keys()}
+    needed = set(NORMALISATION) & set(algorithm.personal)
+    return {client: kept for client, kept in own.items() if needed <= kept.keys()}
+
+
+def _personal(algorithm: Algorithm, own: Arrays) -> Arrays:
+    return {name: own[name] for name in algorithm.personal if name in own}
 
 
 def _verified(algorithm: Algorithm, shared: Arrays, graph: bytes) -> Score:
@@ -148,7 +153,7 @@ def _verified(algorithm: Algorithm, shared: Arrays, graph: bytes) -> Score:
 
     def score(own: Arrays, x: Array) -> Floats:
         scores = DETECTORS[algorithm.detector].score({**shared, **own}, x)
-        served = Scorer(graph, own, algorithm.personal)(x)
+        served = Scorer(graph, _personal(algorithm, own))(x)
         if not np.allclose(served, scores, rtol=EXPORT_TOLERANCE, atol=EXPORT_TOLERANCE):
             worst = float(np.abs(served - scores).max())
             cause = "features of very different size lose digits in float32: scale them, or set normalisation=own"
@@ -161,7 +166,7 @@ def _verified(algorithm: Algorithm, shared: Arrays, graph: bytes) -> Score:
 def _score_us(algorithm: Algorithm, graph: bytes, own: Mapping[str, Arrays], split: Split) -> float:
     """Return the median time per row that a gateway takes to score full batches."""
     client, kept = next(iter(own.items()))
-    scorer = Scorer(graph, kept, algorithm.personal)
+    scorer = Scorer(graph, _personal(algorithm, kept))
     x = split.test[client].x
     batch = np.resize(x, (BATCH_ROWS, x.shape[1])).astype(np.float32)
     times_ns = []

@@ -11,7 +11,7 @@ from typing import Any
 
 from config import cli, mqtt, wire
 from config.settings import GatewaySettings, load
-from gateway_agent import release_key
+from gateway_agent import labelled, release_key
 from gateway_agent.store import Store
 
 NAME = "gateway-agent"
@@ -57,6 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     settings = load(arguments.config, GatewaySettings)
     release_key.check(settings.trust.release_key)
+    labelled.of(settings)
     for broker in (settings.broker, settings.sensors.broker):
         if broker is not None:
             mqtt.check(broker)

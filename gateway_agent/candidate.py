@@ -17,9 +17,10 @@ from gateway_agent.events import Effect, Log
 from gateway_agent.learning import refuse
 from gateway_agent.pipeline import Judge, calibrated, judged_by
 from gateway_agent.scorer import ModelRefusedError, Scorer
-from gateway_agent.state import State, save_model, tell
-from models.arrays import Array
+from gateway_agent.state import State, own_in, save_model, tell
+from models.arrays import Array, Arrays, parted
 from models.features import feature_names
+from models.federated.algorithm import NORMALISATION
 from models.threshold import CalibrationError
 
 OPSET_MAX = 17
@@ -77,8 +78,9 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
     if body is None:
         return fetching.want(state, manifest.model)
     state = replace(state, candidate=None)
+    personal = {name: array for name, array in own_in(state, manifest.run).items() if name in manifest.personal}
     try:
-        judge = examined(state, manifest, body)
+        judge = examined(state, manifest, body, personal)
     except (ModelRefusedError, CalibrationError) as error:
         return _refuse(state, manifest, f"refused: {error}")
     state = replace(state, manifest=manifest, refusal="", pipeline=judged_by(state.pipeline, judge))
@@ -90,18 +92,21 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
         f"model {manifest.version} in force; alarms from {levels.raise_level:.3g}, {how} {levels.samples} calibration "
         f"windows with median {levels.median:.3g}"
     )
-    return state, [save_model(manifest, body), Log("info", level), *warned, *told]
+    neutral = sorted(set(manifest.personal) - personal.keys())
+    if neutral:
+        level += f"; {', '.join(neutral)} as the model has them, as this gateway took no part in learning its own"
+    return state, [save_model(manifest, body, personal), Log("info", level), *warned, *told]
 
 
-def examined(state: State, manifest: Manifest, body: bytes) -> Judge:
+def examined(state: State, manifest: Manifest, body: bytes, personal: Arrays) -> Judge:
     """Return the judge of a model that loads, repeats its golden pair and scores this gateway's own baseline.
 
     Raises `ModelRefusedError` or `CalibrationError`.
     """
-    missing = [name for name in manifest.personal if name not in state.own]
+    missing = [name for name in manifest.personal if name in NORMALISATION and name not in personal]
     if missing:
         raise ModelRefusedError(f"it needs {missing}, which this gateway has not learned")
-    scorer = Scorer(body, state.own, manifest.personal)
+    scorer = Scorer(body, personal)
     feature_count = len(feature_names(manifest.features))
     if not manifest.golden_x or {len(row) for row in manifest.golden_x} != {feature_count}:
         raise ModelRefusedError(f"its golden inputs are not rows of {feature_count} features")
@@ -151,11 +156,12 @@ def reload(state: State, stored: bytes) -> tuple[State, list[Effect]]:
     """
     arrays, _ = wire.decode(stored, size_max=len(stored))
     manifest, body = Manifest.from_bytes(arrays["manifest"].tobytes()), arrays["onnx"].tobytes()
+    personal = parted(arrays).get("personal", {})
     problem = mismatch(manifest, state.settings)
     if problem or fetching.digest_of(body) != manifest.model.digest:
         return refuse(state, f"stored model {manifest.version} refused: {problem or 'its digest differs'}")
     try:
-        judge = examined(state, manifest, body)
+        judge = examined(state, manifest, body, personal)
     except (ModelRefusedError, CalibrationError) as error:
         return refuse(state, f"stored model {manifest.version} refused: {error}")
     return _warned(replace(state, manifest=manifest, pipeline=replace(state.pipeline, judge=judge)), judge)

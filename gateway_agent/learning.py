@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from config import wire
 from config.messages import RoundOpen
 from config.transfer import split
 from gateway_agent import fetching, outbox
 from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
 from gateway_agent.pipeline import split_baseline
-from gateway_agent.state import State, save_own, tell, topic
-from models.arrays import FEATURES, joined, parted
+from gateway_agent.state import State, own_in, save_own, tell, topic
+from models.arrays import FEATURES, RADIUS, WEIGHT, Arrays, joined, parted
 from models.federated.algorithm import normalise
 
 NS = 1_000_000_000
@@ -67,7 +69,12 @@ def take_part(state: State) -> tuple[State, list[Effect]]:
 
 def _job(state: State, message: RoundOpen, shared: bytes) -> bytes:
     rows, _ = split_baseline(state.pipeline, state.settings.baseline.calibration_windows)
-    parts = {"shared": wire.decode(shared)[0], "own": state.own, "data": {FEATURES: rows}}
+    parts = {
+        "shared": wire.decode(shared)[0],
+        "own": own_in(state, message.run),
+        "data": {FEATURES: rows, **_of_this_gateway(state)},
+        "labelled": state.labelled,
+    }
     order = {
         "algorithm": message.algorithm,
         "settings": message.settings,
@@ -79,6 +86,12 @@ def _job(state: State, message: RoundOpen, shared: bytes) -> bytes:
         "secret": state.secret.hex(),
     }
     return wire.encode(joined(parts), order)
+
+
+def _of_this_gateway(state: State) -> Arrays:
+    """Return what the settings say of this gateway alone, as the algorithms look for it beside the rows."""
+    chosen = {WEIGHT: state.settings.training.weight, RADIUS: state.settings.training.radius}
+    return {name: np.array(value) for name, value in chosen.items() if value is not None}
 
 
 def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import onnxruntime
@@ -30,9 +30,9 @@ class ModelRefusedError(ValueError):
 
 
 class Scorer:
-    """A loaded model: `scorer(x)` maps features (n, F) to scores (n,)."""
+    """A loaded model with this gateway's own tensors in it: `scorer(x)` maps features (n, F) to scores (n,)."""
 
-    def __init__(self, model: bytes, own: Arrays, personal: Sequence[str]) -> None:
+    def __init__(self, model: bytes, personal: Mapping[str, Array]) -> None:
         options = onnxruntime.SessionOptions()
         # The default pool spins: three quarters of a core for a model that runs a third of a millisecond, 50 times a
         # second.
@@ -43,13 +43,13 @@ class Scorer:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except ERRORS as error:
             raise ModelRefusedError(f"onnxruntime cannot load it: {str(error)[:200]}") from None
-        self._own = {name: np.asarray(own[name], dtype=np.float32) for name in personal}
+        self._personal = {name: np.asarray(array, dtype=np.float32) for name, array in personal.items()}
 
     def __call__(self, x: Array) -> Floats:
         """Return the scores (n,) of features (n, F), n >= 1, a block at a time."""
         rows = np.asarray(x, dtype=np.float32)
         blocks = [rows[first : first + BLOCK_ROWS] for first in range(0, len(rows), BLOCK_ROWS)]
-        return np.concatenate([self._run({"x": block, **self._own}) for block in blocks])
+        return np.concatenate([self._run({"x": block, **self._personal}) for block in blocks])
 
     def neutral(self, x: Array) -> Floats:
         """Return the scores (n,) of x without the gateway's own tensors, as the golden pair of the manifest was

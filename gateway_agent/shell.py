@@ -22,7 +22,7 @@ from config.mqtt import Link, Will
 from config.settings import Broker, GatewaySettings
 from config.topics import ALL, Topic, topic_of, watch
 from config.version import VERSION
-from gateway_agent import machine, release_key
+from gateway_agent import labelled, machine, release_key
 from gateway_agent.events import Connection, Durable, Effect, Event, Heard, Log, Publish, Save, Tick, Train, Trained
 from gateway_agent.state import SECRET, restore
 from gateway_agent.store import Store
@@ -52,6 +52,7 @@ class Agent:
             boot_id=clock.boot_id(),
             can_train=settings.training.enabled and find_spec("sklearn") is not None,
             now_ns=self._clock.now_ns(),
+            labelled=labelled.of(settings),
         )
         self._links = _links(
             settings,

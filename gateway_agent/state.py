@@ -19,8 +19,9 @@ from gateway_agent.events import Effect, Item, Publish, Save
 from gateway_agent.pipeline import Row
 from gateway_agent.release_key import Verified
 from gateway_agent.sources.frames import Offsets
-from models.arrays import Arrays
+from models.arrays import Arrays, joined
 from models.features import FeatureSpec
+from models.federated.algorithm import NORMALISATION
 from models.threshold import AlarmState
 
 OWN, MODEL, ALARMS, FEATURES, SECRET = "own", "model", "alarms", "features", "secret"  # keys of stored blobs
@@ -60,6 +61,7 @@ class State:
     pipeline: walk.Pipeline
     now_ns: int
     secret: bytes = b""  # makes this gateway's random numbers its own; never leaves it
+    labelled: Arrays = field(default_factory=dict)  # windows of known condition, where the settings name some
     own: Arrays = field(default_factory=dict)
     outbox: dict[str, Item] = field(default_factory=dict)
     sent_ns: dict[str, int] = field(default_factory=dict)  # outbox item -> when it was last published
@@ -143,10 +145,17 @@ def save_features(state: State) -> Save:
     return Save(FEATURES, state.settings.features.model_dump_json().encode())
 
 
-def save_model(manifest: Manifest, body: bytes) -> Save:
-    """Return the effect that stores the model in force."""
+def own_in(state: State, run: str) -> Arrays:
+    """Return what this gateway keeps for itself in a training; a new one starts from its normalisation alone."""
+    is_same = state.answered is not None and state.answered[0] == run
+    return {name: array for name, array in state.own.items() if is_same or name in NORMALISATION}
+
+
+def save_model(manifest: Manifest, body: bytes, personal: Arrays) -> Save:
+    """Return the effect that stores the model in force with the gateway's own tensors in it, which may change later."""
     parts = {"manifest": manifest.to_bytes(), "onnx": body}
-    return Save(MODEL, wire.encode({name: np.frombuffer(part, np.uint8) for name, part in parts.items()}))
+    blobs = {name: np.frombuffer(part, np.uint8) for name, part in parts.items()}
+    return Save(MODEL, wire.encode({**blobs, **joined({"personal": personal})}))
 
 
 def save_alarms(state: State) -> Save:
@@ -163,6 +172,7 @@ def restore(
     boot_id: str,
     can_train: bool,
     now_ns: int,
+    labelled: Arrays | None = None,
 ) -> State:
     """Return the state of an agent that starts with what the store held; the model in force is loaded by
     `candidate`.
@@ -200,6 +210,7 @@ def restore(
         pipeline=pipeline,
         now_ns=now_ns,
         secret=stored.blobs.get(SECRET, b""),
+        labelled=labelled or {},
         own=own,
         outbox=dict(stored.outbox),
         answered=answered,

@@ -11,11 +11,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 from pydantic import ValidationError
 
 from config import wire
 from config.messages import first_problem
-from models.arrays import generator, joined, parted
+from models.arrays import FEATURES, LABELS, Arrays, generator, joined, parted
 from models.federated import build
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
@@ -28,9 +29,24 @@ def answer(job: bytes) -> bytes:
     algorithm = build(order["algorithm"], order["feature_count"], order["settings"])
     secret = bytes.fromhex(order["secret"])
     rng = generator(order["seed"], order["round_index"], order["gateway"], secret)
+    data = parts["data"]
+    if algorithm.labels:
+        data = labelled(data, parts.get("labelled", {}))
     train = algorithm.phases[order["phase"]].train
-    own, update = train(parts.get("shared", {}), parts.get("own", {}), parts["data"], rng)
+    own, update = train(parts.get("shared", {}), parts.get("own", {}), data, rng)
     return wire.encode(joined({"own": own, "update": update}))
+
+
+def labelled(data: Arrays, known: Arrays) -> Arrays:
+    """Return the baseline, which counts as normal, with the windows of known condition behind it.
+
+    Raises ValueError where there are none: a baseline alone has one class.
+    """
+    if not known:
+        raise ValueError("the algorithm learns from labels and this gateway has none: name a file in training.labelled")
+    rows = np.concatenate([data[FEATURES], known[FEATURES]])
+    labels = np.concatenate([np.zeros(len(data[FEATURES]), dtype=np.int64), known[LABELS]])
+    return {**data, FEATURES: rows, LABELS: labels}
 
 
 def main() -> int:

@@ -19,7 +19,9 @@ Floats = NDArray[np.float64]
 
 # Names that training data may hold; an algorithm that needs more (series boundaries, context) adds a name, not a class.
 FEATURES = "x"  # (n, F) one row per window
-LABELS = "y"  # (n,) 1 anomaly, 0 normal; absent on a gateway, which has no labels
+LABELS = "y"  # (n,) 0 normal, 1 anomaly (where faults are told apart 1, 2 ...); absent where nobody gave any
+WEIGHT = "weight"  # () of this gateway among all, where it is not for the algorithm to say
+RADIUS = "radius"  # () of this gateway's ambiguity set, for the distributionally robust SVM
 
 
 def generator(seed: int, round_index: int, who: str, secret: bytes = b"") -> np.random.Generator:
@@ -43,6 +45,11 @@ def select(seed: int, round_index: int, names: Iterable[str], fraction: float) -
     ranked = sorted(names, key=lambda name: (generator(seed, round_index, f"select/{name}").random(), name))
     count = int(round(fraction * len(ranked), 9))  # 0.29 * 100 is 28.999999999999996
     return sorted(ranked[: max(count, 1)])
+
+
+def at_most(rows: Array, most: int, rng: np.random.Generator) -> Array:
+    """Return no more than so many rows, a random choice of them in their old order; nothing is drawn for fewer."""
+    return rows if len(rows) <= most else rows[np.sort(rng.permutation(len(rows))[:most])]
 
 
 def equal(first: Mapping[str, Array], second: Mapping[str, Array], tolerance: float = 0.0) -> bool:

@@ -37,6 +37,11 @@ class Exchange(NamedTuple):
     def rng(self, name: str) -> np.random.Generator:
         return generator(SEED, self.server.round_index, name)
 
+    @property
+    def sent(self) -> list[Arrays]:
+        """The updates of those who had something to say, at least one."""
+        return [update for update in self.updates.values() if update]
+
 
 class Trained(NamedTuple):
     """One case, trained to its end."""
@@ -50,7 +55,7 @@ class Trained(NamedTuple):
 def exchanges_of(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Exchange]:
     """Walk through the first rounds, all phases of each, and yield every exchange."""
     server, own = algorithm.start(generator(SEED, 0, "cloud")), {name: Arrays() for name in data}
-    for _ in range(ROUNDS * len(algorithm.phases)):
+    for _ in range(algorithm.exchanges(ROUNDS)):
         exchange = Exchange(algorithm, server, own, data, {}, {})
         for name in data:
             exchange.own_after[name], exchange.updates[name] = exchange.phase.train(
@@ -63,8 +68,9 @@ def exchanges_of(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Exch
 def total_of(exchange: Exchange, names: tuple[str, ...]) -> Arrays:
     total = Arrays()
     for name in names:
-        admitted = exchange.phase.admit(exchange.server, exchange.updates[name])
-        total = exchange.phase.tally.merge(total, admitted)
+        if exchange.updates[name]:
+            admitted = exchange.phase.admit(exchange.server, exchange.updates[name])
+            total = exchange.phase.tally.merge(total, admitted)
     return total
 
 

@@ -160,7 +160,8 @@ def test_a_gateways_status_shows_what_is_stored(folder: Path, capsys: Capture) -
     manifest, body = FIRST
     alarms = json.dumps({"anomaly": {"active": True}, "sensors": {"faulty-load": 5}}).encode()
     item = Item("topic", (b"four", b"five5"), False, 1)
-    store.commit([Keep(np.zeros(3, np.float32)), save_model(manifest, body), Save(ALARMS, alarms), Queue("u", item)])
+    kept = save_model(manifest, body, {})
+    store.commit([Keep(np.zeros(3, np.float32)), kept, Save(ALARMS, alarms), Queue("u", item)])
     value, text = shown(gateway_agent, capsys, *arguments)
     store.close()
     assert (value["gateway"], value["site"], value["baseline_windows"]) == ("gateway-1", "bridge", 1)

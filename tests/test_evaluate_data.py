@@ -187,7 +187,7 @@ def test_wrong_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "south = { sensor": ("south = { role", "gateways.south gives channels for ['role']"),
         '"b"': ('"c"', "gateways.south: healthy.npz: no channel 'c'; expected one of 'a', 'b'"),
         "rate_hz = 100.0": ("rate_hz = 50.0", "recorded at 100 Hz; expected features.rate_hz, 50 Hz"),
-        "window_s = 1.0": ("window_s = 12.0", "8 s on one side of train_share; expected at least 12 s"),
+        "window_s = 1.0": ("window_s = 12.0", "8 s to cut windows from; expected at least 12 s"),
         "train_share = 0.6": ("train_share = 2", "evaluation.toml:4: train_share"),
         "hop_s": ("hops_s", "evaluation.toml:13: features.hops_s"),
     }

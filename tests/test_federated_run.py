@@ -11,7 +11,7 @@ import pytest
 
 from models.arrays import FEATURES, Arrays, generator, select
 from models.federated import build
-from models.federated.algorithm import Algorithm, Phase, Server, checked
+from models.federated.algorithm import Algorithm, Phase, Server, checked, close_round
 from models.federated.run import run
 from models.federated.tally import STACK, SUM
 
@@ -146,3 +146,36 @@ def test_a_gateway_more_does_not_change_what_the_others_send() -> None:
             on_update=lambda name, update: sent.setdefault(name, []).append(update["weights"].tobytes()),
         )
     assert {name: (len(each), len(set(each))) for name, each in sent.items()} == {"a": (2, 1), "b": (2, 1), "c": (1, 1)}
+
+
+def test_a_round_whose_gateways_vanish_half_way_begins_anew() -> None:
+    server = close_round(MEDIAN_ELECTION, MEDIAN_ELECTION.start(generator(0, 0, "cloud")), {"losses": np.ones(2)})
+    assert (server.phase, server.round_index, server.cohort_index) == (1, 1, 0)
+    server = close_round(MEDIAN_ELECTION, server, {})  # nobody who was elected is there any more
+    assert (server.phase, server.round_index, server.cohort_index) == (0, 2, 2)
+    assert server.shared["mean"].tolist() == [0.0]
+
+
+def test_phases_of_the_setup_run_once() -> None:
+    def measure(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Pair:
+        return own, {"rows": np.array(float(len(data[FEATURES])))} if len(data[FEATURES]) else {}
+
+    def begin(server: Server, total: Arrays) -> Server:
+        return server._replace(kept={**server.kept, "rows": total["rows"]}, phase=1) if total else server
+
+    def shifted(phase: Phase) -> Phase:
+        def advance(server: Server, total: Arrays) -> Server:
+            after = phase.advance(server, total)
+            return after._replace(kept={**server.kept, **after.kept}, phase=after.phase + 1)
+
+        return phase._replace(advance=advance)
+
+    setup = Phase(measure, SUM, begin, lambda server, update: checked(update, {"rows": ()}))
+    later = map(shifted, MEDIAN_ELECTION.phases)
+    algorithm = MEDIAN_ELECTION._replace(phases=(setup, *later), setup=1)
+    assert [algorithm.exchanges(rounds) for rounds in (1, 2, None)] == [3, 5, 5]
+    server = run(algorithm, FLEET).server
+    assert (server.phase, server.round_index) == (1, 5)
+    assert server.shared["mean"].tolist() == [1.25] and float(server.kept["rows"]) == 7
+    emptied = close_round(algorithm, server._replace(phase=2), {})
+    assert (emptied.phase, emptied.cohort_index) == (1, 6)

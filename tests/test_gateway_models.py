@@ -19,8 +19,8 @@ from config import signing, wire
 from config.messages import Manifest
 from config.transfer import describe
 from gateway_agent.candidate import OPSET_MAX
-from gateway_agent.events import Save
-from gateway_agent.state import MODEL, State, status
+from gateway_agent.events import Log, Save
+from gateway_agent.state import MODEL, State, own_in, save_own, status
 from models.arrays import FEATURES as X
 from models.detectors import DETECTORS
 from models.features import FeatureSpec
@@ -113,10 +113,6 @@ SPOILED: dict[str, tuple[Callable[[], Made], str]] = {
     "golden rows": (lambda: (signed(GOOD, golden_x=((1.0,), (1.0, 2.0))), GOOD_BODY), "are not rows of 3 features"),
     "no golden rows": (lambda: (signed(GOOD, golden_x=(), golden_score=()), GOOD_BODY), "are not rows of 3 features"),
     "golden scores": (lambda: (signed(GOOD, golden_score=(1.0,)), GOOD_BODY), "it has 1 golden scores for 4 inputs"),
-    "unknown tensor": (
-        lambda: (signed(GOOD, personal=("center", "head")), GOOD_BODY),
-        "it needs ['head'], which this gateway has not learned",
-    ),
     "tensor the model lacks": (
         lambda: (signed(of_linear(GOOD)[0], personal=("center",)), of_linear(GOOD)[1]),
         "onnxruntime cannot run it",
@@ -226,3 +222,25 @@ def test_a_second_model_is_fetched_only_once_however_often_it_is_announced() -> 
         state, effects = after(state, TICK, now_ns=T0_NS + at_s * NS)
         wants += sum("/want/" in getattr(effect, "topic", "") for effect in effects)
     assert wants == 3
+
+
+def test_personal_tensors_belong_to_the_training_that_made_them_and_rest_with_the_model() -> None:
+    """A gateway that learned weights of its own scores with them, also after a restart and while a new run begins."""
+    made = of_linear(GOOD, ("center", "scale", "intercept"))
+    shelf = Shelf()
+    before = commissioned(shelf)
+    learned = {**before.own, "intercept": np.array(7.0)}
+    scores = {}
+    for training in (GOOD.run, "another"):
+        state, effects = offered(replace(before, own=learned, answered=(training, 3)), made)
+        assert state.pipeline.judge is not None and state.manifest == made[0]
+        scores[training] = state.pipeline.judge.score(np.array(state.pipeline.baseline))
+        level = next(effect.text for effect in effects if isinstance(effect, Log) and "in force" in effect.text)
+        assert ("intercept as the model has them" in level) == (training == "another")
+        shelf.commit(effects)
+        shelf.blobs["own"] = save_own(replace(state, own={})).body  # whatever is learned later
+        again = agent(gateway_settings(), shelf).pipeline.judge
+        assert again is not None
+        np.testing.assert_array_equal(again.score(np.array(state.pipeline.baseline)), scores[training])
+    assert not np.allclose(scores[GOOD.run], scores["another"])
+    assert own_in(replace(before, own=learned, answered=("another", 3)), "new").keys() == {"center", "scale"}

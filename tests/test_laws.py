@@ -58,14 +58,14 @@ def test_every_state_is_a_flat_mapping_of_arrays(trained: Trained) -> None:
 def test_nothing_is_the_identity_of_merge(trained: Trained) -> None:
     for exchange in trained.exchanges:
         merge = exchange.phase.tally.merge
-        total = merge({}, exchange.updates[NAMES[0]])
+        total = merge({}, exchange.sent[0])
         assert merge({}, {}) == {}
         assert encode(merge(total, {})) == encode(merge({}, total)) == encode(total)
 
 
 def test_merge_is_associative_and_commutative(trained: Trained) -> None:
     for exchange in trained.exchanges:
-        merge, (a, b, c, _) = exchange.phase.tally.merge, exchange.updates.values()
+        merge, (a, b, c, _) = exchange.phase.tally.merge, exchange.updates.values()  # one may have nothing to say
         assert same(exchange.phase.tally, merge(merge(a, b), c), merge(a, merge(b, c)))
         assert same(exchange.phase.tally, merge(a, b), merge(b, a))
 
@@ -85,10 +85,10 @@ def test_the_order_of_gateways_does_not_matter(trained: Trained) -> None:
 
 def test_a_bounded_tally_keeps_its_size(trained: Trained) -> None:
     for exchange in trained.exchanges:
-        tally, total = exchange.phase.tally, exchange.updates[NAMES[0]]
+        tally, total = exchange.phase.tally, exchange.sent[0]
         shapes = {name: array.shape for name, array in total.items()}
         for count in range(1_000 if tally.bounded else 0):
-            total = tally.merge(total, exchange.updates[NAMES[count % len(NAMES)]])
+            total = tally.merge(total, exchange.sent[count % len(exchange.sent)])
         assert {name: array.shape for name, array in total.items()} == shapes
 
 
@@ -105,7 +105,7 @@ def test_no_input_is_changed(trained: Trained) -> None:
         phase, name = exchange.phase, NAMES[0]
         server = exchange.server._replace(shared=locked(exchange.server.shared), kept=locked(exchange.server.kept))
         own, data = locked(exchange.own[name]), locked(exchange.data[name])
-        update, other = locked(exchange.updates[name]), locked(exchange.updates[NAMES[1]])
+        update, other = locked(exchange.sent[0]), locked(exchange.sent[-1])
         before = as_bytes(server, own, data, update, other)
         phase.train(server.shared, own, data, exchange.rng(name))
         total = locked(phase.tally.merge(phase.admit(server, update), other))
@@ -135,7 +135,7 @@ def test_the_same_seed_gives_the_same_training(trained: Trained) -> None:
 
 def test_an_update_survives_the_wire(trained: Trained) -> None:
     for exchange in trained.exchanges:
-        for update in exchange.updates.values():
+        for update in exchange.sent:
             received, _ = decode(encode(update))
             assert encode(received) == encode(update)
             admitted = [exchange.phase.admit(exchange.server, each) for each in (received, update)]
@@ -155,11 +155,13 @@ def test_a_server_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(t
         assert as_bytes(close_round(trained.algorithm, loaded, total)) == as_bytes(went_on)
 
 
-def test_an_empty_round_changes_nothing_but_its_number(trained: Trained) -> None:
+def test_an_empty_exchange_only_begins_the_round_anew(trained: Trained) -> None:
     for server in [*(exchange.server for exchange in trained.exchanges), trained.outcome.server]:
         assert as_bytes(trained.algorithm.phases[server.phase].advance(server, {})) == as_bytes(server)
         closed = close_round(trained.algorithm, server, {})
-        assert as_bytes(closed) == as_bytes(server._replace(round_index=server.round_index + 1))
+        following, phase = server.round_index + 1, min(server.phase, trained.algorithm.setup)
+        assert as_bytes(closed) == as_bytes(server._replace(round_index=following, phase=phase))
+        assert closed.cohort_index == following
 
 
 def test_an_empty_data_set_sends_nothing_and_keeps_what_it_had(trained: Trained) -> None:
@@ -224,7 +226,7 @@ DAMAGES: dict[str, Damage] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_array_is_refused_with_a_reason(trained: Trained, damage: str) -> None:
     for exchange in trained.exchanges:
-        update = exchange.updates[NAMES[0]]
+        update = exchange.sent[0]
         for name in update:
             with pytest.raises(UpdateError, match=REASON):
                 exchange.phase.admit(exchange.server, {**update, name: DAMAGES[damage](update[name])})
@@ -232,7 +234,7 @@ def test_a_damaged_array_is_refused_with_a_reason(trained: Trained, damage: str)
 
 def test_wrong_names_are_refused_with_a_reason(trained: Trained) -> None:
     for exchange in trained.exchanges:
-        update = exchange.updates[NAMES[0]]
+        update = exchange.sent[0]
         first, *others = update
         fewer = {name: update[name] for name in others}
         for wrong in ({}, fewer, {**update, "center": np.zeros(FEATURE_COUNT)}, {**fewer, "renamed": update[first]}):
@@ -242,7 +244,7 @@ def test_wrong_names_are_refused_with_a_reason(trained: Trained) -> None:
 
 def test_no_gateway_weighs_more_than_it_may(trained: Trained) -> None:
     for exchange in trained.exchanges:
-        update = exchange.updates[NAMES[0]]
+        update = exchange.sent[0]
         heavy = [{**update, "samples": np.array(count)} for count in (1e12, 0.0, -3.0) if "samples" in update]
         if not exchange.phase.tally.bounded:
             heavy += [{name: np.repeat(array, times, 0) for name, array in update.items()} for times in (0, 10_000)]

@@ -12,7 +12,8 @@ delta` and `n`, never `delta` alone), so lifting and merging are one operation. 
 several phases. The laws below hold for every algorithm and are run over all of them in `tests/test_laws.py`:
 
 - `{}` is the identity of merge; merge is associative and commutative; the order of clients is irrelevant.
-- No input is mutated. The same generator gives the same bytes. An empty round changes nothing.
+- No input is mutated. The same generator gives the same bytes. An empty exchange changes no parameter and begins the
+  round anew, so that a round whose gateways vanished half way through it cannot stall the training.
 - The update of an empty data set is `{}`, the identity. Names in `own` never occur in an update.
 - A bounded tally keeps its size over any number of merges.
 - `admit` refuses what is not finite, wrongly named or shaped, or absurdly weighted, and says why.
@@ -34,6 +35,9 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
+# The names under which a gateway keeps its centre and its scale of each feature.
+NORMALISATION = ("center", "scale")
+
 # A feature that never moved during commissioning has no scale of its own: whatever deviates by less than this share of
 # its level is constant up to the rounding of float32, in which features are kept.
 CONSTANT_SHARE = float(np.finfo(np.float32).eps)
@@ -48,18 +52,15 @@ class UpdateError(ValueError):
 
 class Server(NamedTuple):
     """The state of the cloud: `shared` goes down to every gateway, `kept` never leaves, `phase` is the exchange to run
-    next.
+    next and `round_index` counts the exchanges so far. By `cohort_index` gateways are drawn: it stays the same from one
+    phase of a round to the next, so that who took part in one is asked again in the other.
     """
 
     shared: Arrays
     kept: Arrays
     phase: int = 0
     round_index: int = 0
-
-    @property
-    def cohort_index(self) -> int:
-        """The round index by which gateways are drawn: who took part in one phase is asked again in the next."""
-        return self.round_index - self.phase
+    cohort_index: int = 0
 
 
 # Quoted, since reading the name would load numpy.random: 2 MiB in every agent, for what only its training child needs.
@@ -80,7 +81,8 @@ class Algorithm(NamedTuple):
 
     `detector` names the entry of `models.detectors.DETECTORS` that scores with the result; `rounds` is how many rounds
     of all phases make a model worth releasing. `personal` names the tensors that every gateway keeps for itself and
-    feeds to the exported model.
+    feeds to the exported model. The first `setup` phases run once, at the beginning of a training. With `labels` the
+    algorithm trains on windows of known condition and not on the baseline alone.
     """
 
     detector: str
@@ -88,12 +90,23 @@ class Algorithm(NamedTuple):
     phases: tuple[Phase, ...]
     rounds: int = 1
     personal: tuple[str, ...] = ()
+    setup: int = 0
+    labels: bool = False
+
+    def exchanges(self, rounds: int | None = None) -> int:
+        """Return how many exchanges make so many rounds from the beginning of a training, by default `self.rounds`."""
+        return self.setup + (self.rounds if rounds is None else rounds) * (len(self.phases) - self.setup)
 
 
 def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
-    """Advance the server by one round; a round in which nothing was counted changes nothing but the round's number."""
-    advanced = algorithm.phases[server.phase].advance(server, total) if total else server
-    return advanced._replace(round_index=server.round_index + 1)
+    """Advance the server by one exchange; one in which nothing was counted only begins the round anew."""
+    if total:
+        advanced = algorithm.phases[server.phase].advance(server, total)
+    else:
+        advanced = server._replace(phase=min(server.phase, algorithm.setup))
+    following = server.round_index + 1
+    cohort_index = server.cohort_index if advanced.phase > server.phase else following
+    return advanced._replace(round_index=following, cohort_index=cohort_index)
 
 
 def checked(update: Arrays, shapes: Mapping[str, tuple[int | None, ...]]) -> Arrays:
@@ -122,7 +135,7 @@ def checked(update: Arrays, shapes: Mapping[str, tuple[int | None, ...]]) -> Arr
 
 def personal_tensors(normalisation: str) -> tuple[str, ...]:
     """Return the names of the gateway's own tensors under a mode of `normalise`."""
-    return ("center", "scale") if normalisation == "own" else ()
+    return NORMALISATION if normalisation == "own" else ()
 
 
 def normalise(own: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Array]:

@@ -42,7 +42,7 @@ def run(
     """
     server = algorithm.start(generator(seed, 0, "cloud"))
     own: dict[str, Arrays] = {name: {} for name in data}
-    for _ in range((algorithm.rounds if rounds is None else rounds) * len(algorithm.phases)):
+    for _ in range(algorithm.exchanges(rounds)):
         phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
         for name in select(seed, server.cohort_index, data, fraction):
             own[name], update = phase.train(

@@ -107,7 +107,7 @@ def commissioned() -> State:
     chosen, key = GatewaySettings.model_validate(tables(features()) | short), Ed25519PrivateKey.generate()
     rows = baseline(chosen.features, chosen.baseline.windows)
     manifest, body = released(chosen.features, key, chosen.limits.max_payload_bytes)
-    model = save_model(manifest, body).body
+    model = save_model(manifest, body, own_of(rows)).body
     stored = Stored(tuple(rows), {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model})
     state = restore(chosen, partial(verified, key.public_key()), stored, boot_id="bench", can_train=False, now_ns=T0_NS)
     state, effects = machine.begin(state, stored)

@@ -43,7 +43,7 @@ def trained(vectors: int, feature_count: int) -> Pair:
     params = {"vectors": fitted.support_vectors_, "coefficients": shares, "gamma": np.array(gamma)}
     own = {"center": np.zeros(feature_count), "scale": np.ones(feature_count)}
     model = kernel.graph(params | {"offset": np.array(0.0)}, PERSONAL)
-    return Pair(Scorer(model, own, PERSONAL), fitted.score_samples, own)
+    return Pair(Scorer(model, own), fitted.score_samples, own)
 
 
 def seconds(function: Callable[[Array], object], x: Array) -> list[float]:

@@ -1,0 +1,76 @@
+"""What a study is: the cells of a table, how one is measured, and how all of them become a report.
+
+    Study(options, cells, measure, report)   cells(options) -> [cell]           the coordinates of every measurement
+                                             measure(options, data, cell)       one of them, a pure function
+                                             report(options, results, folder)   Markdown, with pictures in the folder
+
+A table of a paper takes minutes to hours. Cut into cells it can be measured on all cores, shows how far it is, and goes
+on where it was stopped (`firmware_sim.studies.runner`).
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from config import settings
+from config.messages import first_problem
+from config.settings import SettingsError
+from firmware_sim.datasets import EvaluationError
+
+Profile = Literal["full", "short"]
+Cell = dict[str, Any]  # the coordinates of one measurement, plain JSON: {"set": "letter", "clients": 5}
+Figures = dict[str, float]  # what was measured there
+Results = Sequence[tuple[Cell, Figures]]
+
+
+class StudyError(EvaluationError):
+    """A study that cannot be run; the message is one line."""
+
+
+class StudyOptions(settings.Table):
+    """The keys that every study has; a subclass adds its own. `short` replaces keys where a profile of seconds is
+    wanted.
+    """
+
+    study: str
+    title: str
+    seed: int = Field(default=0, ge=0)
+    data: Path | None = None
+    short: dict[str, Any] = Field(default_factory=dict)
+
+
+class Study(NamedTuple):
+    """One kind of study; what it measures is chosen by the options in its experiment file."""
+
+    options: type[StudyOptions]
+    cells: Callable[[Any], list[Cell]]
+    measure: Callable[[Any, Path, Cell], Figures]
+    report: Callable[[Any, Results, Path], str]
+
+
+def study_of(path: Path) -> str | None:
+    """Return the name of the study in an experiment file, or None where the file describes a single evaluation."""
+    try:
+        name = tomllib.loads(path.read_text(encoding="utf-8")).get("study")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return None  # whoever reads the file in earnest says what is wrong with it
+    return name if isinstance(name, str) else None
+
+
+def load_options(path: Path, study: Study, profile: Profile) -> StudyOptions:
+    """Return the options in an experiment file; raises `SettingsError`."""
+    options = settings.load(path, study.options)
+    if profile == "full":
+        return options
+    raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    data = {} if options.data is None else {"data": str(options.data)}
+    try:
+        return study.options.model_validate_json(json.dumps({**raw, **data, **raw.get("short", {})}), strict=True)
+    except ValidationError as error:
+        raise SettingsError(f"{path}: short.{first_problem(error)}") from None

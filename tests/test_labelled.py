@@ -1,0 +1,126 @@
+"""Windows of known condition: from a recording to the training of an algorithm that learns from labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from config import wire
+from config.settings import GatewaySettings
+from firmware_sim.__main__ import main
+from gateway_agent.labelled import LabelledError, of, read
+from gateway_agent.trainer import answer
+from models.arrays import FEATURES, LABELS, joined, parted
+from models.features import feature_names
+from models.federated import build
+from tests.sites import FEATURES as SPEC
+from tests.sites import SITE, gateway_settings, samples
+
+NAMES = feature_names(gateway_settings().features)
+HEADER = ",".join((*NAMES, "label"))
+
+
+def table(folder: Path, *rows: str, header: str = HEADER) -> Path:
+    path = folder / "faults.csv"
+    path.write_text("\n".join((header, *rows)) + "\n", encoding="utf-8")
+    return path
+
+
+def test_columns_may_come_in_any_order(tmp_path: Path) -> None:
+    shuffled = "label," + ",".join(reversed(NAMES))
+    found = read(table(tmp_path, "2,3,2,1", "0,6,5,4", header=shuffled), NAMES)
+    assert found[FEATURES].tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert found[LABELS].tolist() == [2, 0] and found[LABELS].dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("rows", "header", "words"),
+    [
+        (["1,2,3,1"], HEADER.replace("load.peak", "load.rms"), r"faults.csv:1: .*what differs: \['load.peak', 'load.r"),
+        (["1,2,3,1,1"], HEADER + ",label", "a column twice"),
+        (["1,2,3,1", "1,2,1"], HEADER, r"faults.csv:3: expected 4 finite numbers, got '1,2,1'"),
+        (["1,2,nan,1"], HEADER, "faults.csv:2: expected 4 finite numbers"),
+        (["1,2,x,1"], HEADER, "faults.csv:2: expected 4 finite numbers"),
+        (["1,2,3,0"], HEADER, "at least one window of a fault"),
+        (["1,2,3,1.5"], HEADER, "expected labels 0, 1, 2"),
+        (["1,2,3,-1", "1,2,3,1"], HEADER, "expected labels 0, 1, 2"),
+        ([], HEADER, "at least one window of a fault"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_file_and_line(tmp_path: Path, rows: list[str], header: str, words: str) -> None:
+    with pytest.raises(LabelledError, match=words):
+        read(table(tmp_path, *rows, header=header), NAMES)
+
+
+def test_no_table_and_no_file_are_told_apart(tmp_path: Path) -> None:
+    assert of(gateway_settings()) == {}
+    with pytest.raises(LabelledError, match=r"gone.csv: cannot be read"):
+        of(gateway_settings(training={"labelled": tmp_path / "gone.csv"}))
+    (tmp_path / "empty.csv").write_text("", encoding="utf-8")
+    with pytest.raises(LabelledError, match="is empty; make it with firmware-sim label"):
+        of(gateway_settings(training={"labelled": tmp_path / "empty.csv"}))
+
+
+def settings_file(folder: Path) -> Path:
+    steps = ", ".join(f'{{ kind = "{step["kind"]}" }}' for step in SPEC["steps"])
+    path = folder / "gateway.toml"
+    path.write_text(
+        f"""
+        [gateway]
+        id = "north"
+        site = "{SITE}"
+        [[source]]
+        name = "deck"
+        kind = "frames"
+        channels = [{{ role = "load" }}]
+        [features]
+        rate_hz = 20.0
+        window_s = 1.0
+        channels = ["load"]
+        steps = [{steps}]
+        [training]
+        labelled = "faults.csv"
+        """,
+        encoding="utf-8",
+    )
+    return path
+
+
+def test_a_recording_becomes_rows_that_a_gateway_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, shift in (("healthy", 0.0), ("fault", 4.0)):
+        np.savetxt(tmp_path / f"{name}.csv", samples(1, 5, shift), header="value", comments="")
+    config, out = settings_file(tmp_path), tmp_path / "faults.csv"
+    base = ["-c", str(config), "--out", str(out), "--read", "rate_hz=20", "--channels", "value"]
+    assert main(["label", str(tmp_path / "healthy.csv"), "--label", "0", *base]) == 0
+    assert main(["label", str(tmp_path / "fault.csv"), "--label", "3", "--json", *base]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["windows"] == 5
+    from config.settings import load
+
+    found = of(load(config, GatewaySettings))
+    assert found[LABELS].tolist() == [0] * 5 + [3] * 5
+    assert found[FEATURES][5:, 0] - found[FEATURES][:5, 0] == pytest.approx(np.full(5, 4.0))
+    assert main(["label", str(tmp_path / "fault.csv"), "--label", "-1", *base]) == 2
+    assert main(["label", str(tmp_path / "fault.csv"), "--label", "1", *base[:-2]]) == 2
+    assert "no channel 'load'" in capsys.readouterr().err
+
+
+def labelled_rows(seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {FEATURES: rng.normal([6.0, 1.0, 6.0], 0.3, (30, 3)), LABELS: np.ones(30, dtype=np.int64)}
+
+
+def test_without_labels_the_training_says_how_to_name_them() -> None:
+    chosen = {"loss": "logistic", "components": 0}
+    shared = build("fedavg", 3, chosen).start(np.random.default_rng(0)).shared
+    order = {"algorithm": "fedavg", "settings": chosen, "feature_count": 3, "phase": 0, "seed": 0, "round_index": 0}
+    data = {FEATURES: np.random.default_rng(0).normal(size=(40, 3))}
+    job = joined({"shared": shared, "own": {}, "data": data})
+    with pytest.raises(ValueError, match=r"name a file in training\.labelled"):
+        answer(wire.encode(job, {**order, "gateway": "north", "secret": ""}))
+    job = joined({"shared": shared, "own": {}, "data": data, "labelled": labelled_rows(0)})
+    update = parted(wire.decode(answer(wire.encode(job, {**order, "gateway": "north", "secret": ""})))[0])["update"]
+    assert float(update["samples"]) == 70

@@ -1,0 +1,133 @@
+"""The runner of studies: every cell once, a stopped study goes on, wrong options are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firmware_sim.__main__ import main
+from firmware_sim.studies import STUDIES, Cell, Figures, Study, StudyOptions
+
+MEASURED: list[int] = []  # the cells that were measured, in order
+BROKEN: set[int] = set()
+
+
+class Powers(StudyOptions):
+    exponent: int
+    numbers: tuple[int, ...]
+
+
+def measure(options: Powers, data: Path, cell: Cell) -> Figures:
+    if cell["number"] in BROKEN:
+        raise ValueError("this number\nis out of order")
+    MEASURED.append(cell["number"])
+    return {"power": float(cell["number"] ** options.exponent), "nothing": float("nan")}
+
+
+def report(options: Powers, results: Any, folder: Path) -> str:
+    (folder / "powers.txt").write_text("a picture", encoding="utf-8")
+    return "\n".join(f"{cell['number']} -> {figures['power']:g}" for cell, figures in results)
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    study = Study(Powers, lambda options: [{"number": number} for number in options.numbers], measure, report)
+    monkeypatch.setitem(STUDIES, "powers", study)
+    monkeypatch.chdir(tmp_path)
+    MEASURED.clear()
+    BROKEN.clear()
+    path = tmp_path / "cubes.toml"
+    path.write_text(
+        'study = "powers"\ntitle = "Cubes"\nexponent = 3\nnumbers = [1, 2, 3]\n[short]\nnumbers = [2]\n', "utf-8"
+    )
+    return path
+
+
+def run(path: Path, *options: str) -> int:
+    return main(["evaluate", "--experiment", str(path), "--data", str(path.parent), "--jobs", "1", *options])
+
+
+def test_a_report_holds_title_results_and_how_they_came_about(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(experiment) == 0
+    text = (experiment.parent / "out/results/cubes.md").read_text(encoding="utf-8")
+    assert capsys.readouterr().out.startswith(text)
+    for words in ("# Cubes", "1 -> 1\n2 -> 8\n3 -> 27", "3 cells", "evaluate --experiment cubes.toml --data DATA"):
+        assert words in text
+    assert str(experiment.parent) not in text and (experiment.parent / "out/results/powers.txt").exists()
+
+
+def test_a_stopped_study_goes_on_with_what_is_missing(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    BROKEN.add(3)
+    assert run(experiment) == 2
+    assert capsys.readouterr().err.strip().endswith("number=3: ValueError: this number is out of order")
+    assert MEASURED == [1, 2]
+    BROKEN.clear()
+    assert run(experiment) == 0 and MEASURED == [1, 2, 3]
+    assert run(experiment) == 0 and MEASURED == [1, 2, 3]
+
+
+def test_a_line_that_was_cut_off_is_measured_again(experiment: Path) -> None:
+    run(experiment)
+    cells = experiment.parent / "out/results/cells/cubes.jsonl"
+    cells.write_bytes(cells.read_bytes()[:-9])
+    assert run(experiment) == 0 and MEASURED == [1, 2, 3, 3]
+    assert len(cells.read_text(encoding="utf-8").splitlines()) == 4
+
+
+def test_other_options_and_fresh_begin_anew(experiment: Path) -> None:
+    run(experiment)
+    assert run(experiment, "--fresh") == 0 and MEASURED == [1, 2, 3] * 2
+    experiment.write_text(experiment.read_text(encoding="utf-8").replace("exponent = 3", "exponent = 2"), "utf-8")
+    assert run(experiment) == 0 and MEASURED == [1, 2, 3] * 3
+    assert "3 -> 9" in (experiment.parent / "out/results/cubes.md").read_text(encoding="utf-8")
+
+
+def test_a_short_profile_has_files_of_its_own_and_says_so(experiment: Path) -> None:
+    assert run(experiment, "--profile", "short", "--results", "kept") == 0
+    assert MEASURED == [2]
+    assert "A short profile" in (experiment.parent / "kept/cubes-short.md").read_text(encoding="utf-8")
+
+
+def test_json_holds_every_cell(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(experiment, "--json", "-") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["cell"]["number"] for each in found["cells"]] == [1, 2, 3]
+    assert found["cells"][1]["figures"] == {"power": 8.0, "nothing": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("", ["--clients", "3"], "--clients: a study takes this from its experiment file"),
+        ("", ["--set", "nu=0.1"], "--set: a study takes this from its experiment file"),
+        ("", ["--jobs", "0"], "--jobs: expected at least 1, got 0"),
+        ("", ["--data", "nowhere"], "--data: expected the folder that holds the data of this study, got nowhere"),
+        ("", ["--json", "no/such/folder.json"], "lies in a folder that does not exist"),
+        ("exponent = 3|exponent = 'x'", [], "cubes.toml:3: exponent"),
+        ("[2]|['x']", ["--profile", "short"], "cubes.toml: short.numbers"),
+        ("powers|power", [], "study 'power' is unknown; expected one of"),
+    ],
+)
+def test_a_wrong_option_is_named(
+    experiment: Path, capsys: pytest.CaptureFixture[str], text: str, options: list[str], words: str
+) -> None:
+    before, _, after = text.partition("|")
+    experiment.write_text(experiment.read_text(encoding="utf-8").replace(before, after or before), "utf-8")
+    assert run(experiment, *options) == 2
+    assert words in capsys.readouterr().err
+    assert MEASURED == []
+
+
+def test_only_a_study_takes_its_options(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--data", "x.csv", "--fresh"]) == 2
+    assert "--fresh: only a study takes it" in capsys.readouterr().err
+
+
+def test_check_says_what_a_study_is(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(experiment)]) == 0
+    assert "study of 3 cells: Cubes" in capsys.readouterr().out
