@@ -24,7 +24,8 @@ from config.settings import AggregatorSettings, GatewaySettings
 from config.signing import verified
 from gateway_agent import events, machine, trainer
 from gateway_agent import state as agent_state
-from models.arrays import Floats
+from models.arrays import FEATURES as X
+from models.arrays import LABELS, Arrays, Floats
 
 NS = 1_000_000_000
 T0_NS = 1_800_000_000 * NS
@@ -50,6 +51,12 @@ def gateway_settings(name: str = "north", **tables: Any) -> GatewaySettings:
 
 def aggregator_settings(**tables: Any) -> AggregatorSettings:
     return AggregatorSettings.model_validate({"aggregator": {"site": SITE}, "features": FEATURES, **tables})
+
+
+def faults(seed: int = 0) -> Arrays:
+    """Return what a gateway's table of labelled windows would hold: some faults, far from what is normal."""
+    rng = np.random.default_rng(seed)
+    return {X: rng.normal([6.0, 1.0, 6.0], 0.3, (20, 3)), LABELS: np.ones(20, dtype=np.int64)}
 
 
 def topic(gateway: str, channel: str, item: str) -> str:
@@ -123,6 +130,7 @@ def agent(settings: GatewaySettings, shelf: Shelf, now_ns: int = T0_NS, *, can_t
         boot_id="boot",
         can_train=can_train,
         now_ns=now_ns,
+        labelled=faults(),
     )
     state, effects = machine.begin(state, shelf.stored())
     shelf.commit(effects)

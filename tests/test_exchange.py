@@ -17,6 +17,7 @@ from cloud_aggregator import store as disk
 from cloud_aggregator.events import Heard
 from config.messages import Status
 from gateway_agent.pipeline import split_baseline
+from gateway_agent.trainer import labelled
 from models.arrays import FEATURES as X
 from models.arrays import Arrays, equal
 from models.federated import ALGORITHMS, build
@@ -45,10 +46,12 @@ def site(
 
 
 def training_data(made: Site) -> dict[str, Arrays]:
-    return {
-        who: {X: split_baseline(state.pipeline, state.settings.baseline.calibration_windows)[0]}
-        for who, state in made.agents.items()
-    }
+    data: dict[str, Arrays] = {}
+    for who, state in made.agents.items():
+        data[who] = {X: split_baseline(state.pipeline, state.settings.baseline.calibration_windows)[0]}
+        if made.cloud.algorithm.labels:
+            data[who] = labelled(data[who], state.labelled)
+    return data
 
 
 def loop(made: Site, releases: int = 1, fraction: float = 1.0) -> Outcome:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from config import wire
-from gateway_agent.trainer import answer, main
+from gateway_agent.trainer import answer, labelled, main
 from models.arrays import FEATURES, Array, Arrays, equal, generator, joined, parted
 from models.federated import ALGORITHMS, build
+from tests.sites import faults
 
 ROWS = np.random.default_rng(1).normal(size=(40, 3)).astype(np.float32)
 ORDER: dict[str, Any] = {
@@ -31,7 +32,7 @@ ORDER: dict[str, Any] = {
 def job(name: str = "fedavg", rows: Array = ROWS, **change: Any) -> bytes:
     settings = ORDER["settings"] if name == "fedavg" else {}
     shared = build(name, 3, settings).start(generator(5, 0, "cloud")).shared
-    parts: dict[str, Arrays] = {"shared": shared, "own": {}, "data": {FEATURES: rows}}
+    parts: dict[str, Arrays] = {"shared": shared, "own": {}, "data": {FEATURES: rows}, "labelled": faults()}
     return wire.encode(joined(parts), {**ORDER, "algorithm": name, "settings": settings, **change})
 
 
@@ -49,9 +50,9 @@ def test_a_child_gives_the_bytes_of_the_function_whenever_it_is_asked(name: str)
     parts = parted(wire.decode(done.stdout)[0])
     algorithm = build(name, 3, ORDER["settings"] if name == "fedavg" else {})
     shared = algorithm.start(generator(5, 0, "cloud")).shared
-    own, update = algorithm.phases[0].train(
-        shared, {}, {FEATURES: ROWS}, generator(5, 2, "north", bytes.fromhex(ORDER["secret"]))
-    )
+    data = labelled({FEATURES: ROWS}, faults()) if algorithm.labels else {FEATURES: ROWS}
+    rng = generator(5, 2, "north", bytes.fromhex(ORDER["secret"]))
+    own, update = algorithm.phases[0].train(shared, {}, data, rng)
     assert equal(parts["own"], own) and equal(parts["update"], update)
 
 
