@@ -5,6 +5,9 @@ ARGS ?=
 DATA ?=
 RESULTS ?= out/results
 
+# The products here are many and small: threads of BLAS would mostly wait for one another.
+export OMP_NUM_THREADS ?= 1
+
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed

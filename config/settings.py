@@ -259,10 +259,8 @@ class AggregatorSettings(Table):
             raise ValueError(f"algorithm.settings.{first_problem(error)}") from None
         except ValueError as error:
             unknown = re.match(r"setting '(\w+)' is unknown", str(error))
-            key = (
-                "name" if self.algorithm.name not in ALGORITHMS else f"settings.{unknown[1]}" if unknown else "settings"
-            )
-            raise ValueError(f"algorithm.{key}: {error}") from None
+            key = f"settings.{unknown[1]}" if unknown else "settings"
+            raise ValueError(f"algorithm.{key if self.algorithm.name in ALGORITHMS else 'name'}: {error}") from None
         return self
 
 

@@ -28,7 +28,7 @@ from firmware_sim.recordings import RecordingError
 from firmware_sim.splits import Plan, Split, split_folder, split_table
 from firmware_sim.studies.command import STUDY_OPTIONS, output_of, run_study
 from firmware_sim.studies.study import study_of
-from firmware_sim.trials import learns_from_labels, run_trial
+from firmware_sim.trials import run_trial
 from models.arrays import generator
 from models.features import FeatureError
 from models.federated import ALGORITHMS, build
@@ -102,7 +102,7 @@ def evaluate(experiment: Experiment, say: Callable[[str], None]) -> dict[str, An
     rows = data.rows if isinstance(data, Table) else next(iter(data.gateways.values())).rows
     chosen = _with_normalisation(experiment, data)
     algorithm = _built(experiment.algorithm, rows.x.shape[1], chosen)
-    plan = _plan(experiment, learns_from_labels(algorithm, rows.x.shape[1]))
+    plan = _plan(experiment, algorithm.labels)
     trials, splits = [], []
     for index in range(experiment.repeats):
         progress = _prefixed(say, f"run {index + 1} of {experiment.repeats}")

@@ -17,7 +17,7 @@ from firmware_sim import metrics
 from firmware_sim.datasets import EvaluationError, Labelled
 from firmware_sim.splits import Split
 from gateway_agent.scorer import Scorer
-from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, equal, generator
+from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
 from models.detectors import DETECTORS
 from models.federated.algorithm import NORMALISATION, Algorithm, normalise
 from models.federated.run import run
@@ -33,7 +33,6 @@ BLOCK_ROWS = 4_096
 EXPORT_TOLERANCE = 1e-3
 # Where no model sets a border, one row of twenty in training counts as outside.
 BORDER_QUANTILE = 0.95
-PROBE_ROWS = 64
 NOTHING: Arrays = {}
 
 
@@ -68,15 +67,6 @@ class _Fit(NamedTuple):
     @property
     def is_trained(self) -> bool:
         return any(self.sent_bytes.values())
-
-
-def learns_from_labels(algorithm: Algorithm, feature_count: int) -> bool:
-    """Tell whether an algorithm uses labels where it gets them: swapping those of some rows then changes the model."""
-    x = generator(0, 0, "probe").normal(size=(PROBE_ROWS, feature_count))
-    labels = (np.arange(PROBE_ROWS) % 4 == 0).astype(np.int64)
-    data = [{FEATURES: x, LABELS: classes} for classes in (labels, 1 - labels)]
-    first, second = (_fit(algorithm, {"probe": each}, seed=0, rounds=1).shared for each in data)
-    return not equal(first, second)
 
 
 def run_trial(

@@ -7,6 +7,7 @@ queue.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import subprocess
 import sys
@@ -30,6 +31,8 @@ from gateway_agent.store import Store
 LOG = logging.getLogger("fedgate.gateway")
 STDERR_TAIL = 400
 SECRET_BYTES = 16
+# Trainings are many small products, for which threads of BLAS mostly wait; and the other cores belong to the sampling.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Agent:
@@ -101,9 +104,10 @@ class Agent:
     def _train(self, job: bytes) -> None:
         training = self.settings.training
         command = [sys.executable, "-m", "gateway_agent.trainer", str(training.nice)]
+        environment = {**os.environ, **ONE_THREAD}
         pipe = subprocess.PIPE
         try:
-            self._child = child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)  # noqa: S603 - our own module
+            self._child = child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)  # noqa: S603 - our own module
         except OSError as error:
             self._loop.put(Trained(None, f"no child process can be started ({error})"))
             return

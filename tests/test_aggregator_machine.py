@@ -128,7 +128,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "flat": ({"vectors": np.zeros(6)}, {}, "vectors: expected shape (None, 3), got (6,)"),
     "names": ({"vector": np.zeros((2, 3))}, {}, "expected arrays ['vectors'], got ['vector']"),
     "truths": ({"vectors": np.zeros((2, 3), np.bool_)}, {}, "vectors: expected numbers, got bool"),
-    "weight": ({"vectors": np.zeros((2_001, 3))}, {}, "vectors: expected 1 to 2000 rows, got 2001"),
+    "weight": ({"vectors": np.zeros((2_001, 3))}, {}, "vectors: expected 2 to 2000 rows, got 2001"),
 }
 
 

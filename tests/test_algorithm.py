@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as any_array
 
-from models.arrays import FEATURES, Array, Arrays
+from models.arrays import FEATURES, LABELS, Array, Arrays
 from models.federated import ALGORITHMS, build
 from models.federated.algorithm import LARGEST, UpdateError, checked, normalise
 
@@ -48,6 +48,14 @@ def test_admitted_updates_cannot_overflow_their_sum() -> None:
 def test_a_refusal_says_what_was_found_and_what_was_expected(update: Arrays, reason: str) -> None:
     with pytest.raises(UpdateError, match=reason):
         checked(update, {"w": (None, 2), "n": ()})
+
+
+def test_units_are_those_of_healthy_rows() -> None:
+    x = np.array([[1.0], [3.0], [90.0]])
+    own, z = normalise({}, {FEATURES: x, LABELS: np.array([0, 0, 2])}, "own")
+    assert (own["center"].tolist(), own["scale"].tolist(), z.tolist()) == ([2.0], [1.0], [[-1.0], [1.0], [88.0]])
+    with pytest.raises(ValueError, match="every row is labelled as a fault; expected normal rows"):
+        normalise({}, {FEATURES: x, LABELS: np.ones(3)}, "own")
 
 
 @given(
@@ -116,7 +124,7 @@ def test_every_algorithm_builds_from_nothing_and_from_its_own_defaults(name: str
         ("support-vector-election", {"sigma": 0.0}, r"(?s)sigma.*greater than 0"),
         ("support-vector-election", {"tau": 0.0}, r"(?s)tau.*greater than 0"),
         ("support-vector-election", {"epsilon": 1.0}, r"(?s)epsilon.*less than 1"),
-        ("support-vector-election", {"max_vectors": 0}, r"(?s)max_vectors.*greater than or equal to 1"),
+        ("support-vector-election", {"max_vectors": 0}, r"(?s)max_vectors.*greater than or equal to 2"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(name: str, settings: dict[str, Any], reason: str) -> None:

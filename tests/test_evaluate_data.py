@@ -12,6 +12,7 @@ from firmware_sim.datasets import load_table
 from firmware_sim.folders import load_folder
 from firmware_sim.splits import Plan, split_folder
 from models.arrays import FEATURES
+from models.federated import ALGORITHMS
 from tests.test_evaluate import cloud, csv_file, evaluate, result, written
 
 __all__ = ["csv_file"]  # a fixture is used by name alone
@@ -109,7 +110,7 @@ def one_line(capsys: pytest.CaptureFixture[str], *options: str) -> str:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--algorithm magic", "algorithm 'magic' is unknown; expected one of fedavg, support-vector-election"),
+        ("--algorithm magic", f"algorithm 'magic' is unknown; expected one of {', '.join(ALGORITHMS)}"),
         ("--set wings=2", "setting 'wings' is unknown to support-vector-election; expected one of nu, c"),
         ("--set nu=many", "--set nu: expected a valid number"),
         ("--set nu=1.5", "nu"),

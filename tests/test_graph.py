@@ -12,8 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from models.arrays import Array, Arrays, Floats
-from models.detectors import DETECTORS, PERSONAL, linear, ocsvm, svdd
+from models.detectors import DETECTORS, PERSONAL, ensemble, fault_classes, linear, ocsvm, random_map, subspace, svdd
 from models.detectors.graph import IR_VERSION, OPERATORS, OPSET
+from models.detectors.principal import WHITENING, whitened
 from tests.toy import onnx_scores
 
 FEATURES = 5
@@ -32,19 +33,47 @@ def labels(x: Floats) -> Floats:
     return (x[:, 0] > 0.5).astype(float)
 
 
+def with_home(params: Arrays) -> Arrays:
+    """Return the same model with the weights of its last components as a tensor of their own."""
+    return {**params, "weights": params["weights"][:40], linear.HOME: params["weights"][40:]}
+
+
+def step(x: Floats) -> Arrays:
+    """Return a whitening step to two directions and the residual."""
+    found = subspace.fit(x, components=2)
+    return {name: found[name] for name in ("mean", "deviation", "components", "eigenvalues", "trace")} | {
+        "weight": np.array(2.0)
+    }
+
+
+def prefixed(params: Arrays) -> Arrays:
+    return {WHITENING + name: array for name, array in params.items()}
+
+
 # One entry per way to train; a detector without one fails the first test.
 FITS: dict[str, tuple[str, Callable[[Floats], Arrays]]] = {
     "ocsvm": ("ocsvm", ocsvm.fit),
     "svdd": ("svdd", svdd.fit),
     "svdd, wide kernel": ("svdd", lambda x: svdd.fit(x, gamma=1e-3)),
     "svdd, narrow kernel": ("svdd", lambda x: svdd.fit(x, gamma=20.0)),
+    "ocsvm, a plane": ("ocsvm", lambda x: ocsvm.fit(x + 4.0, kernel="linear")),
+    "ocsvm, by ascent": ("ocsvm", lambda x: ocsvm.fit(x, solver="sgd")),
+    "svdd, a sphere": ("svdd", lambda x: svdd.fit(x, kernel="linear")),
     "svdd, one vector": ("svdd", lambda x: svdd.fit(np.ones_like(x))),
+    "ensemble": ("ensemble", lambda x: ensemble.joined_members([svdd.fit(x), svdd.fit(x[:20] + 3.0, gamma=1.0)])),
+    "ensemble, one member": ("ensemble", ensemble.fit),
+    "ensemble, by the radius": ("ensemble", lambda x: ensemble.fit(x, literal=True)),
+    "subspace": ("subspace", lambda x: subspace.fit(x, components=2)),
+    "subspace, residual": ("subspace", lambda x: subspace.fit(x, components=3, which="residual")),
+    "svdd, whitened": ("svdd", lambda x: svdd.fit(whitened(step(x), x)) | prefixed(step(x))),
     "linear": ("linear", lambda x: linear.fit(x, labels(x), np.random.default_rng(0))),
+    "linear-svm": ("linear-svm", lambda x: fault_classes.fit(x, labels(x) + 2.0 * (x[:, 0] < -0.5))),
     "linear on a map": (
         "linear",
         lambda x: linear.fit(x, None, np.random.default_rng(0), loss="one-class", components=64, epochs=20),
     ),
 }
+FITS["linear with a part at home"] = ("linear", lambda x: with_home(FITS["linear on a map"][1](x)))
 OWN = {"center": np.linspace(-20.0, 20.0, FEATURES), "scale": 10.0 ** np.linspace(-6, 6, FEATURES)}
 
 
@@ -88,7 +117,7 @@ def test_far_points_score_as_far(fitted: tuple[str, Arrays], distance: float) ->
     x = single(distance * np.vstack([np.eye(FEATURES), -np.ones((1, FEATURES))]))
     found = onnx_scores(DETECTORS[name].graph(params, PERSONAL), x)
     assert np.isfinite(found).all()
-    waves = float(np.abs(params["weights"]).sum()) * distance if "frequencies" in params else 0.0
+    waves = float(np.abs(params["weights"]).sum()) * distance if random_map.held(params) else 0.0
     agree(found, DETECTORS[name].score(params, x), 1.0 + waves)
 
 

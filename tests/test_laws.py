@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from config.wire import decode, encode
-from models.arrays import FEATURES, Array, Arrays, equal, generator
+from models.arrays import FEATURES, LABELS, Array, Arrays, equal, generator
 from models.detectors import DETECTORS
 from models.federated import ALGORITHMS, build
 from models.federated.algorithm import UpdateError, close_round
@@ -22,12 +22,44 @@ from models.federated.tally import Tally
 from tests.exchanges import SEED, Trained, as_bytes, exchanges_of, total_of
 from tests.toy import FEATURE_COUNT, NAMES, auc, fleet, onnx_scores
 
-LABELLED = {"loss": "logistic"}  # settings that need labels
 REASON = r"expected .*got"
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "fedavg": [{}, {"normalisation": "none"}, {"loss": "logistic", "components": 0}, {"rate": 0.5, "batch": 7}],
-    "support-vector-election": [{}, {"normalisation": "none", "anonymise": False}, {"c": 0.2}, {"max_vectors": 5}],
+    "ensemble-svdd": [
+        {},
+        {"normalisation": "none", "anonymise": False},
+        {"c": 0.2},
+        {"max_model_vectors": 12},
+        {"whiten": 2},
+    ],
+    "conditional-fedavg": [{}, {"personalise": False}, {"paper": True, "events": 60}, {"whiten": 2}],
+    "fedavg": [{}, {"normalisation": "none"}, {"loss": "logistic", "components": 0}, {"rate": 0.5}, {"whiten": 1}],
+    "fedper": [{}, {"share": 1.0, "normalisation": "none"}, {"share": 0.05}],
+    "fedprox": [{}, {"mu": 3.0, "normalisation": "none"}, {"loss": "logistic", "mu": 1.0}],
+    "federated-subspace": [
+        {},
+        {"normalisation": "none", "reference": "pooled", "components": 1, "which": "residual"},
+        {"sketch": 2, "forget": 0.5, "which": "distance"},
+    ],
+    "robust-svm-admm": [
+        {},
+        {"normalisation": "none", "norm": "2", "weights": "samples", "strong_convexity": 0.1},
+        {"norm": "inf", "kappa": None, "classes": 2, "strong_convexity": "auto"},
+        {"whiten": 2},
+    ],
+    "robust-svm-subgradient": [
+        {},
+        {"normalisation": "none", "norm": "2", "weights": "samples", "classes": 2},
+        {"norm": "inf", "box": (-30.0, 30.0), "kappa": None, "rounds": 40},
+        {"box": (-30.0, 30.0), "worst": "program", "rounds": 4},
+    ],
+    "support-vector-election": [
+        {},
+        {"normalisation": "none", "anonymise": False},
+        {"c": 0.2},
+        {"max_vectors": 5},
+        {"whiten": 2, "normalisation": "none"},
+    ],
 }
 CASES = [(name, settings) for name in ALGORITHMS for settings in SETTINGS.get(name, [{}])]
 
@@ -37,7 +69,7 @@ def trained(request: pytest.FixtureRequest) -> Trained:
     name, settings = request.param
     algorithm = build(name, FEATURE_COUNT, settings)
     alike = settings.get("normalisation") == "none"
-    gateways = fleet(SEED, labelled=LABELLED.items() <= settings.items(), alike=alike)
+    gateways = fleet(SEED, labelled=algorithm.labels, alike=alike)
     data = {name: gateway.data for name, gateway in gateways.items()}
     return Trained(algorithm, gateways, run(algorithm, data, seed=SEED), list(exchanges_of(algorithm, data)))
 
@@ -172,6 +204,19 @@ def test_an_empty_data_set_sends_nothing_and_keeps_what_it_had(trained: Trained)
                 after, update = exchange.phase.train(exchange.server.shared, own, data, exchange.rng(NAMES[0]))
                 assert update == {}
                 assert encode(after) == encode(own)
+
+
+def test_labels_matter_where_the_algorithm_says_so_and_nowhere_else(trained: Trained) -> None:
+    exchange, name = trained.exchanges[len(trained.algorithm.phases)], NAMES[0]  # of the second round
+    x = exchange.data[name][FEATURES]
+    classes = (np.arange(len(x)) % 4 == 0).astype(np.int64)
+    answers = [
+        exchange.phase.train(
+            exchange.server.shared, exchange.own[name], {FEATURES: x, LABELS: labels}, exchange.rng(name)
+        )
+        for labels in (classes, 1 - classes)
+    ]
+    assert (as_bytes(*answers[0]) != as_bytes(*answers[1])) == trained.algorithm.labels
 
 
 def test_what_stays_with_a_gateway_is_never_sent(trained: Trained) -> None:

@@ -12,20 +12,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.arrays import FEATURES, Arrays, Floats, generator
+from models.arrays import FEATURES, Arrays, Floats, at_most, generator
 from models.detectors import svdd
 from models.federated import build
+from models.federated.algorithm import UpdateError
 from models.federated.run import run
-from models.federated.support_vector_election import VECTORS, replace_vectors
+from models.federated.support_vector_election import VECTORS, Move, elected, replaced
 from tests.toy import auc
 
 NAME = "support-vector-election"
 PLAIN: dict[str, Any] = {"normalisation": "none", "anonymise": False}
-ANONYMOUS: dict[str, float] = {"sigma": 1.0, "tau": 1e-3, "epsilon": 0.1}
+ANONYMOUS = Move(sigma=1.0, tau=1e-3, epsilon=0.1)
 
 
 def cloud_of(seed: int, rows: int = 60, features: int = 3, at: float = 0.0) -> Floats:
     return np.random.default_rng(seed).normal(at, 1.0, (rows, features))
+
+
+BIG = {FEATURES: cloud_of(12)}
 
 
 def sorted_rows(x: Floats) -> list[list[float]]:
@@ -72,8 +76,9 @@ def test_a_stand_in_is_as_far_from_the_centre_as_its_original_and_elsewhere(
 ) -> None:
     params = svdd.fit(cloud_of(seed, 40, features), nu=0.3)
     vectors = params["vectors"].copy()
-    points = replace_vectors(params, np.random.default_rng(seed), sigma=sigma, tau=tau, epsilon=epsilon)
+    points, originals = replaced(params, np.random.default_rng(seed), Move(sigma, tau, epsilon))
     assert points.shape == vectors.shape
+    np.testing.assert_array_equal(originals, vectors)
     apart = np.abs(svdd.squared_radius(params, points) - svdd.squared_radius(params, vectors))
     assert apart.max() <= tau * (1.0 + 1e-9)
     assert (points != vectors).any(axis=1).all()
@@ -83,7 +88,7 @@ def test_a_stand_in_is_as_far_from_the_centre_as_its_original_and_elsewhere(
 def test_the_stand_ins_by_the_letter_of_the_algorithm() -> None:
     """Algorithm 2's inner loop, one vector at a time, from the same random draws."""
     params = svdd.fit(cloud_of(5), nu=0.3)
-    found = replace_vectors(params, np.random.default_rng(6), **ANONYMOUS)
+    found, _ = replaced(params, np.random.default_rng(6), ANONYMOUS)
     draws = np.random.default_rng(6).normal(params["vectors"], 1.0)
 
     def radius(point: Floats) -> float:
@@ -155,11 +160,55 @@ def test_a_gateway_with_next_to_no_rows_sends_nothing_and_harms_nobody(rows: int
     assert all(np.array_equal(with_tiny.server.shared[name], array) for name, array in without.server.shared.items())
 
 
-def test_repeated_rows_are_no_trouble() -> None:
-    assert len(sent_by(np.ones((9, 3)), anonymise=False)) >= 1
-    assert np.isfinite(sent_by(np.ones((9, 3)))).all()
-    outcome = run(build(NAME, 3, {}), {"stuck": {FEATURES: np.ones((9, 3))}})
-    assert np.isfinite(outcome.server.shared["offset"])
+@pytest.mark.parametrize("anonymise", [True, False])
+def test_rows_that_are_all_alike_have_no_sphere_and_send_nothing(anonymise: bool) -> None:
+    assert len(sent_by(np.ones((9, 3)), anonymise=anonymise)) == 0
+    stuck = {FEATURES: np.ones((9, 3))}
+    assert run(build(NAME, 3, {"anonymise": anonymise}), {"stuck": stuck}).server.shared == {}
+    both, alone = (run(build(NAME, 3, {}), data) for data in ({"a": BIG, "stuck": stuck}, {"a": BIG}))
+    assert all(np.array_equal(both.server.shared[name], array) for name, array in alone.server.shared.items())
+
+
+@pytest.mark.parametrize(
+    "x",
+    [np.repeat(cloud_of(21, 3), 20, axis=0), cloud_of(21) * [1.0, 0.0, 1.0], cloud_of(21, 2)],
+    ids=["duplicates", "a constant feature", "two rows"],
+)
+def test_meagre_rows_give_a_usable_model(x: Floats) -> None:
+    for anonymise in (True, False):
+        shared = run(build(NAME, 3, {"anonymise": anonymise}), {"only": {FEATURES: x}}).server.shared
+        assert np.isfinite(svdd.SVDD.score(shared, x)).all()
+
+
+def test_one_vector_is_refused_since_it_is_no_sphere() -> None:
+    algorithm = build(NAME, 3, {})
+    server = algorithm.start(np.random.default_rng(0))
+    with pytest.raises(UpdateError, match="vectors: expected 2 to 2000 rows, got 1"):
+        algorithm.phases[0].admit(server, {VECTORS: np.zeros((1, 3))})
+
+
+def test_a_gateway_with_many_rows_trains_on_a_random_choice() -> None:
+    x = cloud_of(22, 300)
+    chosen = at_most(x, 50, generator(0, 0, "only"))
+    expected = sorted_rows(svdd.fit(chosen, nu=0.3)["vectors"])
+    assert sorted_rows(sent_by(x, nu=0.3, anonymise=False, max_rows=50)) == expected
+    assert sorted_rows(sent_by(x, seed=1, nu=0.3, anonymise=False, max_rows=50)) != expected
+
+
+def test_the_cloud_fits_no_more_vectors_than_it_may() -> None:
+    data = {name: {FEATURES: cloud_of(seed, 100)} for seed, name in enumerate("abc")}
+    shared = run(build(NAME, 3, {**PLAIN, "nu": 1.0, "max_total": 40}), data).server.shared
+    assert len(shared["vectors"]) == 40
+
+
+@pytest.mark.parametrize("anonymise", [True, False])
+def test_every_vector_knows_the_row_it_stands_for(anonymise: bool) -> None:
+    x, move = cloud_of(23, 80), Move(1.0, 1e-3, 0.1) if anonymise else None
+    sent, originals = elected(x, np.random.default_rng(1), fit=svdd.fit, move=move, max_vectors=7)
+    assert sent.shape == originals.shape == (7, 3)
+    assert {tuple(row) for row in originals.tolist()} <= {tuple(row) for row in svdd.fit(x)["vectors"].tolist()}
+    assert (sent == originals).all() == (not anonymise)
+    assert np.linalg.norm(sent - originals, axis=1).max() < 2.0
 
 
 def test_biased_gateways_learn_from_each_other() -> None:

@@ -3,10 +3,20 @@ graph.
 """
 
 from models.detectors.detector import PERSONAL, Detector
+from models.detectors.ensemble import ENSEMBLE
+from models.detectors.fault_classes import FAULT_CLASSES
 from models.detectors.linear import LINEAR
 from models.detectors.ocsvm import OCSVM
+from models.detectors.subspace import SUBSPACE
 from models.detectors.svdd import SVDD
 
-DETECTORS: dict[str, Detector] = {"linear": LINEAR, "ocsvm": OCSVM, "svdd": SVDD}
+DETECTORS: dict[str, Detector] = {
+    "ensemble": ENSEMBLE,
+    "linear": LINEAR,
+    "linear-svm": FAULT_CLASSES,
+    "ocsvm": OCSVM,
+    "subspace": SUBSPACE,
+    "svdd": SVDD,
+}
 
 __all__ = ["DETECTORS", "PERSONAL", "Detector"]

@@ -11,16 +11,36 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
 
-from models.arrays import Array
+from models.arrays import Array, Arrays
+from models.detectors import principal
 
 OPSET = 17
 IR_VERSION = 10
-OPERATORS = frozenset({"Sub", "Div", "Gemm", "ReduceMax", "Exp", "Log", "Max", "Mul", "Add", "Cos", "Reshape"})
+OPERATORS = frozenset(
+    {"Sub", "Div", "Gemm", "ReduceMax", "Exp", "Log", "Max", "Mul", "Add", "Cos", "Reshape", "Concat"}
+    | {"MatMul", "ReduceMean", "LessOrEqual", "Where"}  # of the ensemble
+)
+WHITENING_MEAN = f"{principal.WHITENING}mean"
 
 
-def standardise_nodes() -> list[NodeProto]:
-    """Nodes that map `x` to `z = (x - center) / scale`."""
-    return [helper.make_node("Sub", ["x", "center"], ["centred"]), helper.make_node("Div", ["centred", "scale"], ["z"])]
+def standardise_nodes(params: Arrays) -> list[NodeProto]:
+    """Nodes that map `x` to `z` as `standardised` does: (x - center) / scale, whitened where the parameters say so.
+
+    Their constants are `standardise_tensors(params)`, which belong among the tensors of `model_bytes`.
+    """
+    step = principal.of_whitening(params)
+    units = "own_units" if step else "z"
+    nodes = [
+        helper.make_node("Sub", ["x", "center"], ["centred"]),
+        helper.make_node("Div", ["centred", "scale"], [units]),
+    ]
+    return nodes + (principal.whitening_nodes(params, units, "z") if step else [])
+
+
+def standardise_tensors(params: Arrays) -> Arrays:
+    """Return the constants of `standardise_nodes` but for centre and scale."""
+    step = principal.of_whitening(params)
+    return principal.graph_tensors(step, principal.WHITENING) if step else {}
 
 
 def model_bytes(
@@ -29,7 +49,10 @@ def model_bytes(
     """Return a checked model `x (n, F) -> score (n,)` in float32.
 
     `tensors` are the constants by name; those also named in `personal` become inputs whose default is the constant.
+    `feature_count` is what the detector takes; where a whitening step comes first, F is what that takes.
     """
+    if WHITENING_MEAN in tensors:
+        feature_count = len(tensors[WHITENING_MEAN])
     constants = {"center": np.zeros(feature_count), "scale": np.ones(feature_count), **tensors}
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", feature_count])]
     inputs += [

@@ -17,7 +17,9 @@ from collections.abc import Collection
 import numpy as np
 
 from models.arrays import Array, Arrays, Floats
+from models.detectors import dual_ascent
 from models.detectors.detector import standardised
+from models.detectors.training import Solver
 
 SOLVER_TOLERANCE = 1e-6
 
@@ -53,7 +55,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """
     from onnx import helper
 
-    from models.detectors.graph import model_bytes, standardise_nodes
+    from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     gamma, middle = float(params["gamma"]), np.float32(params["vectors"].mean(axis=0))
     vectors = params["vectors"] - middle
@@ -67,7 +69,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         "flat": np.array([-1]),
     }
     nodes = [
-        *standardise_nodes(),
+        *standardise_nodes(params),
         helper.make_node("Sub", ["z", "middle"], ["from_middle"]),
         helper.make_node("Gemm", ["from_middle", "weights", "bias"], ["exponents"]),
         helper.make_node("ReduceMax", ["exponents"], ["peak"], axes=[1], keepdims=1),
@@ -82,18 +84,25 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         helper.make_node("Sub", ["minus_log_f", "offset"], ["column"]),
         helper.make_node("Reshape", ["column", "flat"], ["score"]),
     ]
-    return model_bytes("support_vectors", nodes, tensors, personal, vectors.shape[1])
+    return model_bytes("support_vectors", nodes, tensors | standardise_tensors(params), personal, vectors.shape[1])
 
 
-def solve(z: Array, nu: float, gamma: float) -> tuple[float, Arrays]:
+def solve(
+    z: Array, nu: float, gamma: float, solver: Solver = "libsvm", step: float | None = None
+) -> tuple[float, Arrays]:
     """Solve the ν one-class problem on z (n, F) with scikit-learn's libsvm; return log f on the border and vectors with
     Σβ = 1.
 
     `nu` in (0, 1] bounds the share of rows outside from above and the share of support vectors from below (Schölkopf
-    2001).
+    2001). Solver `sgd` is Algorithm 1 of PC-FedAvg with step η, whose own share outside is among the parameters.
     """
     from sklearn.svm import OneClassSVM
 
+    if solver == "sgd":
+        ascent = dual_ascent.ascend(np.exp(-gamma * squared_distances(z, z)), nu, step=step)
+        kept, total = ascent.multipliers > 0.0, float(ascent.multipliers.sum())
+        told = {dual_ascent.EFFECTIVE_NU: np.array(ascent.effective_nu)}
+        return -float(np.log(total)), _parameters(z[kept], ascent.multipliers[kept] / total, gamma) | told
     if nu == 1.0:  # then β_i = 1 / n, no row is inside and the innermost is the border, where libsvm has infinity
         equal_shares = np.full(len(z), 1.0 / len(z))
         return float(log_expansion(z, equal_shares, gamma, z).max()), _parameters(z, equal_shares, gamma)

@@ -2,10 +2,10 @@
 
     score(x) = φ(z)·w + b,   φ(z) = z  or  sqrt(2/M) cos(zΩ + p) with Ω ~ N(0, 2γ): φ(z)·φ(z') ≈ exp(-γ|z - z'|²)
 
-The map (Rahimi and Recht 2007) is drawn from the seed of the training and is the same for all gateways: with it a
-kernel model is a vector of M numbers that can be added, averaged and exported, which support vectors can not. Two
-losses train the same score: `logistic` where labels exist, `one-class` (the primal of the one-class SVM, Schölkopf
-2001) where there are none.
+The map (Rahimi and Recht 2007) follows from a seed that all gateways share (`random_map`): with it a kernel model is a
+vector of M numbers that can be added, averaged and exported, which support vectors can not. The last of them may be a
+tensor of their own, which a gateway keeps at home. Two losses train the same score: `logistic` by gradient descent
+where labels exist, `one-class` where there are none, by the dual of the one-class SVM with margin 1 (`dual_ascent`).
 
 Without labels -φ(z)·w is a kernel sum f(z), all but zero for everything far away, and b is its border. As for support
 vectors (docs/decisions/0005) the score is then log b - log f(z), down to a `floor` of f / b: the same order and border,
@@ -14,16 +14,19 @@ and far from the border where the kernel sum itself hardly moves any more.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import numpy as np
 
 from models.arrays import FEATURES, LABELS, Array, Arrays, Floats
+from models.detectors import random_map
 from models.detectors.detector import Detector, standardised
+from models.detectors.dual_ascent import ascend_in_map
 
 Loss = Literal["one-class", "logistic"]
 TRAINED = ("weights", "intercept")
+HOME = "home"  # the weights of the last components, where a gateway keeps those for itself
 FLOOR = 1e-3  # of the border: a random map of hundreds of components tells no smaller kernel sums from zero
 SMALLEST_BORDER = 1e-12  # an untrained model has none, and must still give a number
 
@@ -34,52 +37,43 @@ def initial(
     """Return untrained parameters for F features; `components` = 0 leaves the features as they are, M > 0 draws a
     map.
     """
-    floor = {"floor": np.array(FLOOR)} if loss == "one-class" and components > 0 else {}
     if components == 0:
         return {"weights": np.zeros(feature_count), "intercept": np.zeros(())}
+    floor = {"floor": np.array(FLOOR)} if loss == "one-class" else {}
     width = gamma if gamma is not None else 1.0 / feature_count
-    return {
-        "weights": np.zeros(components),
-        "intercept": np.zeros(()),
-        "frequencies": rng.normal(0.0, np.sqrt(2.0 * width), (feature_count, components)),
-        "phases": rng.uniform(0.0, 2.0 * np.pi, components),
-        **floor,
-    }
+    drawn = random_map.drawn(rng, feature_count, width)
+    return {"weights": np.zeros(components), "intercept": np.zeros(()), **drawn, **floor}
 
 
-def mapped(params: Arrays, z: Array) -> Floats:
-    """Return φ(z) as (n, M), or z itself where the parameters hold no map."""
-    if "frequencies" not in params:
+def mapped(params: Mapping[str, Array], z: Array) -> Floats:
+    """Return φ(z) as (n, M), or z itself where the parameters name no map."""
+    if not random_map.held(params):
         return np.asarray(z, dtype=np.float64)
-    frequencies = params["frequencies"]
-    return np.asarray(np.sqrt(2.0 / frequencies.shape[1]) * np.cos(z @ frequencies + params["phases"]))
+    frequencies, phases = random_map.of(params, len(weights_of(params)))
+    return np.asarray(np.sqrt(2.0 / len(phases)) * np.cos(z @ frequencies + phases))
+
+
+def weights_of(params: Mapping[str, Array]) -> Floats:
+    """Return w (M,): what is shared and, where there is such a part, what stays at home."""
+    return np.concatenate([params["weights"], params[HOME]]) if HOME in params else params["weights"]
 
 
 def score(params: Arrays, x: Array) -> Floats:
     """Return (n,) scores of features (n, F); zero on the border, positive on the anomalous side."""
-    products = mapped(params, standardised(params, x)) @ params["weights"]
+    products = mapped(params, standardised(params, x)) @ weights_of(params)
     if "floor" not in params:
         return np.asarray(products + params["intercept"])
-    border = _border(params)
+    border = max(float(params["intercept"]), SMALLEST_BORDER)
     return np.asarray(np.log(border) - np.log(np.maximum(-products, params["floor"] * border)))
 
 
-def _border(params: Arrays) -> float:
-    return max(float(params["intercept"]), SMALLEST_BORDER)
-
-
-def gradient(params: Arrays, phi: Array, y: Array | None, loss: Loss, nu: float, decay: float) -> Arrays:
-    """Return the gradient of the mean loss over φ (n, M) plus decay/2 |w|², for the names in `TRAINED`.
-
-    one-class:  1/2 |w|² + mean(max(0, s)) / ν - b, where b is the margin ρ
-    logistic:   mean(log(1 + exp(-t s))) + decay/2 |w|², where t = ±1
+def gradient(params: Arrays, phi: Array, y: Array | None, decay: float) -> Arrays:
+    """Return the gradient of mean(log(1 + exp(-t s))) + decay/2 |w|² over φ (n, M), t = ±1, for the names in
+    `TRAINED`.
     """
-    s = phi @ params["weights"] + params["intercept"]  # (n,)
-    if loss == "one-class":
-        pull = (s > 0.0) / (nu * len(s))  # (n,)
-        return {"weights": phi.T @ pull + params["weights"], "intercept": np.asarray(pull.sum() - 1.0)}
     if y is None:
         raise ValueError("loss 'logistic' needs labels in the data and found none; without labels use 'one-class'")
+    s = phi @ params["weights"] + params["intercept"]  # (n,)
     t = np.where(np.asarray(y) > 0, 1.0, -1.0)
     pull = -t * np.exp(-np.logaddexp(0.0, t * s)) / len(s)  # 1 / (1 + exp(ts)) that cannot overflow
     return {"weights": phi.T @ pull + decay * params["weights"], "intercept": np.asarray(pull.sum())}
@@ -90,15 +84,14 @@ def descend(
     data: Arrays,
     rng: np.random.Generator,
     *,
-    loss: Loss,
-    nu: float,
     decay: float,
     epochs: int,
     batch: int,
     learning_rate: float,
+    proximity: float = 0.0,
 ) -> Arrays:
-    """Return the parameters after `epochs` passes of mini-batch gradient descent over data already in normalised
-    units.
+    """Return the parameters after `epochs` passes of mini-batch gradient descent on the logistic loss over data already
+    in normalised units; `proximity` is µ of FedProx, µ/2 |w - w_t|² on top with w_t what came in.
     """
     phi, y = mapped(params, data[FEATURES]), data.get(LABELS)
     current = dict(params)
@@ -106,49 +99,56 @@ def descend(
         order = rng.permutation(len(phi))
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
-            slope = gradient(current, phi[rows], None if y is None else y[rows], loss, nu, decay)
+            slope = gradient(current, phi[rows], None if y is None else y[rows], decay)
             for name in TRAINED:
-                current[name] = current[name] - learning_rate * slope[name]
+                pull = proximity * (current[name] - params[name])
+                current[name] = current[name] - learning_rate * (slope[name] + pull)
     return current
 
 
+def border(products: Array, nu: float) -> float:
+    """Return the value of w·φ that the share ν of rows stays below: ν of the one-class SVM in `dual_ascent` is no
+    longer that share, so the border is taken from the rows themselves.
+    """
+    return float(np.quantile(products, nu))
+
+
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
-    """Return `score` as ONNX: standardise, one Gemm and Cos where there is a map, one Gemm."""
+    """Return `score` as ONNX: standardise, one Gemm and Cos where there is a map, one product with the weights."""
     from onnx import helper
 
-    from models.detectors.graph import model_bytes, standardise_nodes
+    from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
-    tensors = {"column": params["weights"][:, None], "intercept": params["intercept"], "flat": np.array([-1])}
-    nodes, phi = standardise_nodes(), "z"
-    if "frequencies" in params:
-        components = params["frequencies"].shape[1]
-        tensors |= {"frequencies": params["frequencies"], "phases": params["phases"]}
-        tensors["amplitude"] = np.array(np.sqrt(2.0 / components))
+    count = len(weights_of(params))
+    tensors: Arrays = {name: params[name] for name in TRAINED}
+    nodes, phi, weights, feature_count = standardise_nodes(params), "z", "weights", count
+    if random_map.held(params):
+        frequencies, phases = random_map.of(params, count)
+        feature_count, phi = len(frequencies), "phi"
+        tensors |= {"frequencies": frequencies, "phases": phases, "amplitude": np.array(np.sqrt(2.0 / count))}
         nodes += [
             helper.make_node("Gemm", ["z", "frequencies", "phases"], ["angles"]),
             helper.make_node("Cos", ["angles"], ["waves"]),
             helper.make_node("Mul", ["waves", "amplitude"], ["phi"]),
         ]
-        phi = "phi"
+    if HOME in params:
+        tensors[HOME], weights = params[HOME], "all_weights"
+        nodes.append(helper.make_node("Concat", ["weights", HOME], [weights], axis=0))
+    nodes.append(helper.make_node("MatMul", [phi, weights], ["products"]))
     if "floor" in params:
-        tensors |= {"column": -tensors["column"], "floor": params["floor"], "smallest": np.array(SMALLEST_BORDER)}
+        tensors |= {"floor": params["floor"], "smallest": np.array(SMALLEST_BORDER), "minus": np.array(-1.0)}
         nodes += [
             helper.make_node("Max", ["intercept", "smallest"], ["border"]),
             helper.make_node("Log", ["border"], ["log_border"]),
             helper.make_node("Mul", ["border", "floor"], ["least"]),
-            helper.make_node("Gemm", [phi, "column"], ["sums"]),
+            helper.make_node("Mul", ["products", "minus"], ["sums"]),
             helper.make_node("Max", ["sums", "least"], ["kernel_sums"]),
             helper.make_node("Log", ["kernel_sums"], ["logs"]),
-            helper.make_node("Sub", ["log_border", "logs"], ["scores"]),
+            helper.make_node("Sub", ["log_border", "logs"], ["score"]),
         ]
     else:
-        nodes += [
-            helper.make_node("Gemm", [phi, "column"], ["products"]),
-            helper.make_node("Add", ["products", "intercept"], ["scores"]),
-        ]
-    nodes.append(helper.make_node("Reshape", ["scores", "flat"], ["score"]))
-    feature_count = len(params["frequencies"] if "frequencies" in params else params["weights"])
-    return model_bytes("linear", nodes, tensors, personal, feature_count)
+        nodes.append(helper.make_node("Add", ["products", "intercept"], ["score"]))
+    return model_bytes("linear", nodes, tensors | standardise_tensors(params), personal, feature_count)
 
 
 def fit(
@@ -165,12 +165,18 @@ def fit(
     batch: int = 32,
     learning_rate: float = 0.1,
 ) -> Arrays:
-    """Train on features (n, F) and, for the logistic loss, labels (n,) of 0 and 1."""
+    """Train on features (n, F) and, for the logistic loss, labels (n,) of 0 and 1.
+
+    `nu` belongs to the one-class loss, `decay`, `batch` and `learning_rate` to the logistic one.
+    """
     data = {FEATURES: np.asarray(x, dtype=np.float64)} | ({} if y is None else {LABELS: y})
     params = initial(rng, data[FEATURES].shape[1], components, gamma, loss)
-    return descend(
-        params, data, rng, loss=loss, nu=nu, decay=decay, epochs=epochs, batch=batch, learning_rate=learning_rate
-    )
+    if loss == "logistic":
+        return descend(params, data, rng, decay=decay, epochs=epochs, batch=batch, learning_rate=learning_rate)
+    phi = mapped(params, data[FEATURES])
+    cap, nothing = 1.0 / (nu * len(phi)), np.zeros(len(phi))
+    _, weights = ascend_in_map(phi, params["weights"], nothing, cap=cap, sweeps=epochs)
+    return {**params, "weights": -weights, "intercept": np.array(border(phi @ weights, nu))}
 
 
 LINEAR = Detector(score=score, graph=graph, fit=fit)

@@ -1,22 +1,59 @@
-"""One-class SVM with RBF kernel (Schölkopf et al. 2001): the border is f(x) = ρ, scikit-learn solves, ONNX scores."""
+"""One-class SVM (Schölkopf et al. 2001) with RBF or linear kernel: the border is f(x) = ρ, libsvm or Algorithm 1 of
+PC-FedAvg solves, ONNX scores.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
-from models.arrays import Array, Arrays
-from models.detectors import kernel
+from models.arrays import Array, Arrays, Floats
+from models.detectors import kernel as expansion
+from models.detectors import plane
 from models.detectors.detector import Detector
+from models.detectors.training import MOST_ROWS, Kernel, SettingError, Solver, Width, kernel_width, training_rows
 
 
-def fit(x: Array, *, nu: float = 0.1, gamma: float | None = None) -> Arrays:
-    """Fit on features (n, F), n >= 2, and return the parameters; `gamma` defaults to 1 / F, for standardised features.
+def fit(
+    x: Array,
+    *,
+    nu: float = 0.1,
+    gamma: Width = None,
+    kernel: Kernel = "rbf",
+    solver: Solver = "libsvm",
+    step: float | None = None,
+    most_rows: int = MOST_ROWS,
+) -> Arrays:
+    """Fit on features (n, F), n >= 2, and return the parameters.
 
-    ρ is the decision value of the margin vectors, taken from the solver.
+    :param nu: share of rows outside, in (0, 1]; under `sgd` what acts is returned as `effective_nu`.
+    :param gamma: width of the RBF kernel as `training.kernel_width` takes it; 1 / F by default.
+    :param solver: `libsvm`, with Σβ = 1 in the dual, or `sgd`, the paper's ascent without it (`dual_ascent`).
+    :param step: η of that ascent.
+    :param most_rows: of more rows an even spread is fitted.
+
+    ρ is the decision value of the margin vectors, taken from the solver. Raises `FitError`.
     """
-    z = np.asarray(x, dtype=np.float64)
-    border, params = kernel.solve(z, nu, gamma if gamma is not None else 1.0 / z.shape[1])
+    z = training_rows(x, nu, most_rows)
+    if step is not None and solver != "sgd":
+        raise SettingError(f"step {step:g} given, expected none: solver {solver!r} has no step, 'sgd' has")
+    if kernel == "linear":
+        if gamma is not None:
+            raise SettingError(f"gamma {gamma} given, expected none: the linear kernel has no width, 'rbf' has")
+        return plane.fit(z, nu, solver, step)
+    border, params = expansion.solve(z, nu, kernel_width(gamma, z), solver, step)
     return {**params, "offset": np.array(-border)}
 
 
-OCSVM = Detector(score=kernel.score, graph=kernel.graph, fit=fit)
+def score(params: Arrays, x: Array) -> Floats:
+    """Return (n,) scores of features (n, F) by the kernel that the parameters are of."""
+    return plane.score(params, x) if plane.NORMAL in params else expansion.score(params, x)
+
+
+def graph(params: Arrays, personal: Collection[str]) -> bytes:
+    """Return `score` as ONNX."""
+    return plane.graph(params, personal) if plane.NORMAL in params else expansion.graph(params, personal)
+
+
+OCSVM = Detector(score=score, graph=graph, fit=fit)

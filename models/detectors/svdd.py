@@ -1,17 +1,21 @@
-"""Support vector data description with RBF kernel (Tax and Duin 2004; federated-svdd paper, Eq. 1).
+"""Support vector data description (Tax and Duin 2004; federated-svdd paper, Eq. 1) with RBF or linear kernel.
 
 minimise ΣΣ β_i β_j k_ij  subject to Σβ = 1, 0 <= β_i <= C. With an RBF kernel this is the ν one-class SVM with C = 1 /
-(ν n), so scikit-learn's solver serves both. The radius is R²(x) on the support vectors that are not at the cap C, as
-the paper takes it.
+(ν n), so the same solvers serve both; the linear one is in `sphere`. The radius is R²(x) on the support vectors that
+are not at the cap C, as the paper takes it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from models.arrays import Array, Arrays, Floats
-from models.detectors import kernel
+from models.detectors import kernel as expansion
+from models.detectors import sphere
 from models.detectors.detector import Detector, standardised
+from models.detectors.training import MOST_ROWS, Kernel, SettingError, Solver, Width, kernel_width, training_rows
 
 AT_CAP = 1.0 - 1e-6
 
@@ -23,27 +27,60 @@ def share_outside(count: int, nu: float, c: float | None) -> float:
     return nu if c is None else min(1.0 / (c * count), 1.0)
 
 
-def fit(x: Array, *, nu: float = 0.1, c: float | None = None, gamma: float | None = None) -> Arrays:
-    """Fit on features (n, F), n >= 2; `gamma` defaults to 1 / F. `c` is the paper's cap and overrides `nu`."""
-    z = np.asarray(x, dtype=np.float64)
+def fit(
+    x: Array,
+    *,
+    nu: float = 0.1,
+    c: float | None = None,
+    gamma: Width = None,
+    kernel: Kernel = "rbf",
+    solver: Solver = "libsvm",
+    step: float | None = None,
+    most_rows: int = MOST_ROWS,
+) -> Arrays:
+    """Fit on features (n, F), n >= 2, and return the parameters.
+
+    `c` is the paper's cap and overrides `nu`; the other settings are those of the one-class SVM. Raises `FitError`.
+    """
+    z = training_rows(x, nu, most_rows)
+    if c is not None and not c > 0.0:
+        raise SettingError(f"c {c:g} given, expected above 0: it is the largest share of one row in the centre")
+    if step is not None and solver != "sgd":
+        raise SettingError(f"step {step:g} given, expected none: solver {solver!r} has no step, 'sgd' has")
     share = share_outside(len(z), nu, c)
-    _, params = kernel.solve(z, share, gamma if gamma is not None else 1.0 / z.shape[1])
+    if kernel == "linear":
+        if gamma is not None or solver == "sgd":
+            raise SettingError("kernel 'linear' takes no gamma, and no ascent without Σβ = 1: expected solver 'libsvm'")
+        return sphere.fit(z, share)
+    border, params = expansion.solve(z, share, kernel_width(gamma, z), solver, step)
+    if solver == "sgd":  # its margin is where the free vectors are
+        return {**params, "offset": np.array(-border)}
     cap = 1.0 / (share * len(z))
     free = params["coefficients"] < AT_CAP * cap
-    log_f = kernel.log_expansion(
+    log_f = expansion.log_expansion(
         params["vectors"], params["coefficients"], float(params["gamma"]), params["vectors"]
     )  # (S,)
     # Where all are at the cap, all are outside, and the innermost is as near to the border as is known.
-    border = log_f[free].mean() if free.any() else log_f.max()
-    return {**params, "offset": np.array(-border)}
+    inner = log_f[free].mean() if free.any() else log_f.max()
+    return {**params, "offset": np.array(-inner)}
+
+
+def score(params: Arrays, x: Array) -> Floats:
+    """Return (n,) scores of features (n, F) by the kernel that the parameters are of."""
+    return sphere.score(params, x) if sphere.CENTER in params else expansion.score(params, x)
+
+
+def graph(params: Arrays, personal: Collection[str]) -> bytes:
+    """Return `score` as ONNX."""
+    return sphere.graph(params, personal) if sphere.CENTER in params else expansion.graph(params, personal)
 
 
 def squared_radius(params: Arrays, x: Array) -> Floats:
     """Return R²(x) of Eq. 1 as (n,) for features (n, F)."""
     vectors, beta, gamma = params["vectors"], params["coefficients"], float(params["gamma"])
-    own = beta @ np.exp(-gamma * kernel.squared_distances(vectors, vectors)) @ beta
-    f = np.exp(kernel.log_expansion(vectors, beta, gamma, standardised(params, x)))
+    own = beta @ np.exp(-gamma * expansion.squared_distances(vectors, vectors)) @ beta
+    f = np.exp(expansion.log_expansion(vectors, beta, gamma, standardised(params, x)))
     return np.asarray(1.0 - 2.0 * f + own)
 
 
-SVDD = Detector(score=kernel.score, graph=kernel.graph, fit=fit)
+SVDD = Detector(score=score, graph=graph, fit=fit)

@@ -27,7 +27,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from models.arrays import FEATURES, Array, Arrays, finite
+from models.arrays import FEATURES, LABELS, Array, Arrays, finite
 from models.federated.tally import Tally
 
 # Ranges of settings, which `models.federated.build` checks before a wrong one can stop or hang a training.
@@ -142,14 +142,18 @@ def normalise(own: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Array]:
     """Return the gateway's state with its normalisation, and the features (n, F) in normalised units.
 
     With mode `own` each feature is centred and scaled by the gateway's own commissioning data, once: later rounds keep
-    the first centre and scale so that a model and its normalisation always belong together (docs/decisions/0004). With
-    mode `none` the features are taken as they are, for tables whose columns already share one scale.
+    the first centre and scale so that a model and its normalisation always belong together (docs/decisions/0004). Rows
+    that are labelled as faults are no commissioning data. With mode `none` the features are taken as they are, for
+    tables whose columns already share one scale.
     """
     x = np.asarray(data[FEATURES], dtype=np.float64)
     if mode == "none":
         return own, x
     if "center" not in own:
-        center, deviation = x.mean(axis=0), x.std(axis=0)
+        healthy = x[data[LABELS] == 0] if LABELS in data else x
+        if len(healthy) == 0:
+            raise ValueError("every row is labelled as a fault; expected normal rows (label 0), which give the scale")
+        center, deviation = healthy.mean(axis=0), healthy.std(axis=0)
         floor = CONSTANT_SHARE * np.abs(center)  # a share, not a number: strains and spectra are tiny in SI units
         own = {**own, "center": center, "scale": np.where(deviation > floor, deviation, 1.0)}
     return own, (x - own["center"]) / own["scale"]

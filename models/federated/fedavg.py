@@ -1,20 +1,22 @@
-"""Federated averaging (McMahan et al. 2017, Algorithm 1) of anything that trains by gradient descent.
+"""Federated averaging (McMahan et al. 2017, Algorithm 1) of the linear detector, and what other averages build on.
 
-A gateway starts from the shared weights, runs local epochs and sends n·Δw and n; the cloud adds rate · ΣnΔw / Σn. What
-is sent is a sum over gateways, so it may travel masked. Nothing of the data stays in the cloud; centre and scale stay
-on the gateway.
+A gateway starts from the shared weights, trains on its own rows and sends n·Δw and n; the cloud adds
+rate · ΣnΔw / Σn. What is sent is a sum over gateways, so it may travel masked. With labels a gateway descends along
+the logistic loss; without, it solves its part of the one-class SVM (`local_dual`) and the border is the mean of the
+ν-quantiles. Nothing of the data stays in the cloud; centre, scale and multipliers stay on the gateway.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from models.arrays import FEATURES, Arrays
 from models.detectors import linear
+from models.detectors.training import MOST_ROWS, spread
 from models.federated.algorithm import (
     Algorithm,
     Count,
@@ -27,25 +29,23 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
+from models.federated.local_dual import STEP, Local, contribute
 from models.federated.tally import SUM
 
 SAMPLES = "samples"
-# Larger steps leave the border of the one-class loss unsettled; smaller ones leave the logistic loss untrained.
-LEARNING_RATES = {"one-class": 0.01, "logistic": 1.0}
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+# (shared, own, data, rng) -> (own, what the trained arrays became); data is in normalised units.
+Improve = Callable[[Arrays, Arrays, Arrays, "np.random.Generator"], tuple[Arrays, Arrays]]
 
 
 def averaging(
-    descend: Callable[[Arrays, Arrays, np.random.Generator], Arrays],
-    trained: tuple[str, ...],
-    *,
-    rate: float,
-    max_samples: int,
-    normalisation: str,
+    improve: Improve, trained: tuple[str, ...], *, rate: float, max_samples: int, normalisation: str
 ) -> Phase:
-    """Return the one phase of FedAvg around a local trainer `descend(params, data, rng) -> params`.
+    """Return the one phase of FedAvg around a local trainer.
 
-    `trained` names the arrays that move; all others in `shared` are constants of the training. One gateway counts for
-    at most `max_samples` rows, whatever it claims.
+    `trained` names the arrays of `shared` that move; all others are constants of the training but `step`, which counts
+    the models made. One gateway counts for at most `max_samples` rows, whatever it claims.
     """
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
@@ -53,7 +53,7 @@ def averaging(
         if count == 0:
             return own, {}
         own, z = normalise(own, data, normalisation)
-        moved = descend(shared, {**data, FEATURES: z}, rng)
+        own, moved = improve(shared, own, {**data, FEATURES: z}, rng)
         weight = float(min(count, max_samples))
         update = {name: np.asarray(weight * (moved[name] - shared[name])) for name in trained}
         return own, {**update, SAMPLES: np.array(weight)}
@@ -61,53 +61,117 @@ def averaging(
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        step = {name: np.asarray(server.shared[name] + rate * total[name] / total[SAMPLES]) for name in trained}
-        return server._replace(shared={**server.shared, **step})
+        shared = server.shared
+        moved = {name: np.asarray(shared[name] + rate * total[name] / total[SAMPLES]) for name in trained}
+        return server._replace(shared={**shared, **moved, STEP: np.asarray(shared[STEP] + 1)})
 
     def admit(server: Server, update: Arrays) -> Arrays:
         shapes = {name: server.shared[name].shape for name in trained} | {SAMPLES: ()}
-        wide = checked(update, shapes)
-        count = float(wide[SAMPLES])
-        if not 1 <= count <= max_samples:
-            raise UpdateError(f"samples: expected 1 to {max_samples}, got {count:g}")
-        return wide
+        return counted(checked(update, shapes), max_samples)
 
     return Phase(train, SUM, advance, admit)
+
+
+def counted(update: Arrays, max_samples: int) -> Arrays:
+    """Return the update if it claims as many samples as one gateway may, else raise `UpdateError`."""
+    count = float(update[SAMPLES])
+    if not 1 <= count <= max_samples:
+        raise UpdateError(f"samples: expected 1 to {max_samples}, got {count:g}")
+    return update
+
+
+class OneClass(NamedTuple):
+    """The settings of a gateway's part of the one-class SVM."""
+
+    nu: float
+    epochs: int
+    most_rows: int
+    proximity: float = 0.0
+
+    def part(self, shared: Arrays, own: Arrays, data: Arrays) -> tuple[Local, float]:
+        """Return the gateway's part, and the border as it sees it."""
+        phi = linear.mapped(shared, spread(data[FEATURES], self.most_rows))  # (n, M)
+        local = contribute(
+            int(shared[STEP]),
+            -shared["weights"],  # a weight is minus w, as the score rises away from the data
+            own,
+            phi,
+            nu=self.nu,
+            epochs=self.epochs,
+            proximity=self.proximity,
+        )
+        return local, linear.border(phi @ local.view, self.nu)
+
+    def improve(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        """Return the gateway's state, and its contribution and border as the trained arrays."""
+        del rng
+        local, border = self.part(shared, own, data)
+        return local.own, {"weights": -local.contribution, "intercept": np.array(border)}
+
+
+class Logistic(NamedTuple):
+    """The settings of a gateway's descent along the logistic loss."""
+
+    decay: float
+    epochs: int
+    batch: int
+    learning_rate: float
+    proximity: float = 0.0
+
+    def improve(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        """Return the gateway's state as it was, and the arrays after its epochs."""
+        moved = linear.descend(
+            shared,
+            data,
+            rng,
+            decay=self.decay,
+            epochs=self.epochs,
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            proximity=self.proximity,
+        )
+        return own, moved
+
+
+def begin(feature_count: int, components: int, gamma: float | None, loss: linear.Loss) -> Callable[..., Server]:
+    """Return `start` of an algorithm that trains the linear detector."""
+
+    def start(rng: np.random.Generator) -> Server:
+        untrained = linear.initial(rng, feature_count, components, gamma, loss)
+        return Server(shared={**untrained, STEP: np.array(0, dtype=np.int64)}, kept={})
+
+    return start
 
 
 def fedavg(
     feature_count: Count,
     *,
-    loss: Literal["one-class", "logistic"] = "one-class",
+    loss: linear.Loss = "one-class",
     components: Annotated[int, Field(ge=0)] = 256,
     gamma: Positive | None = None,
     nu: Share = 0.1,
-    decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-3,
+    decay: NotNegative = 1e-3,
     epochs: Count = 5,
     batch: Count = 32,
-    learning_rate: Positive | None = None,
+    learning_rate: Positive = 1.0,
     rate: Positive = 1.0,
     rounds: Count = 20,
     max_samples: Count = 100_000,
+    most_rows: Count = MOST_ROWS,
     normalisation: Literal["own", "none"] = "own",
 ) -> Algorithm:
     """Federated averaging of the linear detector.
 
-    :param loss: `one-class` without labels, `logistic` with them.
+    :param loss: `one-class` without labels, `logistic` with them. To the first belong `nu` and `most_rows`, rows that
+        a gateway trains on at most, to the second `decay`, `batch` and `learning_rate`.
     :param components: size M of the random Fourier map, 0 for none.
-    :param learning_rate: step of the gateways, where not given 0.01 for `one-class` and 1 for `logistic`.
-    :param rate: step of the server along the averaged change; 1 is plain averaging.
+    :param nu: cap on a multiplier and share of rows outside the border.
+    :param rate: step of the server along the averaged change; 1 is plain averaging, and with more of it the one-class
+        loss need not settle.
     """
-
-    step = LEARNING_RATES[loss] if learning_rate is None else learning_rate
-
-    def descend(params: Arrays, data: Arrays, rng: np.random.Generator) -> Arrays:
-        return linear.descend(
-            params, data, rng, loss=loss, nu=nu, decay=decay, epochs=epochs, batch=batch, learning_rate=step
-        )
-
-    def start(rng: np.random.Generator) -> Server:
-        return Server(shared=linear.initial(rng, feature_count, components, gamma, loss), kept={})
-
-    phase = averaging(descend, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation)
-    return Algorithm("linear", start, (phase,), rounds, personal_tensors(normalisation))
+    one_class = OneClass(nu, epochs, most_rows)
+    logistic = Logistic(decay, epochs, batch, learning_rate)
+    improve = one_class.improve if loss == "one-class" else logistic.improve
+    phase = averaging(improve, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation)
+    start, personal = begin(feature_count, components, gamma, loss), personal_tensors(normalisation)
+    return Algorithm("linear", start, (phase,), rounds, personal, labels=loss == "logistic")

@@ -1,0 +1,57 @@
+"""How well who sees an update, or the released model, can tell a row that trained from a fresh one.
+
+Federation keeps rows at home, but support vectors are rows. An attack gives every row a score, higher where it looks
+more like one that trained; what it is worth is measured on rows that trained and on others of the same distribution.
+An area of 0.5 is guessing. Since few rows become support vectors, the area alone can look harmless while those few are
+as good as published: the share that is found with next to no false claim stands beside it (Carlini et al. 2022,
+"Membership Inference Attacks From First Principles", ask for it).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from firmware_sim.metrics import roc_auc
+from models.arrays import Array, Floats
+from models.detectors.kernel import squared_distances
+
+FALSE_CLAIMS = 0.01
+
+
+class Attack(NamedTuple):
+    """What an attack is worth: the area under its ROC curve, and the share of members it finds while it takes
+    `FALSE_CLAIMS` of the fresh rows for members.
+    """
+
+    auc: float
+    found: float
+
+
+def attack(members: Floats, fresh: Floats) -> Attack:
+    """Judge the scores of rows that trained (m,) against those of fresh rows (n,), higher meaning "trained".
+
+    Raises `MetricError` where a score is nan. Without rows of either kind both figures are nan.
+    """
+    if not len(members) or not len(fresh):
+        return Attack(float("nan"), float("nan"))
+    labels = np.repeat(np.array([1, 0]), [len(members), len(fresh)])
+    level = np.quantile(fresh, 1.0 - FALSE_CLAIMS, method="higher")
+    return Attack(roc_auc(labels, np.concatenate([members, fresh])), float((members > level).mean()))
+
+
+def nearness(rows: Array, sent: Array) -> Floats:
+    """Return for each row (n, F) minus its distance to the nearest of the vectors (S, F) that were sent."""
+    return np.asarray(-np.sqrt(squared_distances(rows, sent).min(axis=1)))
+
+
+def traced(sent: Array, originals: Array, rows: Array) -> float:
+    """Return the share of sent vectors (S, F) whose nearest row of the training data (n, F) is the one they came from.
+
+    `originals` (S, F) are those rows, NaN for a vector that came from none; it counts as not traced. No vector: nan.
+    """
+    if not len(sent):
+        return float("nan")
+    nearest = rows[squared_distances(sent, rows).argmin(axis=1)]
+    return float((nearest == originals).all(axis=1).mean())

@@ -1,0 +1,75 @@
+"""Pictures of the bridges study: what one gateway's narrow view does to its scores, and curves over a setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from firmware_sim.picture import BLUE, DOTS_PER_IN, GREY, INK, VERMILLION
+from firmware_sim.studies.bridge_data import DAMAGED, HEALTHY
+from firmware_sim.studies.bridge_options import QUANTILES
+from firmware_sim.studies.study import Figures
+
+MARKS = "os^vDPX*"
+COLOURS = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK, GREY)
+OFFSET = 0.17  # of a box from the middle of its gateway
+LINEAR_TO = 3.0  # healthy spreads, from where on the axis is logarithmic
+
+
+def draw_setups(methods: Mapping[str, Figures], path: Path) -> None:
+    """Draw for each method and gateway where healthy and damaged scores of the same windows lie."""
+    figure = Figure(figsize=(4.6 * len(methods), 4.2), facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]
+    for axes, (name, figures) in zip(panels, methods.items(), strict=True):
+        gateways = [key.removeprefix("auc.") for key in figures if key.startswith("auc.")]
+        for place, gateway in enumerate(gateways):
+            for label, colour, side in ((HEALTHY, BLUE, -OFFSET), (DAMAGED, VERMILLION, OFFSET)):
+                _box(axes, place + side, [figures[f"box.{gateway}.{label}.{q:g}"] for q in QUANTILES], colour)
+        labels = [f"{gateway}\nAUC {figures[f'auc.{gateway}']:.2f}" for gateway in gateways]
+        axes.set_xticks(range(len(gateways)), labels)
+        axes.set_yscale("symlog", linthresh=LINEAR_TO)
+        _plain(axes, name)
+    panels[0].set_ylabel("score, in healthy spreads", color=INK)
+    handles = [
+        panels[0].plot([], [], color=c, lw=6, label=t)[0] for c, t in ((BLUE, "healthy"), (VERMILLION, "damaged"))
+    ]
+    panels[-1].legend(handles=handles, frameon=False, loc="upper right")
+    figure.savefig(path, dpi=DOTS_PER_IN)
+
+
+def _box(axes: Axes, at: float, levels: Sequence[float], colour: str) -> None:
+    low, lower, middle, upper, high = levels
+    axes.plot([at, at], [low, high], color=colour, lw=1.2)
+    axes.plot([at, at], [lower, upper], color=colour, lw=9, solid_capstyle="butt", alpha=0.55)
+    axes.plot(at, middle, color=colour, marker="_", ms=13, mew=2)
+
+
+def draw_curves(key: str, values: Sequence[int], curves: Mapping[str, Sequence[Figures]], path: Path) -> None:
+    """Draw F (damage as positive, mean over gateways) and AUC of the fleet over the values of a setting."""
+    figure = Figure(figsize=(10.0, 4.2), facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, (name, figure_name) in zip(
+        figure.subplots(1, 2),
+        (("F, damage as positive", "gateway.f_damage"), ("AUC of the fleet", "fleet.auc")),
+        strict=True,
+    ):
+        for index, (method, measured) in enumerate(curves.items()):
+            heights = [each[figure_name] for each in measured]
+            mark, colour = MARKS[index % len(MARKS)], COLOURS[index % len(COLOURS)]
+            axes.plot(values, heights, marker=mark, color=colour, lw=1.4, label=method)
+        axes.set_xlabel(key, color=INK)
+        _plain(axes, name)
+    figure.axes[-1].legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=DOTS_PER_IN)
+
+
+def _plain(axes: Axes, title: str) -> None:
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color=GREY, alpha=0.25, lw=0.6)
+    axes.tick_params(colors=INK)

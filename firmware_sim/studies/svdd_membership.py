@@ -1,0 +1,152 @@
+"""The membership test on the four sets: what an update and what the released model tell of the rows behind them.
+
+Half of the rows of a set that may train do so, the other half are fresh. The update of each client is attacked by
+distance to the nearest vector in it, the released model by that and by its own score. Only here are the rows behind the
+vectors known: the same functions that a client trains with are called again with the same random numbers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from firmware_sim.membership import FALSE_CLAIMS, Attack, attack, nearness, traced
+from firmware_sim.studies.study import Cell, Figures, Results
+from firmware_sim.studies.svdd_options import FEDERATED, SVE, Options, drawn_values, fitted_sphere, settings_of
+from firmware_sim.studies.svdd_report import SHORT, markdown
+from firmware_sim.studies.svdd_trials import dealt, scaled, table
+from models.arrays import FEATURES, Array, Floats, generator
+from models.detectors import DETECTORS
+from models.federated import build
+from models.federated.ensemble_svdd import Mixture, described
+from models.federated.run import run
+from models.federated.support_vector_election import Move, elected
+
+
+def sent_and_originals(options: Options, cell: Cell, z: Array, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return the vectors (S, F) that a client with rows z (n, F) sends in a cell, and the row behind each.
+
+    What is not among the options has the defaults of the algorithms, which a test compares with what they send.
+    """
+    fit = partial(fitted_sphere, options, options.forms[cell["form"]], cell["value"])
+    if cell["method"] == SVE:
+        move = Move(options.sigma, options.tau, 0.1) if cell["anonymise"] else None
+        return elected(z, rng, fit=fit, move=move, max_vectors=len(z))
+    mixture = Mixture(None, 0.5, 0.1) if cell["anonymise"] else None
+    member, originals = described(z, rng, fit=fit, mixture=mixture, max_vectors=len(z))
+    return member.get("vectors", z[:0]), originals
+
+
+def measure_membership(options: Options, data: Path, cell: Cell) -> Figures:
+    """Return the mean over the repeats of all figures of one cell."""
+    repeats = [_once(options, data, cell, options.seed + index) for index in range(options.repeats)]
+    return {name: float(np.mean([each[name] for each in repeats])) for name in repeats[0]}
+
+
+def _once(options: Options, data: Path, cell: Cell, seed: int) -> Figures:
+    rows, form = table(data, options.sets[cell["set"]]), options.forms[cell["form"]]
+    may_train = np.flatnonzero((rows.y == 0) | (form.train_on == "all"))
+    halves = generator(seed, 0, "membership").permutation(may_train)
+    train, fresh = np.sort(halves[: len(halves) // 2]), halves[len(halves) // 2 :]
+    clients = dealt(options, data, cell, train, seed)
+    unseen = scaled(rows.x[fresh], rows.x[train])
+    figures = [
+        _of_update(options, cell, z, unseen, generator(seed, 0, name))
+        for name, z in ((name, each[FEATURES]) for name, each in clients.items())
+    ]
+    chosen = settings_of(options, form, cell["method"], cell["value"], anonymise=cell["anonymise"])
+    algorithm = build(cell["method"], unseen.shape[1], chosen)
+    shared = run(algorithm, clients, seed=seed).server.shared
+    seen = np.concatenate([each[FEATURES] for each in clients.values()])
+    released = attack(nearness(seen, shared["vectors"]), nearness(unseen, shared["vectors"]))
+    score = partial(DETECTORS[algorithm.detector].score, shared)
+    return {name: float(np.nanmean([each[name] for each in figures])) for name in figures[0]} | {
+        **_named("released", released),
+        **_named("score", attack(-score(seen), -score(unseen))),
+    }
+
+
+def _of_update(options: Options, cell: Cell, z: Array, unseen: Array, rng: np.random.Generator) -> Figures:
+    sent, originals = sent_and_originals(options, cell, z, rng)
+    if not len(sent):
+        nothing = Attack(float("nan"), float("nan"))
+        return {"vectors": 0.0, "traced": float("nan"), **_named("update", nothing), **_named("elected", nothing)}
+    far = nearness(unseen, sent)
+    own = {row.tobytes() for row in originals}
+    chosen = np.array([row.tobytes() in own for row in z])
+    return {
+        "vectors": float(len(sent)),
+        "traced": traced(sent, originals, z),
+        **_named("update", attack(nearness(z, sent), far)),
+        **_named("elected", attack(nearness(z[chosen], sent), far)),
+    }
+
+
+def _named(name: str, found: Attack) -> Figures:
+    return {f"{name}.auc": found.auc, f"{name}.found": found.found}
+
+
+def membership_values(options: Options) -> dict[str, float]:
+    """Return the one value of each form that is attacked: the median of those drawn."""
+    return {name: float(np.median(drawn_values(options, form))) for name, form in options.forms.items()}
+
+
+ATTACKS = {
+    "update": "rows of a client against its own update, by distance to the nearest vector in it",
+    "elected": "the same for those rows alone from which a sent vector came",
+    "released": "rows of all clients against the released model, by distance to its nearest vector",
+    "score": "the same by the score of the released model, which every gateway can compute",
+}
+
+
+def membership_report(options: Options, results: Results) -> str:
+    """Return the report of the membership test."""
+    values = ", ".join(f"`{form}` {value:.2f}" for form, value in membership_values(options).items())
+    claims = f"{100 * FALSE_CLAIMS:g} %"
+    intro = (
+        "How well can a row that trained be told from a fresh one of the same distribution? Half of the rows that may"
+        f" train do, the other half are fresh; mean over {options.repeats} ways to halve them. γ = {options.gamma:g},"
+        f" value of C or ν: {values}. Nothing was tuned. Each attack as area under the ROC curve (0.5 is guessing) and,"
+        f" behind the stroke, the share of members it finds with {claims} false claims (guessing: {claims}). An area of"
+        " nan: no sent vector came from a row."
+    )
+    attacks = "\n".join(f"- *{name}*: {meaning};" for name, meaning in ATTACKS.items())
+    traced_text = "- *traced*: share of sent vectors whose nearest row of the training data is the one they came from."
+    head = ("set", "form", "method", "sends", "K", "split", "vectors a client", "traced", *ATTACKS)
+    return "\n\n".join(
+        [intro, f"{attacks}\n{traced_text}", markdown(head, map(_row, *zip(*results, strict=True))), _bought(results)]
+    )
+
+
+def _row(cell: Cell, figures: Figures) -> list[str]:
+    return [
+        cell["set"],
+        f"`{cell['form']}`",
+        SHORT[cell["method"]],
+        "anonymised" if cell["anonymise"] else "plain",
+        str(cell["clients"]),
+        cell["split"],
+        f"{figures['vectors']:.0f}",
+        f"{100 * figures['traced']:.0f} %",
+        *(f"{figures[f'{name}.auc']:.2f} / {100 * figures[f'{name}.found']:.0f} %" for name in ATTACKS),
+    ]
+
+
+def _bought(results: Results) -> str:
+    """Say in one line per method what anonymisation buys, over all cells."""
+    lines = []
+    for method in FEDERATED:
+        parts = []
+        for anonymised, name in ((False, "plain"), (True, "anonymised")):
+            figures = [each for cell, each in results if (cell["method"], cell["anonymise"]) == (method, anonymised)]
+            if figures:
+                traced_share, found = (
+                    np.nanmean([each[key] for each in figures]) for key in ("traced", "update.found")
+                )
+                parts.append(
+                    f"{name} {100 * traced_share:.0f} % traced, {100 * found:.0f} % of rows found in the update"
+                )
+        lines.append(f"- {SHORT[method]}: {'; '.join(parts)}.")
+    return "\n".join(["Over all cells:", "", *lines])

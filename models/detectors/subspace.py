@@ -1,0 +1,94 @@
+"""Distance from a principal subspace: beside it, inside it, or both (ours; the parts are classical).
+
+With r the residual (mean one on healthy data), d² = Σ coordinate² and k directions out of m,
+
+    residual   q = r                            Jackson and Mudholkar 1979: the Q statistic
+    distance   q = d² / k                       Hotelling's T²
+    both       q = (d² + (m - k) r) / m         Tipping and Bishop 1999: minus the log likelihood of probabilistic PCA
+
+    score(x) = log(q + floor) - log(border + floor)
+
+so that far is told from farther (docs/decisions/0005). The border is the value of q that a share `outside` of normally
+distributed data exceeds; q times its freedom is about χ² (Box 1954), its quantile that of Wilson and Hilferty 1931.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+
+from models.arrays import Array, Arrays, Floats
+from models.detectors.detector import Detector, standardised
+from models.detectors.principal import RESIDUAL_FLOOR, graph_nodes, graph_tensors, measured
+
+Which = Literal["residual", "distance", "both"]
+PREFIX = "subspace."
+
+
+def bordered(params: Arrays, which: Which, outside: float) -> Arrays:
+    """Return the parameters of a principal subspace with the weights of d² and r in q, and the border of q."""
+    m, k = params["components"].shape
+    rest, freedom = m - k, float(params["freedom"])
+    weights, chi_freedom = {
+        "residual": ((0.0, 1.0), freedom),
+        "distance": ((1.0 / k, 0.0), float(k)),
+        "both": ((1.0 / m, rest / m), m**2 / (k + rest**2 / freedom)),
+    }[which]
+    spread = 2.0 / (9.0 * chi_freedom)
+    border = (1.0 - spread + NormalDist().inv_cdf(1.0 - outside) * math.sqrt(spread)) ** 3
+    return {**params, "parts": np.array(weights), "border": np.array(max(border, 0.0))}
+
+
+def score(params: Arrays, x: Array) -> Floats:
+    """Return (n,) scores of features (n, F); zero on the border, positive outside."""
+    coordinates, residual = measured(params, standardised(params, x))
+    inside, beside = params["parts"]
+    q = inside * np.square(coordinates).sum(axis=1) + beside * residual
+    return np.asarray(np.log(q + RESIDUAL_FLOOR) - np.log(float(params["border"]) + RESIDUAL_FLOOR))
+
+
+def graph(params: Arrays, personal: Collection[str]) -> bytes:
+    """Return `score` as ONNX; the residual is computed as v - vPPᵀ, never as a difference of squares."""
+    from onnx import helper
+
+    from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
+
+    inside, beside = params["parts"]
+    tensors = graph_tensors(params, PREFIX) | {
+        "inside_share": np.full((params["components"].shape[1], 1), inside),
+        "beside_share": np.array(beside),
+        "least": np.array(RESIDUAL_FLOOR),
+        "log_border": np.log(params["border"] + RESIDUAL_FLOOR),
+        "flat": np.array([-1]),
+    }
+    nodes = [
+        *standardise_nodes(params),
+        *graph_nodes(params, PREFIX, "z"),
+        helper.make_node("Mul", [f"{PREFIX}coordinates", f"{PREFIX}coordinates"], ["squares"]),
+        helper.make_node("Gemm", ["squares", "inside_share"], ["inside_part"]),
+        helper.make_node("Mul", [f"{PREFIX}residual", "beside_share"], ["beside_part"]),
+        helper.make_node("Add", ["inside_part", "beside_part"], ["q"]),
+        helper.make_node("Add", ["q", "least"], ["at_least"]),
+        helper.make_node("Log", ["at_least"], ["log_q"]),
+        helper.make_node("Sub", ["log_q", "log_border"], ["column"]),
+        helper.make_node("Reshape", ["column", "flat"], ["score"]),
+    ]
+    count = len(params["mean"])
+    return model_bytes("subspace", nodes, tensors | standardise_tensors(params), personal, count)
+
+
+def fit(x: Array, *, components: int = 10, which: Which = "both", outside: float = 0.05) -> Arrays:
+    """Fit on features (n, F), F >= 2: at most F - 1 `components`; a share `outside` of healthy rows is past it."""
+    from models.moments import moments, reference_of, subspace
+
+    rows = np.asarray(x, dtype=np.float64)
+    reference = reference_of(rows.mean(axis=0), rows.var(axis=0))
+    found = subspace(moments((rows - reference.point) / reference.unit), components, reference)
+    return bordered(found, which, outside)
+
+
+SUBSPACE = Detector(score=score, graph=graph, fit=fit)

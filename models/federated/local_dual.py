@@ -1,0 +1,99 @@
+"""What one gateway does in a federated one-class SVM: its part of the dual, and what it remembers of it.
+
+In a map φ that all gateways share the one-class SVM with margin 1 over all N rows is (Anaissi and Suleiman, Eq. 4)
+
+    maximise Σ β_i - 1/2 |w|²,   w = Σ β_i φ_i,   0 <= β_i <= 1 / (ν N)
+
+With β_i = p_k α_i, p_k = n_k / N, gateway k holds 0 <= α_i <= 1 / (ν n_k) and w = Σ_k p_k w_k, w_k = Σ α_i φ_i over its
+own rows: the sample-weighted mean of contributions, which is what FedAvg computes. While all move at once by ΔW_k,
+
+    |w + Σ p_k ΔW_k|² <= |w|² + 2 Σ p_k w·ΔW_k + Σ p_k |ΔW_k|²                                  (convexity, Σ p_k = 1)
+
+so the dual is at least the sum over gateways of p_k (Σ α_i - w·ΔW_k - 1/2 |ΔW_k|²) + terms that do not change. Each
+gateway raises its own bracket (`dual_ascent.ascend_in_map`), all may at once, and none can make it worse. This is the
+"adding" form of CoCoA+ (Ma et al. 2015) with σ' = K, for unequal sizes too; with every gateway in every round it ends
+at the pooled optimum. FedProx adds µ/2 |ΔW_k|² to what a gateway pays for moving, which is the 1 + µ in the bracket.
+
+A contribution is sent whole, so one that is lost costs a round and no more. The multipliers stay on the gateway with
+the step they belong to. Where the shared model does not hold a contribution (the gateway was left out, is new, or its
+rows are others), w - w_k would not be that of the others, so the gateway starts afresh and sends the solution of its
+own rows alone; a mean of such solutions is a sound model, though not the pooled one. Hence with `fraction` < 1 or an
+election the result approximates the one-class SVM of those who took part.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+
+from models.arrays import Arrays, Floats
+from models.detectors.dual_ascent import ascend_in_map, objective
+
+STEP = "step"  # () in `shared`: how many models the training has made
+BEFORE = "multipliers.before"  # (n,) that the shared model of MADE_AT holds, or (0,) where it holds none
+AFTER = "multipliers.after"  # (n,) that went into the model after it
+MADE_AT = "multipliers.step"
+ROWS = "multipliers.rows"  # digest of the rows they belong to
+KEPT = (BEFORE, AFTER, MADE_AT, ROWS)
+
+
+class Local(NamedTuple):
+    """A gateway after its part: its state, what it contributes, and the model as it sees it."""
+
+    own: Arrays
+    multipliers: Floats  # (n,)
+    contribution: Floats  # w_k (M,)
+    view: Floats  # (M,) the shared model if all moved as this gateway did
+    loss: float  # one-class objective per sample, of the shared model after this gateway's own training
+
+
+def contribute(
+    step: int, shared: Floats, own: Arrays, phi: Floats, *, nu: float, epochs: int, proximity: float = 0.0
+) -> Local:
+    """Return what a gateway with rows φ (n, M) contributes to the model after `shared` (S,), the one of `step`.
+
+    Where S < M the weights of the other components stay at home: of them the model holds what this gateway gave.
+    A second call with the same step and the state of the first returns the same.
+    """
+    cap, counted = 1.0 / (nu * len(phi)), _counted(step, own, phi)
+    start = np.zeros(len(phi)) if counted is None else counted
+    anchor = np.concatenate([shared, (start @ phi)[len(shared) :]])  # (M,)
+    alpha, change = ascend_in_map(phi, anchor, start, cap=cap, sweeps=epochs, proximity=proximity)
+    view = anchor + change
+    loss = objective(float(view @ view), phi @ view, nu)
+    if counted is None and anchor.any():
+        alpha, view = ascend_in_map(phi, np.zeros_like(anchor), start, cap=cap, sweeps=epochs)
+    kept = {
+        BEFORE: np.zeros(0) if counted is None else counted,
+        AFTER: alpha,
+        MADE_AT: np.array(step, dtype=np.int64),
+        ROWS: np.array(digest(phi), dtype=np.int64),
+    }
+    return Local({**own, **kept}, alpha, alpha @ phi, view, loss)
+
+
+def _counted(step: int, own: Arrays, phi: Floats) -> Floats | None:
+    """Return the multipliers (n,) that are in the model of `step`, or nothing where this gateway has no part in it."""
+    if not holds(own, phi):
+        return None
+    if int(own[MADE_AT]) == step - 1:
+        return own[AFTER]
+    repeated = int(own[MADE_AT]) == step and len(own[BEFORE]) > 0
+    return own[BEFORE] if repeated else None
+
+
+def holds(own: Arrays, phi: Floats) -> bool:
+    """Tell whether the state has multipliers, and they belong to these rows (n, M)."""
+    return ROWS in own and int(own[ROWS]) == digest(phi)
+
+
+def digest(phi: Floats) -> int:
+    """Return a number that tells these rows from others."""
+    return zlib.crc32(np.ascontiguousarray(phi).tobytes())
+
+
+def withdrawn(own: Arrays) -> Arrays:
+    """Return the state of a gateway whose contribution will not be counted."""
+    return {name: array for name, array in own.items() if name not in KEPT}

@@ -1,0 +1,138 @@
+"""Federated distributionally robust SVM by ADMM ("A Federated Distributionally Robust Support Vector Machine with
+Mixture of Wasserstein Balls Ambiguity Set for Distributed Fault Diagnosis", Algorithm 2).
+
+Gateway k minimises its worst-case risk plus ρ/2 |w_k - z + u_k|² (Eq. 12), where z are the weights of all and u_k is
+what it has disagreed by so far; it sends ω (w_k + u_k) and ω, and the cloud takes z = Σ ω (w_k + u_k) / Σ ω (Eq. 14).
+Once z is back, u_k += w_k - z. What is sent is a sum and may travel masked; w_k and u_k stay, and an update that was
+lost leaves them as good as before.
+
+`kappa` none makes it ADMM-REG, certain labels. `strong_convexity` µ adds µ/2 |w_k|² and makes it ADMM-SC: the paper
+takes µ from its Theorem 3, after Theorem 3.3 of Lin, Ma and Zhang (2015) for ADMM of many blocks one after the other.
+That costs accuracy and is not needed: given z the gateways do not depend on each other, so they are one block and the
+cloud the other, and ADMM of two blocks converges for every ρ (Boyd et al. 2011, Section 3.2).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from models.arrays import FEATURES, Arrays, Floats
+from models.federated.algorithm import (
+    Algorithm,
+    Count,
+    Phase,
+    Positive,
+    Server,
+    UpdateError,
+    checked,
+    normalise,
+    personal_tensors,
+)
+from models.federated.tally import SUM
+from models.robust.ball import Ball, Norm
+from models.robust.gateway import Weighting, ball_of, exported, imported, signs_of, weight_of, with_bias
+from models.robust.interior_point import solve
+from models.robust.problem import Proximal
+
+PROPOSALS, WEIGHTS, GATEWAYS = "proposals", "weight_sum", "gateways"  # of an update
+LOCAL, DISAGREEMENT, SEEN = "local", "disagreement", "seen"  # of a gateway: w_k, u_k and the step they belong to
+STEP, STRONG_CONVEXITY = "step", "strong_convexity"  # of the cloud
+MARGIN = "theorem_3_margin"  # kept in the cloud: how far µ is above what Theorem 3 asks for; below 0 it is not met
+
+
+def least_strong_convexity(rho: float, gateways: int) -> float:
+    """Return the least µ with which Theorem 3 promises convergence for `gateways` blocks beside the cloud's.
+
+    Of N = K + 1 blocks, of which the first (the cloud) need not be strongly convex, Theorem 3.3 of Lin, Ma and Zhang
+    (2015) asks ρ λ_i <= 2 σ_i / ((2N - i)(i - 1)) for i = 2 .. N - 1 and ρ λ_N <= 2 σ_N / ((N - 2)(N + 1)). Here σ_i =
+    ω_i µ and, the penalty of a gateway being weighted as its risk is, λ_i = ω_i, so that ω cancels.
+    """
+    blocks = gateways + 1
+    factors = [(2 * blocks - i) * (i - 1) for i in range(2, blocks)] + [(blocks - 2) * (blocks + 1)]
+    return rho * max(factors) / 2.0
+
+
+def robust_svm_admm(
+    feature_count: Count,
+    *,
+    radius: Positive = 1e-2,
+    kappa: Positive | None = 1.0,
+    norm: Norm = "1",
+    classes: Count = 1,
+    weights: Weighting = "equal",
+    rho: Positive = 0.1,
+    strong_convexity: Positive | Literal["auto"] | None = None,
+    rounds: Count = 20,
+    max_weight: Positive = 100_000.0,
+    normalisation: Literal["own", "none"] = "own",
+) -> Algorithm:
+    """FDR-SVM by ADMM over F features.
+
+    :param radius: ε of every gateway whose data holds no radius of its own.
+    :param kappa: cost κ of a changed label; without one labels are certain (ADMM-REG).
+    :param norm: of the way that features are moved; the weights are measured in its dual.
+    :param classes: K fault classes, each against all else.
+    :param weights: what a gateway counts whose data holds no weight: one, or its rows.
+    :param rho: penalty on disagreement, the same for all.
+    :param strong_convexity: µ of ADMM-SC, or `auto` for the least that Theorem 3 asks for with as many gateways as take
+        part, from the second round on, when they are known.
+    """
+    ball = Ball(radius, kappa, norm)
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        del rng
+        if len(data[FEATURES]) == 0:
+            return own, {}
+        signs, own_ball = signs_of(data, classes), ball_of(data, ball)
+        own, features = normalise(own, data, normalisation)
+        x, z, mu = with_bias(features), imported(shared), float(shared[STRONG_CONVEXITY])
+        u = _disagreement(own, z, float(shared[STEP]))
+        solutions = [
+            solve(x * sign[:, None], own_ball, Proximal(target, rho, mu)).w
+            for sign, target in zip(signs, z - u, strict=True)
+        ]
+        w = np.array(solutions)  # (K, F + 1)
+        weight = weight_of(data, weights, len(x), max_weight)
+        own = {**own, LOCAL: w, DISAGREEMENT: u, SEEN: np.array(shared[STEP])}
+        return own, {PROPOSALS: weight * (w + u), WEIGHTS: np.array(weight), GATEWAYS: np.ones(())}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        needed = least_strong_convexity(rho, round(float(total[GATEWAYS])))
+        mu = float(server.shared[STRONG_CONVEXITY])
+        margin = {MARGIN: np.array(mu - needed)}
+        if strong_convexity == "auto":
+            mu = max(mu, needed)
+        place = {STEP: np.asarray(server.shared[STEP] + 1.0), STRONG_CONVEXITY: np.array(mu)}
+        return server._replace(shared={**exported(total[PROPOSALS] / total[WEIGHTS]), **place}, kept=margin)
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        del server
+        wide = checked(update, {PROPOSALS: (classes, feature_count + 1), WEIGHTS: (), GATEWAYS: ()})
+        weight, count = float(wide[WEIGHTS]), float(wide[GATEWAYS])
+        if not 0.0 < weight <= max_weight:
+            raise UpdateError(f"{WEIGHTS}: expected a number above 0 and up to {max_weight:g}, got {weight:g}")
+        if count != 1.0:
+            raise UpdateError(f"{GATEWAYS}: expected 1, got {count:g}")
+        return wide
+
+    def start(rng: np.random.Generator) -> Server:
+        del rng
+        mu = strong_convexity if isinstance(strong_convexity, float | int) else 0.0
+        shared = {**exported(np.zeros((classes, feature_count + 1))), STEP: np.zeros(())}
+        return Server(shared={**shared, STRONG_CONVEXITY: np.array(mu)}, kept={})
+
+    phase = Phase(train, SUM, advance, admit)
+    return Algorithm("linear-svm", start, (phase,), rounds, personal_tensors(normalisation), labels=True)
+
+
+def _disagreement(own: Arrays, z: Floats, step: float) -> Floats:
+    """Return u_k (K, F + 1), moved by w_k - z once for every new z; asked again at the same step it stays."""
+    if LOCAL not in own:
+        return np.zeros_like(z)
+    if float(own[SEEN]) == step:
+        return np.asarray(own[DISAGREEMENT])
+    return np.asarray(own[DISAGREEMENT] + own[LOCAL] - z)

@@ -1,0 +1,110 @@
+"""Any algorithm on whitened features: kernels see directions of unit variance instead of correlated bins (ours).
+
+One exchange more comes first, once in a training: gateways send count, sum and second moments of their features, as for
+the federated subspace, and the cloud finds the pooled mean, deviation and k principal directions. From then on every
+gateway trains the inner algorithm on k whitened coordinates and, beside them, the logarithm of the residual
+(`models.detectors.principal`). The tensors of the step travel within the shared model under `whitening.` and are part
+of its graph. On bridge spectra the residual is the part that tells damage; the coordinates alone hardly do.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, cast
+
+import numpy as np
+from pydantic import Field, validate_call
+
+from models.arrays import FEATURES, Arrays
+from models.detectors.principal import WHITENING, of_whitening
+from models.detectors.principal import whitened as whiten_features
+from models.federated.algorithm import NORMALISATION, Algorithm, Count, Phase, Server, normalise, personal_tensors
+from models.federated.subspace import Normalisation, gathering
+from models.moments import origin, subspace
+
+MAX_SAMPLES = 100_000
+
+
+def whitened(
+    factory: Callable[..., Algorithm],
+    feature_count: int,
+    settings: Mapping[str, Any],
+    *,
+    whiten: Count,
+    whiten_residual: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0,
+) -> Algorithm:
+    """Return the algorithm of `factory` on features whitened by moments that its gateways gather first.
+
+    :param settings: of the inner algorithm; its `normalisation` decides on the units in which moments are taken.
+    :param whiten: principal directions k, fewer than F so that a residual is left.
+    :param whiten_residual: weight of the logarithm of the residual as one feature more: with 1 its variance on healthy
+        data is that of all k coordinates together, with 0 there is no such feature.
+
+    Raises `ValueError` where k is not below F, or for a wrong setting of the inner algorithm.
+    """
+    if whiten >= feature_count:
+        raise ValueError(f"whiten: expected fewer directions than the {feature_count} features, got {whiten}")
+    mode, settings = _normalisation(factory, settings)
+    inner = validate_call(factory)(whiten + (whiten_residual > 0), **settings)
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        step = subspace(total, whiten, origin(feature_count, own_units=mode == "own"))
+        if whiten_residual > 0:  # the logarithm of χ²(h) / h has a variance of about 2 / h
+            step["weight"] = np.asarray(whiten_residual * np.sqrt(whiten * step["freedom"] / 2.0))
+        named = {WHITENING + name: array for name, array in step.items()}
+        return server._replace(shared={**server.shared, **named}, phase=1)
+
+    gather = gathering(feature_count, advance, normalisation=mode, max_samples=MAX_SAMPLES)
+    phases = (gather, *(_on_whitened(phase, mode) for phase in inner.phases))
+    personal = tuple(dict.fromkeys((*personal_tensors(mode), *inner.personal)))
+    return inner._replace(phases=phases, personal=personal, setup=1 + inner.setup)
+
+
+def _normalisation(
+    factory: Callable[..., Algorithm], settings: Mapping[str, Any]
+) -> tuple[Normalisation, dict[str, Any]]:
+    """Return how features are normalised before they are whitened, and the settings that keep them so afterwards."""
+    known = inspect.signature(factory).parameters
+    if "normalisation" not in known:
+        return "none", dict(settings)
+    mode = settings.get("normalisation", known["normalisation"].default)
+    validate_call(_checked)(mode)
+    return cast(Normalisation, mode), {**settings, "normalisation": "none"}
+
+
+def _checked(normalisation: Normalisation) -> None:
+    """Take nothing but a known mode."""
+    del normalisation
+
+
+def _on_whitened(phase: Phase, mode: Normalisation) -> Phase:
+    """Return a phase of the inner algorithm as one that sees whitened features and keeps the step in `shared`."""
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        if len(data[FEATURES]) == 0:
+            return own, {}
+        units, z = normalise({name: own[name] for name in NORMALISATION if name in own}, data, mode)
+        rest = {name: array for name, array in own.items() if name not in NORMALISATION}
+        seen = {**data, FEATURES: whiten_features(of_whitening(shared), z)}
+        after, update = phase.train(_bare(shared), rest, seen, rng)
+        return {**units, **after}, update
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        advanced = phase.advance(_inner(server), total)
+        step = {name: array for name, array in server.shared.items() if name.startswith(WHITENING)}
+        return advanced._replace(shared={**advanced.shared, **step}, phase=advanced.phase + 1)
+
+    return Phase(train, phase.tally, advance, lambda server, update: phase.admit(_inner(server), update))
+
+
+def _inner(server: Server) -> Server:
+    return server._replace(shared=_bare(server.shared), phase=server.phase - 1)
+
+
+def _bare(shared: Arrays) -> Arrays:
+    return {name: array for name, array in shared.items() if not name.startswith(WHITENING)}

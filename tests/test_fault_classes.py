@@ -1,0 +1,61 @@
+"""The linear SVM detector: scikit-learn's own, one against the rest, and which class it names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.svm import SVC
+
+from models.arrays import Floats
+from models.detectors.fault_classes import classify, fit, margins, score
+
+MIDDLES = np.array([(0.0, 0.0, 0.0), (5.0, 0.0, 0.0), (0.0, 5.0, 0.0)])
+LABELS = np.arange(120) % 3
+
+
+def rows(seed: int) -> Floats:
+    return np.asarray(MIDDLES[LABELS] + np.random.default_rng(seed).normal(size=(120, 3)))
+
+
+def test_one_class_is_the_linear_svm_of_scikit_learn() -> None:
+    x, y = rows(1), (LABELS > 0).astype(int)
+    theirs = SVC(kernel="linear", C=0.5).fit(x, y)
+    params = fit(x, y, c=0.5)
+    np.testing.assert_allclose(score(params, rows(2)), theirs.decision_function(rows(2)), atol=1e-9)
+    np.testing.assert_array_equal(classify(params, rows(2)), theirs.predict(rows(2)))
+
+
+def test_each_class_is_told_from_all_else() -> None:
+    x = rows(3)
+    params = fit(x, LABELS)
+    for k in (1, 2):
+        alone = fit(x, np.where(k == LABELS, 1, 0))
+        np.testing.assert_allclose(margins(params, x)[:, k - 1], score(alone, x), atol=1e-9)
+    assert (classify(params, rows(4)) == LABELS).mean() > 0.9
+
+
+def test_a_score_above_zero_is_a_class_above_zero() -> None:
+    params, x = fit(rows(5), LABELS), rows(6)
+    np.testing.assert_array_equal(score(params, x) > 0.0, classify(params, x) > 0)
+    highest = margins(params, x).argmax(axis=1) + 1
+    np.testing.assert_array_equal(classify(params, x)[score(params, x) > 0.0], highest[score(params, x) > 0.0])
+
+
+def test_the_gateways_own_units_come_first() -> None:
+    params, x = fit(rows(7), LABELS), rows(8)
+    own = {"center": np.array([1.0, -2.0, 3.0]), "scale": np.array([2.0, 0.5, 10.0])}
+    raw = x * own["scale"] + own["center"]
+    np.testing.assert_array_equal(classify({**params, **own}, raw), classify(params, x))
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "reason"),
+    [
+        (np.zeros(120, int), None, "class 1 has 0 of 120 rows"),
+        (np.ones(120, int), None, "class 1 has 120 of 120 rows"),
+        (LABELS, 3, "class 3 has 0 of 120 rows"),
+    ],
+)
+def test_a_class_without_rows_teaches(labels: Floats, classes: int | None, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        fit(rows(9), labels, classes=classes)

@@ -1,0 +1,141 @@
+"""The one-class SVM that gateways solve together, against the one that is solved on all their rows at once.
+
+The oracle is the dual of the pooled rows in the same map, by Algorithm 1 to eleven digits; everything a gateway keeps
+between rounds must leave that end in reach.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from config.wire import encode
+from models.arrays import FEATURES, Arrays, Floats, generator
+from models.detectors import linear
+from models.detectors.dual_ascent import ascend
+from models.federated import build
+from models.federated.algorithm import Server, Train, close_round
+from models.federated.local_dual import AFTER, STEP
+from models.federated.run import run
+from models.federated.tally import SUM
+
+
+def blobs(seed: int, sizes: dict[str, tuple[int, float]]) -> dict[str, Arrays]:
+    """Return gateways with so many normal rows around so high a level, in three features."""
+    rng = np.random.default_rng(seed)
+    return {name: {FEATURES: rng.normal(level, 1.0, (size, 3))} for name, (size, level) in sizes.items()}
+
+
+def pooled(server: Server, data: dict[str, Arrays], nu: float) -> Floats:
+    """Return w (M,) of the one-class SVM of all rows at once, in the map of the training."""
+    phi = linear.mapped(server.shared, np.concatenate([part[FEATURES] for part in data.values()]))
+    return np.asarray(ascend(phi @ phi.T, nu, tolerance=1e-11, most_sweeps=50_000).multipliers @ phi)
+
+
+UNLIKE = {"small": (20, -2.0), "middle": (50, 0.0), "large": (90, 2.0)}
+ONE_CLASS: dict[str, Any] = {"components": 64, "normalisation": "none"}
+
+
+@pytest.mark.parametrize("nu", [0.05, 0.1, 0.3])
+@pytest.mark.parametrize("settings", [{}, {"epochs": 1}, {"rate": 0.5}], ids=str)
+def test_gateways_of_unlike_data_and_size_end_at_the_pooled_one_class_svm(nu: float, settings: dict[str, Any]) -> None:
+    data = blobs(6, UNLIKE)
+    server = run(build("fedavg", 3, {**ONE_CLASS, "nu": nu, **settings}), data, rounds=150).server
+    expected = pooled(server, data, nu)
+    assert np.linalg.norm(server.shared["weights"] + expected) < 1e-4 * np.linalg.norm(expected)
+
+
+def test_no_round_makes_the_pooled_dual_worse() -> None:
+    """What each gateway raises is a lower bound of the common dual, so the common dual never falls."""
+    data, nu = blobs(7, UNLIKE), 0.1
+    algorithm = build("fedavg", 3, {**ONE_CLASS, "nu": nu, "epochs": 2})
+    rows = sum(len(part[FEATURES]) for part in data.values())
+    reached = []
+    for rounds in range(1, 12):
+        outcome = run(algorithm, data, rounds=rounds)
+        shares = {name: len(part[FEATURES]) / rows for name, part in data.items()}
+        mass = sum(shares[name] * own[AFTER].sum() for name, own in outcome.own.items())
+        reached.append(float(mass - (outcome.server.shared["weights"] ** 2).sum() / 2.0))
+    assert (np.diff(reached) > -1e-12).all()
+    assert reached[-1] > reached[0]
+
+
+def test_the_border_is_the_weighted_mean_of_the_gateways_quantiles() -> None:
+    data, nu = blobs(8, UNLIKE), 0.2
+    server = run(build("fedavg", 3, {**ONE_CLASS, "nu": nu}), data, rounds=100).server
+    parts = [(len(part[FEATURES]), linear.mapped(server.shared, part[FEATURES])) for part in data.values()]
+    quantiles = [float(np.quantile(phi @ -server.shared["weights"], nu)) for _, phi in parts]
+    mean = np.average(quantiles, weights=[count for count, _ in parts])
+    assert float(server.shared["intercept"]) == pytest.approx(mean, abs=1e-6)
+
+
+def moves(rounds: int, **settings: Any) -> tuple[Train, Server, Arrays, Arrays]:
+    """Return what one gateway of two needs for its next training."""
+    data = blobs(9, {"a": (30, 0.0), "b": (40, 1.0)})
+    algorithm = build("fedavg", 3, {**ONE_CLASS, **settings})
+    outcome = run(algorithm, data, rounds=rounds)
+    return algorithm.phases[0].train, outcome.server, outcome.own["a"], data["a"]
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 5])
+def test_training_twice_for_one_step_is_training_once(rounds: int) -> None:
+    train, server, own, data = moves(rounds)
+    once, sent = train(server.shared, own, data, generator(0, 0, "a"))
+    twice, again = train(server.shared, once, data, generator(0, 1, "a"))
+    assert encode(once) == encode(twice) and encode(sent) == encode(again)
+
+
+def test_who_has_no_part_in_the_shared_model_sends_the_solution_of_its_own_rows() -> None:
+    train, server, own, data = moves(40, epochs=200)
+    alone = pooled(server, {"a": data}, 0.1)
+    after, _ = train(server.shared, own, data, generator(0, 0, "a"))
+    np.testing.assert_allclose(after[AFTER], own[AFTER], atol=1e-4)  # it has a part, and that is settled
+    changed = {FEATURES: np.roll(data[FEATURES], 1, axis=0)}
+    late = server._replace(shared={**server.shared, STEP: np.asarray(server.shared[STEP] + 2)})
+    for shared, state, rows in ((server.shared, {}, data), (late.shared, own, data), (server.shared, own, changed)):
+        sent = train(shared, state, rows, generator(0, 0, "a"))[1]
+        np.testing.assert_allclose(server.shared["weights"] + sent["weights"] / 30, -alone, atol=1e-5)
+
+
+def test_a_lost_update_costs_a_round_and_no_more() -> None:
+    data = blobs(10, UNLIKE)
+    algorithm = build("fedavg", 3, {**ONE_CLASS, "nu": 0.1})
+    phase, server = algorithm.phases[0], algorithm.start(generator(0, 0, "cloud"))
+    own = {name: Arrays() for name in data}
+    for index in range(150):
+        total = Arrays()
+        for name, part in data.items():
+            own[name], update = phase.train(server.shared, own[name], part, generator(0, index, name))
+            if (index, name) not in {(0, "large"), (3, "small"), (4, "small")}:
+                total = SUM.merge(total, phase.admit(server, update))
+        server = close_round(algorithm, server, total)
+    expected = pooled(server, data, 0.1)
+    assert np.linalg.norm(server.shared["weights"] + expected) < 1e-3 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("fraction", [0.34, 0.67])
+def test_with_some_of_the_gateways_at_a_time_the_model_stays_sound(fraction: float) -> None:
+    data = blobs(11, dict.fromkeys("abcdef", (60, 0.0)))
+    algorithm = build("fedavg", 3, {**ONE_CLASS, "components": 256})
+    for rounds in (5, 60):
+        server = run(algorithm, data, rounds=rounds, fraction=fraction).server
+        expected, found = pooled(server, data, 0.1), -server.shared["weights"]
+        assert found @ expected > 0.8 * np.linalg.norm(found) * np.linalg.norm(expected)
+        assert 0.7 < np.linalg.norm(found) / np.linalg.norm(expected) < 1.5
+
+
+def test_of_many_rows_an_even_spread_is_trained_on_and_all_count() -> None:
+    x = np.random.default_rng(12).normal(size=(101, 2))
+    sent: list[Arrays] = []
+    for rows, most_rows in ((x, 11), (x[::10], 1_000)):
+        algorithm = build("fedavg", 2, {**ONE_CLASS, "most_rows": most_rows})
+        run(algorithm, {"a": {FEATURES: rows}}, rounds=1, on_update=lambda name, update: sent.append(update))
+    assert (float(sent[0]["samples"]), float(sent[1]["samples"])) == (101.0, 11.0)
+    np.testing.assert_allclose(sent[0]["weights"] / 101, sent[1]["weights"] / 11, rtol=1e-12, atol=1e-15)
+
+
+def test_the_map_does_not_travel() -> None:
+    server = build("fedavg", 300, {"components": 1_024}).start(generator(0, 0, "cloud"))
+    assert len(encode(server.shared)) < 1.1 * 8 * 1_024

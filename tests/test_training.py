@@ -1,0 +1,105 @@
+"""What detectors check before they fit: rows, ν and widths, each refusal with its reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.wire import encode
+from models.arrays import Floats
+from models.detectors.ocsvm import OCSVM
+from models.detectors.svdd import SVDD
+from models.detectors.training import (
+    DataError,
+    FitError,
+    SettingError,
+    kernel_width,
+    median_distance,
+    spread,
+)
+
+FITS = {"ocsvm": OCSVM.fit, "svdd": SVDD.fit}
+
+
+def noise(seed: int, rows: int = 60, features: int = 3) -> Floats:
+    return np.random.default_rng(seed).normal(size=(rows, features))
+
+
+def with_value(value: float) -> Floats:
+    x = noise(1)
+    x[17, 2] = value
+    return x
+
+
+BAD: list[tuple[Any, dict[str, Any], type[FitError], str]] = [
+    (noise(1), {"nu": 0.0}, SettingError, "nu 0 given, expected above 0 and up to 1"),
+    (noise(1), {"nu": 1.5}, SettingError, "nu 1.5 given"),
+    (noise(1), {"nu": float("nan")}, SettingError, "nu nan given"),
+    (noise(1), {"most_rows": 1}, SettingError, "most_rows 1 given, expected at least 2"),
+    (noise(1), {"gamma": -1.0}, SettingError, "gamma -1 given, expected a positive number"),
+    (noise(1), {"gamma": float("inf")}, SettingError, "gamma inf given"),
+    (noise(1)[:1], {}, DataError, "1 rows given, expected at least 2"),
+    (noise(1)[:0], {}, DataError, "0 rows given"),
+    (noise(1)[0], {}, DataError, r"features of shape \(3,\) given, expected rows and columns"),
+    (noise(1)[:, :0], {}, DataError, r"features of shape \(60, 0\) given"),
+    (with_value(np.nan), {}, DataError, "row 17, column 2 is nan, expected finite values"),
+    (with_value(-np.inf), {}, DataError, "row 17, column 2 is -inf"),
+    (np.ones((9, 3)), {"gamma": "median"}, DataError, "median distance is zero: give gamma as a number"),
+    (np.full((9, 3), 1e9 + 0.1), {"gamma": "median"}, DataError, "stuck or every feature constant"),
+]
+
+
+@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize(("x", "settings", "error", "reason"), BAD)
+def test_what_cannot_be_fitted_is_explained(
+    name: str, x: Floats, settings: dict[str, Any], error: type[FitError], reason: str
+) -> None:
+    with pytest.raises(error, match=reason):
+        FITS[name](x, **settings)
+
+
+@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("solver", ["libsvm", "sgd"])
+def test_repeated_rows_and_constant_features_are_no_trouble_with_a_width_given(name: str, solver: str) -> None:
+    x = np.repeat(noise(2, 20), 3, axis=0)
+    x[:, 1] = 4.0
+    params = FITS[name](x, solver=solver)
+    assert params["coefficients"].sum() == pytest.approx(1.0)
+    assert np.isfinite(float(FITS[name](np.ones((9, 3)), solver=solver)["offset"]))
+
+
+@given(count=st.integers(1, 300), most=st.integers(2, 100))
+def test_the_rows_fitted_are_spread_over_all_of_them(count: int, most: int) -> None:
+    x = np.arange(float(count))[:, None]
+    rows = spread(x, most)[:, 0]
+    assert len(rows) == min(count, most)
+    assert (rows[0], rows[-1]) == (0.0, count - 1.0)
+    gaps = np.diff(rows)
+    assert len(gaps) == 0 or (gaps.min() >= 1.0 and gaps.max() - gaps.min() <= 1.0)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_of_many_rows_an_even_spread_is_fitted_and_always_the_same(name: str) -> None:
+    x = noise(3, 400)
+    bytes_of = {encode(FITS[name](x, most_rows=50)) for _ in range(3)}
+    assert bytes_of == {encode(FITS[name](spread(x, 50)))}
+
+
+def test_the_median_width_is_that_of_all_pairs() -> None:
+    x = noise(4, 50)
+    distances = [float(np.linalg.norm(x[i] - x[j])) for i in range(50) for j in range(i)]
+    sigma = float(np.median(distances))
+    assert median_distance(x + 1e6) == pytest.approx(sigma, rel=1e-6)
+    assert kernel_width("median", x) == pytest.approx(1.0 / (2.0 * sigma**2))
+    assert kernel_width(None, x) == 1.0 / 3.0
+    assert kernel_width(0.7, x) == 0.7
+    assert float(OCSVM.fit(x, gamma="median")["gamma"]) == pytest.approx(1.0 / (2.0 * sigma**2))
+
+
+def test_the_median_of_many_rows_is_close_to_that_of_all() -> None:
+    x = noise(5, 3_000)
+    assert median_distance(x) == pytest.approx(median_distance(x[:500]), rel=0.1)
