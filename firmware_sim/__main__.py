@@ -48,14 +48,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     from firmware_sim.scenarios import STORIES
-    from models.federated import ALGORITHMS
+    from models.federated import ALGORITHMS, build
 
+    without_labels = [name for name in sorted(ALGORITHMS) if not build(name, 2, {}).labels]
     text = "Run broker, aggregator, gateways and sensor nodes as processes on a real recording, and report how it went."
     demo = commands.add_parser("demo", help="the whole system on a real bridge recording", description=text)
     demo.add_argument("--scenario", choices=sorted(STORIES), default="munich", help="which story (default: munich)")
     demo.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes (default: out/demo-SCENARIO)")
     demo.add_argument("--speed", type=_positive, help="times real time (default: the scenario's own)")
-    demo.add_argument("--algorithm", choices=sorted(ALGORITHMS), default="support-vector-election", help="the rule")
+    demo.add_argument("--algorithm", choices=without_labels, default="support-vector-election", help="the rule")
     demo.add_argument("--broker", choices=("auto", "mosquitto", "embedded"), default="auto", help="default: auto")
     demo.set_defaults(act=_demo)
 
@@ -232,9 +233,9 @@ def _label(arguments: argparse.Namespace) -> int:
     recording = _read(arguments)
     end_s = recording.length_s if arguments.end is None else min(arguments.end, recording.length_s)
     channels = arguments.channels.split(",") if arguments.channels else []
-    with arguments.out.open("a", encoding="utf-8", newline="") as file:
-        part = recording.cut(arguments.start, end_s)
-        count, lost = append(file, str(arguments.recording), part, channels, settings.features, arguments.label)
+    part = recording.cut(arguments.start, end_s)
+    place = str(arguments.recording)
+    count, lost = append(arguments.out, place, part, channels, settings.features, arguments.label)
     if arguments.json:
         print(json.dumps({"file": str(arguments.out), "windows": count, "left_out": lost, "label": arguments.label}))
     else:

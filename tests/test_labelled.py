@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from config import wire
-from config.settings import GatewaySettings
+from config.settings import GatewaySettings, load
 from firmware_sim.__main__ import main
 from gateway_agent.labelled import LabelledError, of, read
 from gateway_agent.trainer import answer
@@ -98,14 +98,16 @@ def test_a_recording_becomes_rows_that_a_gateway_takes(tmp_path: Path, capsys: p
     assert main(["label", str(tmp_path / "healthy.csv"), "--label", "0", *base]) == 0
     assert main(["label", str(tmp_path / "fault.csv"), "--label", "3", "--json", *base]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["windows"] == 5
-    from config.settings import load
-
     found = of(load(config, GatewaySettings))
     assert found[LABELS].tolist() == [0] * 5 + [3] * 5
     assert found[FEATURES][5:, 0] - found[FEATURES][:5, 0] == pytest.approx(np.full(5, 4.0))
     assert main(["label", str(tmp_path / "fault.csv"), "--label", "-1", *base]) == 2
     assert main(["label", str(tmp_path / "fault.csv"), "--label", "1", *base[:-2]]) == 2
     assert "no channel 'load'" in capsys.readouterr().err
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 11
+    config.write_text(config.read_text(encoding="utf-8").replace('{ kind = "peak" }', '{ kind = "rms" }'), "utf-8")
+    assert main(["label", str(tmp_path / "fault.csv"), "--label", "1", *base]) == 2
+    assert "faults.csv: holds columns of other [features]" in capsys.readouterr().err
 
 
 def labelled_rows(seed: int) -> dict[str, Any]:

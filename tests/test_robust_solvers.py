@@ -289,7 +289,7 @@ def test_features_outside_the_box_teach() -> None:
 def test_what_does_not_converge_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = samples(12)
     monkeypatch.setattr(interior_point, "STEPS_MAX", 2)
-    with pytest.raises(SolverError, match=r"interior point method: gap .* after 2 steps, expected at most"):
+    with pytest.raises(SolverError, match=r"interior point method: gap .* at best, expected at most"):
         solve(x * y[:, None], Ball(0.1, 1.0, "2"), Proximal(np.zeros(3)))
     monkeypatch.setattr(box_module, "EVALUATIONS_MAX", 1)
     with pytest.raises(SolverError, match="worst case on the box: gap"):

@@ -55,7 +55,7 @@ def fleet(**extra: dict[str, float]) -> dict[str, Arrays]:
 
 def signed(data: Arrays) -> Floats:
     signs: Floats = np.where(data[LABELS] > 0, 1.0, -1.0)
-    return np.asarray(signs[:, None] * with_bias(data[FEATURES]))
+    return np.asarray(signs[:, None] * with_bias(data[FEATURES]), dtype=np.float64)
 
 
 def parts_of(data: dict[str, Arrays], ball: Ball, weights: str = "equal") -> list[Part]:

@@ -178,3 +178,14 @@ def test_missing_recordings_are_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "state01.npz", acc=np.zeros((1, 10, 3)))
     with pytest.raises(StudyError, match="array 'channels' is missing; expected acc"):
         load("z24", tmp_path, SPECTRUM)
+
+
+def test_what_is_reported_chooses_neither_settings_nor_alarm_level(data: Path) -> None:
+    options = load_options(EXPERIMENTS / "z24-table-2.toml", STUDY, "short")
+    cell = STUDY.cells(options)[0]
+    figures = [
+        STUDY.measure(options.model_copy(update={"test_setups": [setup]}), data, {**cell, "view": "sensors"})
+        for setup in (4, 5)
+    ]
+    assert figures[0]["level"] == figures[1]["level"] != 3.0
+    assert figures[0]["choose"] == figures[1]["choose"] > 0.5

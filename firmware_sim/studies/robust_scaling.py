@@ -108,8 +108,8 @@ def report(options: Options, results: Results, folder: Path) -> str:
         f"Seconds on one core until the model with the best rate on the test rows, mean over {options.repeats}"
         f" repetitions (seed {options.seed}); all gateways one after the other; {ball}. Milliseconds of one worst case"
         " on the box, at one gateway: `direct` is ours, `program` the paper's linear program. The paper's figures are"
-        " lost in the text at hand; it says that time grows with gateways, rows and features, clearest for SM, and that SM"
-        " takes far longer than ADMM, ADMM-SC and ADMM-REG, which are alike.\n"
+        " lost in the text at hand; it says that time grows with gateways, rows and features, clearest for SM, and that"
+        " SM takes far longer than ADMM, ADMM-SC and ADMM-REG, which are alike.\n"
     ]
     panels: dict[str, tuple[str, list[int], dict[str, list[float]]]] = {}
     for name, axis in options.axes.items():

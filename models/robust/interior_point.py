@@ -22,6 +22,7 @@ from models.robust.problem import Proximal, Rows, lower_bound, rows_of
 STEPS_MAX = 100
 TO_THE_BORDER = 0.98  # of the way, so that the next point is inside again
 GOAL, ACCEPTED = 1e-10, 1e-7  # gap relative to the value: where to stop, and what still counts as solved
+NEAR = 1e-5  # complementarity relative to the value, below which every point is checked
 STALLED = 1e-10  # a share of a step that leads nowhere
 LIFT = 1e-13  # of the diagonal, where rounding left no positive definite matrix
 HINGE = Orthant()
@@ -66,8 +67,8 @@ def solve(z: Array, ball: Ball, proximal: Proximal) -> Solution:
     curvature, slope = np.zeros(rows.norm.shape[1]), np.zeros(rows.norm.shape[1])  # (M,) of the objective
     curvature[:p], slope[:p] = proximal.rho + proximal.mu, -proximal.rho * proximal.center
     slope[p] = ball.radius
-    point, steps = _first(rows, ball, proximal), 0
-    while steps < STEPS_MAX and point.complementarity > GOAL * proximal.scale:
+    point, best = _first(rows, ball, proximal), None
+    for steps in range(1, STEPS_MAX + 1):
         try:
             step = _step(rows, point, curvature, slope)
         except np.linalg.LinAlgError:
@@ -75,14 +76,27 @@ def solve(z: Array, ball: Ball, proximal: Proximal) -> Solution:
         share = _share(rows, point, step)
         if not share > STALLED:
             break
-        point, steps = point.moved(step, share), steps + 1
-    w = point.dense[:p]
-    value = risk(w, rows.z, ball) + proximal.value(w)
-    gap = value - lower_bound(rows, ball, proximal, point.multiplier, point.norm_multiplier)
-    if not gap <= ACCEPTED * proximal.scale:
+        point = point.moved(step, share)
+        if point.complementarity > NEAR * proximal.scale:
+            continue
+        found = _certified(rows, ball, proximal, point, steps)
+        lost = best is not None and found.gap >= best.gap and best.gap <= ACCEPTED * proximal.scale
+        best = found if best is None or found.gap < best.gap else best
+        if lost or point.complementarity <= GOAL * proximal.scale:
+            break  # rounding has the last word: further steps only lose what was reached
+    best = _certified(rows, ball, proximal, point, STEPS_MAX) if best is None else best
+    if not best.gap <= ACCEPTED * proximal.scale:
         expected = f"expected at most {ACCEPTED * proximal.scale:.3g}; bring features and radius nearer to 1"
-        raise SolverError(f"interior point method: gap {gap:.3g} after {steps} steps, {expected}")
-    return Solution(w, value, gap, steps)
+        raise SolverError(f"interior point method: gap {best.gap:.3g} at best, {expected}")
+    return best
+
+
+def _certified(rows: Rows, ball: Ball, proximal: Proximal, point: Point, steps: int) -> Solution:
+    """Return the weights of a point with their value and gap, from the definitions of both."""
+    w = point.dense[: rows.z.shape[1]]
+    value = risk(w, rows.z, ball) + proximal.value(w)
+    bound = lower_bound(rows, ball, proximal, point.multiplier, point.norm_multiplier)
+    return Solution(w, value, value - bound, steps)
 
 
 def _first(rows: Rows, ball: Ball, proximal: Proximal) -> Point:
