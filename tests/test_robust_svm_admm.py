@@ -54,12 +54,13 @@ def fleet(**extra: dict[str, float]) -> dict[str, Arrays]:
 
 
 def signed(data: Arrays) -> Floats:
-    signs: Floats = np.where(data[LABELS] > 0, 1.0, -1.0)
-    return np.asarray(signs[:, None] * with_bias(data[FEATURES]), dtype=np.float64)
+    rows = with_bias(data[FEATURES])
+    rows[np.asarray(data[LABELS]) == 0] *= -1.0
+    return rows
 
 
 def parts_of(data: dict[str, Arrays], ball: Ball, weights: str = "equal") -> list[Part]:
-    parts = []
+    parts: list[Part] = []
     for arrays in data.values():
         weight = float(arrays.get(WEIGHT, len(arrays[LABELS]) if weights == "samples" else 1.0))
         own = ball._replace(radius=float(arrays.get(RADIUS, ball.radius)))
@@ -77,7 +78,8 @@ def trained(data: dict[str, Arrays], **settings: Any) -> Outcome:
 
 
 def weights_of(outcome: Outcome) -> Floats:
-    return imported(outcome.server.shared)[0]
+    w: Floats = imported(outcome.server.shared)[0]
+    return w
 
 
 @pytest.mark.parametrize("norm", NORMS)

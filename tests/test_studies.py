@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from firmware_sim.__main__ import main
@@ -131,3 +135,34 @@ def test_only_a_study_takes_its_options(experiment: Path, capsys: pytest.Capture
 def test_check_says_what_a_study_is(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(experiment)]) == 0
     assert "study of 3 cells: Cubes" in capsys.readouterr().out
+
+
+MUNICH = Path(__file__).parent.parent / "firmware_sim/experiments/munich.toml"
+
+
+@pytest.mark.slow
+def test_workers_measure_what_one_process_measures(tmp_path: Path) -> None:
+    """The figures do not depend on how many work on them."""
+    given = ["evaluate", "--experiment", str(MUNICH), "--data", str(tmp_path), "--profile", "short", "--json"]
+    for jobs in ("1", "2"):
+        assert main([*given, str(tmp_path / f"{jobs}.json"), "--results", str(tmp_path / jobs), "--jobs", jobs]) == 0
+    one, two = (json.loads((tmp_path / f"{jobs}.json").read_text())["cells"] for jobs in ("1", "2"))
+    assert [each["cell"] for each in one] == [each["cell"] for each in two]
+    for first, second in zip(one, two, strict=True):
+        assert first["figures"] == pytest.approx(second["figures"], rel=1e-9, nan_ok=True)
+
+
+@pytest.mark.slow
+def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    given = ["--experiment", str(MUNICH), "--data", str(tmp_path), "--results", str(tmp_path), "--jobs", "2"]
+    command = [sys.executable, "-m", "firmware_sim", "evaluate", *given]
+    parent = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline_s = time.monotonic() + 60.0
+    while len(workers := parent.children(recursive=True)) < 3 and time.monotonic() < deadline_s:
+        time.sleep(0.1)  # two workers and Python's own tracker of shared resources
+    assert len(workers) >= 3
+    time.sleep(2.0)  # so that the workers have begun
+    parent.kill()
+    parent.wait()
+    _, alive = psutil.wait_procs(workers, timeout=30.0)
+    assert alive == []

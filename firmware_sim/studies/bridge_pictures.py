@@ -17,14 +17,15 @@ from firmware_sim.studies.study import Figures
 MARKS = "os^vDPX*"
 COLOURS = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK, GREY)
 OFFSET = 0.17  # of a box from the middle of its gateway
-LINEAR_TO = 3.0  # healthy spreads, from where on the axis is logarithmic
 
 
 def draw_setups(methods: Mapping[str, Figures], path: Path) -> None:
-    """Draw for each method and gateway where healthy and damaged scores of the same windows lie."""
+    """Draw for each method and gateway where healthy and damaged scores of the same windows lie; methods are not
+    compared in height, so each has an axis of its own.
+    """
     figure = Figure(figsize=(4.6 * len(methods), 4.2), facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]
+    panels = figure.subplots(1, len(methods), squeeze=False)[0]
     for axes, (name, figures) in zip(panels, methods.items(), strict=True):
         gateways = [key.removeprefix("auc.") for key in figures if key.startswith("auc.")]
         for place, gateway in enumerate(gateways):
@@ -32,13 +33,12 @@ def draw_setups(methods: Mapping[str, Figures], path: Path) -> None:
                 _box(axes, place + side, [figures[f"box.{gateway}.{label}.{q:g}"] for q in QUANTILES], colour)
         labels = [f"{gateway}\nAUC {figures[f'auc.{gateway}']:.2f}" for gateway in gateways]
         axes.set_xticks(range(len(gateways)), labels)
-        axes.set_yscale("symlog", linthresh=LINEAR_TO)
         _plain(axes, name)
     panels[0].set_ylabel("score, in healthy spreads", color=INK)
     handles = [
         panels[0].plot([], [], color=c, lw=6, label=t)[0] for c, t in ((BLUE, "healthy"), (VERMILLION, "damaged"))
     ]
-    panels[-1].legend(handles=handles, frameon=False, loc="upper right")
+    figure.legend(handles=handles, frameon=False, loc="outside lower center", ncols=2)
     figure.savefig(path, dpi=DOTS_PER_IN)
 
 

@@ -28,7 +28,7 @@ from firmware_sim.studies.robust_methods import (
     compared,
 )
 from firmware_sim.studies.robust_pictures import draw_sensitivity
-from firmware_sim.studies.robust_report import Means, cell_of, grouped, means_of, peaks_of, table_of
+from firmware_sim.studies.robust_report import Means, cell_of, grouped, means_of, peaks_of, settings_tried, table_of
 from firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from models.arrays import generator
 
@@ -133,7 +133,8 @@ def report(options: Options, results: Results, folder: Path) -> str:
         picture = f"fdr-svm-sensitivity-{name}.png"
         draw_sensitivity(summaries, options.global_grid, options.local_grid, folder / picture)
         rows = f"{source.train} rows learn, {2 * source.test_each} are scored, {source.clients} gateways"
-        parts += [f"## {name}\n\n{rows}.\n", _table(summaries), _target(summaries), f"![{name}]({picture})\n"]
+        tried = settings_tried(next(iter(summaries.values()))[0])
+        parts += [f"## {name}\n\n{rows}. {tried}\n", _table(summaries), _target(summaries), f"![{name}]({picture})\n"]
     return "\n".join(parts)
 
 

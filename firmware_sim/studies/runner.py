@@ -10,10 +10,12 @@ import hashlib
 import json
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -113,7 +115,7 @@ def _finished(options: StudyOptions, data: Path, cells: list[Cell], jobs: int) -
         yield from (_measure(options, data, cell) for cell in cells)
         return
     os.environ.update(THREADS)  # read by the libraries of the workers when they are loaded
-    pool = ProcessPoolExecutor(min(jobs, len(cells)), mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(min(jobs, len(cells)), get_context("spawn"), initializer=_end_with_parent)
     try:
         waiting = {pool.submit(_measure, options, data, cell) for cell in cells}
         while waiting:
@@ -121,6 +123,14 @@ def _finished(options: StudyOptions, data: Path, cells: list[Cell], jobs: int) -
             yield from (future.result() for future in finished)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """End this worker when the process that started it is gone: killed, it cannot tell its workers."""
+    parent = parent_process()
+    if parent is not None:
+        sentinel = parent.sentinel
+        threading.Thread(target=lambda: (wait_for([sentinel]), os._exit(1)), daemon=True).start()
 
 
 def _measure(options: StudyOptions, data: Path, cell: Cell) -> Measured:

@@ -14,6 +14,7 @@ cloud the other, and ADMM of two blocks converges for every ρ (Boyd et al. 2011
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -89,11 +90,10 @@ def robust_svm_admm(
         own, features = normalise(own, data, normalisation)
         x, z, mu = with_bias(features), imported(shared), float(shared[STRONG_CONVEXITY])
         u = _disagreement(own, z, float(shared[STEP]))
-        solutions = [
-            solve(x * sign[:, None], own_ball, Proximal(target, rho, mu)).w
-            for sign, target in zip(signs, z - u, strict=True)
-        ]
-        w = np.array(solutions)  # (K, F + 1)
+        targets = zip(signs, z - u, strict=True)
+        w = np.array(
+            [solve(x * sign[:, None], own_ball, Proximal(at, rho, mu)).w for sign, at in targets]
+        )  # (K, F + 1)
         weight = weight_of(data, weights, len(x), max_weight)
         own = {**own, LOCAL: w, DISAGREEMENT: u, SEEN: np.array(shared[STEP])}
         return own, {PROPOSALS: weight * (w + u), WEIGHTS: np.array(weight), GATEWAYS: np.ones(())}
@@ -103,30 +103,34 @@ def robust_svm_admm(
             return server
         needed = least_strong_convexity(rho, round(float(total[GATEWAYS])))
         mu = float(server.shared[STRONG_CONVEXITY])
-        margin = {MARGIN: np.array(mu - needed)}
-        if strong_convexity == "auto":
-            mu = max(mu, needed)
-        place = {STEP: np.asarray(server.shared[STEP] + 1.0), STRONG_CONVEXITY: np.array(mu)}
-        return server._replace(shared={**exported(total[PROPOSALS] / total[WEIGHTS]), **place}, kept=margin)
-
-    def admit(server: Server, update: Arrays) -> Arrays:
-        del server
-        wide = checked(update, {PROPOSALS: (classes, feature_count + 1), WEIGHTS: (), GATEWAYS: ()})
-        weight, count = float(wide[WEIGHTS]), float(wide[GATEWAYS])
-        if not 0.0 < weight <= max_weight:
-            raise UpdateError(f"{WEIGHTS}: expected a number above 0 and up to {max_weight:g}, got {weight:g}")
-        if count != 1.0:
-            raise UpdateError(f"{GATEWAYS}: expected 1, got {count:g}")
-        return wide
+        wanted = max(mu, needed) if strong_convexity == "auto" else mu
+        place = {STEP: np.asarray(server.shared[STEP] + 1.0), STRONG_CONVEXITY: np.array(wanted)}
+        z = total[PROPOSALS] / total[WEIGHTS]  # (K, F + 1)
+        return server._replace(shared={**exported(z), **place}, kept={MARGIN: np.array(mu - needed)})
 
     def start(rng: np.random.Generator) -> Server:
         del rng
-        mu = strong_convexity if isinstance(strong_convexity, float | int) else 0.0
-        shared = {**exported(np.zeros((classes, feature_count + 1))), STEP: np.zeros(())}
-        return Server(shared={**shared, STRONG_CONVEXITY: np.array(mu)}, kept={})
+        return _first(np.zeros((classes, feature_count + 1)), strong_convexity)
 
+    admit = partial(_admitted, shape=(classes, feature_count + 1), max_weight=max_weight)
     phase = Phase(train, SUM, advance, admit)
     return Algorithm("linear-svm", start, (phase,), rounds, personal_tensors(normalisation), labels=True)
+
+
+def _first(W: Floats, strong_convexity: float | str | None) -> Server:
+    mu = strong_convexity if isinstance(strong_convexity, float | int) else 0.0
+    return Server(shared={**exported(W), STEP: np.zeros(()), STRONG_CONVEXITY: np.array(mu)}, kept={})
+
+
+def _admitted(server: Server, update: Arrays, *, shape: tuple[int, int], max_weight: float) -> Arrays:
+    del server
+    wide = checked(update, {PROPOSALS: shape, WEIGHTS: (), GATEWAYS: ()})
+    weight, count = float(wide[WEIGHTS]), float(wide[GATEWAYS])
+    if not 0.0 < weight <= max_weight:
+        raise UpdateError(f"{WEIGHTS}: expected a number above 0 and up to {max_weight:g}, got {weight:g}")
+    if count != 1.0:
+        raise UpdateError(f"{GATEWAYS}: expected 1, got {count:g}")
+    return wide
 
 
 def _disagreement(own: Arrays, z: Floats, step: float) -> Floats:

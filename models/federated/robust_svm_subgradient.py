@@ -13,6 +13,7 @@ border both are the same.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -91,20 +92,22 @@ def robust_svm_subgradient(
         W = imported(server.shared) - step / np.sqrt(taken) * total[SLOPES] / total[WEIGHTS]
         return server._replace(shared={**exported(W), STEP: np.asarray(taken)})
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        del server
-        wide = checked(update, {SLOPES: (classes, feature_count + 1), WEIGHTS: ()})
-        weight = float(wide[WEIGHTS])
-        if not 0.0 < weight <= max_weight:
-            raise UpdateError(f"{WEIGHTS}: expected a number above 0 and up to {max_weight:g}, got {weight:g}")
-        return wide
-
     def start(rng: np.random.Generator) -> Server:
         del rng
         return Server(shared={**exported(np.zeros((classes, feature_count + 1))), STEP: np.zeros(())}, kept={})
 
+    admit = partial(_admitted, shape=(classes, feature_count + 1), max_weight=max_weight)
     phase = Phase(train, SUM, advance, admit)
     return Algorithm("linear-svm", start, (phase,), rounds, personal_tensors(normalisation), labels=True)
+
+
+def _admitted(server: Server, update: Arrays, *, shape: tuple[int, int], max_weight: float) -> Arrays:
+    del server
+    wide = checked(update, {SLOPES: shape, WEIGHTS: ()})
+    weight = float(wide[WEIGHTS])
+    if not 0.0 < weight <= max_weight:
+        raise UpdateError(f"{WEIGHTS}: expected a number above 0 and up to {max_weight:g}, got {weight:g}")
+    return wide
 
 
 def _limits(box: tuple[float, float] | None, worst: str, norm: Norm) -> Box | None:
