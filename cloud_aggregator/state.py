@@ -22,6 +22,9 @@ from models.federated import build
 from models.federated.algorithm import Algorithm, Server
 
 RUN_LENGTH = 12
+# Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the
+# model in force stays until the new training releases its own.
+TRAINING_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,13 @@ def topic(state: State, gateway: str, channel: str, item: str) -> str:
 
 
 def run_name(settings: AggregatorSettings, beginning: str) -> str:
-    """Return the name of a training: another algorithm, setting, seed or feature is another training.
+    """Return the name of a training: another algorithm, setting, seed, feature or format is another training.
 
     `beginning` tells apart two that start from nothing, such as before and after the loss of a store; without it
     gateways would take the new rounds for the old ones that they have answered.
     """
-    identity = [settings.algorithm.model_dump(mode="json"), settings.features.model_dump(mode="json")]
+    chosen = (settings.algorithm.model_dump(mode="json"), settings.features.model_dump(mode="json"))
+    identity = [TRAINING_FORMAT, *chosen]
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:RUN_LENGTH]
     return f"{digest}.{beginning}"
 

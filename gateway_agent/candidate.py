@@ -78,7 +78,7 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
     if body is None:
         return fetching.want(state, manifest.model)
     state = replace(state, candidate=None)
-    personal = {name: array for name, array in own_in(state, manifest.run).items() if name in manifest.personal}
+    personal = _personal(state, manifest)
     try:
         judge = examined(state, manifest, body, personal)
     except (ModelRefusedError, CalibrationError) as error:
@@ -96,6 +96,10 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
     if neutral:
         level += f"; {', '.join(neutral)} as the model has them, as this gateway took no part in learning its own"
     return state, [save_model(manifest, body, personal), Log("info", level), *warned, *told]
+
+
+def _personal(state: State, manifest: Manifest) -> Arrays:
+    return {name: array for name, array in own_in(state, manifest.run).items() if name in manifest.personal}
 
 
 def examined(state: State, manifest: Manifest, body: bytes, personal: Arrays) -> Judge:
@@ -156,7 +160,7 @@ def reload(state: State, stored: bytes) -> tuple[State, list[Effect]]:
     """
     arrays, _ = wire.decode(stored, size_max=len(stored))
     manifest, body = Manifest.from_bytes(arrays["manifest"].tobytes()), arrays["onnx"].tobytes()
-    personal = parted(arrays).get("personal", {})
+    personal = parted(arrays).get("personal", _personal(state, manifest))  # 0.1.0 stored none, and had but one kind
     problem = mismatch(manifest, state.settings)
     if problem or fetching.digest_of(body) != manifest.model.digest:
         return refuse(state, f"stored model {manifest.version} refused: {problem or 'its digest differs'}")

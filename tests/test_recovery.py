@@ -13,13 +13,13 @@ import pytest
 from cloud_aggregator.events import Connection
 from cloud_aggregator.rounds import _next_version
 from cloud_aggregator.state import restore, save_training
-from config import cli
+from config import cli, wire
 from config.messages import Manifest
 from gateway_agent import pipeline as walk
 from gateway_agent.candidate import _warned
 from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY, Log
 from gateway_agent.pipeline import GAP_HOPS, Judge, judged_by
-from gateway_agent.state import BaselineError, status
+from gateway_agent.state import MODEL, BaselineError, status
 from gateway_agent.store import Store, StoreError
 from models.arrays import Array, Floats
 from models.signal import Block
@@ -27,7 +27,7 @@ from models.threshold import AlarmState, Levels
 from tests.agents import commissioned
 from tests.sites import KEY, T0_NS, WINDOWS, CloudShelf, Shelf, agent, aggregator_settings, gateway_settings
 from tests.test_aggregator_machine import OPEN, READY, after, opened, published, started, update
-from tests.test_gateway_models import FIRST
+from tests.test_gateway_models import FIRST, in_force
 
 NS = 1_000_000_000
 FLEET = 3_000  # names of so many gateways are more than a header of the wire format holds
@@ -50,6 +50,23 @@ def test_a_store_that_was_lost_begins_another_run_whose_rounds_are_not_those_ans
     assert resumed.run == first.run
 
 
+def test_a_training_of_another_format_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an older release kept of a training may lack what this one looks for."""
+    settings = aggregator_settings()
+    stored = save_training(restore(settings, KEY, None, None, {}, T0_NS, "a1")).body
+    monkeypatch.setattr("cloud_aggregator.state.TRAINING_FORMAT", 99)
+    assert restore(settings, KEY, stored, None, {}, T0_NS, "b2").run.endswith(".b2")
+
+
+def test_a_model_that_an_older_release_stored_comes_back_in_force() -> None:
+    shelf = Shelf()
+    before = in_force(shelf)
+    arrays, _ = wire.decode(shelf.blobs[MODEL])
+    shelf.blobs[MODEL] = wire.encode({name: arrays[name] for name in ("manifest", "onnx")})
+    after_restart = agent(gateway_settings(), shelf)
+    assert after_restart.manifest == before.manifest and after_restart.pipeline.judge is not None
+
+
 def test_a_version_is_above_every_one_that_a_gateway_holds() -> None:
     assert _next_version(OPEN) == 1
     held = {**OPEN.gateways, "north": READY.model_copy(update={"model_version": 41})}
@@ -66,8 +83,6 @@ def test_vectors_that_would_only_spoil_the_shared_model_are_refused() -> None:
 
 
 def _body_with(arrays: dict[str, Any]) -> bytes:
-    from config import wire
-
     meta = {"run": OPEN.run, "round_index": OPEN.server.round_index, "phase": OPEN.server.phase}
     return wire.encode(arrays, meta)
 

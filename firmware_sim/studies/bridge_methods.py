@@ -153,6 +153,8 @@ def _together(
 
     data = {name: {FEATURES: rows} for name, rows in train.items()}
     outcome = run(algorithm, data, seed=seed, on_update=weigh)
+    if not any(sent.values()):  # nobody had anything to send, so there is no model and all windows are alike
+        return {name: np.zeros(len(rows)) for name, rows in test.items()}, 0.0
     score, shared = DETECTORS[algorithm.detector].score, outcome.server.shared
     found = {name: score({**shared, **outcome.own[name]}, rows) for name, rows in test.items()}
     return found, float(np.mean(list(sent.values())))

@@ -88,8 +88,9 @@ def _introduction(options: Options) -> str:
         " spread of healthy training windows that were held out from a model of the rest; the fleet's score is the mean"
         f" over gateways. {level} F is given both ways round, damage as positive and healthy as"
         " positive, since the paper does not say which; false alarms an hour are those at the level that finds 90 % of"
-        " the damaged windows. `distance` from the mean is the trivial baseline. The paper's recordings are"
-        f" confidential: its figures are of other bridges. {options.note}"
+        " the damaged windows. Where settings leave every gateway without anything to send, all windows score alike (AUC"
+        " 0.5). `distance` from the mean is the trivial baseline. The paper's recordings are confidential: its figures"
+        f" are of other bridges. {options.note}"
     ).rstrip()
 
 
