@@ -18,7 +18,7 @@ TORCH := $(shell sed -n 's/^\(torch==[0-9.]*\).*/\1/p' constraints.txt)
 TO_CLEAN := $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-lstm demo test check bench reproduce clean
+.PHONY: help install install-lstm demo test check bench reproduce named clean
 
 help: ## Say what each command does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -56,10 +56,12 @@ check: install ## Check style, types and the rules of the house; no test of beha
 bench: install ## Measure speed, memory and size and print them beside their targets; never fails on a figure.
 	@$(BIN)/pytest tests/benchmarks -s
 
-reproduce: install ## Measure every table of the papers; DATA=folder with tabular/ and streams/. Goes on where it was stopped.
-	@test -n "$(DATA)" || { echo "reproduce: name the folder that holds the data: make reproduce DATA=..." >&2; exit 2; }
+reproduce: named install ## Measure every table of the papers; DATA=folder with tabular/ and streams/. Goes on where it was stopped.
 	@for experiment in $$(grep -l '^study' firmware_sim/experiments/*.toml); do \
 		$(BIN)/firmware-sim evaluate --experiment $$experiment --data "$(DATA)" --results "$(RESULTS)" $(ARGS) || exit; done
+
+named:
+	@test -n "$(DATA)" || { echo "reproduce: name the folder that holds the data: make reproduce DATA=..." >&2; exit 2; }
 
 clean: ## Remove everything these commands made: .venv, caches and the demo's results in out.
 	@rm -rf $(TO_CLEAN) *.egg-info

@@ -110,11 +110,30 @@ def _rows(arguments: argparse.Namespace, table: str, *columns: str) -> list[dict
 def _status(arguments: argparse.Namespace) -> int:
     with _open(arguments) as store:
         rows, latest, closed = store.rows("gateways"), store.latest_model(), len(store.rows("rounds", "id"))
+        stored = store.training()
     gateways = [{"gateway": row["gateway"], "seen": _time(row["seen_ns"]), **json.loads(row["status"])} for row in rows]
-    summary = {"rounds_closed": closed, "model_version": latest[0].version if latest else 0, "gateways": gateways}
-    text = f"{closed} rounds closed, model version {summary['model_version']}\n" + _text(GATEWAY_COLUMNS, gateways)
-    _show(arguments, summary, text)
+    version = latest[0].version if latest else 0
+    training = _training(stored) if stored else None
+    summary = {"rounds_closed": closed, "model_version": version, "training": training, "gateways": gateways}
+    text = f"{closed} rounds closed, model version {version}\n"
+    if training:
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in training["figures"].items())
+        place = f"round {training['round_index']}, phase {training['phase']}, answers {training['answers']}"
+        text += f"training {training['run']}: {place}{'; ' if figures else ''}{figures}\n"
+    _show(arguments, summary, text + _text(GATEWAY_COLUMNS, gateways))
     return 0
+
+
+def _training(stored: bytes) -> dict[str, Any]:
+    """Return where a stored training is, and every single number that its algorithm tells or keeps, by name."""
+    from cloud_aggregator.state import training_place
+
+    arrays, meta = training_place(stored)
+    figures = {name: float(array) for name, array in arrays.items() if array.shape == ()}
+    return {name: meta[name] for name in ("run", "round_index", "phase")} | {
+        "answers": len(meta["counted"]),
+        "figures": figures,
+    }
 
 
 def _models(arguments: argparse.Namespace) -> int:

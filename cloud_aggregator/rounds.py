@@ -135,7 +135,9 @@ def _close(state: State) -> tuple[State, list[Effect]]:
     )
     told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates")
     server, problem = _advanced(state)
-    is_complete = state.server.phase >= state.algorithm.setup == server.phase  # the next phase is a round's first
+    # The next phase is a round's first; but a round that came to nothing half way begins anew and is none.
+    is_complete = state.server.phase >= state.algorithm.setup == server.phase
+    is_complete = is_complete and not (problem and state.server.phase > state.algorithm.setup)
     state = replace(
         state,
         server=server,

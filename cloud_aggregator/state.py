@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -136,6 +137,14 @@ def save_training(state: State) -> SaveTraining:
     # The names of a large fleet are more than a header holds, so they travel as an array.
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     return SaveTraining(wire.encode(arrays))
+
+
+def training_place(training: bytes) -> tuple[Arrays, dict[str, Any]]:
+    """Return the arrays of the server in a stored training, and what is stored of the round at hand."""
+    arrays, _ = wire.decode(training, size_max=len(training))
+    meta = json.loads(arrays.pop("meta").tobytes())
+    parts = parted(arrays)
+    return {**parts.get("shared", {}), **parts.get("kept", {})}, meta
 
 
 def _resumed(state: State, training: bytes) -> State:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
@@ -44,10 +45,15 @@ class Message(BaseModel):
             raise MessageError(f"{cls.__name__}: {first_problem(error)}") from None
 
 
+UNION_MEMBER = re.compile(r"^(constrained-|literal\[|float$|int$|str$|bool$)")
+
+
 def first_problem(error: ValidationError) -> str:
     """Return the first problem of a pydantic error as `key: what was expected, got what`."""
     problem = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in problem["loc"])[:80] or "payload"
+    # Behind the key pydantic names the member of a union that it tried, such as "constrained-float".
+    parts = [str(part) for part in problem["loc"] if not UNION_MEMBER.search(str(part))]
+    key = ".".join(parts)[:80] or "payload"
     return f"{key}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
 
 

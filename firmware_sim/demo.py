@@ -21,7 +21,7 @@ from firmware_sim import broker as brokers
 from firmware_sim import report, stage
 from firmware_sim.outcome import AlarmSpan, Trace
 from firmware_sim.scenarios import Story
-from firmware_sim.stage import PATIENCE_S, DemoError, Watch, seconds
+from firmware_sim.stage import EXCHANGE_S, EXCHANGES_MAX, PATIENCE_S, DemoError, Watch, seconds
 
 LINE_S = 2.0
 POLL_S = 0.05
@@ -57,7 +57,8 @@ class Performance:
         nodes = self.start_nodes(0.0, commissioned_s)
         patience_s = commissioned_s / self.speed + PATIENCE_S
         self.wait("the end of commissioning", lambda: self.done(nodes), patience_s, self.baseline_line)
-        self.wait("a model in force on every gateway", self.modelled, PATIENCE_S, self.baseline_line)
+        patience_s = PATIENCE_S + EXCHANGES_MAX * EXCHANGE_S
+        self.wait("a model in force on every gateway", self.modelled, patience_s, self.baseline_line)
         self.say("the model is in force on every gateway; now the rest is replayed")
         nodes = self.start_nodes(commissioned_s, end_s)
         patience_s = (end_s - commissioned_s) / self.speed + PATIENCE_S

@@ -118,6 +118,8 @@ def _setting(text: str) -> tuple[str, Any]:
         raise OptionError(f"--set: expected KEY=VALUE, got {text!r}")
     if value == "null":
         return key, None
+    if value == "inf":  # the name of a norm, which TOML would take for a number
+        return key, value
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
 from firmware_sim.datasets import DataError
 from firmware_sim.folders import values_of, windows
 from firmware_sim.recordings import Recording
-from gateway_agent.labelled import LABEL
-from models.features import FeatureSpec, feature_names
+from gateway_agent.labelled import head
+from models.features import FeatureSpec
 
 
 def append(
@@ -22,19 +21,21 @@ def append(
     how many windows were written, and how many were left out for missing samples.
 
     Raises:
-        DataError: the recording has other channels or another rate, or is too short; the table has other columns.
+        DataError: the recording has other channels or another rate, or is too short; the table was measured with other
+            features or holds these windows already.
     """
     chosen = channels or spec.channels
     if len(chosen) != len(spec.channels):
         raise DataError(f"{place}: {len(chosen)} channels given; expected one for each of {', '.join(spec.channels)}")
     values = values_of(place, recording, spec, dict(zip(spec.channels, chosen, strict=True)))
     rows, left_out = windows(place, spec, values)
-    header = ",".join((*feature_names(spec), LABEL)) + "\n"
+    lines = [",".join((*map(repr, row), str(label))) for row in rows.tolist()]
     with table.open("a+", encoding="utf-8", newline="") as file:
         file.seek(0)
-        found = file.readline()
-        if found not in ("", header):
-            raise DataError(f"{table}: holds columns of other [features]; name another file, or remove this one")
-        file.write("" if found else header)
-        csv.writer(file, lineterminator="\n").writerows([*map(repr, row), label] for row in rows.tolist())
+        found = file.read().splitlines()
+        if found and found[:2] != head(spec):
+            raise DataError(f"{table}: was measured with other [features]; name another file, or remove this one")
+        if lines[0] in found:
+            raise DataError(f"{table}: holds the windows of this recording with label {label} already")
+        file.writelines(f"{line}\n" for line in ([] if found else head(spec)) + lines)
     return len(rows), left_out

@@ -5,6 +5,9 @@ more like one that trained; what it is worth is measured on rows that trained an
 An area of 0.5 is guessing. Since few rows become support vectors, the area alone can look harmless while those few are
 as good as published: the share that is found with next to no false claim stands beside it (Carlini et al. 2022,
 "Membership Inference Attacks From First Principles", ask for it).
+
+The attacks are simple ones, by distance and by score. One that knows more of the distribution, or trains models of its
+own to compare with, may find more: every figure says what an attacker learns at least.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ class Attack(NamedTuple):
 
     auc: float
     found: float
+
+
+NOTHING_FOUND = Attack(0.5, 0.0)  # what guessing is worth that claims nobody
 
 
 def attack(members: Floats, fresh: Floats) -> Attack:

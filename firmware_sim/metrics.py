@@ -5,6 +5,8 @@ whose denominator is empty is nan, never a flattering 1 or a damning 0. A row of
 measured, instead of a number that nobody measured.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,6 +44,33 @@ def roc_auc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float:
         return float("nan")
     wins = _average_ranks(scores)[damaged].sum() - n_damaged * (n_damaged + 1) / 2
     return float(wins / (n_damaged * n_healthy))
+
+
+def auc_error(auc: float, damaged: int, healthy: int) -> float:
+    """Standard error of an area under the ROC curve from so many independent damaged and healthy windows.
+
+    Hanley and McNeil, Radiology 143 (1982), Equation 1, with Q1 = A / (2 - A) and Q2 = 2 A² / (1 + A), which are those
+    of scores with exponential distributions. At areas of 0 and 1 it is 0: nothing was misplaced, so nothing is told.
+
+    Args:
+        auc: 0 to 1, or nan.
+        damaged: number of damaged windows.
+        healthy: number of healthy windows.
+
+    Returns:
+        At least 0, or nan when one of the two classes is absent or the area is nan.
+
+    Raises:
+        MetricError: an area outside 0 to 1, or a negative number of windows.
+    """
+    if auc < 0.0 or auc > 1.0 or min(damaged, healthy) < 0:
+        raise MetricError(
+            f"area {auc:g} of {damaged} and {healthy} windows; expected 0 to 1, of no less than 0 windows"
+        )
+    beside_damaged = auc / (2.0 - auc) - auc**2  # Q1 - A²
+    beside_healthy = 2.0 * auc**2 / (1.0 + auc) - auc**2  # Q2 - A²
+    spread = auc * (1.0 - auc) + (damaged - 1) * beside_damaged + (healthy - 1) * beside_healthy
+    return math.sqrt(_ratio(max(spread, 0.0), damaged * healthy))
 
 
 def precision(labels: NDArray[np.int64], alarmed: NDArray[np.bool_]) -> float:

@@ -6,6 +6,7 @@ Everything here is what an installation has too; only the folder and the ports a
 
 from __future__ import annotations
 
+import inspect
 import json
 import queue
 import shutil
@@ -25,11 +26,14 @@ from config.settings import Broker as BrokerSettings
 from config.topics import ALL, CLOUD, parse, watch
 from firmware_sim.broker import Address
 from firmware_sim.scenarios import Story
+from models.federated import ALGORITHMS, build
 
 NS = 1_000_000_000
 SITE, STREAM = "demo", "sensor"
 T0_NS = 1_700_000_000 * NS  # the replay's own clock: when its first sample is said to have been taken
 PATIENCE_S = 60.0
+EXCHANGES_MAX = 20
+EXCHANGE_S = 6.0  # for one of all gateways, whose training children start one after the other on a small machine
 STOP_S = 10.0
 STATUS_S = 1.0
 LOG_TAIL = 15
@@ -46,6 +50,14 @@ def clear(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
+def quick_settings(algorithm: str) -> dict[str, Any]:
+    """Return settings under which a demo need not wait for more than some twenty exchanges."""
+    usual = build(algorithm, 2, {})
+    rounds = min(usual.rounds, EXCHANGES_MAX // len(usual.phases))
+    known = inspect.signature(ALGORITHMS[algorithm]).parameters
+    return {key: value for key, value in (("nu", 0.1), ("rounds", rounds)) if key in known}
+
+
 def write_settings(story: Story, names: list[str], folder: Path, address: Address, algorithm: str) -> None:
     """Write the release key and the settings of all programs, as an operator would have."""
     _call("cloud_aggregator", "init", str(folder))
@@ -54,7 +66,7 @@ def write_settings(story: Story, names: list[str], folder: Path, address: Addres
         "aggregator": {"site": SITE},
         "broker": table,
         "features": story.features,
-        "algorithm": {"name": algorithm, "settings": {"nu": 0.1}},
+        "algorithm": {"name": algorithm, "settings": quick_settings(algorithm)},
         "rounds": {"quorum": len(names), "deadline_s": PATIENCE_S},
     }
     (folder / "aggregator.toml").write_text(_toml(aggregator), encoding="utf-8")

@@ -113,8 +113,8 @@ def _fit(
     started_s = time.perf_counter()
     try:
         outcome = run(algorithm, train, seed=seed, rounds=rounds, fraction=fraction, on_update=weigh)
-    except ValueError as error:  # data and settings are the user's, and so is what is wrong with them
-        raise TrainingError(str(error)) from error
+    except (ArithmeticError, RuntimeError, ValueError) as error:  # data and settings are the user's, and so is
+        raise TrainingError(str(error)) from error  # what is wrong with them
     # The same object for all who keep nothing, so that equal work is known as equal.
     own = {client: kept or NOTHING for client, kept in outcome.own.items()}
     return _Fit(outcome.server.shared, own, sent_bytes, time.perf_counter() - started_s)
@@ -179,15 +179,25 @@ def _baselines(
         if fit.is_trained:
             alone.append(_value(score, {**fit.shared, **fit.own[client]}, split.test[client], metric))
     say("pooled")
-    pooled = _pooled(algorithm, split, seed)
     values = {
         "local": float(np.mean(alone)) if alone else float("nan"),
-        "pooled": _mean_value(score, pooled, split, metric),
+        "pooled": _pooled_value(algorithm, split, metric, seed),
         "distance": _mean_value(_distance, _references(split), split, metric),
     }
     if metric == "f1":  # its AUC is 0.5 whatever the data
         values["always"] = _mean_value(lambda _, x: np.ones(len(x)), dict.fromkeys(split.train, NOTHING), split, metric)
     return values, len(split.train) - len(alone)
+
+
+def _pooled_value(algorithm: Algorithm, split: Split, metric: Metric, seed: int) -> float:
+    """Return the value of the pooled model, not a number where the algorithm cannot train on all rows in one place, as
+    the paper's form of conditional FedAvg, which asks for so many events.
+    """
+    try:
+        pooled = _pooled(algorithm, split, seed)
+    except TrainingError:
+        return float("nan")
+    return _mean_value(DETECTORS[algorithm.detector].score, pooled, split, metric)
 
 
 def _pooled(algorithm: Algorithm, split: Split, seed: int) -> dict[str, Arrays]:

@@ -158,9 +158,11 @@ def reload(state: State, stored: bytes) -> tuple[State, list[Effect]]:
     Its signature was checked before it was stored. Checking it again would leave a gateway without a model after an
     update that knows more of a manifest than the one that stored it.
     """
-    arrays, _ = wire.decode(stored, size_max=len(stored))
+    arrays, meta = wire.decode(stored, size_max=len(stored))
     manifest, body = Manifest.from_bytes(arrays["manifest"].tobytes()), arrays["onnx"].tobytes()
-    personal = parted(arrays).get("personal", _personal(state, manifest))  # 0.1.0 stored none, and had but one kind
+    personal = parted(arrays).get("personal", {})
+    if "personal" not in meta:  # 0.1.0 stored none, and had but centre and scale
+        personal = _personal(state, manifest)
     problem = mismatch(manifest, state.settings)
     if problem or fetching.digest_of(body) != manifest.model.digest:
         return refuse(state, f"stored model {manifest.version} refused: {problem or 'its digest differs'}")

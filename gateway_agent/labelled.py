@@ -1,64 +1,95 @@
 """Windows of known condition: a table that `firmware-sim label` makes from recordings, for algorithms that learn from
 labels.
 
-A gateway's baseline is normal by declaration and holds no fault; what faults look like, someone has to say.
+A gateway's baseline is normal by declaration and holds no fault; what faults look like, someone has to say. The first
+line of the table names the features it was measured with, since columns of equal names may come from other windows.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
+from array import array
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from config.settings import GatewaySettings
 from models.arrays import FEATURES, LABELS, Arrays
-from models.features import feature_names
+from models.features import FeatureSpec, feature_names
 
 LABEL = "label"
-NORMAL = 0
+MARK = "# features "
+ROWS_MAX = 20_000  # as many windows as a baseline may have
+LABEL_MAX = 999
+DIGEST_LENGTH = 16
 
 
 class LabelledError(ValueError):
     """A table of windows that cannot be trained on; the message names the file, the line and what was expected."""
 
 
+def head(spec: FeatureSpec) -> list[str]:
+    """Return the two lines that such a table begins with: the features it is measured with, and its columns."""
+    digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:DIGEST_LENGTH]
+    return [MARK + digest, ",".join((*feature_names(spec), LABEL))]
+
+
 def of(settings: GatewaySettings) -> Arrays:
     """Return the rows that the settings name, or nothing where they name none. Raises `LabelledError`."""
     path = settings.training.labelled
-    return {} if path is None else read(path, feature_names(settings.features))
+    return {} if path is None else read(path, settings.features)
 
 
-def read(path: Path, names: tuple[str, ...]) -> Arrays:
-    """Return features (n, F) in the order of `names` and labels (n,): 0 normal, 1 and above the kinds of fault.
+def read(path: Path, spec: FeatureSpec) -> Arrays:
+    """Return features (n, F) in the order of `spec` and labels (n,): 0 normal, 1 and above the kinds of fault.
 
     Raises:
-        LabelledError: the file cannot be read, or is no such table.
+        LabelledError: the file cannot be read, is no such table, or was measured with other features.
     """
+    mark, columns = head(spec)
+    names, values = columns.split(","), array("d")
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            header, *rows = [row for row in csv.reader(file) if row]
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            if file.readline().strip() != mark:
+                raise LabelledError(
+                    f"{path}:1: expected {mark!r}, the [features] of this gateway; measure the windows again with "
+                    "firmware-sim label"
+                )
+            reader = csv.reader(file)
+            header = next(reader, [])
+            if sorted(header) != sorted(names):
+                wrong = sorted(set(names).symmetric_difference(header)) or "a column twice"
+                raise LabelledError(f"{path}:2: expected a column for each feature and {LABEL!r}; differing: {wrong}")
+            for row in _rows(path, reader, header):
+                values.extend(row)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise LabelledError(f"{path}: cannot be read ({error})") from None
-    except ValueError:
-        raise LabelledError(f"{path}: is empty; make it with firmware-sim label") from None
-    expected = {*names, LABEL}
-    if set(header) != expected or len(header) != len(expected):
-        wrong = sorted(expected.symmetric_difference(header)) or "a column twice"
-        raise LabelledError(f"{path}:1: expected a column for each feature and {LABEL!r}; what differs: {wrong}")
-    values = np.array([_numbers(path, line, row, len(header)) for line, row in enumerate(rows, start=2)])
-    labels = values[:, header.index(LABEL)] if len(values) else np.zeros(0)
-    if not len(values) or not (labels > NORMAL).any() or (labels != np.abs(np.round(labels))).any():
-        raise LabelledError(f"{path}: expected labels 0, 1, 2 ... and at least one window of a fault, 1 or above")
-    features = values[:, [header.index(name) for name in names]]
-    return {FEATURES: features, LABELS: labels.astype(np.int64)}
+    table = np.frombuffer(values, dtype=np.float64).reshape(-1, len(names))
+    labels = table[:, header.index(LABEL)]
+    if not labels.any():
+        raise LabelledError(f"{path}: expected at least one window of a fault, label 1 or above")
+    order = [header.index(name) for name in names[:-1]]
+    return {FEATURES: table[:, order], LABELS: labels.astype(np.int64)}
 
 
-def _numbers(path: Path, line: int, row: list[str], count: int) -> list[float]:
-    try:
-        values = [float(cell) for cell in row]
-    except ValueError:
-        values = []
-    if len(values) != count or not np.isfinite(values).all():
-        raise LabelledError(f"{path}:{line}: expected {count} finite numbers, got {','.join(row)[:80]!r}")
-    return values
+def _rows(path: Path, reader: Iterator[list[str]], header: list[str]) -> Iterator[list[float]]:
+    """Yield the checked rows of a table, whose header is line 2, without its empty lines."""
+    count = 0
+    for line, row in enumerate(reader, start=3):
+        if not row:
+            continue
+        try:
+            values = [float(cell) for cell in row]
+        except ValueError:
+            values = []
+        if len(values) != len(header) or not np.isfinite(values).all():
+            raise LabelledError(f"{path}:{line}: expected {len(header)} finite numbers, got {','.join(row)[:80]!r}")
+        label = values[header.index(LABEL)]
+        if label not in range(LABEL_MAX + 1):
+            raise LabelledError(f"{path}:{line}: label: expected a whole number from 0 to {LABEL_MAX}, got {label:g}")
+        count += 1
+        if count > ROWS_MAX:
+            raise LabelledError(f"{path}: expected at most {ROWS_MAX} windows, as many as a baseline may have")
+        yield values

@@ -102,7 +102,8 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
     if event.answer is None:
         return _failed(state, message, event.reason)
     try:
-        parts = parted(wire.decode(event.answer, size_max=len(event.answer))[0])
+        arrays, said = wire.decode(event.answer, size_max=len(event.answer))
+        parts = parted(arrays)
     except wire.WireError as error:
         return _failed(state, message, f"its answer cannot be read: {error}")
     state = replace(state, own=parts.get("own", {}), answered=(message.run, message.round_index))
@@ -113,9 +114,11 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
     item = Item(topic(state, "update", digest), tuple(chunks), retain=False, priority=UPDATE_PRIORITY)
     saved = save_own(state)
     state, effects = outbox.queue(state, digest, item)
-    told = Log("info", f"round {message.round_index}: update of {len(body)} bytes made")
+    told: list[Effect] = [Log("info", f"round {message.round_index}: update of {len(body)} bytes made")]
+    if "remark" in said:
+        state, told = refuse(state, f"round {message.round_index}: nothing to send: {said['remark']}")
     state, more = take_part(state)
-    return state, [saved, *effects, told, *more]
+    return state, [saved, *effects, *told, *more]
 
 
 def _failed(state: State, message: RoundOpen, reason: str) -> tuple[State, list[Effect]]:

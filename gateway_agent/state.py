@@ -155,7 +155,7 @@ def save_model(manifest: Manifest, body: bytes, personal: Arrays) -> Save:
     """Return the effect that stores the model in force with the gateway's own tensors in it, which may change later."""
     parts = {"manifest": manifest.to_bytes(), "onnx": body}
     blobs = {name: np.frombuffer(part, np.uint8) for name, part in parts.items()}
-    return Save(MODEL, wire.encode({**blobs, **joined({"personal": personal})}))
+    return Save(MODEL, wire.encode({**blobs, **joined({"personal": personal})}, {"personal": sorted(personal)}))
 
 
 def save_alarms(state: State) -> Save:

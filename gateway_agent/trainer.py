@@ -20,6 +20,8 @@ from models.arrays import FEATURES, LABELS, Arrays, generator, joined, parted
 from models.federated import build
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
+# With a baseline alone there is one class. A gateway says so and sends nothing, so that the others need not wait.
+NO_LABELS = "the algorithm learns from labels and this gateway has none: name a table in training.labelled"
 
 
 def answer(job: bytes) -> bytes:
@@ -29,21 +31,16 @@ def answer(job: bytes) -> bytes:
     algorithm = build(order["algorithm"], order["feature_count"], order["settings"])
     secret = bytes.fromhex(order["secret"])
     rng = generator(order["seed"], order["round_index"], order["gateway"], secret)
-    data = parts["data"]
-    if algorithm.labels:
-        data = labelled(data, parts.get("labelled", {}))
+    own, data, known = parts.get("own", {}), parts["data"], parts.get("labelled", {})
+    if algorithm.labels and not known:
+        return wire.encode(joined({"own": own, "update": {}}), {"remark": NO_LABELS})
     train = algorithm.phases[order["phase"]].train
-    own, update = train(parts.get("shared", {}), parts.get("own", {}), data, rng)
+    own, update = train(parts.get("shared", {}), own, labelled(data, known) if algorithm.labels else data, rng)
     return wire.encode(joined({"own": own, "update": update}))
 
 
 def labelled(data: Arrays, known: Arrays) -> Arrays:
-    """Return the baseline, which counts as normal, with the windows of known condition behind it.
-
-    Raises ValueError where there are none: a baseline alone has one class.
-    """
-    if not known:
-        raise ValueError("the algorithm learns from labels and this gateway has none: name a file in training.labelled")
+    """Return the baseline, which counts as normal, with the windows of known condition behind it."""
     rows = np.concatenate([data[FEATURES], known[FEATURES]])
     labels = np.concatenate([np.zeros(len(data[FEATURES]), dtype=np.int64), known[LABELS]])
     return {**data, FEATURES: rows, LABELS: labels}
@@ -59,7 +56,7 @@ def main() -> int:
     except ValidationError as error:
         sys.stderr.write(f"setting {first_problem(error)}\n")
         return 1
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")
         return 1
     sys.stdout.buffer.write(answered)

@@ -22,8 +22,6 @@ FEATURES = "x"  # (n, F) one row per window
 LABELS = "y"  # (n,) 0 normal, 1 anomaly (where faults are told apart 1, 2 ...); absent where nobody gave any
 RADIUS = "radius"  # () the radius of this gateway's ambiguity set; absent where the setting holds for all
 WEIGHT = "weight"  # () how much this gateway counts; absent where the setting says it
-WEIGHT = "weight"  # () of this gateway among all, where it is not for the algorithm to say
-RADIUS = "radius"  # () of this gateway's ambiguity set, for the distributionally robust SVM
 
 
 def generator(seed: int, round_index: int, who: str, secret: bytes = b"") -> np.random.Generator:

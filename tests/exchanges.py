@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from config.wire import encode
-from models.arrays import Arrays, generator
+from models.arrays import Arrays, equal, generator
 from models.federated.algorithm import Algorithm, Phase, Server, close_round
 from models.federated.run import Outcome
+from models.federated.tally import Tally
 from tests.toy import NAMES, Gateway
 
 SEED = 11
@@ -72,6 +73,19 @@ def total_of(exchange: Exchange, names: tuple[str, ...]) -> Arrays:
             admitted = exchange.phase.admit(exchange.server, exchange.updates[name])
             total = exchange.phase.tally.merge(total, admitted)
     return total
+
+
+def same(tally: Tally, first: Arrays, second: Arrays) -> bool:
+    """Tell whether two totals are the same, as exactly as the tally promises."""
+    return equal(first, second, 1e-12) if tally.additive else encode(first) == encode(second)
+
+
+def locked(arrays: Arrays) -> Arrays:
+    """Return a copy that raises when it is written to."""
+    copies = {name: array.copy() for name, array in arrays.items()}
+    for array in copies.values():
+        array.flags.writeable = False
+    return copies
 
 
 def as_bytes(*states: Arrays | Server) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as any_array
 
+from config.settings import Baseline
 from models.arrays import FEATURES, LABELS, Array, Arrays
 from models.federated import ALGORITHMS, build
-from models.federated.algorithm import LARGEST, UpdateError, checked, normalise
+from models.federated.algorithm import LARGEST, MAX_SAMPLES, UpdateError, checked, normalise
 
 # Units from nanostrain to pascals of a bearing: what a feature is measured in must not matter.
 MAGNITUDES = st.integers(-12, 9).map(lambda power: 10.0**power)
@@ -32,6 +33,21 @@ def test_admitted_updates_cannot_overflow_their_sum() -> None:
         assert np.isfinite(np.float32(np.square(most["w"]) * 100_000)).all()
     with pytest.raises(UpdateError, match=r"w: expected values up to 1e\+15, got 2e\+15"):
         checked({"w": np.array([0.0, -2.0 * LARGEST])}, {"w": (2,)})
+
+
+def test_a_wider_bound_may_be_asked_for() -> None:
+    most = {"w": np.array([50.0 * LARGEST])}
+    assert checked(most, {"w": (1,)}, largest=100.0 * LARGEST)["w"].tolist() == most["w"].tolist()
+    with pytest.raises(UpdateError, match=r"w: expected values up to 3, got 4"):
+        checked({"w": np.array([4.0])}, {"w": (1,)}, largest=3.0)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ALGORITHMS if "max_samples" in signature(ALGORITHMS[name]).parameters]
+)
+def test_by_default_no_gateway_counts_for_more_than_the_longest_baseline(name: str) -> None:
+    longest = next(each.le for each in Baseline.model_fields["windows"].metadata if hasattr(each, "le"))
+    assert signature(ALGORITHMS[name]).parameters["max_samples"].default == longest == MAX_SAMPLES
 
 
 @pytest.mark.parametrize(
@@ -83,6 +99,14 @@ def test_a_feature_that_moves_by_rounding_alone_is_constant(level: float) -> Non
         assert np.abs(z).max() <= np.abs(x).max() * 2e-7
 
 
+@pytest.mark.parametrize("level", [1e8, 1e10])
+def test_a_flicker_of_a_large_constant_is_not_large(level: float) -> None:
+    exact = np.float32(level)
+    x = np.array([[exact], [np.nextafter(exact, np.float32(np.inf))]] * 5, dtype=np.float32)
+    _, z = normalise({}, {FEATURES: x}, "own")
+    assert np.abs(z).max() < 1.0
+
+
 def test_centre_and_scale_are_kept_from_the_first_time() -> None:
     first, _ = normalise({"head": np.ones(1)}, {FEATURES: np.array([[1.0], [3.0]])}, "own")
     assert {name: array.tolist() for name, array in first.items()} == {"head": [1.0], "center": [2.0], "scale": [1.0]}
@@ -100,8 +124,8 @@ def test_without_normalisation_features_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_builds_from_nothing_and_from_its_own_defaults(name: str) -> None:
-    parameters = inspect.signature(ALGORITHMS[name]).parameters.values()
-    defaults = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+    parameters = signature(ALGORITHMS[name]).parameters.values()
+    defaults = {each.name: each.default for each in parameters if each.default is not Parameter.empty}
     assert build(name, 3, {}).detector == build(name, 3, defaults).detector
     assert len(defaults) == len(parameters) - 1
 

@@ -14,6 +14,7 @@ from models.detectors import linear
 from models.detectors.dual_ascent import ascend
 from models.detectors.kernel import squared_distances
 from models.federated import build
+from models.federated.algorithm import UpdateError
 from models.federated.aligned_events import COEFFICIENTS
 from models.federated.local_dual import AFTER
 from models.federated.run import run
@@ -78,6 +79,15 @@ def test_it_is_algorithm_2_line_by_line(rounds: int, epochs: int, personalise: b
     assert float(outcome.server.shared["elected"]) == elected[-1]
     for name, client in clients.items():
         np.testing.assert_allclose(outcome.own[name][AFTER], client.alpha, rtol=1e-10, atol=1e-14)
+
+
+def test_coefficients_that_no_multipliers_make_are_refused() -> None:
+    algorithm = build(NAME, 3, PAPER)
+    server, admit = algorithm.start(np.random.default_rng(0)), algorithm.phases[1].admit
+    sent = {"sum.coefficients": np.full(EVENTS, 7.0 / 0.3), "samples": np.array(7.0), "members": np.ones(())}
+    assert admit(server, sent).keys() == sent.keys()
+    with pytest.raises(UpdateError, match=r"coefficients: expected a size up to 3.33333, got 3.33667"):
+        admit(server, {**sent, "sum.coefficients": 1.001 * sent["sum.coefficients"]})
 
 
 def test_alone_it_solves_the_dual() -> None:

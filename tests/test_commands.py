@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ import pytest
 from cloud_aggregator import store as registry
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound
+from cloud_aggregator.state import save_training
 from config.messages import Status
 from config.version import VERSION
 from gateway_agent.__main__ import main as gateway_agent
 from gateway_agent.events import Item, Keep, Queue, Save
 from gateway_agent.state import ALARMS, save_model
 from gateway_agent.store import Store
+from tests.test_aggregator_machine import OPEN
 from tests.test_aggregator_store import CLEARED, RAISED
 from tests.test_gateway_models import FIRST
 
@@ -177,7 +180,12 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
 
     store = registry.Store(folder / "aggregator.db")
     assert [look(part)[0] for part in ("models", "alarms", "rounds")] == [[], [], []]
-    assert look("status")[0] == {"rounds_closed": 0, "model_version": 0, "gateways": []}
+    assert look("status")[0] == {
+        "rounds_closed": 0,
+        "model_version": 0,
+        "training": None,
+        "gateways": [],
+    }
     second = 10**9
     status = Status(
         state="online", can_train=True, baseline_windows=5, baseline_needed=60, refusal="round 1: no memory"
@@ -189,10 +197,13 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
             RecordRound("run", 0, "fedavg", ("east", "north"), 1, 3 * second),
             RecordAlarm("north", RAISED, 4 * second),
             RecordAlarm("south", CLEARED, 4 * second),
+            save_training(replace(OPEN, server=OPEN.server._replace(kept={"median": np.array(0.25)}, phase=1))),
         ]
     )
     store.close()
     value, text = look("status")
+    assert (value["training"]["phase"], value["training"]["figures"]) == (1, {"median": 0.25})
+    assert "round 0, phase 1, answers 0; median 0.25" in text
     assert value["model_version"] == value["rounds_closed"] == len(value["gateways"]) == 1
     assert value["gateways"][0] | {"gateway": "north", "refusal": "round 1: no memory"} == value["gateways"][0]
     assert "1970-01-01T00:00:02+00:00" in text and "round 1: no memory" in text

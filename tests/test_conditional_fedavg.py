@@ -227,7 +227,9 @@ REFUSED = [
     (0, {"loss": np.array([-0.5])}, "loss: expected at least 0, got -0.5"),
     (0, {"loss": np.array([0.5, 0.5])}, r"loss: expected shape \(1,\), got \(2,\)"),
     (1, {"members": np.array(3.0)}, "members: expected 1, got 3"),
-    (1, {"samples": np.array(1e9)}, "samples: expected 1 to 100000, got 1e"),
+    (1, {"samples": np.array(1e9)}, "samples: expected 1 to 20000, got 1e"),
+    (1, {"sum.weights": np.full(64, 0.9)}, "weights: expected a size up to 7.07107, got 7.2"),
+    (1, {"sum.intercept": np.array(-10.1)}, "intercept: expected a size up to 10, got 10.1"),
     (2, {"vectors.before": np.array(3.0), "vectors.after": np.array(4.0)}, "expected 0 <= after <= before"),
     (2, {"vectors.before": np.array(9e9), "vectors.after": np.array(4.0)}, "expected 0 <= after <= before"),
 ]

@@ -55,7 +55,7 @@ def training_data(made: Site) -> dict[str, Arrays]:
     data: dict[str, Arrays] = {}
     for who, state in made.agents.items():
         data[who] = {X: split_baseline(state.pipeline, state.settings.baseline.calibration_windows)[0]}
-        if made.cloud.algorithm.labels:
+        if made.cloud.algorithm.labels and state.labelled:
             data[who] = labelled(data[who], state.labelled)
     return data
 

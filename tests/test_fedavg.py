@@ -216,6 +216,42 @@ def test_a_gateway_with_more_rows_than_the_limit_counts_for_the_limit() -> None:
         algorithm.phases[0].admit(outcome.server, {**update, "samples": np.array(3)})
 
 
+def admitted(change: Arrays, **settings: Any) -> None:
+    """Judge the change of a gateway of seven rows, after a step that left the shared weights at 0.5."""
+    algorithm = build("fedavg", 3, {"components": 16, "nu": 0.5, **settings})
+    server = algorithm.start(generator(0, 0, "cloud"))
+    moved = {name: np.full(server.shared[name].shape, 0.5) for name in linear.TRAINED}
+    server = server._replace(shared={**server.shared, **moved})
+    sent = {name: 7.0 * np.broadcast_to(array, server.shared[name].shape) for name, array in change.items()}
+    algorithm.phases[0].admit(server, {**sent, "samples": np.array(7.0)})
+
+
+def test_a_contribution_that_no_rows_make_is_refused() -> None:
+    """At ν = 1/2 no w_k is longer than 2 √2 and no border larger than 4; 16 equal weights of 0.7 have length 2.8."""
+    for weight, border in ((0.7, 4.0), (-0.7, -4.0), (0.0, 0.0)):
+        admitted({"weights": np.array(weight - 0.5), "intercept": np.array(border - 0.5)})
+        for change, reason in (((0.71 - 0.5, 0.0), "weights: .*up to 2.82"), ((0.0, -5.0), "intercept: .*up to 4, ")):
+            with pytest.raises(UpdateError, match=reason):
+                admitted({"weights": np.array(change[0]), "intercept": np.array(change[1])})
+
+
+def test_the_longest_contribution_that_rows_can_make_is_admitted() -> None:
+    rows = {FEATURES: np.ones((40, 3))}
+    algorithm = build("fedavg", 3, {"components": 1, "nu": 0.5, "normalisation": "none", "epochs": 50})
+    for seed in range(5):
+        run(algorithm, {"a": rows, "b": {FEATURES: -rows[FEATURES]}}, rounds=5, seed=seed)
+
+
+@pytest.mark.parametrize("settings", [{"loss": "logistic"}, {"components": 0}], ids=str)
+def test_where_the_loss_has_no_bound_the_change_has(settings: dict[str, Any]) -> None:
+    small, large = np.array(0.9), np.array(1.1e3)
+    admitted({"weights": small, "intercept": small}, **settings)
+    for change in ({"weights": large, "intercept": small}, {"weights": small, "intercept": -large}):
+        with pytest.raises(UpdateError, match=r"largest_change.*: expected a size up to 1000, got"):
+            admitted(change, **settings)
+        admitted(change, **settings, largest_change=5e3)
+
+
 def test_a_thousand_gateways_weigh_as_one_with_all_their_rows() -> None:
     algorithm = build("fedavg", 1, BY_HAND)
     server, phase = algorithm.start(generator(0, 0, "cloud")), algorithm.phases[0]

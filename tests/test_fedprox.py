@@ -89,6 +89,15 @@ def test_it_ends_where_fedavg_ends(mu: float) -> None:
     assert apart[0] > 1e-2 and apart[1] < 1e-3
 
 
+def test_who_starts_afresh_solves_its_own_rows_without_the_term() -> None:
+    sent = []
+    for mu in (0.0, 50.0):
+        algorithm, data = build("fedprox", 3, {**PLAIN, "mu": mu}), fleet(6)
+        shared = {**run(algorithm, data, rounds=1).server.shared, "weights": np.full(48, 0.01)}
+        sent.append(algorithm.phases[0].train(shared, {}, data["a"], generator(0, 0, "a"))[1]["weights"])
+    assert np.array_equal(sent[0], sent[1])
+
+
 def test_training_twice_for_one_step_is_training_once() -> None:
     algorithm, data = build("fedprox", 3, PLAIN), fleet(5)
     outcome = run(algorithm, data, rounds=2)

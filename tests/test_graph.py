@@ -59,7 +59,7 @@ FITS: dict[str, tuple[str, Callable[[Floats], Arrays]]] = {
     "ocsvm, a plane": ("ocsvm", lambda x: ocsvm.fit(x + 4.0, kernel="linear")),
     "ocsvm, by ascent": ("ocsvm", lambda x: ocsvm.fit(x, solver="sgd")),
     "svdd, a sphere": ("svdd", lambda x: svdd.fit(x, kernel="linear")),
-    "svdd, one vector": ("svdd", lambda x: svdd.fit(np.ones_like(x))),
+    "svdd, one vector": ("svdd", lambda x: {**svdd.fit(x), "vectors": x[:1], "coefficients": np.ones(1)}),
     "ensemble": ("ensemble", lambda x: ensemble.joined_members([svdd.fit(x), svdd.fit(x[:20] + 3.0, gamma=1.0)])),
     "ensemble, one member": ("ensemble", ensemble.fit),
     "ensemble, by the radius": ("ensemble", lambda x: ensemble.fit(x, literal=True)),

@@ -12,27 +12,29 @@ import pytest
 from config import wire
 from config.settings import GatewaySettings, load
 from firmware_sim.__main__ import main
-from gateway_agent.labelled import LabelledError, of, read
+from gateway_agent.labelled import LabelledError, head, of, read
 from gateway_agent.trainer import answer
 from models.arrays import FEATURES, LABELS, joined, parted
-from models.features import feature_names
 from models.federated import build
 from tests.sites import FEATURES as SPEC
 from tests.sites import SITE, gateway_settings, samples
 
-NAMES = feature_names(gateway_settings().features)
-HEADER = ",".join((*NAMES, "label"))
+SETTINGS = gateway_settings()
+MARK, HEADER = head(SETTINGS.features)
+NAMES = HEADER.split(",")[:-1]
 
 
-def table(folder: Path, *rows: str, header: str = HEADER) -> Path:
+def table(folder: Path, *rows: str, header: str = HEADER, mark: str = MARK) -> Path:
     path = folder / "faults.csv"
-    path.write_text("\n".join((header, *rows)) + "\n", encoding="utf-8")
+    path.write_text("\n".join((mark, header, *rows)) + "\n", encoding="utf-8")
     return path
 
 
-def test_columns_may_come_in_any_order(tmp_path: Path) -> None:
+def test_columns_may_come_in_any_order_and_spreadsheets_may_mark_their_files(tmp_path: Path) -> None:
     shuffled = "label," + ",".join(reversed(NAMES))
-    found = read(table(tmp_path, "2,3,2,1", "0,6,5,4", header=shuffled), NAMES)
+    path = table(tmp_path, "2,3,2,1", "", "0,6,5,4", header=shuffled)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    found = read(path, SETTINGS.features)
     assert found[FEATURES].tolist() == [[1, 2, 3], [4, 5, 6]]
     assert found[LABELS].tolist() == [2, 0] and found[LABELS].dtype == np.int64
 
@@ -40,20 +42,29 @@ def test_columns_may_come_in_any_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "header", "words"),
     [
-        (["1,2,3,1"], HEADER.replace("load.peak", "load.rms"), r"faults.csv:1: .*what differs: \['load.peak', 'load.r"),
+        (["1,2,3,1"], HEADER.replace("load.peak", "load.rms"), r"faults.csv:2: .*differing: \['load.peak', 'load.rms"),
         (["1,2,3,1,1"], HEADER + ",label", "a column twice"),
-        (["1,2,3,1", "1,2,1"], HEADER, r"faults.csv:3: expected 4 finite numbers, got '1,2,1'"),
-        (["1,2,nan,1"], HEADER, "faults.csv:2: expected 4 finite numbers"),
-        (["1,2,x,1"], HEADER, "faults.csv:2: expected 4 finite numbers"),
+        (["1,2,3,1", "", "1,2,1"], HEADER, r"faults.csv:5: expected 4 finite numbers, got '1,2,1'"),
+        (["1,2,nan,1"], HEADER, "faults.csv:3: expected 4 finite numbers"),
+        (["1,2,x,1"], HEADER, "faults.csv:3: expected 4 finite numbers"),
         (["1,2,3,0"], HEADER, "at least one window of a fault"),
-        (["1,2,3,1.5"], HEADER, "expected labels 0, 1, 2"),
-        (["1,2,3,-1", "1,2,3,1"], HEADER, "expected labels 0, 1, 2"),
+        (["1,2,3,1.5"], HEADER, "faults.csv:3: label: expected a whole number from 0 to 999, got 1.5"),
+        (["1,2,3,-1", "1,2,3,1"], HEADER, "got -1"),
+        (["1,2,3,1e300"], HEADER, r"got 1e\+300"),
         ([], HEADER, "at least one window of a fault"),
+        (["1,2,3,1"] * 20_001, HEADER, "at most 20000 windows"),
     ],
 )
 def test_a_wrong_table_is_refused_with_file_and_line(tmp_path: Path, rows: list[str], header: str, words: str) -> None:
     with pytest.raises(LabelledError, match=words):
-        read(table(tmp_path, *rows, header=header), NAMES)
+        read(table(tmp_path, *rows, header=header), SETTINGS.features)
+
+
+def test_windows_of_another_length_are_other_windows(tmp_path: Path) -> None:
+    """Columns have the same names whatever the window."""
+    longer = SETTINGS.features.model_copy(update={"window_s": 2.0})
+    with pytest.raises(LabelledError, match=r"faults.csv:1: expected '# features .*measure the windows again"):
+        read(table(tmp_path, "1,2,3,1"), longer)
 
 
 def test_no_table_and_no_file_are_told_apart(tmp_path: Path) -> None:
@@ -61,7 +72,7 @@ def test_no_table_and_no_file_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(LabelledError, match=r"gone.csv: cannot be read"):
         of(gateway_settings(training={"labelled": tmp_path / "gone.csv"}))
     (tmp_path / "empty.csv").write_text("", encoding="utf-8")
-    with pytest.raises(LabelledError, match="is empty; make it with firmware-sim label"):
+    with pytest.raises(LabelledError, match="measure the windows again with firmware-sim label"):
         of(gateway_settings(training={"labelled": tmp_path / "empty.csv"}))
 
 
@@ -104,10 +115,12 @@ def test_a_recording_becomes_rows_that_a_gateway_takes(tmp_path: Path, capsys: p
     assert main(["label", str(tmp_path / "fault.csv"), "--label", "-1", *base]) == 2
     assert main(["label", str(tmp_path / "fault.csv"), "--label", "1", *base[:-2]]) == 2
     assert "no channel 'load'" in capsys.readouterr().err
-    assert len(out.read_text(encoding="utf-8").splitlines()) == 11
+    assert main(["label", str(tmp_path / "fault.csv"), "--label", "3", *base]) == 2
+    assert "holds the windows of this recording with label 3 already" in capsys.readouterr().err
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 12
     config.write_text(config.read_text(encoding="utf-8").replace('{ kind = "peak" }', '{ kind = "rms" }'), "utf-8")
     assert main(["label", str(tmp_path / "fault.csv"), "--label", "1", *base]) == 2
-    assert "faults.csv: holds columns of other [features]" in capsys.readouterr().err
+    assert "faults.csv: was measured with other [features]" in capsys.readouterr().err
 
 
 def labelled_rows(seed: int) -> dict[str, Any]:
@@ -121,8 +134,8 @@ def test_without_labels_the_training_says_how_to_name_them() -> None:
     order = {"algorithm": "fedavg", "settings": chosen, "feature_count": 3, "phase": 0, "seed": 0, "round_index": 0}
     data = {FEATURES: np.random.default_rng(0).normal(size=(40, 3))}
     job = joined({"shared": shared, "own": {}, "data": data})
-    with pytest.raises(ValueError, match=r"name a file in training\.labelled"):
-        answer(wire.encode(job, {**order, "gateway": "north", "secret": ""}))
+    arrays, meta = wire.decode(answer(wire.encode(job, {**order, "gateway": "north", "secret": ""})))
+    assert arrays == {} and "name a table in training.labelled" in meta["remark"]
     job = joined({"shared": shared, "own": {}, "data": data, "labelled": labelled_rows(0)})
     update = parted(wire.decode(answer(wire.encode(job, {**order, "gateway": "north", "secret": ""})))[0])["update"]
     assert float(update["samples"]) == 70

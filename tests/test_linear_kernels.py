@@ -8,8 +8,8 @@ from scipy.optimize import minimize
 from sklearn.svm import OneClassSVM
 
 from models.arrays import Floats
+from models.detectors import Detector
 from models.detectors.ocsvm import OCSVM
-from models.detectors.plane import NORMAL, OFFSET
 from models.detectors.sphere import CENTER, SQUARED_RADIUS
 from models.detectors.svdd import SVDD
 from models.detectors.training import DataError, SettingError
@@ -93,14 +93,10 @@ def test_nu_bounds_the_rows_outside_the_sphere(nu: float) -> None:
     assert (SVDD.score(SVDD.fit(x, nu=nu, kernel="linear"), x) > 1e-3).sum() <= nu * 100 + 1e-6
 
 
-def test_equal_rows_are_a_sphere_of_no_size() -> None:
-    params = SVDD.fit(np.full((5, 2), 3.0), kernel="linear")
-    np.testing.assert_allclose((*params[CENTER], params[SQUARED_RADIUS]), (3.0, 3.0, 0.0), atol=1e-12)
-
-
-def test_equal_rows_off_the_origin_are_on_their_plane() -> None:
-    params = OCSVM.fit(np.full((5, 2), 3.0), kernel="linear")
-    np.testing.assert_allclose((*params[NORMAL], params[OFFSET]), (3.0, 3.0, 18.0), rtol=1e-9)
+@pytest.mark.parametrize("detector", [OCSVM, SVDD])
+def test_equal_rows_are_a_stuck_sensor(detector: Detector) -> None:
+    with pytest.raises(DataError, match="all 5 rows are the same, expected rows that differ"):
+        detector.fit(np.full((5, 2), 3.0), kernel="linear")
 
 
 @pytest.mark.parametrize(

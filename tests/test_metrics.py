@@ -42,6 +42,19 @@ def test_roc_auc_takes_infinite_scores() -> None:
     assert metrics.roc_auc(np.array([0, 1, 0]), np.array([-np.inf, np.inf, 3.0])) == 1.0
 
 
+def test_auc_error_is_that_of_hanley_and_mcneil() -> None:
+    # By hand: Q1 = 2/3, Q2 = 32/45, (0.16 + 4 * 2/75 + 2 * 16/225) / 15 = 92/3375.
+    assert metrics.auc_error(0.8, 5, 3) == pytest.approx(math.sqrt(92 / 3375), rel=1e-12)
+    assert metrics.auc_error(1.0, 5, 3) == metrics.auc_error(0.0, 5, 3) == 0.0
+    assert all(math.isnan(metrics.auc_error(*each)) for each in ((0.8, 0, 3), (0.8, 5, 0), (math.nan, 5, 3)))
+
+
+@given(st.integers(1, 60), st.integers(1, 60))
+def test_auc_error_without_skill_is_that_of_the_rank_sum(damaged: int, healthy: int) -> None:
+    expected = math.sqrt((damaged + healthy + 1) / (12 * damaged * healthy))  # Mann and Whitney, 1947, without ties
+    assert metrics.auc_error(0.5, damaged, healthy) == pytest.approx(expected)
+
+
 @given(windows)
 def test_precision_recall_and_f1_are_those_of_scikit_learn(rows: list[tuple[int, int, bool]]) -> None:
     labels, _, alarmed = columns(rows)
@@ -107,5 +120,8 @@ def test_bad_input_is_refused() -> None:
         metrics.roc_auc(labels, np.zeros(2))
     with pytest.raises(MetricError, match="1 scores are nan"):
         metrics.roc_auc(labels, np.array([0.0, np.nan, 1.0]))
+    for area, damaged in ((1.1, 3), (-0.1, 3), (0.5, -1)):
+        with pytest.raises(MetricError, match="expected 0 to 1"):
+            metrics.auc_error(area, damaged, 3)
     with pytest.raises(MetricError, match="one state per label"):
         metrics.recall(labels, np.zeros(2, dtype=np.bool_))

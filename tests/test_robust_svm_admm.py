@@ -95,10 +95,53 @@ def test_the_limit_is_the_optimum_of_the_mixture_problem(norm: Norm, kappa: floa
 def test_radii_and_weights_of_their_own_count(weights: str) -> None:
     data = fleet(large={RADIUS: 0.1}, middle={WEIGHT: 9.0}, small={RADIUS: 0.005, WEIGHT: 0.5})
     parts = parts_of(data, Ball(PLAIN["radius"], 0.7, "1"), weights)
-    w = weights_of(trained(data, weights=weights, rounds=200))
+    w = weights_of(trained(data, weights=weights, max_weight=40.0, rounds=200))
     assert value(w, parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
     others = [part._replace(weight=1.0) for part in parts]
     assert value(w, others) > mixture_optimum(others).value * 1.001
+
+
+@pytest.mark.parametrize(("weights", "most"), [("equal", 1.0), ("samples", 20_000.0)])
+@pytest.mark.parametrize("name", [NAME, "robust-svm-subgradient"])
+def test_a_weight_of_its_own_is_bounded_on_both_sides(name: str, weights: str, most: float) -> None:
+    algorithm, rng = build(name, 2, {"weights": weights}), generator(0, 0, "a")
+    phase, server = algorithm.phases[0], algorithm.start(rng)
+    _, update = phase.train(server.shared, {}, {**labelled(10, 20), WEIGHT: np.array(most)}, rng)
+    assert float(phase.admit(server, update)[WEIGHTS]) == most
+    with pytest.raises(ValueError, match=rf"weight: expected .* up to {most:g}, got .*operator raise .*'max_weight'"):
+        phase.train(server.shared, {}, {**labelled(10, 20), WEIGHT: np.array(1.1 * most)}, rng)
+    with pytest.raises(UpdateError, match=rf"weight_sum: expected a number above 0 and up to {most:g}, got"):
+        phase.admit(server, {**update, WEIGHTS: np.array(1.1 * most)})
+    raised = build(name, 2, {"weights": weights, "max_weight": 2.0 * most}).phases[0]
+    _, update = raised.train(server.shared, {}, {**labelled(10, 20), WEIGHT: np.array(1.1 * most)}, rng)
+    raised.admit(server, update)
+
+
+@pytest.mark.parametrize(("name", "values"), [(NAME, "proposals"), ("robust-svm-subgradient", "slopes")])
+def test_no_gateway_pulls_farther_than_it_may(name: str, values: str) -> None:
+    algorithm, rng = build(name, 2, {"max_weight": 5.0, "largest_weight": 30.0}), generator(0, 0, "a")
+    phase, server = algorithm.phases[0], algorithm.start(rng)
+    _, update = phase.train(server.shared, {}, labelled(11, 20), rng)
+    shape = update[values].shape
+    for weight in (5e-324, 0.5, 1.0, 5.0):
+        honest = {**update, values: np.full(shape, -30.0 * weight), WEIGHTS: np.array(weight)}
+        phase.admit(server, honest)
+        with pytest.raises(UpdateError, match=rf"{values}: expected values up to 30 .*'largest_weight'.* got"):
+            phase.admit(server, {**honest, values: np.full(shape, 31.0 * weight + 1e-300)})
+
+
+@pytest.mark.parametrize("name", [NAME, "robust-svm-subgradient"])
+def test_of_many_rows_an_even_spread_is_trained_on_and_all_count(name: str) -> None:
+    data, rng = labelled(12, 101), generator(0, 0, "a")
+    thin = {FEATURES: data[FEATURES][::10], LABELS: data[LABELS][::10]}
+    shared = {"weights": np.ones((1, 2)), "intercept": np.ones(1), STEP: np.ones(()), STRONG_CONVEXITY: np.zeros(())}
+    sent = []
+    for arrays, most in ((data, 11), (thin, 5_000)):
+        algorithm = build(name, 2, {"normalisation": "none", "max_rows": most, "weights": "samples"})
+        sent.append(algorithm.phases[0].train(shared, {}, arrays, rng)[1])
+    assert [float(update[WEIGHTS]) for update in sent] == [101.0, 11.0]
+    values = (set(sent[0]) - {WEIGHTS, GATEWAYS}).pop()
+    np.testing.assert_allclose(sent[0][values] / 101.0, sent[1][values] / 11.0, rtol=1e-12)
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -40,14 +40,16 @@ def test_it_goes_to_the_optimum_of_the_mixture_problem(norm: Norm, box: tuple[fl
     """Where no sample is stopped by the box, that is the optimum that ADMM goes to."""
     data = fleet(small={RADIUS: 0.02}, middle={WEIGHT: 2.0})
     parts = parts_of(data, Ball(0.05, 0.7, norm))
-    outcome = run(build(NAME, 2, {**PLAIN, "norm": norm, "box": box, "rounds": 300, "step": 5.0}), data)
+    outcome = run(
+        build(NAME, 2, {**PLAIN, "norm": norm, "box": box, "rounds": 300, "step": 5.0, "max_weight": 2.0}), data
+    )
     assert value(imported(outcome.server.shared)[0], parts) == pytest.approx(mixture_optimum(parts).value, rel=3e-3)
 
 
 def test_a_step_by_the_letter() -> None:
     """Eq. 10 and the update of Algorithm 1 on two gateways of weights 1 and 3."""
     data = {"a": labelled(1, 20), "b": {**labelled(2, 9), WEIGHT: np.array(3.0)}}
-    algorithm = build(NAME, 2, {**PLAIN, "box": UNIT, "step": 2.0})
+    algorithm = build(NAME, 2, {**PLAIN, "box": UNIT, "step": 2.0, "max_weight": 3.0})
     server = algorithm.start(generator(0, 0, "cloud"))._replace(shared=somewhere(3))
     w, slopes = imported(server.shared)[0], []
     for arrays in data.values():

@@ -31,14 +31,20 @@ def measure(options: Powers, data: Path, cell: Cell) -> Figures:
     return {"power": float(cell["number"] ** options.exponent), "nothing": float("nan")}
 
 
-def report(options: Powers, results: Any, folder: Path) -> str:
-    (folder / "powers.txt").write_text("a picture", encoding="utf-8")
+def report(options: Powers, results: Any, prefix: Path) -> str:
+    prefix.with_name(f"{prefix.name}-powers.txt").write_text("a picture", encoding="utf-8")
     return "\n".join(f"{cell['number']} -> {figures['power']:g}" for cell, figures in results)
 
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    study = Study(Powers, lambda options: [{"number": number} for number in options.numbers], measure, report)
+    study = Study(
+        Powers,
+        lambda options: [{"number": number} for number in options.numbers],
+        measure,
+        report,
+        lambda options, cell: options.exponent,
+    )
     monkeypatch.setitem(STUDIES, "powers", study)
     monkeypatch.chdir(tmp_path)
     MEASURED.clear()
@@ -62,7 +68,7 @@ def test_a_report_holds_title_results_and_how_they_came_about(
     assert capsys.readouterr().out.startswith(text)
     for words in ("# Cubes", "1 -> 1\n2 -> 8\n3 -> 27", "3 cells", "evaluate --experiment cubes.toml --data DATA"):
         assert words in text
-    assert str(experiment.parent) not in text and (experiment.parent / "out/results/powers.txt").exists()
+    assert str(experiment.parent) not in text and (experiment.parent / "out/results/cubes-powers.txt").exists()
 
 
 def test_a_stopped_study_goes_on_with_what_is_missing(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +86,7 @@ def test_a_line_that_was_cut_off_is_measured_again(experiment: Path) -> None:
     cells = experiment.parent / "out/results/cells/cubes.jsonl"
     cells.write_bytes(cells.read_bytes()[:-9])
     assert run(experiment) == 0 and MEASURED == [1, 2, 3, 3]
-    assert len(cells.read_text(encoding="utf-8").splitlines()) == 4
+    assert len(cells.read_text(encoding="utf-8").splitlines()) == 3
 
 
 def test_other_options_and_fresh_begin_anew(experiment: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,11 @@ from config.settings import SettingsError
 from firmware_sim.studies.bridge_data import Spectrum, load
 from firmware_sim.studies.bridge_methods import Method, View, calibrated, scores, task
 from firmware_sim.studies.bridge_options import Options
-from firmware_sim.studies.bridge_report import chosen_rows
+from firmware_sim.studies.bridge_rows import Row, apart, chosen_rows
+from firmware_sim.studies.bridge_verdicts import verdicts
 from firmware_sim.studies.bridges import STUDY
 from firmware_sim.studies.runner import Outcome, measured
-from firmware_sim.studies.study import Profile, StudyError, load_options
+from firmware_sim.studies.study import Figures, Profile, StudyError, load_options
 from models.arrays import Floats, generator
 from models.federated import ALGORITHMS
 
@@ -75,16 +78,26 @@ def test_the_table_of_the_bridge_is_reproduced_in_small(data: Path, tmp_path: Pa
         assert "state.08" not in each.figures
     assert "| federated subspace |" in outcome.text
     assert "Target, a federated method at 0.94 or above" in outcome.text
-    assert "SVE: " in outcome.text
-    assert (tmp_path / "z24-setups.png").read_bytes().startswith(b"\x89PNG")
+    assert re.search(
+        r"^- SVE \d\.\d{3} ± 0\.\d{3} on the spectrum, \d\.\d{3} ± 0\.\d{3} whitened: ", outcome.text, re.M
+    )
+    counts = {(int(each.figures["healthy"]), int(each.figures["damaged"])) for each in outcome.measured}
+    assert counts == {(32, 32)}  # 2 setups x 2 states x 8 windows of 20.48 s
+    assert "These are 32 healthy and 32 damaged windows, which do not overlap." in outcome.text
+    assert "Highest AUC of a federated fleet: " in outcome.text
+    assert "](z24-table-2-short-setups.png)" in outcome.text
+    assert (tmp_path / "z24-table-2-short-setups.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_curves_are_drawn(data: Path, tmp_path: Path) -> None:
     outcome = ran("z24-rounds", data, tmp_path)
     assert len(outcome.measured) == 2 * (2 + 2)
     assert "effect of rounds" in outcome.text
+    assert "| always in alarm | 0.667 | 0.667 |" in outcome.text  # as many damaged as healthy windows
+    for strange in ("trivial baseline", "confidential", "both ways round"):
+        assert strange not in outcome.text
     for key in ("rounds", "epochs"):
-        assert (tmp_path / f"z24-{key}.png").stat().st_size > 1_000
+        assert (tmp_path / f"z24-rounds-short-{key}.png").stat().st_size > 1_000
 
 
 @pytest.mark.parametrize("name", ["cwru", "munich"])
@@ -93,7 +106,11 @@ def test_recordings_without_setups_are_split_in_time(name: str, data: Path, tmp_
     best = {each.cell["method"]: each.figures["fleet.auc"] for each in outcome.measured}
     assert best["federated subspace"] > 0.95
     assert "Nothing is tuned" in outcome.text
-    assert "choice" not in outcome.text.split("| method |")[1].splitlines()[0]
+    head = outcome.text.split("| method |")[1].splitlines()[0]
+    for absent in ("choice", "tried", "F in the paper"):
+        assert absent not in head
+    assert ("false share fleet" in head) == (name == "cwru")  # windows of 0.04 s
+    assert "confidential" not in outcome.text
 
 
 def test_every_experiment_offers_what_the_algorithms_take(data: Path) -> None:
@@ -154,6 +171,69 @@ def test_the_choice_is_made_where_it_may_be(data: Path) -> None:
     assert row.figures["fleet.auc"] == pytest.approx(0.8)
 
 
+def figures_of(auc: float, choose: float = 0.5) -> Figures:
+    return {"choose": choose, "fleet.auc": auc, "damaged": 112.0, "healthy": 28.0, "bytes_up": 1.0}
+
+
+@pytest.mark.parametrize(("first", "second", "clear"), [(0.95, 0.80, True), (0.95, 0.93, False), (1.0, 1.0, False)])
+def test_less_than_the_error_tells_nothing_apart(first: float, second: float, clear: bool) -> None:
+    above, below = (Row("", {}, figures_of(auc), 1) for auc in (first, second))
+    assert (apart(above, below) > 0) == (apart(below, above) < 0) == clear
+
+
+def test_verdicts_name_what_is_within_the_error() -> None:
+    options = load_options(EXPERIMENTS / "z24-table-2.toml", STUDY, "full")
+    assert isinstance(options, Options)
+    measured_aucs = {  # by method and normalisation: what is reported, and what chose
+        ("federated subspace", "own"): (0.99, 0.6),
+        ("SVE", "own"): (0.60, 0.6),
+        ("SVE", "none"): (0.94, 0.5),
+        ("SVE, whitened", "own"): (0.70, 0.5),
+        ("SVE, whitened", "none"): (0.95, 0.6),
+        ("PCA residual, local", None): (0.96, 0.9),
+    }
+    results = [
+        ({"method": name, "view": "sensors", "settings": {"normalisation": mode} if mode else {}}, figures_of(*each))
+        for (name, mode), each in measured_aucs.items()
+    ]
+    best, target, lifted, below = verdicts(options, results, "sensors").splitlines()
+    assert best.startswith("- Highest AUC of a federated fleet: federated subspace 0.990 ± 0.007; also the highest")
+    assert "reached by federated subspace 0.990 ± 0.007. Not told apart from it: SVE, whitened 0.950" in target
+    assert "whitened: raised. At equal normalisation `own` 0.600, 0.700: raised" in lifted
+    assert lifted.endswith("`none` 0.940, 0.950: not told apart.")
+    assert below.startswith("- Below PCA residual, local 0.960 ± ")
+    assert "as a fleet: SVE. Not told apart from it: SVE, whitened." in below
+
+
+def test_identity_holds_what_a_measurement_depends_on() -> None:
+    options = load_options(EXPERIMENTS / "z24-table-2.toml", STUDY, "full")
+    assert isinstance(options, Options)
+    cell = next(cell for cell in STUDY.cells(options) if cell["method"] == "SVE")
+    known = json.dumps(STUDY.identity(options, cell))
+
+    def changed(**update: Any) -> bool:
+        return json.dumps(STUDY.identity(options.model_copy(update=update), cell)) != known
+
+    sve, other = options.methods["SVE"], options.methods["FedAvg"]
+    assert not changed(title="", note="", paper={}, targets={}, local="SVE", jobs=1)
+    assert not changed(methods={"SVE": sve.model_copy(update={"grid": {}}), "new": other})
+    assert not changed(spectra=[*options.spectra, SPECTRUM])
+    assert changed(methods={"SVE": sve.model_copy(update={"data": "local"})})
+    assert changed(methods={"SVE": sve.model_copy(update={"algorithm": "fedavg"})})
+    assert changed(spectra=[SPECTRUM])
+    assert all(changed(**{key: value}) for key, value in _OTHER.items())
+
+
+_OTHER = {
+    "data_set": "cwru",
+    "folder": "x",
+    "train_setups": [1],
+    "test_setups": [4],
+    "seed": 1,
+    "sweep": {"rounds": [1]},
+}
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -161,6 +241,8 @@ def test_the_choice_is_made_where_it_may_be(data: Path) -> None:
         ("test_setups = [4, 5]|test_setups = [3, 4]", "test_setups: setup 3 trains as well"),
         ("train_setups = [1, 2, 3]|train_setups = [1]", "settings are chosen among training setups"),
         ("window_s = 81.92|window_s = 0.0", "window_s"),
+        ("whiten = [10, 20]|whitn = [10, 20]", "has no setting 'whitn'"),
+        ('algorithm = "fedprox"|algorithm = "fedproxx"', "algorithm: expected one of .*, got 'fedproxx'"),
     ],
 )
 def test_a_wrong_experiment_is_refused(change: str, reason: str, tmp_path: Path) -> None:

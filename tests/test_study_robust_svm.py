@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from firmware_sim.datasets import DataError
-from firmware_sim.studies import STUDIES, robust_sensitivity, robust_svm
+from firmware_sim.studies import STUDIES, robust_methods, robust_sensitivity, robust_svm
 from firmware_sim.studies.robust_data import clouds, drawn, fault_codes, shuffled, table
+from firmware_sim.studies.robust_figures import NEARLY, paired, standing
 from firmware_sim.studies.robust_methods import (
     CENTRAL,
+    EITHER,
     FEDERATED,
     LINEAR,
     OURS,
@@ -27,7 +30,7 @@ from firmware_sim.studies.robust_methods import (
 )
 from firmware_sim.studies.runner import measured
 from firmware_sim.studies.study import StudyOptions, load_options
-from models.arrays import LABELS, Floats
+from models.arrays import FEATURES, LABELS, Floats
 from models.federated import build
 from models.federated.run import run
 from tests.syntax import ROOT
@@ -85,12 +88,14 @@ def test_the_short_profile_runs_to_its_report(name: str, data: Path, tmp_path: P
     if name == "fdr-svm-table-1":
         assert all(f"| {each} |" in text for each in (*SETS, "user_knowledge", "parkinsons, by person"))
         assert "at or above linear SVM and Central on at least 5 sets" in text
-        assert "Fault codes of the pump" in text
+        assert "Fault codes of the pump" in text and "ours is" in text and "| SM or ADMM |" in text
     elif name == "fdr-svm-sensitivity":
         assert all(f"| {setting} |" in text for setting in robust_sensitivity.SETTINGS)
-        assert text.count("Target, flipped labels") == 2
+        assert text.count("Target, flipped labels") == text.count("Statements of the paper") == 2
     else:
-        assert "program ms" in text
+        assert "program ms" in text and "| all | SM needs far longer" in text
+    assert {each.name for each in tmp_path.glob("*.png")} == {part.split(")")[0] for part in text.split("](")[1:]}
+    assert all(each.name.startswith(f"{name}-short-") for each in tmp_path.glob("*.png"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -134,6 +139,33 @@ def test_what_is_chosen_never_saw_the_test_rows(data: Path) -> None:
     assert seen[0] == seen[1]
 
 
+def test_between_our_methods_the_training_rows_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SM is better on the inner split, ADMM on the test rows: SM is what is reported."""
+    worth = {"test": {"ADMM|a": 0.9, "SM|a": 0.5, "SM|b": 0.4}, "inner": {"ADMM|a": 0.6, "SM|a": 0.7, "SM|b": 0.8}}
+    worth = {name: {**each, f"{LINEAR}|c": 0.1, f"{CENTRAL}|d": 0.2} for name, each in worth.items()}
+    calls = iter(("test", "inner"))
+    monkeypatch.setattr(robust_methods, "models_of", lambda *rest: {})
+    monkeypatch.setattr(robust_methods, "judged", lambda *rest: worth[next(calls)])
+    split = Split(np.zeros((10, 1)), np.arange(10) % 2, np.zeros((4, 1)), np.arange(4) % 2)
+    figures = compared(split, evenly(2, 0), (SMALL,), robust_svm.accuracy, np.random.default_rng(0))
+    assert (figures["SM|chosen"], figures["ADMM|chosen"], figures[f"{EITHER}|chosen"]) == (0.4, 0.9, 0.4)
+
+
+def test_a_paired_difference_within_its_error_is_not_told_apart() -> None:
+    figures = [{"a": 0.9, "b": 0.8, "c": 0.9 - 0.5 * (-1) ** k} for k in range(4)]
+    clear, unclear = paired(figures, "a", "b"), paired(figures, "a", "c")
+    assert clear.mean == pytest.approx(0.1) and clear.reading == "above"
+    assert paired(figures, "b", "a").reading == "below"
+    assert unclear.deviation == pytest.approx(np.std([0.5, -0.5, 0.5, -0.5], ddof=1))
+    assert unclear.error == pytest.approx(unclear.deviation / 2) and unclear.reading == "not told apart"
+    assert paired(figures[:1], "a", "b").reading == paired(figures, "a", "a").reading == "not told apart"
+
+
+def test_statements_are_read_by_one_margin() -> None:
+    told = standing({"p": NEARLY * 1.1, "q": NEARLY * 0.9, "r": -NEARLY * 1.1, "s": 0.0})
+    assert told == "above on 1 of 4 (p +0.011), equal on 2 of 4 (q +0.009; s +0.000), below on 1 of 4 (r -0.011)"
+
+
 def test_scaling_and_medians_come_from_what_learns() -> None:
     x = np.array([[0.0, 1.0], [10.0, np.nan], [np.nan, 3.0], [1e9, 1e9], [5.0, 2.0]])
     split = Split(x[:2], np.array([0, 1]), x[3:], np.array([0, 1]))
@@ -158,8 +190,11 @@ def test_no_person_learns_and_is_scored(data: Path) -> None:
     rows = table(data, "parkinsons", grouped=True)
     split = shuffled(rows, np.random.default_rng(3))
     owner = {tuple(row[1:]): group for row, group in zip(rows.x, rows.groups, strict=True)}
-    learns, scored = ({owner[tuple(row[1:])] for row in part} for part in (split.x, split.test_x))
-    assert learns and scored and not learns & scored
+    inner = split.inner(np.random.default_rng(4))
+    assert len(inner.y) + len(inner.test_y) == len(split.y)
+    for each in (split, inner):
+        learns, scored = ({owner[tuple(row[1:])] for row in part} for part in (each.x, each.test_x))
+        assert learns and scored and not learns & scored
 
 
 def test_fault_codes_become_classes_in_their_order(data: Path) -> None:
@@ -188,6 +223,44 @@ def test_a_training_looked_at_on_the_way_is_the_training() -> None:
     for rounds, shared, _ in trained("robust-svm-admm", settings, gateways, (1, 4)):
         plain = run(build("robust-svm-admm", 3, {**settings, "normalisation": "none"}), gateways, rounds=rounds)
         np.testing.assert_allclose(shared["weights"], plain.server.shared["weights"])
+
+
+def test_a_gateway_with_nothing_to_say_does_not_stop_a_training() -> None:
+    rows = clouds(3, 60, 1.0, 0)
+    split = Split(rows.x, rows.y, rows.x, rows.y).scaled()
+    gateways = gateways_of(split.x, split.y, evenly(3, 0))
+    silent = {**gateways, "gateway-999": {FEATURES: split.x[:0], LABELS: split.y[:0]}}
+    with_it, without = (trained("robust-svm-admm", {"rho": 0.05}, each, (2, 3)) for each in (silent, gateways))
+    assert [rounds for rounds, _, _ in with_it] == [2, 3]
+    for (_, first, _), (_, second, _) in zip(with_it, without, strict=True):
+        np.testing.assert_allclose(first["weights"], second["weights"])
+
+
+CHANGES: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
+    ("fdr-svm-table-1", {"set": "sonar", "shuffle": 0}, {"title": "x", "shuffles": 7, "claims": {}}, True),
+    ("fdr-svm-table-1", {"set": "sonar", "shuffle": 0}, {"fault_grid": SMALL, "defaults": {}}, True),
+    ("fdr-svm-table-1", {"set": "sonar", "shuffle": 0}, {"grid": SMALL}, False),
+    ("fdr-svm-table-1", {"set": "faults", "shuffle": 0}, {"fault_grid": SMALL}, False),
+    ("fdr-svm-sensitivity", {"data": "pump", "setting": "nominal"}, {"flipped_share": 0.3, "repeats": 9}, True),
+    ("fdr-svm-sensitivity", {"data": "pump", "setting": "flipped labels"}, {"flipped_share": 0.3}, False),
+    ("fdr-svm-sensitivity", {"data": "pump", "setting": "class imbalance"}, {"fault_share": 0.3}, False),
+    ("fdr-svm-scaling", {"axis": "rows"}, {"axes": {}, "claims": {}}, True),
+    ("fdr-svm-scaling", {"axis": "rows"}, {"test_each": 7}, False),
+]
+
+
+@pytest.mark.parametrize(("name", "cell", "changes", "same"), CHANGES)
+def test_a_measurement_is_known_by_what_it_depends_on(
+    name: str, cell: dict[str, Any], changes: dict[str, Any], same: bool
+) -> None:
+    options = options_of(name)
+    identity = STUDIES[options.study].identity
+    first, second = (json.dumps(identity(each, cell)) for each in (options, options.model_copy(update=changes)))
+    assert (first == second) == same
+
+
+def test_times_are_measured_one_at_a_time() -> None:
+    assert options_of("fdr-svm-scaling").jobs == options_of("fdr-svm-scaling", "full").jobs == 1
 
 
 def test_every_method_is_trained_at_every_setting() -> None:

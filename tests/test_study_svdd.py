@@ -15,15 +15,15 @@ from sklearn.svm import OneClassSVM
 
 import firmware_sim
 from firmware_sim.__main__ import main
-from firmware_sim.studies import federated_svdd, svdd_trials
-from firmware_sim.studies.federated_svdd import STUDY, cells, measure
+from firmware_sim.studies import federated_svdd, svdd_membership, svdd_trials
+from firmware_sim.studies.federated_svdd import STUDY, cells, identity, measure
 from firmware_sim.studies.study import Cell, load_options
 from firmware_sim.studies.svdd_membership import sent_and_originals
 from firmware_sim.studies.svdd_options import CENTRAL, ESVDD, FEDERATED, SVE, Options, drawn_values, settings_of
 from firmware_sim.studies.svdd_picture import COMPARISONS, differences
 from firmware_sim.studies.svdd_report import tables
 from firmware_sim.studies.svdd_trials import Rows, auc_of, dealt, stratified_folds, table
-from models.arrays import FEATURES, Arrays, generator
+from models.arrays import FEATURES, Array, Arrays, generator
 from models.federated import build
 from models.federated.run import Outcome, run
 
@@ -59,7 +59,7 @@ def cell_of(method: str, form: str = "literal", **more: Any) -> Cell:
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("table-1", 4 * 3 * (3 + 2 * 24) + 4 * 3), ("table-2", 4 * 2 * (3 + 2 * 24)), ("membership", 4 * 2 * 2 * 2)],
+    [("table-1", 4 * 2 * (3 + 2 * 24) + 4 * 3), ("table-2", 4 * 2 * (3 + 2 * 24)), ("membership", 4 * 2 * 2 * 2)],
 )
 def test_the_experiment_files_hold_the_grid_of_the_paper(name: str, count: int) -> None:
     options = options_of(name)
@@ -77,9 +77,23 @@ def test_the_experiment_files_hold_the_grid_of_the_paper(name: str, count: int) 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("table-1", ("printed in the paper", "## Targets", "τ = 0.001", "svdd-differences.png", "`recommended`")),
-        ("table-2", ("Nested cross-validation", "2 inner folds", "## Best and worst configurations")),
-        ("membership", ("traced", "anonymised", "Over all cells", "ways to halve")),
+        (
+            "table-1",
+            ("printed in the paper", "## Targets", "τ = 0.001", "svdd-table-1-short-differences.png", "`nu`"),
+        ),
+        (
+            "table-2",
+            (
+                "Nested cross-validation",
+                "2 inner folds",
+                "sample standard deviation",
+                "## Best and worst configurations",
+            ),
+        ),
+        (
+            "membership",
+            ("traced", "anonymised", "Over all cells", "ways to halve", "lower bound", "K = 5, rows dealt iid"),
+        ),
     ],
 )
 def test_the_short_profile_gives_a_report(
@@ -95,7 +109,8 @@ def test_the_short_profile_gives_a_report(
         "othing was tuned" if name == "membership" else "Nothing else was tuned on what is reported",
     ):
         assert words in text
-    assert (results / "svdd-differences.png").exists() == (name == "table-1")
+    pictures = ["svdd-table-1-short-differences.png"] if name == "table-1" else []
+    assert [each.name for each in results.glob("*.png")] == pictures
     assert "tau" not in text
 
 
@@ -121,17 +136,20 @@ def test_one_client_in_the_open_scores_as_its_central_counterpart(method: str, d
     assert alone == pytest.approx(central, abs=0.02)
 
 
-def test_the_recommended_form_trains_on_no_outlier(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options, counts = options_of("table-1", values=1), []
+@pytest.mark.parametrize(("number", "other", "rows"), [("table-1", "nu", 88), ("table-2", "recommended", 80)])
+def test_outliers_are_left_out_only_where_other_rows_are_scored(
+    number: str, other: str, rows: int, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, counts = options_of(number, table="plasticity", values=1), []
 
     def counted(algorithm: Any, clients: dict[str, Arrays], **others: Any) -> Outcome:
         counts.append(sum(len(each[FEATURES]) for each in clients.values()))
         return run(algorithm, clients, **others)
 
     monkeypatch.setattr(svdd_trials, "run", counted)
-    for form in ("literal", "nu", "recommended"):
+    for form in ("literal", other):
         measure(options, data, cell_of(ESVDD, form))
-    assert counts == [88, 88, 80]
+    assert counts == [88, rows]
 
 
 @pytest.mark.parametrize("method", [*CENTRAL, *FEDERATED])
@@ -195,6 +213,36 @@ def test_plain_vectors_betray_their_rows_and_fresh_rows_are_never_among_them(dat
     assert 0.2 < plain["score.auc"] < 0.8
 
 
+def test_a_client_that_sends_nothing_counts_as_nothing_found(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of four clients silent: every figure of the updates lies half way to guessing."""
+    options, cell = options_of("membership", repeats=1), cell_of(SVE, clients=4, value=0.5)
+    silent: list[bool] = []
+
+    def sent(options: Options, cell: Cell, z: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        silent.append(len(silent) % 2 == 0)
+        return (z[:0], z[:0]) if silent[-1] else (z, z)
+
+    monkeypatch.setattr(svdd_membership, "sent_and_originals", sent)
+    figures = measure(options, data, cell)
+    assert silent == [True, False, True, False]
+    assert (figures["update.auc"], figures["update.found"], figures["traced"]) == (0.75, 0.5, 0.5)
+
+
+def test_a_measurement_is_known_by_what_it_depends_on_and_by_nothing_else() -> None:
+    options, cell = options_of("table-1"), cell_of(SVE)
+    same = {"title": "x", "paper": {}, "within": 0.5, "folds": 9, "repeats": 9, "clients": [7], "taus": [0.5]}
+    assert all(
+        identity(options_of("table-1", **{key: value}), cell) == identity(options, cell) for key, value in same.items()
+    )
+    other: dict[str, Any] = {"gamma": 2.0, "sigma": 2.0, "tau": 2.0, "values": 9, "seed": 1, "table": "generalisation"}
+    other |= {"sets": {"pen": "x.csv"}, "forms": {"literal": options.forms["nu"].model_dump()}}
+    assert all(
+        identity(options_of("table-1", **{key: value}), cell) != identity(options, cell) for key, value in other.items()
+    )
+    assert identity(options_of("table-1", sigma=2.0), cell_of(ESVDD)) == identity(options, cell_of(ESVDD))
+    assert identity(options_of("table-2", folds=9), cell) != identity(options_of("table-2"), cell)
+
+
 def results_of(options: Options, **areas: float) -> list[tuple[Cell, dict[str, float]]]:
     """Return made-up figures of every cell: those of its method, less what a biased split and F = 0.5 cost."""
     results = []
@@ -208,7 +256,9 @@ def results_of(options: Options, **areas: float) -> list[tuple[Cell, dict[str, f
 
 def test_the_report_says_what_was_missed_and_what_lost(tmp_path: Path) -> None:
     options = options_of("table-1", sets={"pen": FILES[1]}, paper={"pen": [0.94, 0.79, 0.8, 0.88, 0.48, 0.6]}, taus=[])
-    text = tables(options, results_of(options, ocsvm=0.9, svdd=0.5, distance=0.85, sve=0.78, esvdd=0.859), tmp_path)
+    text = tables(
+        options, results_of(options, ocsvm=0.9, svdd=0.5, distance=0.85, sve=0.78, esvdd=0.859), tmp_path / "label"
+    )
     assert "| pen | SVE | 0.80 | 0.780 | yes |" in text
     assert "| pen | ESVDD | 0.88 | 0.859 | **no** |" in text
     assert "- pen, `literal`: OC-SVM 0.900; best federated 0.859." in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from models.arrays import Arrays, Floats
 from models.detectors import DETECTORS
 from models.detectors.principal import measured, principal
 from models.detectors.subspace import Which, bordered, fit, score
+from models.detectors.training import DataError, FitError, SettingError
 from tests.toy import onnx_scores
 
 WHICH: tuple[Which, ...] = ("residual", "distance", "both")
@@ -103,3 +106,22 @@ def test_more_components_than_features_leave_one_for_the_residual() -> None:
     params = fit(healthy(1), components=50)
     assert params["components"].shape == (12, 11)
     assert np.isfinite(measured(params, healthy(2))[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("x", "settings", "error", "reason"),
+    [
+        (np.ones((50, 4)), {}, DataError, "all 50 rows are the same"),
+        (np.eye(4)[:1], {}, DataError, "1 rows given, expected at least 2"),
+        (np.full((9, 4), np.nan), {}, DataError, "row 0, column 0 is nan"),
+        (np.eye(9, 1), {}, DataError, "1 feature given, expected at least 2"),
+        (np.eye(9, 4), {"components": 0}, SettingError, "components 0 given"),
+        (np.eye(9, 4), {"which": "foo"}, SettingError, "which 'foo' given, expected one of residual"),
+        (np.eye(9, 4), {"outside": 2.0}, SettingError, "outside 2 given, expected a share"),
+    ],
+)
+def test_what_cannot_be_fitted_is_explained(
+    x: Floats, settings: dict[str, Any], error: type[FitError], reason: str
+) -> None:
+    with pytest.raises(error, match=reason):
+        fit(x, **settings)

@@ -127,7 +127,12 @@ def scores(
 
 
 def _pooled(method: Method, chosen: Mapping[str, Any], train: Rows, test: Rows, seed: int) -> dict[str, Floats]:
-    """Train one gateway on all rows: in each gateway's own units with normalisation `own`, else as they are."""
+    """Train one gateway on all rows and score with it: the reference of what federation could reach.
+
+    With normalisation `own` every gateway's rows are first brought to its own mean and deviation. With `none` they are
+    pooled as they are; what trains then brings the pool to the pooled mean and deviation, for one gateway's own units
+    are those of all its rows. Raw features, which `none` means to a federated method, no pooled method is given.
+    """
     given, mode = dict(chosen), str(chosen.get("normalisation", "none"))
     if "normalisation" in given:
         given["normalisation"] = "own"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Self
 
 from pydantic import Field, model_validator
 
 from firmware_sim.studies.bridge_data import DataSet, Spectrum
-from firmware_sim.studies.bridge_methods import Method, View
+from firmware_sim.studies.bridge_methods import DISTANCE, FOREST, Method, View
 from firmware_sim.studies.study import StudyOptions
+from models.federated import ALGORITHMS, WHITENING_SETTINGS
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of healthy and damaged scores, for the picture
 
@@ -48,6 +50,8 @@ class Options(StudyOptions):
         for key, name in (("local", self.local), ("shown", self.shown)):
             if name not in self.methods:
                 raise ValueError(f"{key}: {name!r} is no method; expected one of {', '.join(self.methods)}")
+        for name, method in self.methods.items():
+            _check_settings(name, method)
         overlap = sorted(set(self.train_setups) & set(self.test_setups))
         if overlap:
             raise ValueError(f"test_setups: setup {overlap[0]} trains as well; expected setups that choose nothing")
@@ -56,3 +60,16 @@ class Options(StudyOptions):
                 if len(self.spectra) > 1 or any(len(values) > 1 for values in method.grid.values()):
                     raise ValueError(f"methods.{name}: settings are chosen among training setups; expected one choice")
         return self
+
+
+def _check_settings(name: str, method: Method) -> None:
+    """Raise ValueError for an algorithm that there is none of, or a setting that it does not take."""
+    if method.algorithm not in (*ALGORITHMS, FOREST, DISTANCE):
+        expected = ", ".join((*ALGORITHMS, FOREST, DISTANCE))
+        raise ValueError(f"methods.{name}.algorithm: expected one of {expected}, got {method.algorithm!r}")
+    known = {"normalisation"}
+    if method.algorithm in ALGORITHMS:
+        known |= inspect.signature(ALGORITHMS[method.algorithm]).parameters.keys() | WHITENING_SETTINGS.keys()
+    unknown = sorted((method.fixed.keys() | method.grid.keys()) - known)
+    if unknown:
+        raise ValueError(f"methods.{name}: {method.algorithm} has no setting {unknown[0]!r}")

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from firmware_sim.picture import BLUE, DOTS_PER_IN, GREY, INK, VERMILLION
+from firmware_sim.picture import BLUE, GREY, INK, VERMILLION
 from firmware_sim.studies.bridge_data import DAMAGED, HEALTHY
 from firmware_sim.studies.bridge_options import QUANTILES
+from firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
 from firmware_sim.studies.study import Figures
 
 MARKS = "os^vDPX*"
-COLOURS = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK, GREY)
+COLOURS = (BLUE, VERMILLION, GREEN, PINK, ORANGE, SKY, INK, GREY)
+ALWAYS = "always in alarm"
 OFFSET = 0.17  # of a box from the middle of its gateway
 
 
@@ -24,7 +25,6 @@ def draw_setups(methods: Mapping[str, Figures], path: Path) -> None:
     compared in height, so each has an axis of its own.
     """
     figure = Figure(figsize=(4.6 * len(methods), 4.2), facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(methods), squeeze=False)[0]
     for axes, (name, figures) in zip(panels, methods.items(), strict=True):
         gateways = [key.removeprefix("auc.") for key in figures if key.startswith("auc.")]
@@ -39,7 +39,7 @@ def draw_setups(methods: Mapping[str, Figures], path: Path) -> None:
         panels[0].plot([], [], color=c, lw=6, label=t)[0] for c, t in ((BLUE, "healthy"), (VERMILLION, "damaged"))
     ]
     figure.legend(handles=handles, frameon=False, loc="outside lower center", ncols=2)
-    figure.savefig(path, dpi=DOTS_PER_IN)
+    write(figure, path)
 
 
 def _box(axes: Axes, at: float, levels: Sequence[float], colour: str) -> None:
@@ -49,10 +49,13 @@ def _box(axes: Axes, at: float, levels: Sequence[float], colour: str) -> None:
     axes.plot(at, middle, color=colour, marker="_", ms=13, mew=2)
 
 
-def draw_curves(key: str, values: Sequence[int], curves: Mapping[str, Sequence[Figures]], path: Path) -> None:
-    """Draw F (damage as positive, mean over gateways) and AUC of the fleet over the values of a setting."""
+def draw_curves(
+    key: str, values: Sequence[int], curves: Mapping[str, Sequence[Figures]], always: float, path: Path
+) -> None:
+    """Draw F (damage as positive, mean over gateways) and AUC of the fleet over the values of a setting; beside F the
+    line of a gateway that is `always` in alarm.
+    """
     figure = Figure(figsize=(10.0, 4.2), facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
     for axes, (name, figure_name) in zip(
         figure.subplots(1, 2),
         (("F, damage as positive", "gateway.f_damage"), ("AUC of the fleet", "fleet.auc")),
@@ -64,8 +67,10 @@ def draw_curves(key: str, values: Sequence[int], curves: Mapping[str, Sequence[F
             axes.plot(values, heights, marker=mark, color=colour, lw=1.4, label=method)
         axes.set_xlabel(key, color=INK)
         _plain(axes, name)
+    figure.axes[0].axhline(always, color=INK, ls="--", lw=1.0)
+    figure.axes[0].annotate(ALWAYS, (values[0], always), (0, 3), textcoords="offset points", fontsize=8, color=INK)
     figure.axes[-1].legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=DOTS_PER_IN)
+    write(figure, path)
 
 
 def _plain(axes: Axes, title: str) -> None:

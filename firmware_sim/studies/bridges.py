@@ -134,4 +134,20 @@ def _or_zero(value: float) -> float:
     return 0.0 if np.isnan(value) else value
 
 
-STUDY = Study(Options, cells, measure, report)
+def identity(options: Options, cell: Cell) -> dict[str, Any]:
+    """Return what of the options a measurement depends on, beside its cell."""
+    method = options.methods[cell["method"]]
+    return {
+        "data_set": options.data_set,
+        "folder": options.folder,
+        "train_setups": options.train_setups,
+        "test_setups": options.test_setups,
+        "spectrum": options.spectra[cell["spectrum"]].model_dump(mode="json"),
+        "algorithm": method.algorithm,
+        "data": method.data,
+        "seed": options.seed,
+        "sweep": bool(options.sweep),  # then nothing is chosen, and alarms have a level of their own
+    }
+
+
+STUDY = Study(Options, cells, measure, report, identity)

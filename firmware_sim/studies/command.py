@@ -39,8 +39,6 @@ def run_study(args: argparse.Namespace, name: str, say: Callable[[str], None]) -
     if data is None or not data.is_dir():
         raise OptionError(f"--data: expected the folder that holds the data of this study, got {data}")
     label = args.experiment.stem
-    if "fresh" in given:
-        (results / "cells" / f"{label if profile == 'full' else f'{label}-{profile}'}.jsonl").unlink(missing_ok=True)
     command = f"firmware-sim evaluate --experiment {shlex.quote(str(_relative(args.experiment)))} --data DATA"
     outcome = measured(
         label,
@@ -51,6 +49,7 @@ def run_study(args: argparse.Namespace, name: str, say: Callable[[str], None]) -
         command=command + " --profile short" * (profile == "short"),
         jobs=jobs,
         say=say,
+        fresh="fresh" in given,
     )
     return f"{outcome.text}\nreport: {outcome.path}\n", _as_json(name, profile, outcome)
 

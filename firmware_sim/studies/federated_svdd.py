@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -103,11 +104,28 @@ def _nested(options: Options, data: Path, cell: Cell, values: list[float], y: Ro
     return areas, best
 
 
-def report(options: Options, results: Results, folder: Path) -> str:
-    """Return the report of a table; the first one draws the paper's Figures 1 to 3 into the folder."""
+def identity(options: Options, cell: Cell) -> dict[str, Any]:
+    """Return the options that the measurement of a cell depends on."""
+    found: dict[str, Any] = {
+        "table": options.table,
+        "file": options.sets[cell["set"]],
+        "form": options.forms[cell["form"]].model_dump(),
+        "gamma": options.gamma,
+        "seed": options.seed,
+    }
+    if cell["method"] == SVE:
+        found |= {"sigma": options.sigma, "tau": cell.get("tau", options.tau)}
+    if options.table == "membership":
+        return found | {"repeats": options.repeats}
+    folds = {"folds": options.folds} if options.table == "generalisation" else {}
+    return found | {"values": options.values} | folds
+
+
+def report(options: Options, results: Results, prefix: Path) -> str:
+    """Return the report of a table; the first one draws the paper's Figures 1 to 3 into `<prefix>-differences.png`."""
     if options.table == "membership":
         return membership_report(options, results)
-    return tables(options, results, folder)
+    return tables(options, results, prefix)
 
 
-STUDY = Study(Options, cells, measure, report)
+STUDY = Study(Options, cells, measure, report, identity)

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from firmware_sim.datasets import DataError
-from firmware_sim.splits import TRAIN_SHARE
-from firmware_sim.studies.robust_methods import Labels, Split
+from firmware_sim.studies.robust_methods import Labels, Split, early_rows
 from models.arrays import Floats
 
 TABLES = "tabular"
@@ -55,13 +54,12 @@ def fault_codes(data: Path, name: str) -> Labels:
 
 def shuffled(rows: Rows, rng: np.random.Generator) -> Split:
     """Return 70 % of the groups to learn from and the others to judge by, gaps filled with medians of the former."""
-    groups = rng.permutation(np.unique(rows.groups))
-    early = np.isin(rows.groups, groups[: round(TRAIN_SHARE * len(groups))])
+    early = early_rows(rows.groups, rng)
     order = rng.permutation(len(rows.y))
     train, test = order[early[order]], order[~early[order]]
     medians = np.nanmedian(rows.x[train], axis=0)
     x = np.where(np.isnan(rows.x), medians, rows.x)
-    return Split(x[train], rows.y[train], x[test], rows.y[test])
+    return Split(x[train], rows.y[train], x[test], rows.y[test], rows.groups[train])
 
 
 def clouds(features: int, count: int, spread: float, seed: int) -> Rows:

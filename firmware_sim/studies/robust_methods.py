@@ -8,7 +8,7 @@ is reported.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from config.settings import Table
 from firmware_sim.splits import TRAIN_SHARE, partition
 from firmware_sim.studies.study import Figures
-from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from firmware_sim.studies.unit_range import to_unit_range
+from models.arrays import FEATURES, LABELS, Arrays, Floats
 from models.detectors import fault_classes
 from models.federated import build
-from models.federated.algorithm import close_round
+from models.federated.algorithm import Server
+from models.federated.run import run
 from models.robust.ball import Ball, Norm
 from models.robust.central import central
 
@@ -39,6 +41,7 @@ OURS = ("SM", "ADMM")  # of which the best is held against the baselines
 METHODS = (LINEAR, CENTRAL, *FEDERATED)
 VALIDATED = (LINEAR, CENTRAL, *OURS)
 CHOSEN = "chosen"
+EITHER = " or ".join(OURS)  # whichever of ours the validation part of the training rows prefers
 
 
 class Tried(Table):
@@ -70,29 +73,35 @@ class Grid(Table):
 
 
 class Split(NamedTuple):
-    """Rows to learn from and rows to judge by, with labels of 0 (normal) and 1 to K."""
+    """Rows to learn from and rows to judge by, with labels of 0 (normal) and 1 to K.
+
+    `groups` (n,) of the rows to learn from must not be torn apart; without them each row stands for itself.
+    """
 
     x: Floats  # (n, F)
     y: Labels  # (n,)
     test_x: Floats
     test_y: Labels
+    groups: Labels | None = None
 
     def scaled(self) -> Split:
         """Return the split with features in [0, 1] by their extremes among the rows to learn from."""
-        low, high = self.x.min(axis=0), self.x.max(axis=0)
-        width = np.where(high > low, high - low, 1.0)
-        return self._replace(x=(self.x - low) / width, test_x=(self.test_x - low) / width)
+        return self._replace(x=to_unit_range(self.x, self.x), test_x=to_unit_range(self.test_x, self.x))
 
     def inner(self, rng: np.random.Generator) -> Split:
         """Return a split of the rows to learn from alone."""
-        rows = rng.permutation(len(self.y))
-        early = rows[: round(TRAIN_SHARE * len(rows))]
-        late = rows[len(early) :]
-        return Split(self.x[early], self.y[early], self.x[late], self.y[late])
+        early = early_rows(np.arange(len(self.y)) if self.groups is None else self.groups, rng)
+        return Split(self.x[early], self.y[early], self.x[~early], self.y[~early])
 
 
 Metric = Callable[[Labels, Labels], float]  # true and predicted classes
 Share = Callable[[int], list[NDArray[np.int64]]]  # rows -> the rows of each gateway
+
+
+def early_rows(groups: Labels, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Return which rows (n,) learn: those of 70 % of the groups, drawn at random."""
+    names = rng.permutation(np.unique(groups))
+    return np.isin(groups, names[: round(TRAIN_SHARE * len(names))])
 
 
 def ball_name(radius: float, kappa: float | None) -> str:
@@ -117,21 +126,21 @@ def gateways_of(x: Floats, y: Labels, share: Share) -> dict[str, Arrays]:
 
 def trained(
     algorithm: str, settings: Mapping[str, Any], data: Mapping[str, Arrays], marks: tuple[int, ...]
-) -> Iterator[tuple[int, Arrays, float]]:
-    """Yield rounds, shared model and seconds of all gateways so far, at each of the rounds in `marks`."""
+) -> list[tuple[int, Arrays, float]]:
+    """Return rounds, shared model and seconds of all gateways so far, at each of the rounds in `marks`."""
     built = build(algorithm, next(iter(data.values()))[FEATURES].shape[1], {**settings, "normalisation": "none"})
-    phase, server = built.phases[0], built.start(generator(0, 0, "cloud"))
-    own: dict[str, Arrays] = {name: {} for name in data}
-    taken_s = 0.0
-    for round_index in range(1, max(marks) + 1):
-        total, began_s = Arrays(), time.perf_counter()
-        for name, arrays in data.items():
-            own[name], update = phase.train(server.shared, own[name], arrays, generator(0, round_index, name))
-            total = phase.tally.merge(total, phase.admit(server, update))
-        server = close_round(built, server, total)
-        taken_s += time.perf_counter() - began_s
-        if round_index in marks:
-            yield round_index, server.shared, taken_s
+    (phase,) = built.phases
+    found: list[tuple[int, Arrays, float]] = []
+    began_s = time.perf_counter()
+
+    def looked_at(server: Server, total: Arrays) -> Server:
+        advanced = phase.advance(server, total)
+        if server.round_index + 1 in marks:
+            found.append((server.round_index + 1, advanced.shared, time.perf_counter() - began_s))
+        return advanced
+
+    run(built._replace(phases=(phase._replace(advance=looked_at),)), data, rounds=max(marks))
+    return found
 
 
 def models_of(split: Split, share: Share, grid: Grid, methods: tuple[str, ...], classes: int = 1) -> dict[str, Arrays]:
@@ -172,7 +181,8 @@ def compared(
 ) -> Figures:
     """Return the figures of all methods and settings on the test rows, and of the settings that an inner split chose.
 
-    The inner split is of the training rows alone, dealt to as many gateways. Of equally good settings the first counts.
+    The inner split is of the training rows alone, dealt to as many gateways; it chooses the setting of each method, and
+    of our two methods the one. Of equally good settings the first counts.
     """
     split, figures, tried = split.scaled(), Figures(), Figures()
     inner = split.inner(rng).scaled()
@@ -181,12 +191,13 @@ def compared(
         validated = tuple(method for method in methods if method in VALIDATED)
         figures |= judged(models_of(split, share, grid, methods, classes), split.test_x, split.test_y, metric)
         tried |= judged(models_of(inner, share, grid, validated, classes), inner.test_x, inner.test_y, metric)
-    chosen = {f"{method}|{CHOSEN}": figures[best_key(tried, method)] for method in VALIDATED}
+    chosen = {f"{method}|{CHOSEN}": figures[best_key(tried, (method,))] for method in VALIDATED}
+    chosen[f"{EITHER}|{CHOSEN}"] = figures[best_key(tried, OURS)]
     always = metric(split.test_y, np.ones_like(split.test_y))
     return {**figures, **chosen, f"{TRIVIAL}|": always}
 
 
-def best_key(figures: Mapping[str, float], method: str) -> str:
-    """Return the key of the best setting of a method."""
-    keys = [key for key in figures if key.partition("|")[0] == method and key.partition("|")[2] != CHOSEN]
+def best_key(figures: Mapping[str, float], methods: Sequence[str]) -> str:
+    """Return the key of the best setting of some methods."""
+    keys = [key for key in figures if key.partition("|")[0] in methods and key.partition("|")[2] != CHOSEN]
     return max(keys, key=lambda key: -1.0 if np.isnan(figures[key]) else figures[key])

@@ -6,33 +6,30 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from firmware_sim.picture import BLUE, GREY, INK, VERMILLION
+from firmware_sim.studies.pictures import GREEN, PINK, SKY, write
+from firmware_sim.studies.robust_figures import Means, Summary, peaks_of
 from firmware_sim.studies.robust_methods import CENTRAL, FEDERATED, LINEAR, METHODS, Grid, ball_name
-from firmware_sim.studies.robust_report import Means, peaks_of
 
-# Okabe and Ito (2008), told apart by colour-blind readers; the marker says the same a second time.
 STYLES: dict[str, tuple[str, str]] = {
-    LINEAR: ("#8A949E", ":"),
-    CENTRAL: ("#22272B", "--"),
-    "SM": ("#0072B2", "o"),
-    "SM, box": ("#56B4E9", "s"),
-    "ADMM": ("#D55E00", "^"),
-    "ADMM-SC": ("#CC79A7", "v"),
-    "ADMM-REG": ("#009E73", "x"),
+    LINEAR: (GREY, ":"),
+    CENTRAL: (INK, "--"),
+    "SM": (BLUE, "o"),
+    "SM, box": (SKY, "s"),
+    "ADMM": (VERMILLION, "^"),
+    "ADMM-SC": (PINK, "v"),
+    "ADMM-REG": (GREEN, "x"),
 }
-DOTS_PER_IN = 110
 PANEL_IN = (3.4, 2.9)
 
 
-def draw_sensitivity(
-    summaries: Mapping[str, tuple[Means, Means]], global_grid: Grid, local_grid: Grid, path: Path
-) -> None:
+def draw_sensitivity(summaries: Mapping[str, Summary], global_grid: Grid, local_grid: Grid, path: Path) -> None:
     """Write a picture with one column per setting: above over rounds, below over the radius, one line for each κ."""
     figure = Figure(figsize=(PANEL_IN[0] * len(summaries), 2 * PANEL_IN[1] + 0.8), layout="constrained")
     axes = figure.subplots(2, len(summaries), sharey=True, squeeze=False)
-    for column, (setting, (means, _)) in enumerate(summaries.items()):
+    for column, (setting, (means, *_)) in enumerate(summaries.items()):
         above, below = axes[0, column], axes[1, column]
         above.set_title(setting)
         _over_rounds(above, means, global_grid)
@@ -47,7 +44,7 @@ def draw_sensitivity(
         axes[row, 0].set_ylabel("mean correct classification rate")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=8)
     figure.legend(*axes[1, 0].get_legend_handles_labels(), loc="outside lower center", ncols=8)
-    _write(figure, path)
+    write(figure, path)
 
 
 def _over_rounds(panel: Axes, means: Means, grid: Grid) -> None:
@@ -85,9 +82,4 @@ def draw_scaling(panels: Mapping[str, tuple[str, list[int], dict[str, list[float
         panel.set(title=name, xlabel=grows, yscale="log")
     axes[0].set_ylabel("seconds to the best model")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=8)
-    _write(figure, path)
-
-
-def _write(figure: Figure, path: Path) -> None:
-    FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=DOTS_PER_IN, metadata={"Software": None})
+    write(figure, path)

@@ -1,20 +1,25 @@
 """Study of the robust SVM's running time (FDR-SVM paper, Experiment 2): gateways, training rows, features.
 
 As in the paper a run ends at the model with the highest rate on the test rows, since neither method has a stopping
-rule; the time is that of all gateways one after the other on one core.
+rule; the time is that of all gateways one after the other on one core. The paper's times are curves; what it says of
+them in words stands beside what is measured.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from config.settings import Table
+from firmware_sim.studies.markdown import table
+from firmware_sim.studies.pictures import beside
 from firmware_sim.studies.robust_data import clouds, drawn
+from firmware_sim.studies.robust_figures import Means, grouped
 from firmware_sim.studies.robust_methods import (
     CENTRAL,
     FEDERATED,
@@ -25,7 +30,6 @@ from firmware_sim.studies.robust_methods import (
     trained,
 )
 from firmware_sim.studies.robust_pictures import draw_scaling
-from firmware_sim.studies.robust_report import Means, grouped, means_of, table_of
 from firmware_sim.studies.robust_sensitivity import mean_class_rate
 from firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from models.arrays import generator
@@ -46,6 +50,7 @@ class Axis(Table):
     clients: tuple[int, ...]
     rows: tuple[int, ...]
     features: tuple[int, ...]
+    claim: str = ""  # what the paper says of this panel
 
 
 class Options(StudyOptions):
@@ -57,6 +62,7 @@ class Options(StudyOptions):
     spread: float = Field(default=1.0, gt=0)
     grid: Grid
     program_rows_max: int = 400  # rows of one gateway up to which the linear program is timed as well
+    claims: dict[str, str] = Field(default_factory=dict)  # statements of the paper on all panels
 
 
 def cells(options: Options) -> list[Cell]:
@@ -100,36 +106,77 @@ def measure(options: Options, data: Path, cell: Cell) -> Figures:
     return figures
 
 
-def report(options: Options, results: Results, folder: Path) -> str:
-    grid, picture = options.grid, "fdr-svm-scaling.png"
+def identity(options: Options, cell: Cell) -> dict[str, Any]:
+    """Return the options that the measurement of every cell depends on."""
+    del cell
+    return {
+        "seed": options.seed,
+        "test_each": options.test_each,
+        "spread": options.spread,
+        "grid": options.grid.model_dump(mode="json"),
+        "program_rows_max": options.program_rows_max,
+    }
+
+
+def report(options: Options, results: Results, prefix: Path) -> str:
+    """Return a table for each panel, the paper's statements beside what was measured, and the picture."""
+    grid, picture = options.grid, beside(prefix, "seconds")
     ball = ball_name(grid.radii[0], grid.kappas[0])
     methods = (*grid.federated, CENTRAL)
     parts = [
         f"Seconds on one core until the model with the best rate on the test rows, mean over {options.repeats}"
         f" repetitions (seed {options.seed}); all gateways one after the other; {ball}. Milliseconds of one worst case"
-        " on the box, at one gateway: `direct` is ours, `program` the paper's linear program. The paper's figures are"
-        " lost in the text at hand; it says that time grows with gateways, rows and features, clearest for SM, and that"
-        " SM takes far longer than ADMM, ADMM-SC and ADMM-REG, which are alike.\n"
+        " on the box, at one gateway: `direct` is ours, `program` the paper's linear program. The paper's sizes are"
+        " lost in the text at hand and its times are curves without numbers: what it says of them in words stands"
+        " beside what is measured."
     ]
     panels: dict[str, tuple[str, list[int], dict[str, list[float]]]] = {}
+    measured = {}
     for name, axis in options.axes.items():
         points = grouped([each for each in results if each[0]["axis"] == name], "at")
-        means = [means_of(figures)[0] for figures in points.values()]
+        means = [summary.means for summary in points.values()]
         sizes = list(zip(axis.clients, axis.rows, axis.features, strict=True))
         rows = [
             [*map(str, size), *(f"{found[f'{m}|s']:.3f}" for m in methods), *(_ms(found, s) for s in SOLVERS)]
             for size, found in zip(sizes, means, strict=True)
         ]
         header = ["gateways", "rows", "features", *(f"{m} s" for m in methods), *(f"{s} ms" for s in SOLVERS)]
-        parts += [f"## {name}\n", table_of(header, rows)]
+        parts += [f"## {name}", table(header, rows)]
         grown = {"gateways": axis.clients, "rows": axis.rows, "features": axis.features}[axis.grows]
         panels[name] = (axis.grows, list(grown), {m: [found[f"{m}|s"] for found in means] for m in methods})
-    draw_scaling(panels, folder / picture)
-    return "\n".join([*parts, f"![running time]({picture})\n"])
+        measured[name] = means
+    draw_scaling(panels, picture)
+    parts += [_claims(options, measured), f"![running time]({picture.name})"]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _ms(means: Means, solver: str) -> str:
     return f"{means[f'{solver}|ms']:.2f}" if f"{solver}|ms" in means else "-"
 
 
-STUDY = Study(Options, cells, measure, report)
+def _claims(options: Options, measured: Mapping[str, Sequence[Means]]) -> str:
+    """Return the paper's statements with how the times grew along each panel and how those of two methods compare."""
+    methods, points = (*options.grid.federated, CENTRAL), [point for means in measured.values() for point in means]
+
+    def grown(means: Sequence[Means]) -> str:
+        ratios = (f"{method} × {means[-1][f'{method}|s'] / means[0][f'{method}|s']:.1f}" for method in methods)
+        return f"from the first to the last size: {'; '.join(ratios)}"
+
+    def over(pairs: Sequence[tuple[str, str]]) -> str:
+        ratios = {
+            pair: np.median([point[f"{pair[0]}|s"] / point[f"{pair[1]}|s"] for point in points]) for pair in pairs
+        }
+        told = (f"{first} takes {ratio:.1f} times as long as {other}" for (first, other), ratio in ratios.items())
+        return f"median over all sizes: {'; '.join(told)}" if pairs else "not measured"
+
+    alike = [("ADMM", "ADMM-REG"), ("ADMM-SC", "ADMM-REG")]
+    overall = {
+        "sm_longest": over([("SM", other) for other in methods if other != "SM"]),
+        "admm_alike": over([pair for pair in alike if set(pair) <= set(methods)]),
+    }
+    rows = [[name, axis.claim, grown(measured[name])] for name, axis in options.axes.items() if axis.claim]
+    rows += [["all", claim, overall[key]] for key, claim in options.claims.items()]
+    return f"## Statements of the paper\n\n{table(['panel', 'paper', 'measured'], rows)}" if rows else ""
+
+
+STUDY = Study(Options, cells, measure, report, identity)

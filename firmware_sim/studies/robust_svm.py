@@ -7,6 +7,7 @@ statements in words stand beside what is measured.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -68,12 +69,20 @@ def accuracy(truth: Labels, found: Labels) -> float:
     return float((truth == found).mean())
 
 
-def report(options: Options, results: Results, folder: Path) -> str:
-    del folder
+def identity(options: Options, cell: Cell) -> dict[str, Any]:
+    """Return the options that the measurement of a cell depends on."""
+    found: dict[str, Any] = {"seed": options.seed, "clients": options.clients}
+    if cell["set"] == FAULTS:
+        return found | {"table": options.faults, "grid": options.fault_grid.model_dump(mode="json")}
+    return found | {"grid": options.grid.model_dump(mode="json")}
+
+
+def report(options: Options, results: Results, prefix: Path) -> str:
+    del prefix  # no picture
     sets = [each for each in results if each[0]["set"] != FAULTS]
     faults = [each for each in results if each[0]["set"] == FAULTS]
     text = sets_section(sets, options.defaults, options.claims, options.shuffles, options.clients, options.seed)
-    return text + (faults_section(faults, options.fault_shuffles) if faults else "")
+    return f"{text}\n\n{faults_section(faults, options.fault_shuffles)}" if faults else text
 
 
-STUDY = Study(Options, cells, measure, report)
+STUDY = Study(Options, cells, measure, report, identity)

@@ -1,11 +1,14 @@
 """Runs a study: every cell once, on all cores, each result on disk before the next; a stopped study goes on.
 
-Results lie in `cells/<experiment>.jsonl` beside the report: a first line that names what they were measured with, then
-one line for each cell.
+Results lie in `cells/<experiment>.jsonl` beside the report, one line a cell. A line is known by what it was measured
+from: the cell, what the study says it depends on, and the folder of data. So a note may be reworded and a method added
+without measuring the others again. Each line says with which code it was measured, and the report how many were with
+another.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -14,6 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
@@ -23,16 +28,18 @@ from config.version import VERSION
 from firmware_sim.studies import STUDIES, Cell, Figures, StudyOptions
 from firmware_sim.studies.study import Profile, StudyError
 
-# One thread a worker: cells are many and small, and threads of several workers would only wait for one another.
-THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("models", "firmware_sim/studies")
 
 
 class Measured(NamedTuple):
-    """One finished cell."""
+    """One finished cell: what was measured, how long it took, on which day and with which code."""
 
     cell: Cell
     figures: Figures
     seconds: float
+    date: str
+    code: str
 
 
 class Outcome(NamedTuple):
@@ -53,74 +60,90 @@ def measured(
     command: str,
     jobs: int,
     say: Callable[[str], None],
+    fresh: bool = False,
 ) -> Outcome:
-    """Measure what is not measured yet and write `<name>.md` with its pictures into the folder `results`.
+    """Measure what is not measured yet (all where `fresh`) and write `<name>.md` with its pictures into `results`.
 
     Raises:
-        StudyError: a cell cannot be measured; those before it are kept.
+        StudyError: a cell cannot be measured, and those before it are kept; or another run works on the same study.
     """
     study = STUDIES[options.study]
-    cells = study.cells(options)
     label = name if profile == "full" else f"{name}-{profile}"
-    (results / "cells").mkdir(parents=True, exist_ok=True)
-    path = results / "cells" / f"{label}.jsonl"
-    made_with = _fingerprint(options, data)
-    known = _known(path, made_with)
-    missing = [cell for cell in cells if _key(cell) not in known]
-    say(f"{label}: {len(cells)} cells, {len(cells) - len(missing)} of them measured before")
-    with path.open("a" if known else "w", encoding="utf-8") as file:
-        if not known:
-            _write(file, {"made_with": made_with})
-        for done in _told(_finished(options, data, missing, jobs), label, len(missing), say):
-            _write(file, done._asdict())
-            known[_key(done.cell)] = done
-    every = [known[_key(cell)] for cell in cells]
-    body = study.report(options, [(each.cell, each.figures) for each in every], results)
-    text = f"# {options.title}\n\n{body.strip()}\n\n{_circumstances(every, profile, command)}\n"
+    cells = {_key(options, data, cell): cell for cell in study.cells(options)}
+    jobs = min(jobs, options.jobs or jobs)
+    with _opened(results / "cells" / f"{label}.jsonl") as file:
+        if fresh:
+            file.truncate(0)
+        known = _known(file)
+        missing = {key: cell for key, cell in cells.items() if key not in known}
+        say(f"{label}: {len(cells)} cells, {len(cells) - len(missing)} of them measured before")
+        for key, done in _told(_finished(options, data, missing, jobs), label, len(missing), say):
+            file.write(json.dumps({"key": key, **done._asdict()}) + "\n")
+            file.flush()
+            known[key] = done
+    every = [known[key] for key in cells]
+    body = study.report(options, [(each.cell, each.figures) for each in every], results / label)
+    text = f"# {options.title}\n\n{body.strip()}\n\n{_circumstances(every, profile, command, jobs)}\n"
     report = results / f"{label}.md"
     report.write_text(text, encoding="utf-8")
     return Outcome(every, text, report)
 
 
-def _fingerprint(options: StudyOptions, data: Path) -> str:
-    """Return what tells apart results of other options, data or versions."""
-    identity = [options.model_dump(mode="json", exclude={"short", "data"}), str(data.resolve()), VERSION]
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+def _key(options: StudyOptions, data: Path, cell: Cell) -> str:
+    """Return what tells this measurement from every other."""
+    identity = [options.study, STUDIES[options.study].identity(options, cell), cell, str(data.resolve())]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def _key(cell: Cell) -> str:
-    return json.dumps(cell, sort_keys=True)
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    """Open the file of cells for this run alone, without the line that a power cut left half-written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as raw:
+        try:
+            fcntl.flock(raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StudyError(f"{path}: another run measures this study; wait for it, or name other --results") from None
+        raw.seek(0)
+        raw.truncate(raw.read().rfind(b"\n") + 1)
+        with path.open("a+", encoding="utf-8", errors="replace") as file:
+            yield file
 
 
-def _known(path: Path, made_with: str) -> dict[str, Measured]:
-    """Return the cells of an earlier run with the same options; a line that was cut off is measured again."""
-    if not path.exists():
-        return {}
-    whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-    lines: list[dict[str, Any]] = [json.loads(line) for line in whole]
-    if not lines or lines[0].get("made_with") != made_with:
-        return {}
-    path.write_text("".join(whole), encoding="utf-8")
-    return {_key(line["cell"]): Measured(**line) for line in lines[1:]}
+def _known(file: TextIO) -> dict[str, Measured]:
+    """Return the cells in a file by their key; a line that cannot be read is measured again."""
+    file.seek(0)
+    known = {}
+    for text in file:
+        try:
+            line: dict[str, Any] = json.loads(text)
+            key = line.pop("key")
+            known[key] = Measured(**line)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+    return known
 
 
-def _write(file: TextIO, line: dict[str, Any]) -> None:
-    file.write(json.dumps(line) + "\n")
-    file.flush()
-
-
-def _finished(options: StudyOptions, data: Path, cells: list[Cell], jobs: int) -> Iterator[Measured]:
-    """Yield each cell as it is finished."""
+def _finished(options: StudyOptions, data: Path, cells: dict[str, Cell], jobs: int) -> Iterator[tuple[str, Measured]]:
+    """Yield each cell as it is finished, and only then raise what kept others from it."""
+    code = _code()
     if jobs == 1 or len(cells) < 2:
-        yield from (_measure(options, data, cell) for cell in cells)
+        yield from ((key, _measure(options, data, cell, code)) for key, cell in cells.items())
         return
-    os.environ.update(THREADS)  # read by the libraries of the workers when they are loaded
     pool = ProcessPoolExecutor(min(jobs, len(cells)), get_context("spawn"), initializer=_end_with_parent)
     try:
-        waiting = {pool.submit(_measure, options, data, cell) for cell in cells}
+        names = {pool.submit(_measure, options, data, cell, code): key for key, cell in cells.items()}
+        waiting = set(names)
         while waiting:
             finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in finished)
+            failed = {future for future in finished if future.exception() is not None}
+            yield from ((names[future], future.result()) for future in finished - failed)
+            for future in failed:
+                future.result()
+    except BrokenProcessPool:
+        raise StudyError(
+            "a worker was killed, most likely for want of memory; run it again with fewer --jobs"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -133,17 +156,31 @@ def _end_with_parent() -> None:
         threading.Thread(target=lambda: (wait_for([sentinel]), os._exit(1)), daemon=True).start()
 
 
-def _measure(options: StudyOptions, data: Path, cell: Cell) -> Measured:
+def _measure(options: StudyOptions, data: Path, cell: Cell, code: str) -> Measured:
+    from threadpoolctl import threadpool_limits
+
     started_s = time.perf_counter()
     try:
-        figures = STUDIES[options.study].measure(options, data, cell)
-    except (ArithmeticError, OSError, ValueError) as error:
+        with threadpool_limits(1):  # cells are many and small, and threads of several workers would only wait
+            figures = STUDIES[options.study].measure(options, data, cell)
+    except (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, ValueError) as error:
         where = ", ".join(f"{key}={value}" for key, value in cell.items())
         raise StudyError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
-    return Measured(cell, figures, round(time.perf_counter() - started_s, 3))
+    seconds = round(time.perf_counter() - started_s, 3)
+    return Measured(cell, figures, seconds, time.strftime("%Y-%m-%d"), code)
 
 
-def _told(finished: Iterator[Measured], label: str, count: int, say: Callable[[str], None]) -> Iterator[Measured]:
+def _code() -> str:
+    """Return a number that tells the code that measures from any other."""
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _told(
+    finished: Iterator[tuple[str, Measured]], label: str, count: int, say: Callable[[str], None]
+) -> Iterator[tuple[str, Measured]]:
     """Pass the finished cells on and say how far it is and how long it will go on."""
     started_s = time.monotonic()
     for index, done in enumerate(finished, start=1):
@@ -152,13 +189,15 @@ def _told(finished: Iterator[Measured], label: str, count: int, say: Callable[[s
         yield done
 
 
-def _circumstances(every: list[Measured], profile: Profile, command: str) -> str:
+def _circumstances(every: list[Measured], profile: Profile, command: str, jobs: int) -> str:
     """Return how the figures came about, as every report states it."""
-    total_s = sum(each.seconds for each in every)
+    total_s, days = sum(each.seconds for each in every), sorted({each.date for each in every})
     taken = f"{total_s / 60:.1f} minutes" if total_s >= 60 else f"{total_s:.1f} seconds"
-    short = " A short profile: it shows that the study runs, not what the methods are worth." * (profile == "short")
+    other = sum(each.code != _code() for each in every)
+    notes = [f"{other} of them were measured before the code last changed (`--fresh` measures anew)."] * (other > 0)
+    notes += ["A short profile: it shows that the study runs, not what the methods are worth."] * (profile == "short")
     return (
-        f"---\n\nMeasured on {time.strftime('%Y-%m-%d')} with fedgate {VERSION} on {platform.machine()}, Python"
-        f" {platform.python_version()}: {len(every)} cells, {taken} of one core in all.{short} Command:"
-        f"\n\n    {command}"
+        f"---\n\nMeasured on {' and '.join(days)} with fedgate {VERSION} on {platform.machine()}, Python"
+        f" {platform.python_version()}: {len(every)} cells, {taken} of one core in all, at most {jobs} at a time."
+        f" {' '.join([*notes, 'Command:'])}\n\n    {command}"
     )

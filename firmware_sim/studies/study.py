@@ -1,8 +1,9 @@
 """What a study is: the cells of a table, how one is measured, and how all of them become a report.
 
-    Study(options, cells, measure, report)   cells(options) -> [cell]           the coordinates of every measurement
-                                             measure(options, data, cell)       one of them, a pure function
-                                             report(options, results, folder)   Markdown, with pictures in the folder
+    Study(options, cells,       cells(options) -> [cell]             the coordinates of every measurement
+          measure, report,      measure(options, data, cell)         one of them, a pure function
+          identity)             report(options, results, prefix)     Markdown, with pictures named <prefix>-...
+                                identity(options, cell)              what of the options a measurement depends on
 
 A table of a paper takes minutes to hours. Cut into cells it can be measured on all cores, shows how far it is, and goes
 on where it was stopped (`firmware_sim.studies.runner`).
@@ -42,6 +43,7 @@ class StudyOptions(settings.Table):
     title: str
     seed: int = Field(default=0, ge=0)
     data: Path | None = None
+    jobs: int | None = Field(default=None, ge=1)  # most cells at a time: running times want a machine to themselves
     short: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -52,6 +54,7 @@ class Study(NamedTuple):
     cells: Callable[[Any], list[Cell]]
     measure: Callable[[Any, Path, Cell], Figures]
     report: Callable[[Any, Results, Path], str]
+    identity: Callable[[Any, Cell], Any]
 
 
 def study_of(path: Path) -> str | None:

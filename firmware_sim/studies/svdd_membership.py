@@ -1,8 +1,9 @@
 """The membership test on the four sets: what an update and what the released model tell of the rows behind them.
 
 Half of the rows of a set that may train do so, the other half are fresh. The update of each client is attacked by
-distance to the nearest vector in it, the released model by that and by its own score. Only here are the rows behind the
-vectors known: the same functions that a client trains with are called again with the same random numbers.
+distance to the nearest vector in it, the released model by that and by its own score: simple attacks, hence lower
+bounds on what an attacker learns. Only here are the rows behind the vectors known: the same functions that a client
+trains with are called again with the same random numbers.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from firmware_sim.membership import FALSE_CLAIMS, Attack, attack, nearness, traced
+from firmware_sim.membership import FALSE_CLAIMS, NOTHING_FOUND, Attack, attack, nearness, traced
+from firmware_sim.studies.markdown import table as markdown
 from firmware_sim.studies.study import Cell, Figures, Results
 from firmware_sim.studies.svdd_options import FEDERATED, SVE, Options, drawn_values, fitted_sphere, settings_of
-from firmware_sim.studies.svdd_report import SHORT, markdown
-from firmware_sim.studies.svdd_trials import dealt, scaled, table
+from firmware_sim.studies.svdd_report import SHORT
+from firmware_sim.studies.svdd_trials import dealt, table
+from firmware_sim.studies.unit_range import to_unit_range
 from models.arrays import FEATURES, Array, Floats, generator
 from models.detectors import DETECTORS
 from models.federated import build
@@ -51,7 +54,7 @@ def _once(options: Options, data: Path, cell: Cell, seed: int) -> Figures:
     halves = generator(seed, 0, "membership").permutation(may_train)
     train, fresh = np.sort(halves[: len(halves) // 2]), halves[len(halves) // 2 :]
     clients = dealt(options, data, cell, train, seed)
-    unseen = scaled(rows.x[fresh], rows.x[train])
+    unseen = to_unit_range(rows.x[fresh], rows.x[train])
     figures = [
         _of_update(options, cell, z, unseen, generator(seed, 0, name))
         for name, z in ((name, each[FEATURES]) for name, each in clients.items())
@@ -60,19 +63,20 @@ def _once(options: Options, data: Path, cell: Cell, seed: int) -> Figures:
     algorithm = build(cell["method"], unseen.shape[1], chosen)
     shared = run(algorithm, clients, seed=seed).server.shared
     seen = np.concatenate([each[FEATURES] for each in clients.values()])
-    released = attack(nearness(seen, shared["vectors"]), nearness(unseen, shared["vectors"]))
-    score = partial(DETECTORS[algorithm.detector].score, shared)
-    return {name: float(np.nanmean([each[name] for each in figures])) for name in figures[0]} | {
-        **_named("released", released),
-        **_named("score", attack(-score(seen), -score(unseen))),
-    }
+    released = scored = NOTHING_FOUND
+    if shared:
+        released = attack(nearness(seen, shared["vectors"]), nearness(unseen, shared["vectors"]))
+        score = partial(DETECTORS[algorithm.detector].score, shared)
+        scored = attack(-score(seen), -score(unseen))
+    means = {name: float(np.mean([each[name] for each in figures])) for name in figures[0]}
+    return means | _named("released", released) | _named("score", scored)
 
 
 def _of_update(options: Options, cell: Cell, z: Array, unseen: Array, rng: np.random.Generator) -> Figures:
     sent, originals = sent_and_originals(options, cell, z, rng)
     if not len(sent):
-        nothing = Attack(float("nan"), float("nan"))
-        return {"vectors": 0.0, "traced": float("nan"), **_named("update", nothing), **_named("elected", nothing)}
+        nothing = {**_named("update", NOTHING_FOUND), **_named("elected", NOTHING_FOUND)}
+        return {"vectors": 0.0, "traced": 0.0, **nothing}
     far = nearness(unseen, sent)
     own = {row.tobytes() for row in originals}
     chosen = np.array([row.tobytes() in own for row in z])
@@ -80,7 +84,7 @@ def _of_update(options: Options, cell: Cell, z: Array, unseen: Array, rng: np.ra
         "vectors": float(len(sent)),
         "traced": traced(sent, originals, z),
         **_named("update", attack(nearness(z, sent), far)),
-        **_named("elected", attack(nearness(z[chosen], sent), far)),
+        **_named("elected", attack(nearness(z[chosen], sent), far) if chosen.any() else NOTHING_FOUND),
     }
 
 
@@ -107,16 +111,27 @@ def membership_report(options: Options, results: Results) -> str:
     claims = f"{100 * FALSE_CLAIMS:g} %"
     intro = (
         "How well can a row that trained be told from a fresh one of the same distribution? Half of the rows that may"
-        f" train do, the other half are fresh; mean over {options.repeats} ways to halve them. γ = {options.gamma:g},"
-        f" value of C or ν: {values}. Nothing was tuned. Each attack as area under the ROC curve (0.5 is guessing) and,"
-        f" behind the stroke, the share of members it finds with {claims} false claims (guessing: {claims}). An area of"
-        " nan: no sent vector came from a row."
+        f" train do, the other half are fresh; mean over {options.repeats} ways to halve them and over the clients."
+        f" γ = {options.gamma:g}, value of C or ν: {values}. Nothing was tuned. Each attack as area under the ROC curve"
+        f" (0.5 is guessing) and, behind the stroke, the share of members it finds with {claims} false claims (so much"
+        " is guessing). A client that sent nothing counts as one of whom nothing was found (0.50 / 0 %, nothing"
+        " traced); so does, under *elected*, one that sent no vector that came from a row."
     )
     attacks = "\n".join(f"- *{name}*: {meaning};" for name, meaning in ATTACKS.items())
     traced_text = "- *traced*: share of sent vectors whose nearest row of the training data is the one they came from."
     head = ("set", "form", "method", "sends", "K", "split", "vectors a client", "traced", *ATTACKS)
-    return "\n\n".join(
-        [intro, f"{attacks}\n{traced_text}", markdown(head, map(_row, *zip(*results, strict=True))), _bought(results)]
+    rows = [_row(cell, figures) for cell, figures in results]
+    parts = [_bounds(options), intro, f"{attacks}\n{traced_text}", markdown(head, rows), _bought(results)]
+    return "\n\n".join(parts)
+
+
+def _bounds(options: Options) -> str:
+    clients, splits = (", ".join(map(str, each)) for each in (options.clients, options.splits))
+    return (
+        "The attacks are simple ones, by distance and by score. Read every figure as *at least*: it is a lower bound on"
+        " what an attacker learns, and a low one is no proof that nothing can be learnt. Measured with K ="
+        f" {clients}, rows dealt {splits}, and with nothing else: what other numbers of clients or another split"
+        " disclose is not known."
     )
 
 
@@ -142,11 +157,7 @@ def _bought(results: Results) -> str:
         for anonymised, name in ((False, "plain"), (True, "anonymised")):
             figures = [each for cell, each in results if (cell["method"], cell["anonymise"]) == (method, anonymised)]
             if figures:
-                traced_share, found = (
-                    np.nanmean([each[key] for each in figures]) for key in ("traced", "update.found")
-                )
-                parts.append(
-                    f"{name} {100 * traced_share:.0f} % traced, {100 * found:.0f} % of rows found in the update"
-                )
+                share, found = (100 * np.mean([each[key] for each in figures]) for key in ("traced", "update.found"))
+                parts.append(f"{name} at least {share:.0f} % traced, {found:.0f} % of rows found in the update")
         lines.append(f"- {SHORT[method]}: {'; '.join(parts)}.")
     return "\n".join(["Over all cells:", "", *lines])

@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from firmware_sim.picture import BLUE, INK
+from firmware_sim.studies.markdown import deviation
+from firmware_sim.studies.pictures import write
 from firmware_sim.studies.study import Results
 from firmware_sim.studies.svdd_options import FEDERATED, Options
 from models.arrays import Floats
@@ -65,21 +69,15 @@ def _label(cell: Mapping[str, Any], without: str) -> str:
 
 def draw(options: Options, results: Results, path: Path) -> None:
     """Write the picture, a row for each comparison and a column for each method."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(len(COMPARISONS), len(FEDERATED), figsize=(11, 10), sharey="row", squeeze=False)
+    figure = Figure(figsize=(11, 10), layout="constrained")
+    axes = figure.subplots(len(COMPARISONS), len(FEDERATED), sharey="row", squeeze=False)
     for row, comparison in enumerate(COMPARISONS):
         for column, method in enumerate(FEDERATED):
             panel, found = axes[row][column], differences(options, results, method, comparison)
-            means, deviations = ([float(way(each)) for each in found.values()] for way in (np.mean, np.std))
-            panel.errorbar(range(len(found)), means, deviations, fmt="o", capsize=3)
-            panel.axhline(0.0, color="black", linewidth=0.8)
+            means, deviations = ([float(way(each)) for each in found.values()] for way in (np.mean, deviation))
+            panel.errorbar(range(len(found)), means, deviations, fmt="o", capsize=3, color=BLUE)
+            panel.axhline(0.0, color=INK, linewidth=0.8)
             panel.set_xticks(range(len(found)), list(found), rotation=60, ha="right", fontsize=7)
             panel.set_title(f"{TITLES[method]}: {comparison.title}", fontsize=9)
             panel.set_ylabel("difference of AUC")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    write(figure, path)

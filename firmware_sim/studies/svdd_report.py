@@ -8,23 +8,24 @@ from typing import NamedTuple
 
 import numpy as np
 
+from firmware_sim.studies.markdown import deviation, spread, table
+from firmware_sim.studies.pictures import beside
 from firmware_sim.studies.study import Cell, Figures, Results
 from firmware_sim.studies.svdd_options import CENTRAL, DISTANCE, ESVDD, FEDERATED, SVE, Options
 from firmware_sim.studies.svdd_picture import COMPARISONS, draw
 from models.arrays import Floats
 
 SHORT = {"ocsvm": "OC-SVM", "svdd": "SVDD", DISTANCE: "distance from the mean", SVE: "SVE", ESVDD: "ESVDD"}
-PICTURE = "svdd-differences.png"
 COLUMNS = ("OC-SVM", "SVDD", "SVE (+)", "ESVDD (+)", "SVE (-)", "ESVDD (-)")
 BEST_OF = {SVE: COLUMNS.index("SVE (+)"), ESVDD: COLUMNS.index("ESVDD (+)")}
 
 PROTOCOLS = {
-    "plasticity": "Trained and scored on all rows of each set, outliers included (the paper's section 5.1); mean ±"
-    " standard deviation over {values} values of the form, each with a seed of its own that deals the rows, draws the"
-    " clients and makes the noise.",
+    "plasticity": "Trained and scored on all rows of each set, outliers included (the paper's section 5.1), so no"
+    " form leaves rows out by their label; mean ± sample standard deviation (n - 1) over {values} values of the form,"
+    " each with a seed of its own that deals the rows, draws the clients and makes the noise.",
     "generalisation": "Nested cross-validation (the paper's section 5.2): {folds} outer folds, stratified; for each the"
-    " value out of {values} with the largest mean area on {folds} inner folds of the other rows; mean ± standard"
-    " deviation over the outer folds. Columns are scaled by the rows that train.",
+    " value out of {values} with the largest mean area on {folds} inner folds of the other rows; mean ± sample"
+    " standard deviation (n - 1) over the outer folds. Columns are scaled by the rows that train.",
 }
 TUNED = (
     "(+) and (-) are the best and the worst configuration of clients, client fraction, split and anonymisation, chosen,"
@@ -41,7 +42,7 @@ class Summary(NamedTuple):
     cell: Cell
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f} ± {self.deviation:.3f}"
+        return spread(self.mean, self.deviation)
 
 
 def areas(figures: Figures) -> Floats:
@@ -49,15 +50,10 @@ def areas(figures: Figures) -> Floats:
     return np.array([figures[f"auc.{index}"] for index in range(sum(key.startswith("auc.") for key in figures))])
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def tables(options: Options, results: Results, folder: Path) -> str:
-    """Return the report of Table 1 or 2."""
+def tables(options: Options, results: Results, prefix: Path) -> str:
+    """Return the report of Table 1 or 2; the first has a picture beside it."""
     summaries = [
-        Summary(float(areas(figures).mean()), float(areas(figures).std()), cell)
+        Summary(float(areas(figures).mean()), deviation(areas(figures)), cell)
         for cell, figures in results
         if "tau" not in cell
     ]
@@ -65,41 +61,29 @@ def tables(options: Options, results: Results, folder: Path) -> str:
         PROTOCOLS[options.table].format(values=options.values, folds=options.folds),
         _forms(options),
         f"{TUNED} Area under the ROC curve; γ = {options.gamma:g}, seed {options.seed}.",
-        markdown(("set", "form", *COLUMNS, "distance from the mean"), _rows(options, summaries)),
+        table(("set", "form", *COLUMNS, "distance from the mean"), _rows(options, summaries)),
         "## Targets",
-        markdown(
-            (
-                "set",
-                "method",
-                "paper",
-                "measured, literal",
-                "at or above paper - 0.02",
-                "other forms",
-                "at or above paper",
-            ),
-            _targets(options, summaries),
-        )
-        if options.paper
-        else "The experiment file gives no figures of the paper.",
+        _target_table(options, summaries) if options.paper else "The experiment file gives no figures of the paper.",
         _beaten(options, summaries),
         "## Best and worst configurations",
-        markdown(("set", "form", "method", "best", "worst"), _configurations(options, summaries)),
+        table(("set", "form", "method", "best", "worst"), _configurations(options, summaries)),
     ]
     if options.taus:
         parts += ["## How much hangs on τ", _tau_text(options), _tau_table(options, results)]
     if options.table == "plasticity":
-        draw(options, results, folder / PICTURE)
+        picture = beside(prefix, "differences")
+        draw(options, results, picture)
         parts += [
             "## What changes the result (Figures 1 to 3 of the paper)",
             _picture_text(),
-            f"![differences]({PICTURE})",
+            f"![differences]({picture.name})",
         ]
     return "\n\n".join(parts)
 
 
 def _forms(options: Options) -> str:
     names = {"c": "C, the cap on a multiplier", "nu": "ν, the share of rows outside"}
-    rows = {"all": "all rows that may train", "normal": "only those of them that are no outliers"}
+    rows = {"all": "all rows that may train", "normal": "those of them alone that are labelled normal"}
     first = next(iter(options.forms))
     lines = [
         f"- `{name}`: the values are {names[form.caps]}, uniform in [{form.low:g}, {form.high:g}]; trains on"
@@ -127,6 +111,12 @@ def _rows(options: Options, summaries: list[Summary]) -> Iterable[Sequence[str]]
             central = {method: str(_of(summaries, name, form, method)[0]) for method in CENTRAL}
             by_rank = [str(_of(summaries, name, form, method)[rank]) for rank in (-1, 0) for method in FEDERATED]
             yield name, f"`{form}`", central["ocsvm"], central["svdd"], *by_rank, central[DISTANCE]
+
+
+def _target_table(options: Options, summaries: list[Summary]) -> str:
+    nearly = f"at or above paper - {options.within:g}"
+    head = ("set", "method", "paper", "measured, literal", nearly, "other forms", "at or above paper")
+    return table(head, _targets(options, summaries))
 
 
 def _targets(options: Options, summaries: list[Summary]) -> Iterable[Sequence[str]]:
@@ -193,14 +183,14 @@ def _tau_text(options: Options) -> str:
 def _tau_table(options: Options, results: Results) -> str:
     found = {(cell["set"], cell["tau"]): areas(figures) for cell, figures in results if "tau" in cell}
     rows = [
-        (name, *(f"{found[name, tau].mean():.3f} ± {found[name, tau].std():.3f}" for tau in options.taus))
+        (name, *(spread(float(found[name, tau].mean()), deviation(found[name, tau])) for tau in options.taus))
         for name in options.sets
     ]
-    return markdown(("set", *(f"τ = {tau:g}" for tau in options.taus)), rows)
+    return table(("set", *(f"τ = {tau:g}" for tau in options.taus)), rows)
 
 
 def _picture_text() -> str:
     lines = [f"- {each.title}: {each.meaning}" for each in COMPARISONS]
     return "\n".join(
-        ["Differences of areas in the literal form, mean ± standard deviation over sets and values:", "", *lines]
+        ["Differences of areas in the literal form, mean ± sample standard deviation over sets and values:", "", *lines]
     )

@@ -13,7 +13,8 @@ from firmware_sim.metrics import roc_auc
 from firmware_sim.splits import partition
 from firmware_sim.studies.study import Cell
 from firmware_sim.studies.svdd_options import DISTANCE, FEDERATED, Form, Options, fitted_sphere, settings_of
-from models.arrays import FEATURES, Array, Arrays, Floats
+from firmware_sim.studies.unit_range import to_unit_range
+from models.arrays import FEATURES, Arrays, Floats
 from models.detectors import DETECTORS, ocsvm, svdd
 from models.federated import build
 from models.federated.run import run
@@ -33,13 +34,7 @@ def table(data: Path, name: str) -> Labelled:
 def owners(data: Path, name: str, taken: bytes, clients: int, split: str, seed: int) -> Rows:
     """Return the owner of each row that trains; `taken` are their places in the table, as bytes to be remembered by."""
     x = table(data, name).x[np.frombuffer(taken, dtype=np.int64)]
-    return partition(scaled(x, x), clients, "iid" if split == "iid" else "biased", seed)
-
-
-def scaled(x: Array, reference: Array) -> Floats:
-    """Return x (n, F) with the extremes of each column of the reference at 0 and 1, as the paper normalises."""
-    low, high = reference.min(axis=0), reference.max(axis=0)
-    return np.asarray((x - low) / np.where(high > low, high - low, 1.0))
+    return partition(to_unit_range(x, x), clients, "iid" if split == "iid" else "biased", seed)
 
 
 def names(clients: int) -> list[str]:
@@ -51,7 +46,7 @@ def dealt(options: Options, data: Path, cell: Cell, rows: Rows, seed: int) -> di
     name = options.sets[cell["set"]]
     x = table(data, name).x[rows]
     of_row = owners(data, name, rows.tobytes(), cell["clients"], cell["split"], seed)
-    z = scaled(x, x)
+    z = to_unit_range(x, x)
     return {client: {FEATURES: z[of_row == index]} for index, client in enumerate(names(cell["clients"]))}
 
 
@@ -64,11 +59,11 @@ def auc_of(options: Options, data: Path, cell: Cell, value: float, train: Rows, 
     form = options.forms[cell["form"]]
     if form.train_on == "normal":
         train = train[rows.y[train] == 0]
-    x = scaled(rows.x[test], rows.x[train])
+    x = to_unit_range(rows.x[test], rows.x[train])
     if cell["method"] in FEDERATED:
         scores = _federated(options, data, cell, value, train, x, seed)
     else:
-        scores = _central(options, form, cell["method"], value, scaled(rows.x[train], rows.x[train]), x)
+        scores = _central(options, form, cell["method"], value, to_unit_range(rows.x[train], rows.x[train]), x)
     return ALL_SCORES_EQUAL if scores is None else roc_auc(rows.y[test], scores)
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LITERAL = "literal"  # present in the parameters where the score is the paper's
 # Rows on a border are inliers: support vectors lie on it up to the solver's tolerance and float32, and beyond it the
 # score jumps from one member's to that of all.
-ON_BORDER = 1e-4  # of the mean border
+ON_BORDER = 1e-4  # of the border of each member, so that none can widen that of another
 NO_VECTOR = -1e30  # logarithm of the coefficient of a place in the graph that a shorter member leaves empty
 
 
@@ -92,7 +92,8 @@ def score(params: Arrays, x: Array) -> Floats:
         inside = -np.log1p(np.maximum(depth, 0.0) / border.mean())
         nearest = log_f.max(axis=0)
         outside = np.log(border.mean()) - nearest - np.log(np.exp(log_f - nearest).mean(axis=0))
-    return np.asarray(np.where(depth >= -ON_BORDER * border.mean(), inside, outside))
+    is_inlier = (above >= -ON_BORDER * border[:, None]).any(axis=0)
+    return np.asarray(np.where(is_inlier, inside, outside))
 
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
@@ -112,8 +113,10 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         _node("Sub", "f border", "above"),
         _node("ReduceMax", "above", "depth", axes=[0], keepdims=0),  # (n, 1)
         *(_literal_nodes() if LITERAL in params else _logarithmic_nodes()),
-        _node("Mul", "mean_border on_border", "least_depth"),
-        _node("LessOrEqual", "least_depth depth", "is_inlier"),
+        _node("Mul", "border on_border", "tolerance"),  # (M, 1, 1)
+        _node("Add", "above tolerance", "lifted"),
+        _node("ReduceMax", "lifted", "highest", axes=[0], keepdims=0),  # (n, 1)
+        _node("LessOrEqual", "zero highest", "is_inlier"),
         _node("Where", "is_inlier inside outside", "column"),
         _node("Reshape", "column flat", "score"),
     ]
@@ -184,7 +187,7 @@ def _tensors(params: Arrays) -> Arrays:
         "gammas": np.tile(params["gamma"][:, None, None], (1, feature_count, 1)),
         "offset": params["offset"][:, None, None],
         "ones": np.ones((longest, 1)),
-        "on_border": np.array(-ON_BORDER),
+        "on_border": np.array(ON_BORDER),
         "zero": np.array(0.0),
         "flat": np.array([-1]),
     }

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from models.arrays import Array, Arrays, Floats
 from models.detectors.detector import Detector, standardised
+from models.detectors.training import ConvergenceError
+
+STEPS_MAX = 1_000_000  # of LIBSVM; seconds, where features that differ by thousands would keep it busy for ever
 
 
 def margins(params: Arrays, x: Array) -> Floats:
@@ -54,8 +57,12 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
 def fit(x: Array, y: Array, *, classes: int | None = None, c: float = 1.0) -> Arrays:
     """Fit on features (n, F) and labels (n,) of 0 (normal) to K; K is the largest label where not given.
 
-    `c` is the price of a row inside the margin. Raises `ValueError` where a class has no rows, or all of them.
+    `c` is the price of a row inside the margin. Raises `ValueError` where a class has no rows, or all of them, and
+    `ConvergenceError`.
     """
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import SVC
 
     labels = np.asarray(y)
@@ -65,7 +72,14 @@ def fit(x: Array, y: Array, *, classes: int | None = None, c: float = 1.0) -> Ar
         member = labels == k + 1
         if member.all() or not member.any():
             raise ValueError(f"class {k + 1} has {member.sum()} of {len(labels)} rows; expected some, and some others")
-        machine = SVC(kernel="linear", C=c).fit(x, member)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ConvergenceWarning)
+            try:
+                machine = SVC(kernel="linear", C=c, max_iter=STEPS_MAX).fit(x, member)
+            except ConvergenceWarning:
+                raise ConvergenceError(
+                    f"LIBSVM was not done after {STEPS_MAX} steps; bring the features near to 1, or lower c"
+                ) from None
         weights[k], intercept[k] = machine.coef_[0], machine.intercept_[0]
     return {"weights": weights, "intercept": intercept}
 

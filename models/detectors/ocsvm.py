@@ -12,7 +12,7 @@ from models.arrays import Array, Arrays, Floats
 from models.detectors import kernel as expansion
 from models.detectors import plane
 from models.detectors.detector import Detector
-from models.detectors.training import MOST_ROWS, Kernel, SettingError, Solver, Width, kernel_width, training_rows
+from models.detectors.training import MOST_ROWS, Kernel, SettingError, Solver, Width, kernel_width, known, training_rows
 
 
 def fit(
@@ -35,6 +35,7 @@ def fit(
 
     ρ is the decision value of the margin vectors, taken from the solver. Raises `FitError`.
     """
+    known(kernel, solver)
     z = training_rows(x, nu, most_rows)
     if step is not None and solver != "sgd":
         raise SettingError(f"step {step:g} given, expected none: solver {solver!r} has no step, 'sgd' has")

@@ -17,13 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from models.arrays import Array, Arrays, Floats
 from models.detectors.detector import Detector, standardised
 from models.detectors.principal import RESIDUAL_FLOOR, graph_nodes, graph_tensors, measured
+from models.detectors.training import FEWEST_ROWS, DataError, SettingError, training_rows
 
 Which = Literal["residual", "distance", "both"]
 PREFIX = "subspace."
@@ -82,10 +83,23 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
 
 
 def fit(x: Array, *, components: int = 10, which: Which = "both", outside: float = 0.05) -> Arrays:
-    """Fit on features (n, F), F >= 2: at most F - 1 `components`; a share `outside` of healthy rows is past it."""
+    """Fit on features (n, F), F >= 2: at most F - 1 `components`; a share `outside` of healthy rows is past the border.
+
+    Raises `FitError`.
+    """
     from models.moments import moments, reference_of, subspace
 
-    rows = np.asarray(x, dtype=np.float64)
+    if components < 1:
+        raise SettingError(f"components {components} given, expected at least 1, and fewer than there are features")
+    if which not in get_args(Which):
+        raise SettingError(f"which {which!r} given, expected one of {', '.join(get_args(Which))}")
+    if not 0.0 < outside < 1.0:
+        raise SettingError(
+            f"outside {outside:g} given, expected a share between 0 and 1 of healthy rows past the border"
+        )
+    rows = training_rows(x, nu=1.0, most_rows=max(len(x), FEWEST_ROWS))  # moments take no memory for more rows
+    if rows.shape[1] < FEWEST_ROWS:
+        raise DataError("1 feature given, expected at least 2: one direction is kept and one is left for the residual")
     reference = reference_of(rows.mean(axis=0), rows.var(axis=0))
     found = subspace(moments((rows - reference.point) / reference.unit), components, reference)
     return bordered(found, which, outside)

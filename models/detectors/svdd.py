@@ -15,14 +15,14 @@ from models.arrays import Array, Arrays, Floats
 from models.detectors import kernel as expansion
 from models.detectors import sphere
 from models.detectors.detector import Detector, standardised
-from models.detectors.training import MOST_ROWS, Kernel, SettingError, Solver, Width, kernel_width, training_rows
+from models.detectors.training import MOST_ROWS, Kernel, SettingError, Solver, Width, kernel_width, known, training_rows
 
 AT_CAP = 1.0 - 1e-6
 
 
 def share_outside(count: int, nu: float, c: float | None) -> float:
-    """Return ν for `count` rows: as given, or 1 / (C n) where the cap C is given (C >= 1 / n or there is no
-    solution).
+    """Return ν for `count` rows: as given, or 1 / (C n) where the cap C is given, 1 at most: with C < 1 / n there is no
+    solution, and ν = 1, the nearest that has one, gives every row the same share.
     """
     return nu if c is None else min(1.0 / (c * count), 1.0)
 
@@ -42,6 +42,7 @@ def fit(
 
     `c` is the paper's cap and overrides `nu`; the other settings are those of the one-class SVM. Raises `FitError`.
     """
+    known(kernel, solver)
     z = training_rows(x, nu, most_rows)
     if c is not None and not c > 0.0:
         raise SettingError(f"c {c:g} given, expected above 0: it is the largest share of one row in the centre")

@@ -7,7 +7,7 @@ baseline cover day and night alike.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -64,7 +64,16 @@ def training_rows(x: Array, nu: float, most_rows: int = MOST_ROWS) -> Floats:
     if not np.isfinite(z).all():
         row, column = np.argwhere(~np.isfinite(z))[0]
         raise DataError(f"row {row}, column {column} is {z[row, column]}, expected finite values: drop such windows")
+    if (z == z[0]).all():
+        raise DataError(f"all {len(z)} rows are the same, expected rows that differ: see whether the sensor is stuck")
     return spread(z, most_rows)
+
+
+def known(kernel: str, solver: str) -> None:
+    """Raise `SettingError` for a kernel or a solver that there is none of."""
+    for name, value, expected in (("kernel", kernel, get_args(Kernel)), ("solver", solver, get_args(Solver))):
+        if value not in expected:
+            raise SettingError(f"{name} {value!r} given, expected one of {', '.join(expected)}")
 
 
 def kernel_width(gamma: Width, z: Floats) -> float:
@@ -75,6 +84,8 @@ def kernel_width(gamma: Width, z: Floats) -> float:
     """
     if gamma is None:
         return float(1.0 / z.shape[1])
+    if isinstance(gamma, str) and gamma != "median":
+        raise SettingError(f"gamma {gamma!r} given, expected a positive number, 'median', or none for 1 / F")
     if gamma == "median":
         sigma = median_distance(z)
         return 1.0 / (2.0 * sigma * sigma)

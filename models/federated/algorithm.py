@@ -42,8 +42,12 @@ NORMALISATION = ("center", "scale")
 # its level is constant up to the rounding of float32, in which features are kept.
 CONSTANT_SHARE = float(np.finfo(np.float32).eps)
 
-# No honest update holds a larger value, and sums, squares and the float32 of the exported model stay finite below it.
+# What an update may hold where nothing is known of its units: below it sums, squares and the float32 of the exported
+# model stay finite. Moments of rows in large units are larger and pass a bound of their own.
 LARGEST = 1e15
+
+# One gateway counts for no more rows than the longest baseline there is (`config.settings.Baseline`).
+MAX_SAMPLES = 20_000
 
 
 class UpdateError(ValueError):
@@ -109,11 +113,12 @@ def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
     return advanced._replace(round_index=following, cohort_index=cohort_index)
 
 
-def checked(update: Arrays, shapes: Mapping[str, tuple[int | None, ...]]) -> Arrays:
+def checked(update: Arrays, shapes: Mapping[str, tuple[int | None, ...]], *, largest: float = LARGEST) -> Arrays:
     """Return the update as float64 if its names, shapes and values are as expected, else raise `UpdateError`.
 
-    `shapes` gives the expected shape of every array; `None` stands for any length. Narrower numbers are widened, so
-    that no sum can overflow or depend on its order, whatever type a gateway chose to send.
+    `shapes` gives the expected shape of every array; `None` stands for any length. No value may be above `largest`.
+    Narrower numbers are widened, so that no sum can overflow or depend on its order, whatever type a gateway chose to
+    send.
     """
     if update.keys() != shapes.keys():
         raise UpdateError(f"expected arrays {sorted(shapes)}, got {sorted(update)}")
@@ -127,15 +132,20 @@ def checked(update: Arrays, shapes: Mapping[str, tuple[int | None, ...]]) -> Arr
         raise UpdateError("expected finite values, got NaN or infinity")
     wide = {name: np.asarray(array, dtype=np.float64) for name, array in update.items()}
     for name, array in wide.items():
-        largest = float(np.abs(array).max(initial=0.0))
-        if largest > LARGEST:
-            raise UpdateError(f"{name}: expected values up to {LARGEST:g}, got {largest:g}")
+        found_largest = float(np.abs(array).max(initial=0.0))
+        if found_largest > largest:
+            raise UpdateError(f"{name}: expected values up to {largest:g}, got {found_largest:g}")
     return wide
 
 
 def personal_tensors(normalisation: str) -> tuple[str, ...]:
     """Return the names of the gateway's own tensors under a mode of `normalise`."""
     return NORMALISATION if normalisation == "own" else ()
+
+
+def healthy_rows(data: Arrays, z: Array) -> Array:
+    """Return the rows of z (n, F) that are labelled as normal, all where the data holds no labels."""
+    return z[data[LABELS] == 0] if LABELS in data else z
 
 
 def normalise(own: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Array]:
@@ -150,10 +160,10 @@ def normalise(own: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Array]:
     if mode == "none":
         return own, x
     if "center" not in own:
-        healthy = x[data[LABELS] == 0] if LABELS in data else x
+        healthy = healthy_rows(data, x)
         if len(healthy) == 0:
             raise ValueError("every row is labelled as a fault; expected normal rows (label 0), which give the scale")
         center, deviation = healthy.mean(axis=0), healthy.std(axis=0)
         floor = CONSTANT_SHARE * np.abs(center)  # a share, not a number: strains and spectra are tiny in SI units
-        own = {**own, "center": center, "scale": np.where(deviation > floor, deviation, 1.0)}
+        own = {**own, "center": center, "scale": np.where(deviation > floor, deviation, np.maximum(floor, 1.0))}
     return own, (x - own["center"]) / own["scale"]

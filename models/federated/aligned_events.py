@@ -24,6 +24,7 @@ from models.detectors import linear
 from models.detectors.dual_ascent import ascend, objective
 from models.detectors.kernel import squared_distances
 from models.federated.algorithm import normalise
+from models.federated.fedavg import within
 from models.federated.local_dual import AFTER, BEFORE, MADE_AT, ROWS, STEP, digest
 from models.federated.median_election import ELECTED, PENDING, pending
 
@@ -78,6 +79,11 @@ class AlignedEvents(NamedTuple):
         }
         model = self.model(phi, alpha @ phi)
         return pending({**own, **kept, **model}, again, {COEFFICIENTS: w}, self._loss(alpha, w))
+
+    def judge(self, change: Arrays, given: Arrays) -> None:
+        """Refuse coefficients that no α makes: w = αK with Σ α <= 1 / ν and K <= 1."""
+        del change
+        within(COEFFICIENTS, float(np.abs(given[COEFFICIENTS]).max()), 1.0 / self.nu)
 
     def _begin(self, shared: Arrays, own: Arrays, again: bool) -> tuple[Floats, Floats]:
         """Return α (n,) and w (n,) to go on from: of the cloud where it elected this gateway, else its own."""

@@ -11,7 +11,8 @@ selected), and goes to all; to those selected only, the others would starve. Hal
 and a gateway of an unusual, healthy regime may be for ever: the gateway counts its `handshakes` and `elections`, the
 shared parameters tell `asked` and `elected` of the last round. Even among gateways that are alike the same half is
 elected round after round. The median keeps out data that is more scattered than the others'; a stuck sensor has the
-smallest loss of all and is elected every time, so it is for the sensor's own health check to find.
+smallest loss of all and is elected every time, so it is for the sensor's own health check to find. Nor does it keep out
+a gateway that lies about its loss (`median_election`).
 
 Coefficients are those of a map that all gateways share (`local_dual`); `paper` is the literal form (`aligned_events`).
 A personal model is w + Σ a_i φ_i: the shared w and, over the gateway's edge vectors alone, multipliers fitted anew to
@@ -33,6 +34,7 @@ from models.detectors.dual_ascent import ascend_in_map
 from models.detectors.edge_vectors import edges
 from models.detectors.training import MOST_ROWS, spread
 from models.federated.algorithm import (
+    MAX_SAMPLES,
     Algorithm,
     Count,
     Phase,
@@ -131,6 +133,10 @@ class Comparable(NamedTuple):
         local, border = self.one_class.part(shared, own, {FEATURES: z})
         return pending(local.own, again, {"weights": -local.contribution, "intercept": np.array(border)}, local.loss)
 
+    def judge(self, change: Arrays, given: Arrays) -> None:
+        """Refuse a contribution that no rows make."""
+        self.one_class.judge(change, given)
+
     def refit(self, shared: Arrays, own: Arrays, phi: Floats, z: Floats, kept: Array) -> Floats:
         """Return w + Σ a_i φ_i over the vectors kept, their multipliers fitted anew around the shared w."""
         del own, z
@@ -154,7 +160,7 @@ def conditional_fedavg(
     edge_dimensions: Count = EDGE_DIMENSIONS,
     paper: bool = False,
     events: Annotated[int, Field(ge=2)] | None = None,
-    max_samples: Count = 100_000,
+    max_samples: Count = MAX_SAMPLES,
     most_rows: Count = MOST_ROWS,
     normalisation: Literal["own", "none"] = "own",
 ) -> Algorithm:
@@ -179,7 +185,7 @@ def conditional_fedavg(
         form = AlignedEvents(events, nu, gamma or 1.0 / feature_count, epochs, normalisation)
     phases: tuple[Phase, ...] = (
         handshake(form.train),
-        election(form.names, max_samples, following=2 if personalise else 0),
+        election(form.names, form.judge, max_samples, following=2 if personalise else 0),
     )
     if personalise:
         phases = (*phases, personalisation(form.refit, choice, one_class, normalisation))

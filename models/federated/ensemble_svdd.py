@@ -7,8 +7,10 @@ has the rule by which they judge together).
 
 How the text is read: sizes and weights of the mixture are not stated; as many rows as the gateway has, half from each
 part, small is 0.1 of a feature's deviation. `nu` is the default and `c` the paper's form, as in Support Vector
-Election. The radius does not travel: the cloud takes it from the vectors, so that no gateway can claim a sphere its
-vectors do not give, and with it call everything normal.
+Election. The radius does not travel: the cloud takes it from the vectors, and never below the mean kernel sum of the
+vectors themselves, βᵀKβ >= 1 / S. So a sphere reaches as far as kernels of the one width around S vectors do and no
+gateway can call everything normal; it can call normal the places it puts its vectors at. With `gamma` median a lying
+gateway may take kernels a thousand times as wide as 1 / F and with them cover all that lies near.
 
 The synthetic rows hide more than the stand-ins of Support Vector Election, but not all: on the four sets of the paper
 45 to 91 % of the vectors sent lie nearest to the very row they were drawn around, and on average an update betrays one
@@ -17,11 +19,12 @@ row in eight at one false claim in a hundred (one in three without anonymisation
 The model grows with the fleet, so it is bounded. Dropping coefficients of mass d and scaling up the rest changes the
 kernel sum f nowhere by more than d: with g the kernel sum of what was dropped, f = (1 - d) f' + d g, so |f - f'| = d |g
 - f'| <= d, as both are means of kernels in [0, 1]. Each member's d is `dropped` in the shared model, the number of
-members for which there was no room at all is `left_out`.
+members for which there was no room at all is `left_out`; who that is hangs on the tags of all, so on no one's choice.
 """
 
 from __future__ import annotations
 
+import hashlib
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
@@ -49,6 +52,7 @@ MEMBER, DROPPED = "member", "dropped"
 PER_MEMBER = ("gamma", MEMBER, DROPPED)  # repeated in each row, since stacked rows are sorted and must find together
 SUM_TOLERANCE = 1e-6
 NO_ORIGIN = np.nan
+WIDEST = 1e3  # times 1 / F, or a thousandth of it: of rows in units of about one deviation no median is farther off
 
 
 class Mixture(NamedTuple):
@@ -122,12 +126,15 @@ def shortened(params: Arrays, kept: Array) -> Arrays:
 def log_border(params: Arrays) -> float:
     """Return log f on the sphere: on the vectors whose coefficient is below the cap, as `svdd.fit` takes it.
 
-    The cap is the largest coefficient. Where none is at the cap, all vectors lie on the sphere and any will do.
+    The cap is the largest coefficient. Where none is at the cap, all vectors lie on the sphere and any will do. Of all
+    vectors of a sphere the free have the highest f, so no less than the mean βᵀKβ; coefficients that say otherwise are
+    made to fit none.
     """
     beta = params["coefficients"]
     log_f = kernel.log_expansion(params["vectors"], beta, float(params["gamma"]), params["vectors"])
     free = beta < svdd.AT_CAP * beta.max()
-    return float(log_f[free].mean() if free.any() else log_f.max())
+    border = log_f[free].mean() if free.any() else log_f.max()
+    return float(max(border, np.log(beta @ np.exp(log_f))))
 
 
 def as_rows(member: Arrays, tag: float) -> Arrays:
@@ -138,19 +145,23 @@ def as_rows(member: Arrays, tag: float) -> Arrays:
 
 
 def members_of(total: Arrays) -> list[Arrays]:
-    """Return the members in a total of stacked rows, in the order of their random numbers."""
+    """Return the members in a total of stacked rows, in an order that nobody can choose a place in: each by the hash of
+    its tag and those of all others, which it does not know.
+    """
     tags, of_row = np.unique(total[MEMBER], return_inverse=True)
     members = []
     for index in range(len(tags)):
         rows = of_row == index
         member = {name: total[name][rows] for name in ("vectors", "coefficients")}
         members.append(member | {name: np.array(total[name][rows][0]) for name in ("gamma", DROPPED)})
-    return members
+    salt = hashlib.sha256(tags.tobytes()).digest()
+    places = [hashlib.sha256(salt + tag.tobytes()).digest() for tag in tags]
+    return [members[index] for index in sorted(range(len(tags)), key=places.__getitem__)]
 
 
 def side_by_side(members: list[Arrays], most: int, *, literal: bool) -> Arrays:
     """Return one model of at most so many vectors, and with it what that cost: `dropped` (M,) and `left_out`."""
-    taken = members[:most]  # their order is that of random numbers, so these are a random choice
+    taken = members[:most]
     taken = [shortened(each, largest(each["coefficients"], most // len(taken))) for each in taken]
     bordered = [each | {"offset": np.array(-log_border(each))} for each in taken]
     return ensemble.joined_members(bordered, literal=literal) | {
@@ -180,7 +191,7 @@ def ensemble_svdd(
     :param nu: share of rows outside a sphere; in (0, 1].
     :param c: the paper's cap on a multiplier; overrides `nu` where given.
     :param gamma: width of the RBF kernel, 1 / F where not given; `median` takes each member's own from the median
-        distance of its rows.
+        distance of its rows, up to a thousand times 1 / F either way.
     :param anonymise: send a sphere of synthetic rows; without it the gateway's own support vectors travel.
     :param synthetic_rows: rows drawn from the mixture, as many as the gateway trains on where not given.
     :param fitted_share: share of them from the normal fitted to the rows; the others come from around the vectors.
@@ -188,7 +199,8 @@ def ensemble_svdd(
     :param score: `literal` is the paper's, which orders rows alike but saturates with distance.
     :param max_rows: most rows a gateway trains on; of more, a random choice.
     :param max_vectors: most vectors of one member; those of the largest coefficients stay.
-    :param max_model_vectors: most vectors of the model, shared equally by its members.
+    :param max_model_vectors: most vectors of the model, shared equally by its members; of more members than that, a
+        choice by the hash of their tags.
     """
     width = 1.0 / feature_count if gamma is None else gamma
     fit = partial(svdd.fit, nu=nu, c=c, gamma=width, most_rows=max_rows)
@@ -211,7 +223,8 @@ def ensemble_svdd(
         del server
         shapes: dict[str, tuple[int | None, ...]] = dict.fromkeys(("coefficients", *PER_MEMBER), (None,))
         wide = checked(update, shapes | {"vectors": (None, feature_count)})
-        check_member(wide, max_vectors, None if width == "median" else width)
+        widths = (1.0 / feature_count / WIDEST, WIDEST / feature_count) if width == "median" else (width, width)
+        check_member(wide, max_vectors, widths)
         if normalisation == "own":
             check_distance(wide["vectors"])
         return wide
@@ -224,9 +237,9 @@ def ensemble_svdd(
     return Algorithm("ensemble", start, (phase,), personal=personal_tensors(normalisation))
 
 
-def check_member(update: Arrays, max_vectors: int, gamma: float | None) -> None:
-    """Raise `UpdateError` where the arrays of an update are no single member of so many vectors and this width, or
-    where `gamma` is None any width.
+def check_member(update: Arrays, max_vectors: int, widths: tuple[float, float]) -> None:
+    """Raise `UpdateError` where the arrays of an update are no single member of so many vectors at most and a width
+    from the first to the second.
     """
     counts = sorted({len(array) for array in update.values()})
     if len(counts) != 1 or not 1 <= counts[0] <= max_vectors:
@@ -237,8 +250,8 @@ def check_member(update: Arrays, max_vectors: int, gamma: float | None) -> None:
     beta, found = update["coefficients"], {name: float(update[name][0]) for name in PER_MEMBER}
     if beta.min() <= 0.0 or abs(float(beta.sum()) - 1.0) > SUM_TOLERANCE:
         raise UpdateError(f"coefficients: expected positive ones of sum 1, got {beta.min():g} and sum {beta.sum():g}")
-    if found["gamma"] != gamma if gamma is not None else found["gamma"] <= 0.0:
-        raise UpdateError(f"gamma: expected {gamma or 'a positive number'}, got {found['gamma']:g}")
+    if not widths[0] <= found["gamma"] <= widths[1]:
+        raise UpdateError(f"gamma: expected {widths[0]:g} to {widths[1]:g}, got {found['gamma']:g}")
     for name in (MEMBER, DROPPED):
         if not 0.0 <= found[name] < 1.0:
             raise UpdateError(f"{name}: expected a number from 0 to below 1, got {found[name]:g}")

@@ -2,8 +2,13 @@
 
 A gateway starts from the shared weights, trains on its own rows and sends n·Δw and n; the cloud adds
 rate · ΣnΔw / Σn. What is sent is a sum over gateways, so it may travel masked. With labels a gateway descends along
-the logistic loss; without, it solves its part of the one-class SVM (`local_dual`) and the border is the mean of the
-ν-quantiles. Nothing of the data stays in the cloud; centre, scale and multipliers stay on the gateway.
+the logistic loss; without, it solves its part of the one-class SVM (`local_dual`).
+
+The border of the one-class loss is the mean of the gateways' ν-quantiles, each of the model it received, since no other
+is the same for all; in the first step, where there is none, of its own. So it is one step behind the weights, and only
+where these have settled is zero the border that leaves about ν outside.
+
+Nothing of the data stays in the cloud; centre, scale and multipliers stay on the gateway.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from models.arrays import FEATURES, Arrays
 from models.detectors import linear
 from models.detectors.training import MOST_ROWS, spread
 from models.federated.algorithm import (
+    MAX_SAMPLES,
     Algorithm,
     Count,
     Phase,
@@ -35,14 +41,18 @@ from models.federated.tally import SUM
 SAMPLES = "samples"
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+SLACK = 1e-6  # of a bound, for rounding
+LENGTH = float(np.sqrt(2.0))  # no row of the random map is longer
+
+Judge = Callable[[Arrays, Arrays], None]  # (change, contribution) of a gateway, of the trained arrays; may refuse
 # (shared, own, data, rng) -> (own, what the trained arrays became); data is in normalised units.
 Improve = Callable[[Arrays, Arrays, Arrays, "np.random.Generator"], tuple[Arrays, Arrays]]
 
 
 def averaging(
-    improve: Improve, trained: tuple[str, ...], *, rate: float, max_samples: int, normalisation: str
+    improve: Improve, judge: Judge, trained: tuple[str, ...], *, rate: float, max_samples: int, normalisation: str
 ) -> Phase:
-    """Return the one phase of FedAvg around a local trainer.
+    """Return the one phase of FedAvg around a local trainer and the judge of what it may give.
 
     `trained` names the arrays of `shared` that move; all others are constants of the training but `step`, which counts
     the models made. One gateway counts for at most `max_samples` rows, whatever it claims.
@@ -67,7 +77,10 @@ def averaging(
 
     def admit(server: Server, update: Arrays) -> Arrays:
         shapes = {name: server.shared[name].shape for name in trained} | {SAMPLES: ()}
-        return counted(checked(update, shapes), max_samples)
+        wide = counted(checked(update, shapes), max_samples)
+        change = {name: np.asarray(wide[name] / wide[SAMPLES]) for name in trained}
+        judge(change, {name: np.asarray(change[name] + server.shared[name]) for name in trained})
+        return wide
 
     return Phase(train, SUM, advance, admit)
 
@@ -80,6 +93,12 @@ def counted(update: Arrays, max_samples: int) -> Arrays:
     return update
 
 
+def within(what: str, found: float, most: float) -> None:
+    """Raise `UpdateError` for a size above what an honest gateway can reach."""
+    if found > most * (1.0 + SLACK):
+        raise UpdateError(f"{what}: expected a size up to {most:g}, got {found:g}")
+
+
 class OneClass(NamedTuple):
     """The settings of a gateway's part of the one-class SVM."""
 
@@ -89,7 +108,7 @@ class OneClass(NamedTuple):
     proximity: float = 0.0
 
     def part(self, shared: Arrays, own: Arrays, data: Arrays) -> tuple[Local, float]:
-        """Return the gateway's part, and the border as it sees it."""
+        """Return the gateway's part, and the border of the model it received, in the first step of the one it made."""
         phi = linear.mapped(shared, spread(data[FEATURES], self.most_rows))  # (n, M)
         local = contribute(
             int(shared[STEP]),
@@ -100,13 +119,21 @@ class OneClass(NamedTuple):
             epochs=self.epochs,
             proximity=self.proximity,
         )
-        return local, linear.border(phi @ local.view, self.nu)
+        return local, linear.border(phi @ local.judged, self.nu)
 
     def improve(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         """Return the gateway's state, and its contribution and border as the trained arrays."""
         del rng
         local, border = self.part(shared, own, data)
         return local.own, {"weights": -local.contribution, "intercept": np.array(border)}
+
+    def judge(self, change: Arrays, given: Arrays) -> None:
+        """Refuse a contribution that no rows make: w_k = Σ α_i φ_i with Σ α_i <= 1 / ν and |φ_i|² <= 2, which bounds
+        the border w·φ as well.
+        """
+        del change
+        within("weights", float(np.linalg.norm(given["weights"])), LENGTH / self.nu)
+        within("intercept", abs(float(given["intercept"])), LENGTH**2 / self.nu)
 
 
 class Logistic(NamedTuple):
@@ -116,6 +143,7 @@ class Logistic(NamedTuple):
     epochs: int
     batch: int
     learning_rate: float
+    largest_change: float
     proximity: float = 0.0
 
     def improve(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
@@ -131,6 +159,20 @@ class Logistic(NamedTuple):
             proximity=self.proximity,
         )
         return own, moved
+
+    def judge(self, change: Arrays, given: Arrays) -> None:
+        """Refuse a change beyond the setting; the loss itself has no bound to offer."""
+        del given
+        for name, array in change.items():
+            within(f"{name} (setting 'largest_change')", float(np.linalg.norm(array)), self.largest_change)
+
+
+def trainer(loss: linear.Loss, components: int, one_class: OneClass, logistic: Logistic) -> tuple[Improve, Judge]:
+    """Return how a gateway trains under a loss, and the judge of what it gives."""
+    if loss == "logistic":
+        return logistic.improve, logistic.judge
+    # Without a map rows have no longest length, so the change is bounded as under the other loss.
+    return one_class.improve, one_class.judge if components else logistic.judge
 
 
 def begin(feature_count: int, components: int, gamma: float | None, loss: linear.Loss) -> Callable[..., Server]:
@@ -155,8 +197,9 @@ def fedavg(
     batch: Count = 32,
     learning_rate: Positive = 1.0,
     rate: Positive = 1.0,
+    largest_change: Positive = 1e3,
     rounds: Count = 20,
-    max_samples: Count = 100_000,
+    max_samples: Count = MAX_SAMPLES,
     most_rows: Count = MOST_ROWS,
     normalisation: Literal["own", "none"] = "own",
 ) -> Algorithm:
@@ -165,13 +208,16 @@ def fedavg(
     :param loss: `one-class` without labels, `logistic` with them. To the first belong `nu` and `most_rows`, rows that
         a gateway trains on at most, to the second `decay`, `batch` and `learning_rate`.
     :param components: size M of the random Fourier map, 0 for none.
+    :param largest_change: longest change of the weights, and of the border, that one update may ask for; under the
+        one-class loss with a map the bounds follow from `nu`.
+    :param max_samples: most rows that one gateway counts for.
     :param nu: cap on a multiplier and share of rows outside the border.
     :param rate: step of the server along the averaged change; 1 is plain averaging, and with more of it the one-class
-        loss need not settle.
+        loss need not settle, and near 2 it leaves the range in which updates are admitted.
     """
     one_class = OneClass(nu, epochs, most_rows)
-    logistic = Logistic(decay, epochs, batch, learning_rate)
-    improve = one_class.improve if loss == "one-class" else logistic.improve
-    phase = averaging(improve, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation)
+    logistic = Logistic(decay, epochs, batch, learning_rate, largest_change)
+    improve, judge = trainer(loss, components, one_class, logistic)
+    phase = averaging(improve, judge, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation)
     start, personal = begin(feature_count, components, gamma, loss), personal_tensors(normalisation)
     return Algorithm("linear", start, (phase,), rounds, personal, labels=loss == "logistic")

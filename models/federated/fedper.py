@@ -16,7 +16,7 @@ import numpy as np
 from models.arrays import Arrays
 from models.detectors import linear
 from models.detectors.training import MOST_ROWS
-from models.federated.algorithm import Algorithm, Count, Positive, Server, Share, personal_tensors
+from models.federated.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Server, Share, personal_tensors
 from models.federated.fedavg import OneClass, averaging, begin
 
 
@@ -30,7 +30,7 @@ def fedper(
     epochs: Count = 5,
     rate: Positive = 1.0,
     rounds: Count = 20,
-    max_samples: Count = 100_000,
+    max_samples: Count = MAX_SAMPLES,
     most_rows: Count = MOST_ROWS,
     normalisation: Literal["own", "none"] = "own",
 ) -> Algorithm:
@@ -52,5 +52,7 @@ def fedper(
         split = {"weights": nothing[:shared_count], linear.HOME: nothing[shared_count:]}
         return server._replace(shared={**server.shared, **split})
 
-    phase = averaging(improve, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation)
+    phase = averaging(
+        improve, one_class.judge, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation
+    )
     return Algorithm("linear", start, (phase,), rounds, (*personal_tensors(normalisation), linear.HOME))

@@ -4,6 +4,9 @@ FedAvg with µ/2 |w - w_t|² added to what every gateway minimises: it may train
 shared model w_t. The term is inside the solver: one more pull in the descent along the logistic loss, and in the
 one-class SVM, where each coordinate has its optimum in closed form, the 1 + µ of `dual_ascent.ascend_in_map`. What is
 sent and what stays is as in FedAvg; with µ = 0 so is every byte.
+
+Of the one-class loss a gateway that has no part in w_t (new, left out, or with other rows) starts afresh and solves its
+own rows without the term: what it sends is a whole contribution and no step from w_t (`local_dual`).
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from pydantic import Field
 
 from models.detectors import linear
 from models.detectors.training import MOST_ROWS
-from models.federated.algorithm import Algorithm, Count, Positive, Share, personal_tensors
-from models.federated.fedavg import Logistic, NotNegative, OneClass, averaging, begin
+from models.federated.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Share, personal_tensors
+from models.federated.fedavg import Logistic, NotNegative, OneClass, averaging, begin, trainer
 
 
 def fedprox(
@@ -31,8 +34,9 @@ def fedprox(
     batch: Count = 32,
     learning_rate: Positive = 1.0,
     rate: Positive = 1.0,
+    largest_change: Positive = 1e3,
     rounds: Count = 20,
-    max_samples: Count = 100_000,
+    max_samples: Count = MAX_SAMPLES,
     most_rows: Count = MOST_ROWS,
     normalisation: Literal["own", "none"] = "own",
 ) -> Algorithm:
@@ -41,8 +45,8 @@ def fedprox(
     :param mu: weight µ of the proximal term.
     """
     one_class = OneClass(nu, epochs, most_rows, mu)
-    logistic = Logistic(decay, epochs, batch, learning_rate, mu)
-    improve = one_class.improve if loss == "one-class" else logistic.improve
-    phase = averaging(improve, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation)
+    logistic = Logistic(decay, epochs, batch, learning_rate, largest_change, mu)
+    improve, judge = trainer(loss, components, one_class, logistic)
+    phase = averaging(improve, judge, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation)
     start, personal = begin(feature_count, components, gamma, loss), personal_tensors(normalisation)
     return Algorithm("linear", start, (phase,), rounds, personal, labels=loss == "logistic")

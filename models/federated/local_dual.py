@@ -17,8 +17,10 @@ at the pooled optimum. FedProx adds µ/2 |ΔW_k|² to what a gateway pays for mo
 A contribution is sent whole, so one that is lost costs a round and no more. The multipliers stay on the gateway with
 the step they belong to. Where the shared model does not hold a contribution (the gateway was left out, is new, or its
 rows are others), w - w_k would not be that of the others, so the gateway starts afresh and sends the solution of its
-own rows alone; a mean of such solutions is a sound model, though not the pooled one. Hence with `fraction` < 1 or an
-election the result approximates the one-class SVM of those who took part.
+own rows alone. Hence with `fraction` < 1 or an election the result is a mixture of those who took part last. Measured
+with ten unlike gateways at ν = 0.1, three fleets, 10 to 60 rounds: all in every round end at a cosine of 1.000 to the
+pooled w, with .15 to .21 of all rows outside; half of them at .76 to .88, with .10 to .41 outside; a fifth of them at
+.34 to .78, with .17 to .52 outside, and no number of rounds mends it. Where gateways differ, ask all of them.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class Local(NamedTuple):
     own: Arrays
     multipliers: Floats  # (n,)
     contribution: Floats  # w_k (M,)
-    view: Floats  # (M,) the shared model if all moved as this gateway did
+    judged: Floats  # (M,) the model whose border is this gateway's: as received, in the first step as it made it
     loss: float  # one-class objective per sample, of the shared model after this gateway's own training
 
 
@@ -61,17 +63,19 @@ def contribute(
     start = np.zeros(len(phi)) if counted is None else counted
     anchor = np.concatenate([shared, (start @ phi)[len(shared) :]])  # (M,)
     alpha, change = ascend_in_map(phi, anchor, start, cap=cap, sweeps=epochs, proximity=proximity)
-    view = anchor + change
+    view = anchor + change  # (M,) the shared model if all moved as this gateway did
     loss = objective(float(view @ view), phi @ view, nu)
+    judged = view if step == 0 else anchor
     if counted is None and anchor.any():
-        alpha, view = ascend_in_map(phi, np.zeros_like(anchor), start, cap=cap, sweeps=epochs)
+        alpha, alone = ascend_in_map(phi, np.zeros_like(anchor), start, cap=cap, sweeps=epochs)
+        judged = np.concatenate([shared, alone[len(shared) :]])
     kept = {
         BEFORE: np.zeros(0) if counted is None else counted,
         AFTER: alpha,
         MADE_AT: np.array(step, dtype=np.int64),
         ROWS: np.array(digest(phi), dtype=np.int64),
     }
-    return Local({**own, **kept}, alpha, alpha @ phi, view, loss)
+    return Local({**own, **kept}, alpha, alpha @ phi, judged, loss)
 
 
 def _counted(step: int, own: Arrays, phi: Floats) -> Floats | None:

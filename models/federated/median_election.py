@@ -3,6 +3,11 @@
 Two exchanges. In the handshake every gateway trains, keeps the result pending and sends its loss; in the election the
 gateways with a loss up to the median send what is pending, the others nothing. A gateway that missed the handshake, or
 that hears of the median only when the step is over, stays silent.
+
+The election is held by the gateways themselves: the cloud sees losses without names and cannot tell who may send. So it
+keeps out gateways whose data is bad, not gateways that lie. One of those may claim a loss of 0, be elected every time
+and pull the median down, or send though it was not elected; it counts as any other that is elected does, by its rows up
+to `max_samples`, and its contribution is bounded as theirs are.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ import numpy as np
 
 from models.arrays import FEATURES, Arrays
 from models.federated.algorithm import Phase, Server, Train, UpdateError, checked
-from models.federated.fedavg import SAMPLES, counted
+from models.federated.fedavg import SAMPLES, Judge, counted
 from models.federated.local_dual import MADE_AT, STEP
 from models.federated.tally import STACK, SUM
 
@@ -56,7 +61,7 @@ def pending(own: Arrays, again: bool, result: Arrays, loss: float) -> tuple[Arra
     return {**own, **waiting, **counts}, {LOSS: np.array([loss])}
 
 
-def election(names: tuple[str, ...], max_samples: int, following: int) -> Phase:
+def election(names: tuple[str, ...], judge: Judge, max_samples: int, following: int) -> Phase:
     """Return phase 1: who has a loss up to the median sends what is pending under `names`, the others nothing."""
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
@@ -85,6 +90,7 @@ def election(names: tuple[str, ...], max_samples: int, following: int) -> Phase:
         wide = counted(checked(update, shapes), max_samples)
         if wide[MEMBERS] != 1.0:
             raise UpdateError(f"members: expected 1, got {float(wide[MEMBERS]):g}")
+        judge({}, {name: np.asarray(wide[f"{SENT}{name}"] / wide[SAMPLES]) for name in names})
         return wide
 
     return Phase(train, SUM, advance, admit)

@@ -25,15 +25,15 @@ from models.federated.algorithm import (
     Phase,
     Positive,
     Server,
-    UpdateError,
     checked,
     normalise,
     personal_tensors,
 )
 from models.federated.tally import SUM
-from models.robust.ball import Ball, Norm
+from models.federated.weighed import check_weighed, most_weight
+from models.robust.ball import Ball, LabelCost, Norm, NormSetting, ball_of_settings
 from models.robust.box import Box, worst_case
-from models.robust.gateway import Weighting, ball_of, exported, imported, signs_of, weight_of, with_bias
+from models.robust.gateway import Weighting, ball_of, exported, imported, signs_of, thinned, weight_of
 from models.robust.open_support import subgradient
 from models.robust.program import worst_case_program
 
@@ -44,29 +44,34 @@ def robust_svm_subgradient(
     feature_count: Count,
     *,
     radius: Positive = 1e-2,
-    kappa: Positive | None = 1.0,
-    norm: Norm = "1",
+    kappa: LabelCost = 1.0,
+    norm: NormSetting = "1",
     classes: Count = 1,
     weights: Weighting = "equal",
     box: tuple[float, float] | None = None,
     worst: Literal["direct", "program"] = "direct",
     step: Positive = 1.0,
     rounds: Count = 100,
-    max_weight: Positive = 100_000.0,
+    max_weight: Positive | None = None,
+    largest_weight: Positive = 1e2,
+    max_rows: Count = 5_000,
     normalisation: Literal["own", "none"] = "own",
 ) -> Algorithm:
     """FDR-SVM by subgradients over F features.
 
     :param radius: ε of every gateway whose data holds no radius of its own.
-    :param kappa: cost κ of a changed label; without one labels are certain.
+    :param kappa: cost κ of a changed label; "none": labels are certain.
     :param norm: of the way that features are moved; the weights are measured in its dual.
     :param classes: K fault classes, each against all else.
     :param weights: what a gateway counts whose data holds no weight: one, or its rows.
+    :param max_weight: most that a gateway may count for; not given, 1 with equal weights and 20,000 with samples.
+    :param largest_weight: largest size of a number in g, the slope that a gateway sends.
+    :param max_rows: most rows a gateway looks at; of more, an even spread from the first to the last, and all count.
     :param box: least and greatest value of a feature, after normalisation; without one features may move anywhere.
     :param worst: how the worst case on the box is found: in closed form, or by the paper's linear program.
     :param step: of the cloud, divided by the root of how many it took.
     """
-    ball, limits = Ball(radius, kappa, norm), _limits(box, worst, norm)
+    limits, most = _limits(box, worst, norm), most_weight(weights, max_weight)
 
     def slope(x: Array, sign: Array, w: Array, own_ball: Ball) -> Floats:
         if limits is None:
@@ -78,11 +83,11 @@ def robust_svm_subgradient(
         del rng
         if len(data[FEATURES]) == 0:
             return own, {}
-        signs, own_ball = signs_of(data, classes), ball_of(data, ball)
+        signs, own_ball = signs_of(data, classes), ball_of(data, ball_of_settings(radius, kappa, norm))
+        weight = weight_of(data, weights, len(data[FEATURES]), most)
         own, z = normalise(own, data, normalisation)
-        x, W = with_bias(z), imported(shared)  # (n, F + 1), (K, F + 1)
-        weight = weight_of(data, weights, len(x), max_weight)
-        slopes = np.array([slope(x, sign, w, own_ball) for sign, w in zip(signs, W, strict=True)])
+        x, signs = thinned(z, signs, max_rows)  # (n, F + 1), (K, n)
+        slopes = np.array([slope(x, sign, w, own_ball) for sign, w in zip(signs, imported(shared), strict=True)])
         return own, {SLOPES: weight * slopes, WEIGHTS: np.array(weight)}
 
     def advance(server: Server, total: Arrays) -> Server:
@@ -96,17 +101,15 @@ def robust_svm_subgradient(
         del rng
         return Server(shared={**exported(np.zeros((classes, feature_count + 1))), STEP: np.zeros(())}, kept={})
 
-    admit = partial(_admitted, shape=(classes, feature_count + 1), max_weight=max_weight)
+    admit = partial(_admitted, shape=(classes, feature_count + 1), max_weight=most, largest=largest_weight)
     phase = Phase(train, SUM, advance, admit)
     return Algorithm("linear-svm", start, (phase,), rounds, personal_tensors(normalisation), labels=True)
 
 
-def _admitted(server: Server, update: Arrays, *, shape: tuple[int, int], max_weight: float) -> Arrays:
+def _admitted(server: Server, update: Arrays, *, shape: tuple[int, int], max_weight: float, largest: float) -> Arrays:
     del server
     wide = checked(update, {SLOPES: shape, WEIGHTS: ()})
-    weight = float(wide[WEIGHTS])
-    if not 0.0 < weight <= max_weight:
-        raise UpdateError(f"{WEIGHTS}: expected a number above 0 and up to {max_weight:g}, got {weight:g}")
+    check_weighed(wide, SLOPES, WEIGHTS, max_weight=max_weight, largest=largest)
     return wide
 
 

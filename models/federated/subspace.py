@@ -22,12 +22,14 @@ from pydantic import Field
 from models.arrays import FEATURES, Array, Arrays, Floats
 from models.detectors.subspace import Which, bordered
 from models.federated.algorithm import (
+    MAX_SAMPLES,
     Algorithm,
     Count,
     Phase,
     Server,
     UpdateError,
     checked,
+    healthy_rows,
     normalise,
     personal_tensors,
 )
@@ -37,6 +39,7 @@ from models.moments import (
     SAMPLES,
     SUM_OF_ROWS,
     Reference,
+    deviations,
     moments,
     origin,
     reference_of,
@@ -47,8 +50,16 @@ from models.moments import (
 
 SQUARES = "squares"
 POINT, UNIT, SKETCH = "reference.point", "reference.unit", "sketch"
-# In a gateway's own deviations; beyond this a feature would only spoil the covariance of all.
-FARTHEST = 1e3
+# In a gateway's own units healthy features have a mean of about zero and a mean square of one; what drifts within a
+# training may reach these.
+LARGEST_MEAN = 2.0
+LARGEST_MEAN_SQUARE = 4.0
+# Share of the fleet that must move in a feature, where a sketch hides which feature it is.
+RAREST = 1e-3
+# Of one feature in units as it is measured: an elastic modulus is 2e11 Pa. Moments hold its square times the rows.
+LARGEST_FEATURE = 1e12
+# In deviations: of a level beyond this the variance keeps fewer than eight of its sixteen digits.
+FARTHEST_LEVEL = 1e4
 # Rounding leaves moments this far from positive, beside a diagonal of one.
 NEGATIVE = 1e-8
 
@@ -61,11 +72,13 @@ def gathering(
     *,
     normalisation: Normalisation,
     max_samples: int,
+    remedy: str,
     sketch_size: int | None = None,
 ) -> Phase:
     """Return the phase in which gateways send moments, of (z - reference) / unit where `shared` holds a reference.
 
-    Of a gateway with more than `max_samples` rows the moments are scaled down to that count.
+    Rows labelled as faults are left out. Of a gateway with more than `max_samples` rows the moments are scaled down to
+    that count. `remedy` says what to set where features as they are lie too far from zero to be squared.
     """
     size = feature_count if sketch_size is None else sketch_size
 
@@ -73,21 +86,28 @@ def gathering(
         del rng
         if len(data[FEATURES]) == 0:
             return own, {}
-        own, z = normalise(own, data, normalisation)
+        own, z = healthy(own, data, normalisation)
+        if len(z) == 0:
+            return own, {}
         if POINT in shared:
             z = (z - shared[POINT]) / shared[UNIT]
+        elif normalisation == "none":
+            check_levels(z, remedy)
         return own, capped(moments(z @ shared[SKETCH] if SKETCH in shared else z), max_samples)
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        del server
         shapes = {SAMPLES: (), SUM_OF_ROWS: (size,), PRODUCTS: (triangle(size),)}
-        wide = checked(update, shapes)
+        wide = checked(update, shapes, largest=max_samples * LARGEST_FEATURE**2)
         check_count(wide, max_samples)
         check_positive(wide)
         if normalisation == "own":
-            # A sketch keeps lengths, so one bound on the length serves both.
-            count = float(wide[SAMPLES])
-            check_distance(np.trace(symmetric(wide[PRODUCTS], size)) / count / feature_count)
+            # A feature that moves on few gateways has a small unit in the reference, and is large in it on those few.
+            unit, means = server.shared.get(UNIT, np.ones(feature_count)), wide[SUM_OF_ROWS] / wide[SAMPLES]
+            squares = np.diag(symmetric(wide[PRODUCTS], size)) / wide[SAMPLES]
+            if sketch_size is None:
+                check_own_units(float(np.mean(np.square(unit) * squares)), unit * means)
+            else:  # which makes no row longer, so that the mean square bounds the means too
+                check_own_units(max(float(unit.min()) ** 2, RAREST) * float(squares.sum()) / feature_count, means[:0])
         return wide
 
     return Phase(train, SUM, advance, admit)
@@ -95,8 +115,28 @@ def gathering(
 
 def capped(update: Arrays, max_samples: int) -> Arrays:
     """Return moments with the weight of at most `max_samples` rows."""
-    share = min(1.0, max_samples / float(update[SAMPLES]))
-    return {name: np.asarray(share * array) for name, array in update.items()}
+    count = min(float(update[SAMPLES]), float(max_samples))
+    scaled = {name: np.asarray(count / float(update[SAMPLES]) * array) for name, array in update.items()}
+    return scaled | {SAMPLES: np.array(count)}  # exactly, whatever the division rounds to
+
+
+def healthy(own: Arrays, data: Arrays, normalisation: str) -> tuple[Arrays, Array]:
+    """Return the gateway's state and its healthy rows (n, F) in normalised units."""
+    own, z = normalise(own, data, normalisation)
+    return own, healthy_rows(data, z)
+
+
+def check_levels(z: Array, remedy: str) -> None:
+    """Raise `ValueError` for a feature of rows z (n, F) that moves, but so far from zero that its squares forget it."""
+    mean = z.mean(axis=0)
+    deviation = deviations(mean, z.var(axis=0), 0.0)
+    lost = np.flatnonzero((deviation > 0.0) & (np.abs(mean) > FARTHEST_LEVEL * deviation))
+    if len(lost):
+        level = abs(float(mean[lost[0]] / deviation[lost[0]]))
+        raise ValueError(
+            f"feature {lost[0]} lies {level:.3g} of its deviations from zero, expected up to {FARTHEST_LEVEL:g}: in "
+            f"its squares the variance would lose its digits; {remedy}"
+        )
 
 
 def check_count(update: Arrays, max_samples: int) -> None:
@@ -106,10 +146,18 @@ def check_count(update: Arrays, max_samples: int) -> None:
         raise UpdateError(f"{SAMPLES}: expected 1 to {max_samples}, got {count:g}")
 
 
-def check_distance(mean_square: float) -> None:
-    """Raise `UpdateError` for rows that lie absurdly far out, in a gateway's own units."""
-    if mean_square > FARTHEST**2:
-        raise UpdateError(f"expected features within {FARTHEST:g} deviations, got {np.sqrt(mean_square):g} on average")
+def check_own_units(mean_square: float, means: Array) -> None:
+    """Raise `UpdateError` for a mean square over all features, or means (F,) of each, that no healthy rows have in a
+    gateway's own units.
+    """
+    advice = "does the gateway still measure in the units of its commissioning?"
+    if mean_square > LARGEST_MEAN_SQUARE:
+        raise UpdateError(
+            f"expected a mean square up to {LARGEST_MEAN_SQUARE:g} in own deviations, got {mean_square:g}; {advice}"
+        )
+    farthest = float(np.abs(means).max(initial=0.0))
+    if farthest > LARGEST_MEAN:
+        raise UpdateError(f"expected means up to {LARGEST_MEAN:g} own deviations, got {farthest:g}; {advice}")
 
 
 def check_positive(update: Arrays) -> None:
@@ -140,7 +188,9 @@ def referring(feature_count: int, *, normalisation: Normalisation, max_samples: 
         del shared, rng
         if len(data[FEATURES]) == 0:
             return own, {}
-        own, z = normalise(own, data, normalisation)
+        own, z = healthy(own, data, normalisation)
+        if len(z) == 0:
+            return own, {}
         sums = {SAMPLES: np.array(float(len(z))), SUM_OF_ROWS: z.sum(axis=0), SQUARES: np.square(z).sum(axis=0)}
         return own, capped(sums, max_samples)
 
@@ -153,13 +203,14 @@ def referring(feature_count: int, *, normalisation: Normalisation, max_samples: 
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server
-        wide = checked(update, {SAMPLES: (), SUM_OF_ROWS: (feature_count,), SQUARES: (feature_count,)})
+        shapes = {SAMPLES: (), SUM_OF_ROWS: (feature_count,), SQUARES: (feature_count,)}
+        wide = checked(update, shapes, largest=max_samples * LARGEST_FEATURE**2)
         check_count(wide, max_samples)
         slack = wide[SQUARES] * (1.0 + NEGATIVE) - np.square(wide[SUM_OF_ROWS]) / wide[SAMPLES]
         if (slack < 0.0).any():
             raise UpdateError(f"{SQUARES}: expected at least {SUM_OF_ROWS}² / {SAMPLES}, got {slack.min():.3g} less")
         if normalisation == "own":
-            check_distance(float(wide[SQUARES].max() / wide[SAMPLES]))
+            check_own_units(float(wide[SQUARES].mean() / wide[SAMPLES]), wide[SUM_OF_ROWS] / wide[SAMPLES])
         return wide
 
     return Phase(train, SUM, advance, admit)
@@ -181,7 +232,7 @@ def federated_subspace(
     reference: Literal["zero", "pooled"] = "zero",
     forget: Annotated[float, Field(ge=0, le=1)] = 1.0,
     rounds: Count = 1,
-    max_samples: Count = 100_000,
+    max_samples: Count = MAX_SAMPLES,
     normalisation: Normalisation = "own",
 ) -> Algorithm:
     """Federated principal subspace over F >= 2 features.
@@ -193,6 +244,7 @@ def federated_subspace(
         those inside the sketch; `components` + 10 or more keep most of what F would give.
     :param reference: where rows are taken from before they are squared. `zero` is right in own units; with
         normalisation `none` and levels beyond 1e4 deviations, or a sketch, take `pooled`: one exchange more.
+    :param max_samples: most rows that one gateway counts for.
     :param forget: weight of all earlier rounds beside a new one.
     """
     if sketch is not None and sketch >= feature_count:
@@ -215,6 +267,13 @@ def federated_subspace(
         return server._replace(shared={**constants, **found}, kept=kept, phase=len(setup))
 
     setup = (referring(feature_count, normalisation=normalisation, max_samples=max_samples),) * (reference == "pooled")
-    gather = gathering(feature_count, advance, normalisation=normalisation, max_samples=max_samples, sketch_size=sketch)
+    gather = gathering(
+        feature_count,
+        advance,
+        normalisation=normalisation,
+        max_samples=max_samples,
+        remedy="set reference to 'pooled'",
+        sketch_size=sketch,
+    )
     personal = personal_tensors(normalisation)
     return Algorithm("subspace", start, (*setup, gather), rounds, personal, setup=len(setup))

@@ -19,11 +19,18 @@ from pydantic import Field, validate_call
 from models.arrays import FEATURES, Arrays
 from models.detectors.principal import WHITENING, of_whitening
 from models.detectors.principal import whitened as whiten_features
-from models.federated.algorithm import NORMALISATION, Algorithm, Count, Phase, Server, normalise, personal_tensors
+from models.federated.algorithm import (
+    MAX_SAMPLES,
+    NORMALISATION,
+    Algorithm,
+    Count,
+    Phase,
+    Server,
+    normalise,
+    personal_tensors,
+)
 from models.federated.subspace import Normalisation, gathering
 from models.moments import origin, subspace
-
-MAX_SAMPLES = 100_000
 
 
 def whitened(
@@ -57,7 +64,8 @@ def whitened(
         named = {WHITENING + name: array for name, array in step.items()}
         return server._replace(shared={**server.shared, **named}, phase=1)
 
-    gather = gathering(feature_count, advance, normalisation=mode, max_samples=MAX_SAMPLES)
+    own_units = "set normalisation to 'own', which takes features in the units of each gateway"
+    gather = gathering(feature_count, advance, normalisation=mode, max_samples=MAX_SAMPLES, remedy=own_units)
     phases = (gather, *(_on_whitened(phase, mode) for phase in inner.phases))
     personal = tuple(dict.fromkeys((*personal_tensors(mode), *inner.personal)))
     return inner._replace(phases=phases, personal=personal, setup=1 + inner.setup)

@@ -7,13 +7,17 @@ y_i x_i, (N, P), hold all a hinge loss max(0, 1 - z_i·w) has to know.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from pydantic import BeforeValidator, Field
 
 from models.arrays import Array, Floats
 
 Norm = Literal["1", "2", "inf"]
+# As settings: a file may say 1 for "1", and has no word for nothing but "none".
+NormSetting = Annotated[Norm, BeforeValidator(lambda value: str(value) if value in (1, 2) else value)]
+LabelCost = Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["none"] | None
 ORDERS: dict[str, float] = {"1": 1.0, "2": 2.0, "inf": np.inf}
 DUAL_ORDERS: dict[str, float] = {"1": np.inf, "2": 2.0, "inf": 1.0}
 
@@ -37,6 +41,11 @@ class Ball(NamedTuple):
         if self.kappa is not None and not 0.0 < self.kappa < np.inf:
             raise ValueError(f"kappa: expected a number above 0, or None for certain labels, got {self.kappa:g}")
         return self
+
+
+def ball_of_settings(radius: float, kappa: float | str | None, norm: Norm) -> Ball:
+    """Return the ball that settings describe, where a cost "none" says that labels are certain."""
+    return Ball(radius, None if kappa is None or isinstance(kappa, str) else kappa, norm)
 
 
 def length(vector: Array, order: float) -> float:

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from models.arrays import LABELS, RADIUS, WEIGHT, Array, Arrays, Floats
+from models.detectors.training import spread
 from models.robust.ball import Ball
 
 Weighting = Literal["equal", "samples"]
@@ -47,6 +48,13 @@ def ball_of(data: Arrays, ball: Ball) -> Ball:
     return ball._replace(radius=_number(data, RADIUS, ball.radius)).checked()
 
 
+def thinned(z: Array, signs: Array, max_rows: int) -> tuple[Floats, Floats]:
+    """Return normalised features z (n, F) with bias and their signs (K, n), of at most so many rows, spread evenly from
+    the first to the last.
+    """
+    return with_bias(spread(z, max_rows)), spread(signs.T, max_rows).T
+
+
 def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> float:
     """Return how much a gateway of `count` rows counts: as its data says, else 1 or its rows, `most` at most.
 
@@ -58,7 +66,8 @@ def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> fl
     weight = _number(data, WEIGHT, 1.0)
     if not 0.0 < weight <= most:
         raise ValueError(
-            f"{WEIGHT}: expected a number above 0 and up to {most:g} (setting 'max_weight'), got {weight:g}"
+            f"{WEIGHT}: expected a number above 0 and up to {most:g}, got {weight:g}; the cloud counts no gateway for "
+            "more, so lower the weight, or let the operator raise the algorithm's setting 'max_weight'"
         )
     return weight
 

@@ -21,7 +21,9 @@ from models.robust.problem import Proximal, Rows, lower_bound, rows_of
 
 STEPS_MAX = 100
 TO_THE_BORDER = 0.98  # of the way, so that the next point is inside again
-GOAL, ACCEPTED = 1e-10, 1e-7  # gap relative to the value: where to stop, and what still counts as solved
+# Gap relative to the value: where to stop, and what still counts as solved. Of some 20,000 problems of the studies one,
+# with features that nearly repeat one another, came no nearer than 1.6e-7 in double precision.
+GOAL, ACCEPTED = 1e-10, 1e-6
 NEAR = 1e-5  # complementarity relative to the value, below which every point is checked
 STALLED = 1e-10  # a share of a step that leads nowhere
 LIFT = 1e-13  # of the diagonal, where rounding left no positive definite matrix
