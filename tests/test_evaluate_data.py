@@ -114,7 +114,7 @@ def one_line(capsys: pytest.CaptureFixture[str], *options: str) -> str:
         ("--set wings=2", "setting 'wings' is unknown to support-vector-election; expected one of nu, c"),
         ("--set nu=many", "--set nu: expected a valid number"),
         ("--set nu=1.5", "nu"),
-        ("--set nu=inf", "--set nu: expected a finite number, got inf"),
+        ("--set nu=inf", "--set nu: expected less than or equal to 1, got 'inf'"),
         ("--set nu", "--set: expected KEY=VALUE, got 'nu'"),
         ("--set nu=0,3", "--set nu: expected a number, true, false, null or a word, got '0,3'"),
         ("--algorithm fedavg --set loss=hinge", "--set loss: expected 'one-class' or 'logistic'"),

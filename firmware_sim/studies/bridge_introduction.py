@@ -20,7 +20,10 @@ TOLD_APART = (
     " out of account. What rests on less than that error (held against a target: than that of the AUC alone) reads"
     " `not told apart`; one such error is passed by chance about once in three times."
 )
-ALIKE = "Where settings leave every gateway without anything to send, all windows score alike (AUC 0.5)."
+ALIKE = (
+    "Where settings leave every gateway without anything to send, or a solver does not converge, all windows score alike"
+    " (AUC 0.5)."
+)
 
 
 def introduction(options: Options, results: Results) -> str:

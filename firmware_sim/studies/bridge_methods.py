@@ -21,6 +21,7 @@ from firmware_sim.studies.bridge_data import HEALTHY, Bridge, Windows
 from firmware_sim.studies.study import StudyError
 from models.arrays import FEATURES, Arrays, Floats
 from models.detectors import DETECTORS
+from models.detectors.training import ConvergenceError
 from models.federated import build
 from models.federated.algorithm import normalise
 from models.federated.run import run
@@ -157,8 +158,11 @@ def _together(
         sent[name] += len(encode(update)) if update else 0
 
     data = {name: {FEATURES: rows} for name, rows in train.items()}
-    outcome = run(algorithm, data, seed=seed, on_update=weigh)
-    if not any(sent.values()):  # nobody had anything to send, so there is no model and all windows are alike
+    try:
+        outcome = run(algorithm, data, seed=seed, on_update=weigh)
+    except ConvergenceError:  # settings that do not suit the solver are a result too, the worst
+        sent.clear()
+    if not any(sent.values()):  # there is no model, and all windows are alike
         return {name: np.zeros(len(rows)) for name, rows in test.items()}, 0.0
     score, shared = DETECTORS[algorithm.detector].score, outcome.server.shared
     found = {name: score({**shared, **outcome.own[name]}, rows) for name, rows in test.items()}
