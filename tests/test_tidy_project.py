@@ -16,7 +16,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|Users)/\w")
 # A year, an identifier or a numbered part of a publication; or the plain word that there is none.
 CITATION = re.compile(r"\b(19|20)\d\d\b|\barXiv\b|\bdoi\b|\b(Algorithm|Eq\.|Equation|Section|Theorem) \d|\bours\b")
 # Files beside the algorithms that serve all of them.
-FEDERATED_SHARED = {"__init__", "algorithm", "run", "tally", "weighed", "whitened"} | {
+FEDERATED_SHARED = {"__init__", "algorithm", "registry", "run", "tally", "weighed", "whitened"} | {
     "local_dual",
     "median_election",
     "aligned_events",

@@ -21,8 +21,8 @@ TOLD_APART = (
     " `not told apart`; one such error is passed by chance about once in three times."
 )
 ALIKE = (
-    "Where settings leave every gateway without anything to send, or a solver does not converge, all windows score alike"
-    " (AUC 0.5)."
+    "Where settings leave every gateway without anything to send, or a solver does not converge, all windows score"
+    " alike (AUC 0.5)."
 )
 
 
