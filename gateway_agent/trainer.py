@@ -20,6 +20,7 @@ from models.arrays import FEATURES, LABELS, Arrays, generator, joined, parted
 from models.federated import build
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
+NOTHING = "its rows give the algorithm nothing to send: they are too few, or all the same, as of a sensor that is stuck"
 # With a baseline alone there is one class. A gateway says so and sends nothing, so that the others need not wait.
 NO_LABELS = "the algorithm learns from labels and this gateway has none: name a table in training.labelled"
 
@@ -36,7 +37,9 @@ def answer(job: bytes) -> bytes:
         return wire.encode(joined({"own": own, "update": {}}), {"remark": NO_LABELS})
     train = algorithm.phases[order["phase"]].train
     own, update = train(parts.get("shared", {}), own, labelled(data, known) if algorithm.labels else data, rng)
-    return wire.encode(joined({"own": own, "update": update}))
+    # In a later exchange of a round nothing is a usual answer, such as of those whom an election left out.
+    is_silent = not update and order["phase"] <= algorithm.setup
+    return wire.encode(joined({"own": own, "update": update}), {"remark": NOTHING} if is_silent else {})
 
 
 def labelled(data: Arrays, known: Arrays) -> Arrays:

@@ -102,3 +102,11 @@ def test_a_bad_job_ends_the_child_with_its_line() -> None:
     done = child(BAD["value"][0])
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.decode() == "setting nu: Input should be less than or equal to 1, got '7'\n"
+
+
+@pytest.mark.parametrize("name", ["support-vector-election", "ensemble-svdd"])
+def test_rows_that_give_nothing_to_send_are_remarked_upon(name: str) -> None:
+    """A sensor that was stuck during the whole of its commissioning must not be left out without a word."""
+    _, said = wire.decode(answer(job(name, np.ones_like(ROWS))))
+    assert "too few, or all the same" in said["remark"]
+    assert wire.decode(answer(job(name)))[1] == {}
