@@ -143,7 +143,7 @@ def _close(state: State) -> tuple[State, list[Effect]]:
         server=server,
         total={},
         counted={},
-        counted_before=state.counted,
+        counted_before={**state.counted_before, **state.counted},
         refused=0,
         first_update_ns=None,
         opened=False,

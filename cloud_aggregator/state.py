@@ -49,7 +49,7 @@ class State:
     now_ns: int
     total: Arrays = field(default_factory=dict)
     counted: dict[str, str] = field(default_factory=dict)  # gateway -> digest of its update
-    counted_before: dict[str, str] = field(default_factory=dict)  # in the round before: its receipt may be lost
+    counted_before: dict[str, str] = field(default_factory=dict)  # the latest of earlier rounds: receipts get lost
     asked: tuple[str, ...] | None = None  # who takes part in the round; None: everyone
     asked_round: int = -1  # the round for which `asked` was drawn
     refused: int = 0

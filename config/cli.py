@@ -6,7 +6,9 @@ import argparse
 import logging
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from config.version import VERSION
 
@@ -32,7 +34,9 @@ def run(
     """
     ours: tuple[type[Exception], ...] = (ValueError, OSError, *also)
     try:
-        return act(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_warn, name)
+            return act(arguments)
     except BrokenPipeError:  # whoever read has seen enough
         sys.stdout = None  # or the interpreter complains about it once more at the end
         return 0
@@ -41,6 +45,11 @@ def run(
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+
+
+def _warn(name: str, message: Warning | str, *_where: object) -> None:
+    """Tell the operator what a line of Python's own format would hide behind the path of a source file."""
+    sys.stderr.write(f"{name}: warning: {message}\n")
 
 
 def missing(name: str, error: ModuleNotFoundError, extra: str) -> int:

@@ -79,6 +79,7 @@ class Status(Message):
     windows_lost: Count = 0
     model_version: Count = 0
     model_digest: str = ""
+    settling: bool = False  # the model in force has not yet seen enough windows to be asked
     alarms_active: Count = 0
     outbox: Count = 0
     bytes_sent: Count = 0

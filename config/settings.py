@@ -142,7 +142,8 @@ class Training(Table):
 
     enabled: bool = True
     labelled: Path | None = None  # CSV: windows of known condition, for algorithms that learn from labels
-    weight: Positive | None = None  # of this gateway in algorithms that weigh gateways; None: the algorithm's own rule
+    # Of this gateway in algorithms that weigh gateways; 0 takes back what it sent. None: the algorithm's own rule.
+    weight: Annotated[float, Field(ge=0)] | None = None
     radius: Positive | None = None  # of its ambiguity set, for the robust SVM; None: as for all
     nice: Annotated[int, Field(ge=0, le=19)] = 10
     timeout_s: Positive = 600.0

@@ -19,7 +19,7 @@ from config.messages import Id
 from firmware_sim.datasets import DataError, Labelled
 from firmware_sim.recordings import ReadOptions, Recording, read
 from firmware_sim.recordings.recording import shortened
-from models.arrays import Floats
+from models.arrays import NEW_SERIES, Floats
 from models.features import FeatureSpec, extract_many, feature_names
 
 FOLDER_FILE = "evaluation.toml"
@@ -28,10 +28,13 @@ RATE_TOLERANCE = 1e-3
 
 
 class GatewayRows(NamedTuple):
-    """The windows of one gateway, in time; `early` marks those from the first part of each recording."""
+    """The windows of one gateway, in time; `early` marks those from the first part of each recording, `gaps` says how
+    many windows are missing before each, NEW_SERIES where a part of a recording begins.
+    """
 
     rows: Labelled
     early: NDArray[np.bool_]  # (n,)
+    gaps: NDArray[np.int64]  # (n,)
 
 
 class Folder(NamedTuple):
@@ -88,17 +91,23 @@ def _gateway_rows(
     place: str, plan: FolderSettings, roles: dict[str, str], recordings: dict[str, Recording]
 ) -> tuple[GatewayRows, int]:
     """Return the windows of one gateway and how many were left out. No window crosses the border of `early`."""
-    parts, early, missing = [], [], 0
+    parts, early, gaps, missing = [], [], [], 0
     for name, recording in recordings.items():
         values = values_of(f"{place}: {name}", recording, plan.features, roles)  # (T, C)
         border = round(plan.train_share * len(values))
         for is_early, part in ((True, values[:border]), (False, values[border:])):
-            x, left_out = windows(f"{place}: {name}", plan.features, part)
+            x, whole = windows(f"{place}: {name}", plan.features, part)
             parts.append(Labelled(x, np.full(len(x), int(name in plan.damaged))))
             early.append(np.full(len(x), is_early))
-            missing += left_out
+            gaps.append(gaps_between(whole))
+            missing += int((~whole).sum())
     rows = Labelled(np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts]))
-    return GatewayRows(rows, np.concatenate(early)), missing
+    return GatewayRows(rows, np.concatenate(early), np.concatenate(gaps)), missing
+
+
+def gaps_between(whole: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return how many windows are missing before each of those that are whole, NEW_SERIES before the first."""
+    return np.concatenate([[NEW_SERIES], np.diff(np.flatnonzero(whole)) - 1])
 
 
 def _read_as(plan: FolderSettings, gateways: dict[str, GatewayRows]) -> str:
@@ -123,13 +132,15 @@ def values_of(place: str, recording: Recording, spec: FeatureSpec, roles: dict[s
     return recording.values[:, [recording.channel_names.index(channel) for channel in wanted]]
 
 
-def windows(place: str, spec: FeatureSpec, values: Floats) -> tuple[Floats, int]:
-    """Return the features (n, F) of the windows of values (T, C), and how many were left out for missing samples."""
+def windows(place: str, spec: FeatureSpec, values: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the features (n, F) of the windows of values (T, C), and which of all had every sample and are among
+    them.
+    """
     if len(values) < spec.samples:
         length_s = len(values) / spec.rate_hz
         raise DataError(f"{place}: {length_s:g} s to cut windows from; expected at least {spec.window_s:g} s")
     cut = sliding_window_view(values, spec.samples, axis=0)[:: spec.hop_samples].swapaxes(1, 2)  # (n, T, C)
-    whole = np.isfinite(cut).all(axis=(1, 2))
+    whole = np.asarray(np.isfinite(cut).all(axis=(1, 2)))
     if not whole.any():
         raise DataError(f"{place}: every window has missing samples; expected some without")
-    return extract_many(spec, cut[whole]).astype(np.float64), int((~whole).sum())
+    return extract_many(spec, cut[whole]).astype(np.float64), whole

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from config.labelled import head
 from firmware_sim.datasets import DataError
-from firmware_sim.folders import values_of, windows
+from firmware_sim.folders import gaps_between, values_of, windows
 from firmware_sim.recordings import Recording
-from gateway_agent.labelled import head
 from models.features import FeatureSpec
 
 
@@ -28,8 +28,9 @@ def append(
     if len(chosen) != len(spec.channels):
         raise DataError(f"{place}: {len(chosen)} channels given; expected one for each of {', '.join(spec.channels)}")
     values = values_of(place, recording, spec, dict(zip(spec.channels, chosen, strict=True)))
-    rows, left_out = windows(place, spec, values)
-    lines = [",".join((*map(repr, row), str(label))) for row in rows.tolist()]
+    rows, whole = windows(place, spec, values)
+    measured = zip(rows.tolist(), gaps_between(whole).tolist(), strict=True)
+    lines = [",".join((*map(repr, row), str(gap), str(label))) for row, gap in measured]
     with table.open("a+", encoding="utf-8", newline="") as file:
         file.seek(0)
         found = file.read().splitlines()
@@ -38,4 +39,4 @@ def append(
         if lines[0] in found:
             raise DataError(f"{table}: holds the windows of this recording with label {label} already")
         file.writelines(f"{line}\n" for line in ([] if found else head(spec)) + lines)
-    return len(rows), left_out
+    return len(rows), int((~whole).sum())

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from firmware_sim.datasets import DataError, Labelled, Table
 from firmware_sim.folders import Folder
-from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats, generator
 
 TRAIN_SHARE = 0.7
 KMEANS_STARTS = 10
@@ -68,10 +68,12 @@ def split_table(table: Table, plan: Plan, seed: int) -> Split:
 def split_folder(folder: Folder, plan: Plan) -> Split:
     """Give each gateway its own windows: the early ones train, the others are scored."""
     train, test = {}, {}
-    for name, (rows, early) in folder.gateways.items():
+    for name, (rows, early, gaps) in folder.gateways.items():
         trains = _taken(rows.y, plan) & (early | (plan.protocol == "whole"))
         scored = np.ones(len(rows.y), dtype=bool) if plan.protocol == "whole" else ~trains
-        train[name] = _data(rows.x, rows.y, np.flatnonzero(trains), plan)
+        taught = np.flatnonzero(trains)
+        behind = np.concatenate([[NEW_SERIES], np.where(np.diff(taught) == 1, gaps[taught[1:]], NEW_SERIES)])
+        train[name] = {**_data(rows.x, rows.y, taught, plan), MISSING: behind[: len(taught)]}
         test[name] = Labelled(rows.x[scored], rows.y[scored])
     return Split(train, test, one_scale=False)
 

@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from config import cli, mqtt, wire
+from config import cli, labelled, mqtt, wire
 from config.settings import GatewaySettings, load
-from gateway_agent import labelled, release_key
+from gateway_agent import release_key
 from gateway_agent.store import Store
 
 NAME = "gateway-agent"

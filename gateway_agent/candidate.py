@@ -13,9 +13,10 @@ from config import wire
 from config.messages import Manifest
 from config.settings import GatewaySettings
 from gateway_agent import fetching
+from gateway_agent import memory as recall
 from gateway_agent.events import Effect, Log
 from gateway_agent.learning import refuse
-from gateway_agent.pipeline import Judge, calibrated, judged_by
+from gateway_agent.pipeline import Judge, calibrated, judged_by, rows_of
 from gateway_agent.scorer import ModelRefusedError, Scorer
 from gateway_agent.state import State, own_in, save_model, tell
 from models.arrays import Array, Arrays, parted
@@ -123,7 +124,7 @@ def examined(state: State, manifest: Manifest, body: bytes, personal: Arrays) ->
     worst = float(np.abs(scorer.neutral(golden_x) - expected).max())
     if not worst <= GOLDEN_TOLERANCE * (1.0 + float(np.abs(expected).max())):
         raise ModelRefusedError(f"its golden scores differ by {worst:.3g} on this processor")
-    shadow = scorer(np.array(state.pipeline.baseline))
+    shadow = scorer(rows_of(state.pipeline.baseline))
     if not np.isfinite(shadow).all():
         raise ModelRefusedError("it gives no finite score on this gateway's own baseline")
     return calibrated(state.pipeline, scorer, state.settings.baseline.calibration_windows)
@@ -135,7 +136,7 @@ def _warned(state: State, judge: Judge) -> tuple[State, list[Effect]]:
     The model stays in force, as its scores still rank windows for those who look at them; but nobody should wait for
     an alarm that cannot come.
     """
-    reached = float(np.nanmax(judge.score(_far_away(np.array(state.pipeline.baseline)))))
+    reached = float(np.nanmax(judge.model(_far_away(rows_of(state.pipeline.baseline)))))
     if reached >= judge.levels.raise_level:
         return state, []
     return refuse(
@@ -152,8 +153,8 @@ def _far_away(rows: Array) -> Array:
     return np.concatenate([usual + steps, usual - steps])
 
 
-def reload(state: State, stored: bytes) -> tuple[State, list[Effect]]:
-    """Put the stored model back in force after a restart, examined like a new one.
+def reload(state: State, stored: bytes, remembered: bytes | None) -> tuple[State, list[Effect]]:
+    """Put the stored model back in force after a restart, examined like a new one, with what it remembered.
 
     Its signature was checked before it was stored. Checking it again would leave a gateway without a model after an
     update that knows more of a manifest than the one that stored it.
@@ -170,4 +171,6 @@ def reload(state: State, stored: bytes) -> tuple[State, list[Effect]]:
         judge = examined(state, manifest, body, personal)
     except (ModelRefusedError, CalibrationError) as error:
         return refuse(state, f"stored model {manifest.version} refused: {error}")
-    return _warned(replace(state, manifest=manifest, pipeline=replace(state.pipeline, judge=judge)), judge)
+    memory = recall.from_bytes(remembered, manifest.model.digest) if remembered else recall.BLANK
+    pipeline = replace(state.pipeline, judge=judge, memory=memory)
+    return _warned(replace(state, manifest=manifest, pipeline=pipeline), judge)

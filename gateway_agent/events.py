@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from config.clock import Quality
-from gateway_agent.pipeline import Row
+from gateway_agent.memory import Seen
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Keep:
-    """Store one row of the baseline."""
+    """Store one window of the baseline."""
 
-    row: Row
+    seen: Seen
 
 
 @dataclass(frozen=True)

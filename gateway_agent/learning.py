@@ -15,9 +15,9 @@ from config.messages import RoundOpen
 from config.transfer import split
 from gateway_agent import fetching, outbox
 from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
-from gateway_agent.pipeline import split_baseline
-from gateway_agent.state import State, own_in, save_own, tell, topic
-from models.arrays import FEATURES, RADIUS, WEIGHT, Arrays, joined, parted
+from gateway_agent.pipeline import training_data
+from gateway_agent.state import State, own_in, save_counted, save_own, tell, topic
+from models.arrays import COUNTED, FEATURES, RADIUS, WEIGHT, Arrays, joined, parted
 from models.federated.algorithm import normalise
 
 NS = 1_000_000_000
@@ -57,6 +57,8 @@ def take_part(state: State) -> tuple[State, list[Effect]]:
         return state, []
     if message.cohort is not None and state.settings.gateway.id not in message.cohort:
         return state, []
+    if any(item.priority == UPDATE_PRIORITY for item in state.outbox.values()):
+        return state, []  # whether the last update was counted decides on what the next one says
     shared = state.bodies.get(message.shared.digest)
     if shared is None:
         return fetching.want(state, message.shared)
@@ -68,17 +70,17 @@ def take_part(state: State) -> tuple[State, list[Effect]]:
 
 
 def _job(state: State, message: RoundOpen, shared: bytes) -> bytes:
-    rows, _ = split_baseline(state.pipeline, state.settings.baseline.calibration_windows)
+    data = training_data(state.pipeline, state.settings.baseline.calibration_windows)
     parts = {
         "shared": wire.decode(shared)[0],
         "own": own_in(state, message.run),
-        "data": {FEATURES: rows, **_of_this_gateway(state)},
+        "data": {**data, COUNTED: np.array(state.is_counted), **_of_this_gateway(state)},
         "labelled": state.labelled,
     }
     order = {
         "algorithm": message.algorithm,
         "settings": message.settings,
-        "feature_count": rows.shape[1],
+        "feature_count": data[FEATURES].shape[1],
         "phase": message.phase,
         "seed": message.seed,
         "round_index": message.round_index,
@@ -106,19 +108,22 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
         parts = parted(arrays)
     except wire.WireError as error:
         return _failed(state, message, f"its answer cannot be read: {error}")
-    state = replace(state, own=parts.get("own", {}), answered=(message.run, message.round_index))
+    answered = (message.run, message.round_index)
+    state = replace(state, own=parts.get("own", {}), answered=answered, is_counted=False)
     meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
     body = wire.encode(parts.get("update", {}), meta)
     chunks = split(body, state.settings.limits.max_payload_bytes)
     digest = fetching.digest_of(body)
     item = Item(topic(state, "update", digest), tuple(chunks), retain=False, priority=UPDATE_PRIORITY)
-    saved = save_own(state)
+    saved = [save_own(state), save_counted(state)]
     state, effects = outbox.queue(state, digest, item)
-    told: list[Effect] = [Log("info", f"round {message.round_index}: update of {len(body)} bytes made")]
+    told: list[Effect] = [Log("warning", f"round {message.round_index}: {text}") for text in said.get("warnings", ())]
+    told.append(Log("info", f"round {message.round_index}: update of {len(body)} bytes made"))
     if "remark" in said:
-        state, told = refuse(state, f"round {message.round_index}: nothing to send: {said['remark']}")
+        state, refused = refuse(state, f"round {message.round_index}: nothing to send: {said['remark']}")
+        told += refused
     state, more = take_part(state)
-    return state, [saved, *effects, *told, *more]
+    return state, [*saved, *effects, *told, *more]
 
 
 def _failed(state: State, message: RoundOpen, reason: str) -> tuple[State, list[Effect]]:
@@ -129,8 +134,7 @@ def _failed(state: State, message: RoundOpen, reason: str) -> tuple[State, list[
 
 def commissioned(state: State) -> tuple[State, list[Effect]]:
     """The baseline is whole: fix this gateway's normalisation for good, say so, and answer a waiting round."""
-    rows, _ = split_baseline(state.pipeline, state.settings.baseline.calibration_windows)
-    own, _ = normalise(state.own, {FEATURES: rows}, "own")
+    own, _ = normalise(state.own, training_data(state.pipeline, state.settings.baseline.calibration_windows), "own")
     state = replace(state, own=own)
     saved = save_own(state)
     state, told = tell(state)

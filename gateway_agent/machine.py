@@ -17,12 +17,14 @@ from config.settings import Source
 from gateway_agent import alarms, candidate, fetching, learning, outbox
 from gateway_agent import pipeline as walk
 from gateway_agent.events import Connection, Effect, Event, Heard, Keep, Log, Publish, Tick, Trained
+from gateway_agent.memory import Seen
 from gateway_agent.pipeline import Reading
 from gateway_agent.sources import frames, json_values
-from gateway_agent.state import MODEL, State, Stored, counted, save_features, tell, topic
+from gateway_agent.state import MEMORY, MODEL, State, Stored, counted, save_features, save_memory, tell, topic
 from models.signal import Block, SignalError
 
 NS = 1_000_000_000
+REMEMBER_S = 900.0  # a page of the store at a time, which flash bears; a clean stop stores the rest
 
 
 def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
@@ -42,7 +44,7 @@ def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
         state, more = learning.commissioned(state)
         effects += more
     if MODEL in stored.blobs and state.pipeline.commissioned:
-        state, loaded = candidate.reload(state, stored.blobs[MODEL])
+        state, loaded = candidate.reload(state, stored.blobs[MODEL], stored.blobs.get(MEMORY))
         effects += loaded
     return state, effects
 
@@ -77,6 +79,9 @@ def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
     for act in (alarms.silent_sources, outbox.send_due, learning.take_part, fetching.ask):
         state, more = act(state)
         effects += more
+    if state.now_ns - state.remembered_ns >= REMEMBER_S * NS:
+        state = replace(state, remembered_ns=state.now_ns)
+        effects += save_memory(state)
     if state.now_ns - state.status_ns >= state.settings.exchange.status_s * NS:
         state, more = tell(state)
         effects += more
@@ -170,7 +175,7 @@ def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
         return state, [told, *effects] if is_first else effects
     state, effects = alarms.window_whole(counted(state, "windows"), reading.faulty, reading.t_ns)
     if reading.learned and reading.row is not None:
-        effects.append(Keep(reading.row))
+        effects.append(Keep(Seen(reading.row, reading.t_ns)))
     if reading.transition is not None:
         state, more = alarms.of_transition(state, reading.transition)
         effects += more

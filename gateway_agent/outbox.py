@@ -11,7 +11,7 @@ from dataclasses import replace
 from config import topics
 from config.messages import Receipt, alarm_item
 from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Publish, Queue, Settle
-from gateway_agent.state import ANOMALY, State, alarm_id, counted
+from gateway_agent.state import ANOMALY, State, alarm_id, counted, save_counted
 
 NS = 1_000_000_000
 ITEMS_MAX = 5_000
@@ -77,10 +77,14 @@ def settle(state: State, name: str, receipt: Receipt) -> tuple[State, list[Effec
     if name not in state.outbox:
         return state, []
     refusal = receipt.reason
-    if receipt.accepted and state.outbox[name].priority != UPDATE_PRIORITY:
+    is_update = state.outbox[name].priority == UPDATE_PRIORITY
+    if receipt.accepted and not is_update:
         refusal = state.refusal  # that an alarm has arrived says nothing about the training
     state = replace(_without(state, name), refusal=refusal)
     effects: list[Effect] = [Settle(name)]
+    if is_update and receipt.accepted:
+        state = replace(state, is_counted=True)
+        effects.append(save_counted(state))
     if not receipt.accepted:
         effects.append(Log("warning", f"aggregator refused {name[:16]}: {receipt.reason}"))
     return state, effects

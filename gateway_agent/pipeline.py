@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gateway_agent import memory as recall
+from gateway_agent.memory import BLANK, Gaps, Memory, Model, Row, Seen
 from models import sensor_health, signal, threshold
-from models.arrays import Array, Floats
+from models.arrays import FEATURES, MISSING, Arrays
 from models.features import LARGEST, FeatureSpec, extract
 from models.signal import Block, Lost, StreamSpec, Window, Windower
 from models.threshold import AlarmSpec, AlarmState, Levels, Transition
@@ -19,15 +20,13 @@ from models.threshold import AlarmSpec, AlarmState, Levels, Transition
 NS = 1_000_000_000
 DAY_S = 86_400.0
 GAP_HOPS = 2.5  # from the end of one window to the next; more means that windows are missing
-
-Score = Callable[[Array], Floats]
-Row = NDArray[np.float32]
+RECENT_WINDOWS = 256  # kept to show a new model what it would remember had it been in force
 
 
 class Judge(NamedTuple):
     """A model in force: how it scores, and from which level on this gateway calls a score an alarm."""
 
-    score: Score
+    model: Model
     levels: Levels
 
 
@@ -39,9 +38,11 @@ class Pipeline:
     alarm_spec: AlarmSpec
     windower: Windower
     regular: tuple[str, ...]  # roles sampled at a steady rate
-    baseline: tuple[Row, ...]  # rows (F,), oldest first
+    baseline: tuple[Seen, ...]  # oldest first
     baseline_needed: int
     judge: Judge | None = None
+    memory: Memory = BLANK  # of the model in force
+    recent: tuple[Seen, ...] = ()
     alarm: AlarmState = field(default_factory=AlarmState)
 
     @property
@@ -49,13 +50,18 @@ class Pipeline:
         """True once the baseline is whole."""
         return len(self.baseline) >= self.baseline_needed
 
+    @property
+    def settling(self) -> bool:
+        """True where the model in force has not yet seen enough to be asked."""
+        return self.judge is not None and self.memory.rows < self.judge.model.washout_rows
+
 
 class Reading(NamedTuple):
     """What became of one window."""
 
     t_ns: int  # end of the window
     row: Row | None = None  # (F,) features, None for a window that was lost or faulty
-    score: float | None = None
+    score: float | None = None  # None as well while the model's memory is fresh
     transition: Transition | None = None
     learned: bool = False
     lost: Lost | None = None
@@ -67,7 +73,7 @@ def start(
     streams: Sequence[StreamSpec],
     alarm_spec: AlarmSpec,
     baseline_needed: int,
-    baseline: Sequence[Row] = (),
+    baseline: Sequence[Seen] = (),
 ) -> Pipeline:
     """Return the pipeline of a gateway with what it has learned so far."""
     regular = tuple(role for stream in streams if stream.fill == "interpolate" for role in stream.channels)
@@ -94,21 +100,33 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
     if faulty:  # a broken sensor must never read as damage, nor be learned as normal
         return pipeline, Reading(end_ns, faulty=faulty)
     row = extract(pipeline.spec, window.values)
-    score, transition = None, None
-    judge = pipeline.judge
-    if judge is not None:
-        score = float(judge.score(row[None, :])[0])
-        if not math.isfinite(score):  # so far from all that was learned that float32 ends: no structure moves like that
-            return _lost(pipeline, Lost(window.t_ns, pipeline.spec.channels, f"the model's score for it is {score}"))
-        gap_ns = 0 if pipeline.alarm.last_ns is None else end_ns - pipeline.alarm.last_ns
-        if gap_ns > GAP_HOPS * pipeline.spec.hop_s * NS:  # what lies between was not seen, and can not have lasted
-            pipeline = replace(pipeline, alarm=replace(pipeline.alarm, run_ns=None))
-        alarm, transition = threshold.update(judge.levels, pipeline.alarm_spec, pipeline.alarm, end_ns, score)
-        pipeline = replace(pipeline, alarm=alarm)
+    pipeline, judged = _judged(pipeline, row, end_ns)
+    if judged.lost is not None:
+        return pipeline, judged
     learned = not pipeline.commissioned
     if learned:
-        pipeline = replace(pipeline, baseline=(*pipeline.baseline, row))
-    return pipeline, Reading(end_ns, row, score, transition, learned)
+        pipeline = replace(pipeline, baseline=(*pipeline.baseline, Seen(row, end_ns)))
+    recent = (*pipeline.recent, Seen(row, end_ns))[-RECENT_WINDOWS:]
+    return replace(pipeline, recent=recent), judged._replace(learned=learned)
+
+
+def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Reading]:
+    """Return what the model in force says of a window; nothing where there is none, or where its memory is fresh."""
+    judge = pipeline.judge
+    if judge is None:
+        return pipeline, Reading(end_ns, row)
+    score, is_settled, memory = recall.taken_in(judge.model, pipeline.memory, Seen(row, end_ns), pipeline.spec.hop_s)
+    if not math.isfinite(score):  # so far from all that was learned that float32 ends: no structure moves like that
+        start_ns = end_ns - round(pipeline.spec.window_s * NS)
+        return _lost(pipeline, Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}"))
+    pipeline = replace(pipeline, memory=memory)
+    if not is_settled:
+        return pipeline, Reading(end_ns, row)
+    gap_ns = 0 if pipeline.alarm.last_ns is None else end_ns - pipeline.alarm.last_ns
+    if gap_ns > GAP_HOPS * pipeline.spec.hop_s * NS:  # what lies between was not seen, and can not have lasted
+        pipeline = replace(pipeline, alarm=replace(pipeline.alarm, run_ns=None))
+    alarm, transition = threshold.update(judge.levels, pipeline.alarm_spec, pipeline.alarm, end_ns, score)
+    return replace(pipeline, alarm=alarm), Reading(end_ns, row, score, transition)
 
 
 def _faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
@@ -124,22 +142,36 @@ def _faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
     return tuple(name for name in pipeline.spec.channels if name in faulty)
 
 
-def split_baseline(pipeline: Pipeline, calibration_windows: int) -> tuple[Array, Array]:
-    """Return the training rows (n, F) and, later in time, the calibration rows (m, F) that no model is trained on."""
-    rows = np.array(pipeline.baseline)
-    return rows[:-calibration_windows], rows[-calibration_windows:]
+def training_data(pipeline: Pipeline, calibration_windows: int) -> Arrays:
+    """Return what this gateway's models are trained on: the baseline but for its end, as `models.arrays` names it."""
+    used = slice(len(pipeline.baseline) - calibration_windows)
+    return {FEATURES: rows_of(pipeline.baseline)[used], MISSING: _gaps(pipeline)[used]}
+
+
+def rows_of(windows: Sequence[Seen]) -> Row:
+    """Return the features (n, F) of windows."""
+    return np.array([seen.row for seen in windows])
+
+
+def _gaps(pipeline: Pipeline) -> Gaps:
+    return recall.missing_rows([seen.end_ns for seen in pipeline.baseline], pipeline.spec.hop_s)
 
 
 def judged_by(pipeline: Pipeline, judge: Judge) -> Pipeline:
-    """Return the pipeline with another model in force; an active alarm stays, on the scale of the new scores."""
+    """Return the pipeline with another model in force, which remembers the recent windows as if it had scored them; an
+    active alarm stays, on the scale of the new scores.
+    """
     alarm = replace(pipeline.alarm, run_ns=None, peak=judge.levels.median)
-    return replace(pipeline, judge=judge, alarm=alarm)
+    memory = recall.replayed(judge.model, pipeline.recent, pipeline.spec.hop_s)
+    return replace(pipeline, judge=judge, alarm=alarm, memory=memory)
 
 
-def calibrated(pipeline: Pipeline, score: Score, calibration_windows: int) -> Judge:
-    """Return a judge whose level comes from the gateway's own calibration rows.
+def calibrated(pipeline: Pipeline, model: Model, calibration_windows: int) -> Judge:
+    """Return a judge whose level comes from the gateway's own calibration rows: those at the end of the baseline, that
+    no model is trained on.
 
     Raises `models.threshold.CalibrationError` where the scores do not allow a level.
     """
-    _, rows = split_baseline(pipeline, calibration_windows)
-    return Judge(score, threshold.calibrate(pipeline.alarm_spec, score(rows), DAY_S / pipeline.spec.hop_s))
+    scores, is_settled = recall.scored(model, rows_of(pipeline.baseline), _gaps(pipeline))
+    held_out = scores[-calibration_windows:][is_settled[-calibration_windows:]]
+    return Judge(model, threshold.calibrate(pipeline.alarm_spec, held_out, DAY_S / pipeline.spec.hop_s))

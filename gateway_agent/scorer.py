@@ -11,6 +11,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 from models.arrays import Array, Arrays, Floats
 
 ERRORS_ONLY = 3
+# How a graph says what it remembers: what it gives as "next.state" it takes as "state" with the windows that follow.
+NEXT, WASHOUT_ROWS, MAX_GAP_ROWS = "next.", "washout_rows", "max_gap_rows"
 BLOCK_ROWS = 64  # onnxruntime keeps the memory of its largest run for good: a baseline at once would be many MiB
 # onnxruntime's errors have no base class of their own; these are what loading or running a model can raise.
 ERRORS = (
@@ -30,7 +32,10 @@ class ModelRefusedError(ValueError):
 
 
 class Scorer:
-    """A loaded model with this gateway's own tensors in it: `scorer(x)` maps features (n, F) to scores (n,)."""
+    """A loaded model with this gateway's own tensors in it: `scorer(x)` maps features (n, F) to scores (n,).
+
+    `washout_rows` and `max_gap_rows` are those of a model with a memory, see `gateway_agent.memory`.
+    """
 
     def __init__(self, model: bytes, personal: Mapping[str, Array]) -> None:
         options = onnxruntime.SessionOptions()
@@ -44,24 +49,41 @@ class Scorer:
         except ERRORS as error:
             raise ModelRefusedError(f"onnxruntime cannot load it: {str(error)[:200]}") from None
         self._personal = {name: np.asarray(array, dtype=np.float32) for name, array in personal.items()}
+        names = [output.name for output in self._session.get_outputs()]
+        self._remembers = [name.removeprefix(NEXT) for name in names if name.startswith(NEXT)]
+        said = self._session.get_modelmeta().custom_metadata_map
+        try:
+            self.washout_rows, self.max_gap_rows = (int(said.get(key, 0)) for key in (WASHOUT_ROWS, MAX_GAP_ROWS))
+        except ValueError as error:
+            raise ModelRefusedError(f"its metadata is no number of windows: {error}") from None
 
     def __call__(self, x: Array) -> Floats:
-        """Return the scores (n,) of features (n, F), n >= 1, a block at a time."""
-        rows = np.asarray(x, dtype=np.float32)
-        blocks = [rows[first : first + BLOCK_ROWS] for first in range(0, len(rows), BLOCK_ROWS)]
-        return np.concatenate([self._run({"x": block, **self._personal}) for block in blocks])
+        """Return the scores (n,) of one series of features (n, F), n >= 1, from its beginning."""
+        return self.carried(x, {})[0]
+
+    def carried(self, x: Array, memory: Arrays) -> tuple[Floats, Arrays]:
+        """Return the scores (n,) of features (n, F), n >= 1, that follow on what the memory saw, and the memory after
+        them; a block at a time.
+        """
+        rows, scores = np.asarray(x, dtype=np.float32), []
+        for first in range(0, len(rows), BLOCK_ROWS):
+            feed = {"x": rows[first : first + BLOCK_ROWS], **self._personal, **memory}
+            found, memory = self._run(feed)
+            scores.append(found)
+        return np.concatenate(scores), memory
 
     def neutral(self, x: Array) -> Floats:
         """Return the scores (n,) of x without the gateway's own tensors, as the golden pair of the manifest was
         made.
         """
-        return self._run({"x": np.asarray(x, dtype=np.float32)})
+        return self._run({"x": np.asarray(x, dtype=np.float32)})[0]
 
-    def _run(self, feed: Arrays) -> Floats:
+    def _run(self, feed: Arrays) -> tuple[Floats, Arrays]:
         try:
-            scores = np.asarray(self._session.run(["score"], feed)[0], dtype=np.float64)
+            first, *others = self._session.run(["score", *(NEXT + name for name in self._remembers)], feed)
         except (*ERRORS, ValueError) as error:  # ValueError where it wants another input or has no such output
             raise ModelRefusedError(f"onnxruntime cannot run it: {str(error)[:200]}") from None
+        scores = np.asarray(first, dtype=np.float64)
         if scores.shape != (len(feed["x"]),):
             raise ModelRefusedError(f"it gives scores of shape {scores.shape} for {len(feed['x'])} windows")
-        return scores
+        return scores, dict(zip(self._remembers, others, strict=True))

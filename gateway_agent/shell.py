@@ -16,16 +16,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
-from config import clock
+from config import clock, labelled
 from config.loop import Loop
 from config.messages import Status
 from config.mqtt import Link, Will
 from config.settings import Broker, GatewaySettings
 from config.topics import ALL, Topic, topic_of, watch
 from config.version import VERSION
-from gateway_agent import labelled, machine, release_key
+from gateway_agent import machine, release_key
 from gateway_agent.events import Connection, Durable, Effect, Event, Heard, Log, Publish, Save, Tick, Train, Trained
-from gateway_agent.state import SECRET, restore
+from gateway_agent.state import SECRET, restore, save_memory
 from gateway_agent.store import Store
 
 LOG = logging.getLogger("fedgate.gateway")
@@ -127,6 +127,7 @@ class Agent:
     def _shut_down(self) -> None:
         if self._child is not None and self._child.poll() is None:
             self._child.terminate()
+        self._carry_out(save_memory(self.state))
         offline = Status(state="offline", version=VERSION, boot_id=self.state.boot_id)
         self._links[0].publish(_status_topic(self.settings), offline.to_bytes(), retain=True)
         for link in self._links:

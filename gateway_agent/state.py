@@ -14,9 +14,10 @@ from config.settings import GatewaySettings
 from config.topics import Topic, topic_of
 from config.transfer import Assembly
 from config.version import VERSION
+from gateway_agent import memory as recall
 from gateway_agent import pipeline as walk
 from gateway_agent.events import Effect, Item, Publish, Save
-from gateway_agent.pipeline import Row
+from gateway_agent.memory import Seen
 from gateway_agent.release_key import Verified
 from gateway_agent.sources.frames import Offsets
 from models.arrays import Arrays, joined
@@ -24,7 +25,9 @@ from models.features import FeatureSpec
 from models.federated.algorithm import NORMALISATION
 from models.threshold import AlarmState
 
-OWN, MODEL, ALARMS, FEATURES, SECRET = "own", "model", "alarms", "features", "secret"  # keys of stored blobs
+# Keys of stored blobs.
+OWN, COUNTED, MODEL, MEMORY = "own", "counted", "model", "memory"
+ALARMS, FEATURES, SECRET = "alarms", "features", "secret"
 ANOMALY = "anomaly"  # the cause of an alarm about the structure
 
 
@@ -45,7 +48,7 @@ class Fetch:
 class Stored:
     """What the store held when the agent started."""
 
-    baseline: tuple[Row, ...] = ()
+    baseline: tuple[Seen, ...] = ()
     blobs: dict[str, bytes] = field(default_factory=dict)
     outbox: dict[str, Item] = field(default_factory=dict)
 
@@ -68,6 +71,7 @@ class State:
     connected: bool = False
     round: RoundOpen | None = None
     answered: tuple[str, int] | None = None  # (run, round_index) of the last update made
+    is_counted: bool = True  # the aggregator's receipt for that update is here
     training: RoundOpen | None = None
     failed: tuple[str, int] | None = None  # (run, round_index) of a training that failed
     retry_ns: int = 0  # not before then again
@@ -84,6 +88,7 @@ class State:
     counts: dict[str, int] = field(default_factory=dict)
     clock: Quality = "unknown"
     status_ns: int = 0
+    remembered_ns: int = 0  # when the model's memory was stored last
     refusal: str = ""
     bytes_sent: int = 0
     bytes_received: int = 0
@@ -120,6 +125,7 @@ def status(state: State) -> Status:
         windows_lost=state.counts.get("windows_lost", 0),
         model_version=state.manifest.version if state.manifest else 0,
         model_digest=state.manifest.model.digest if state.manifest else "",
+        settling=state.pipeline.settling,
         alarms_active=int(state.pipeline.alarm.active) + len(state.sensor_alarms),
         outbox=len(state.outbox),
         bytes_sent=state.bytes_sent,
@@ -140,6 +146,11 @@ def save_own(state: State) -> Save:
     return Save(OWN, wire.encode(state.own, {"answered": list(state.answered) if state.answered else None}))
 
 
+def save_counted(state: State) -> Save:
+    """Return the effect that stores whether the last update was counted: apart, for `own` may be megabytes."""
+    return Save(COUNTED, json.dumps(state.is_counted).encode())
+
+
 def save_features(state: State) -> Save:
     """Return the effect that stores what the baseline is measured with."""
     return Save(FEATURES, state.settings.features.model_dump_json().encode())
@@ -156,6 +167,13 @@ def save_model(manifest: Manifest, body: bytes, personal: Arrays) -> Save:
     parts = {"manifest": manifest.to_bytes(), "onnx": body}
     blobs = {name: np.frombuffer(part, np.uint8) for name, part in parts.items()}
     return Save(MODEL, wire.encode({**blobs, **joined({"personal": personal})}, {"personal": sorted(personal)}))
+
+
+def save_memory(state: State) -> list[Effect]:
+    """Return the effect that stores what the model in force remembers, none where it remembers nothing."""
+    if state.manifest is None or not state.pipeline.memory.tensors:
+        return []
+    return [Save(MEMORY, recall.to_bytes(state.pipeline.memory, state.manifest.model.digest))]
 
 
 def save_alarms(state: State) -> Save:
@@ -189,10 +207,8 @@ def restore(
     pipeline = walk.start(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
     )
-    own, answered, sensors = Arrays(), None, {}
-    if OWN in stored.blobs:
-        own, meta = wire.decode(stored.blobs[OWN])
-        answered = tuple(meta["answered"]) if meta["answered"] else None
+    own, answered = _own(stored)
+    sensors = {}
     if "center" in own and 0 < len(stored.baseline) < settings.baseline.windows:
         raise BaselineError(
             f"baseline.windows is {settings.baseline.windows}, but this gateway was commissioned with "
@@ -214,6 +230,14 @@ def restore(
         own=own,
         outbox=dict(stored.outbox),
         answered=answered,
+        is_counted=json.loads(stored.blobs.get(COUNTED, b"true")),  # 0.2 did not ask
         heard_ns={source.name: now_ns for source in settings.source},
         sensor_alarms=sensors,
     )
+
+
+def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None]:
+    if OWN not in stored.blobs:
+        return {}, None
+    own, meta = wire.decode(stored.blobs[OWN])
+    return own, tuple(meta["answered"]) if meta["answered"] else None

@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
+from gateway_agent.memory import Seen
 from gateway_agent.state import Stored
 
-SCHEMA_VERSION = 1
+FIRST_SCHEMA, SCHEMA_VERSION = 1, 2
 PRIVATE_MASK = 0o077
 PRIVATE_MODE = 0o600
 CACHE_KIB = 128  # the store is read once, at the start; the default keeps 2 MiB of what was read then for good
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS baseline (number INTEGER PRIMARY KEY, row BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS baseline (number INTEGER PRIMARY KEY, row BLOB NOT NULL, end_ns INTEGER);
 CREATE TABLE IF NOT EXISTS blob (key TEXT PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS outbox (
     name TEXT PRIMARY KEY, topic TEXT NOT NULL, retain INTEGER NOT NULL, priority INTEGER NOT NULL
@@ -62,8 +63,9 @@ class Store:
 
     def _apply(self, effect: Durable) -> None:
         match effect:
-            case Keep(row=row):
-                self._db.execute("INSERT INTO baseline (row) VALUES (?)", (row.astype("<f4").tobytes(),))
+            case Keep(seen=seen):
+                window = (seen.row.astype("<f4").tobytes(), seen.end_ns)
+                self._db.execute("INSERT INTO baseline (row, end_ns) VALUES (?, ?)", window)
             case Save(key=key, body=body):
                 self._db.execute("INSERT OR REPLACE INTO blob VALUES (?, ?)", (key, body))
             case Queue(name=name, item=item):
@@ -84,12 +86,15 @@ class Store:
             raise StoreError(f"{self.path}: cannot be read ({error}); move it away to commission anew") from None
 
     def _read(self) -> Stored:
-        rows = self._db.execute("SELECT row FROM baseline ORDER BY number")
+        # 0.2 kept no times, and a status is read without changing what it wrote.
+        has_times = self._db.execute("PRAGMA user_version").fetchone()[0] > FIRST_SCHEMA
+        end_ns = "end_ns" if has_times else "NULL"
+        windows = self._db.execute(f"SELECT row, {end_ns} FROM baseline ORDER BY number")  # noqa: S608  # our own words
         payloads: dict[str, list[bytes]] = {}
         for name, body in self._db.execute("SELECT name, body FROM payload ORDER BY name, number"):
             payloads.setdefault(name, []).append(body)
         return Stored(
-            baseline=tuple(np.frombuffer(row, dtype="<f4") for (row,) in rows),
+            baseline=tuple(Seen(np.frombuffer(row, dtype="<f4"), end_ns) for row, end_ns in windows),
             blobs=dict(self._db.execute("SELECT key, body FROM blob")),
             outbox={
                 name: Item(topic, tuple(payloads.get(name, ())), bool(retain), priority)
@@ -142,14 +147,15 @@ def _open(path: Path, read_only: bool) -> sqlite3.Connection:
     try:
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}", uri=True)
         found = db.execute("PRAGMA user_version").fetchone()[0]
-        if found not in (0, SCHEMA_VERSION):
+        if found not in (0, FIRST_SCHEMA, SCHEMA_VERSION):
             raise sqlite3.DatabaseError(f"it has schema {found}, this agent knows {SCHEMA_VERSION}; update the agent")
         if not read_only:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA foreign_keys = ON")
             db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-            db.executescript(SCHEMA + f"PRAGMA user_version = {SCHEMA_VERSION};")
+            added = "ALTER TABLE baseline ADD COLUMN end_ns INTEGER;" if found == FIRST_SCHEMA else ""
+            db.executescript(f"BEGIN;{added}{SCHEMA}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
     finally:
         os.umask(before)
     return db

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
 from config import wire
 from config.messages import first_problem
-from models.arrays import FEATURES, LABELS, Arrays, generator, joined, parted
+from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, generator, joined, parted
 from models.federated import build
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
@@ -36,17 +38,24 @@ def answer(job: bytes) -> bytes:
     if algorithm.labels and not known:
         return wire.encode(joined({"own": own, "update": {}}), {"remark": NO_LABELS})
     train = algorithm.phases[order["phase"]].train
-    own, update = train(parts.get("shared", {}), own, labelled(data, known) if algorithm.labels else data, rng)
+    rows = labelled(data, known) if algorithm.labels else data
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        own, update = train(parts.get("shared", {}), own, rows, rng)
     # In a later exchange of a round nothing is a usual answer, such as of those whom an election left out.
     is_silent = not update and order["phase"] <= algorithm.setup
-    return wire.encode(joined({"own": own, "update": update}), {"remark": NOTHING} if is_silent else {})
+    said: dict[str, Any] = {"remark": NOTHING} if is_silent else {}
+    if caught:
+        said["warnings"] = sorted({str(warning.message) for warning in caught})
+    return wire.encode(joined({"own": own, "update": update}), said)
 
 
 def labelled(data: Arrays, known: Arrays) -> Arrays:
     """Return the baseline, which counts as normal, with the windows of known condition behind it."""
-    rows = np.concatenate([data[FEATURES], known[FEATURES]])
-    labels = np.concatenate([np.zeros(len(data[FEATURES]), dtype=np.int64), known[LABELS]])
-    return {**data, FEATURES: rows, LABELS: labels}
+    normal = {LABELS: np.zeros(len(data[FEATURES]), dtype=np.int64)}
+    behind = {MISSING: np.full(len(known[FEATURES]), NEW_SERIES)} | known  # unless the table says what follows on what
+    both = (FEATURES, LABELS, *([MISSING] if MISSING in data else []))
+    return data | {name: np.concatenate([(data | normal)[name], behind[name]]) for name in both}
 
 
 def main() -> int:

@@ -20,8 +20,12 @@ Floats = NDArray[np.float64]
 # Names that training data may hold; an algorithm that needs more (series boundaries, context) adds a name, not a class.
 FEATURES = "x"  # (n, F) one row per window
 LABELS = "y"  # (n,) 0 normal, 1 anomaly (where faults are told apart 1, 2 ...); absent where nobody gave any
+MISSING = "missing"  # (n,) rows missing before each row, NEW_SERIES where none is before it; absent: a gapless series
+COUNTED = "counted"  # () whether the last update this gateway sent was counted; absent: it was
 RADIUS = "radius"  # () the radius of this gateway's ambiguity set; absent where the setting holds for all
 WEIGHT = "weight"  # () how much this gateway counts; absent where the setting says it
+
+NEW_SERIES = -1  # in MISSING: the row before, where there is one, belongs to another recording
 
 
 def generator(seed: int, round_index: int, who: str, secret: bytes = b"") -> np.random.Generator:

@@ -24,8 +24,9 @@ from config.settings import AggregatorSettings, GatewaySettings
 from config.signing import verified
 from gateway_agent import events, machine, trainer
 from gateway_agent import state as agent_state
+from gateway_agent.memory import Seen
 from models.arrays import FEATURES as X
-from models.arrays import LABELS, Arrays, Floats
+from models.arrays import LABELS, Array, Arrays, Floats
 
 NS = 1_000_000_000
 T0_NS = 1_800_000_000 * NS
@@ -78,15 +79,15 @@ def frame(values: Floats, start_s: float = 0.0, **meta: Any) -> bytes:
 class Shelf:
     """What a gateway's store would hold; `test_gateway_store` holds the real one against it."""
 
-    baseline: list[Any] = field(default_factory=list)
+    baseline: list[Seen] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)
     outbox: dict[str, events.Item] = field(default_factory=dict)
 
     def commit(self, effects: Iterable[object]) -> None:
         for effect in effects:
             match effect:
-                case events.Keep(row=row):
-                    self.baseline.append(row)
+                case events.Keep(seen=seen):
+                    self.baseline.append(seen)
                 case events.Save(key=key, body=body):
                     self.blobs[key] = body
                 case events.Queue(name=name, item=item):
@@ -135,6 +136,21 @@ def agent(settings: GatewaySettings, shelf: Shelf, now_ns: int = T0_NS, *, can_t
     state, effects = machine.begin(state, shelf.stored())
     shelf.commit(effects)
     return state
+
+
+class Told:
+    """A model that says what it is told, window by window, and remembers nothing."""
+
+    washout_rows = max_gap_rows = 0
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.value = value
+
+    def __call__(self, x: Array) -> Floats:
+        return np.full(len(x), self.value)
+
+    def carried(self, x: Array, memory: Arrays) -> tuple[Floats, Arrays]:
+        return self(x), memory
 
 
 class Site:

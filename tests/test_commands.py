@@ -25,6 +25,7 @@ from config.messages import Status
 from config.version import VERSION
 from gateway_agent.__main__ import main as gateway_agent
 from gateway_agent.events import Item, Keep, Queue, Save
+from gateway_agent.memory import Seen
 from gateway_agent.state import ALARMS, save_model
 from gateway_agent.store import Store
 from tests.test_aggregator_machine import OPEN
@@ -164,7 +165,7 @@ def test_a_gateways_status_shows_what_is_stored(folder: Path, capsys: Capture) -
     alarms = json.dumps({"anomaly": {"active": True}, "sensors": {"faulty-load": 5}}).encode()
     item = Item("topic", (b"four", b"five5"), False, 1)
     kept = save_model(manifest, body, {})
-    store.commit([Keep(np.zeros(3, np.float32)), kept, Save(ALARMS, alarms), Queue("u", item)])
+    store.commit([Keep(Seen(np.zeros(3, np.float32), 1)), kept, Save(ALARMS, alarms), Queue("u", item)])
     value, text = shown(gateway_agent, capsys, *arguments)
     store.close()
     assert (value["gateway"], value["site"], value["baseline_windows"]) == ("gateway-1", "bridge", 1)

@@ -14,16 +14,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from config.settings import AggregatorSettings, GatewaySettings, load
 from firmware_sim.broker import mosquitto_program
 from firmware_sim.scenarios import STORIES
+from gateway_agent import pipeline
 from gateway_agent.state import SECRET
 from gateway_agent.store import Store
-from models.arrays import FEATURES
 from models.detectors import DETECTORS
 from models.features import feature_names
 from models.federated import build
@@ -63,8 +62,11 @@ def loop_model(folder: Path, names: list[str]) -> bytes:
         store = Store(own.gateway.store, read_only=True)
         stored = store.read()
         store.close()
-        rows, secrets[name] = np.array(stored.baseline), stored.blobs[SECRET]
-        data[name] = {FEATURES: rows[: -own.baseline.calibration_windows]}
+        begun = pipeline.start(own.features, own.streams, own.alarm, own.baseline.windows, stored.baseline)
+        data[name], secrets[name] = (
+            pipeline.training_data(begun, own.baseline.calibration_windows),
+            stored.blobs[SECRET],
+        )
     outcome = run(algorithm, data, seed=choice.seed, secrets=secrets)
     return DETECTORS[algorithm.detector].graph(outcome.server.shared, algorithm.personal)
 

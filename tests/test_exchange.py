@@ -16,7 +16,8 @@ import pytest
 from cloud_aggregator import store as disk
 from cloud_aggregator.events import Heard
 from config.messages import Status
-from gateway_agent.pipeline import split_baseline
+from gateway_agent import pipeline
+from gateway_agent.pipeline import rows_of
 from gateway_agent.trainer import labelled
 from models.arrays import FEATURES as X
 from models.arrays import Arrays, equal
@@ -25,10 +26,13 @@ from models.federated.run import Outcome, run
 from tests.sites import SITE, WINDOWS, Site, aggregator_settings, gateway_settings, samples, topic
 
 NAMES = ("east", "north", "west")
+SMALL = {"units": 12, "leak": 0.5, "washout": 4}  # 40 rows are all that a gateway trains on
 QUICK: dict[str, dict[str, Any]] = {
     **{name: {"rounds": 3, "components": 16} for name in ("fedavg", "fedper", "fedprox")},
     "conditional-fedavg": {"rounds": 2, "components": 16},
     **{name: {"rounds": 3} for name in ("robust-svm-admm", "robust-svm-subgradient")},
+    **{name: {"network": SMALL} for name in ("incfed", "partial-incfed")},
+    **{name: {"rounds": 3, "network": SMALL | {"task": "classify"}} for name in ("esn-fedavg", "esn-fedcurv")},
 }
 # An interior-point solver stops where it is near enough, and rounding in what it starts from moves that place.
 SOLVED_TO = {"robust-svm-admm": 1e-8}
@@ -54,7 +58,7 @@ def site(
 def training_data(made: Site) -> dict[str, Arrays]:
     data: dict[str, Arrays] = {}
     for who, state in made.agents.items():
-        data[who] = {X: split_baseline(state.pipeline, state.settings.baseline.calibration_windows)[0]}
+        data[who] = pipeline.training_data(state.pipeline, state.settings.baseline.calibration_windows)
         if made.cloud.algorithm.labels and state.labelled:
             data[who] = labelled(data[who], state.labelled)
     return data
@@ -97,8 +101,7 @@ def test_the_service_ends_in_the_model_of_the_loop(name: str) -> None:
     for state in made.agents.values():
         assert state.manifest is not None and state.manifest == made.cloud.manifest
         assert state.pipeline.judge is not None
-        rows = np.array(state.pipeline.baseline)
-        assert np.isfinite(state.pipeline.judge.score(rows)).all()
+        assert np.isfinite(state.pipeline.judge.model(rows_of(state.pipeline.baseline))).all()
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

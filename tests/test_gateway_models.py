@@ -20,6 +20,7 @@ from config.messages import Manifest
 from config.transfer import describe
 from gateway_agent.candidate import OPSET_MAX
 from gateway_agent.events import Log, Save
+from gateway_agent.pipeline import rows_of
 from gateway_agent.state import MODEL, State, own_in, save_own, status
 from models.arrays import FEATURES as X
 from models.detectors import DETECTORS
@@ -176,8 +177,8 @@ def test_a_restart_brings_the_model_back_with_the_same_level_and_scores() -> Non
     after_restart = agent(gateway_settings(), shelf).pipeline
     assert before.judge is not None and after_restart.judge is not None
     assert after_restart.judge.levels == before.judge.levels
-    rows = np.array(before.baseline)
-    np.testing.assert_array_equal(after_restart.judge.score(rows), before.judge.score(rows))
+    rows = rows_of(before.baseline)
+    np.testing.assert_array_equal(after_restart.judge.model(rows), before.judge.model(rows))
 
 
 @pytest.mark.parametrize("fault", ["other bytes", "too large"])
@@ -234,13 +235,13 @@ def test_personal_tensors_belong_to_the_training_that_made_them_and_rest_with_th
     for training in (GOOD.run, "another"):
         state, effects = offered(replace(before, own=learned, answered=(training, 3)), made)
         assert state.pipeline.judge is not None and state.manifest == made[0]
-        scores[training] = state.pipeline.judge.score(np.array(state.pipeline.baseline))
+        scores[training] = state.pipeline.judge.model(rows_of(state.pipeline.baseline))
         level = next(effect.text for effect in effects if isinstance(effect, Log) and "in force" in effect.text)
         assert ("intercept as the model has them" in level) == (training == "another")
         shelf.commit(effects)
         shelf.blobs["own"] = save_own(replace(state, own={})).body  # whatever is learned later
         again = agent(gateway_settings(), shelf).pipeline.judge
         assert again is not None
-        np.testing.assert_array_equal(again.score(np.array(state.pipeline.baseline)), scores[training])
+        np.testing.assert_array_equal(again.model(rows_of(state.pipeline.baseline)), scores[training])
     assert not np.allclose(scores[GOOD.run], scores["another"])
     assert own_in(replace(before, own=learned, answered=("another", 3)), "new").keys() == {"center", "scale"}

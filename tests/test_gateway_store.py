@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
+from gateway_agent.memory import Seen
 from gateway_agent.state import Stored
 from gateway_agent.store import SCHEMA_VERSION, Store, StoreError
 from tests.sites import Shelf
@@ -33,7 +34,14 @@ ITEMS = st.builds(
     priority=st.integers(0, 1),
 )
 EFFECTS = st.one_of(
-    st.builds(Keep, st.lists(st.floats(width=32), min_size=2, max_size=2).map(lambda row: np.array(row, np.float32))),
+    st.builds(
+        Keep,
+        st.builds(
+            Seen,
+            st.lists(st.floats(width=32), min_size=2, max_size=2).map(lambda row: np.array(row, np.float32)),
+            st.one_of(st.none(), st.integers(-(2**62), 2**62)),
+        ),
+    ),
     st.builds(Save, NAMES, st.binary(max_size=9)),
     st.builds(Queue, NAMES, ITEMS),
     st.builds(Settle, NAMES),
@@ -45,6 +53,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from gateway_agent.events import Item, Keep, Queue, Save, Settle
+from gateway_agent.memory import Seen
 from gateway_agent.store import Store
 store = Store(Path(sys.argv[1]))
 number = len(store.read().baseline)
@@ -52,7 +61,7 @@ print("ready", flush=True)
 while True:
     number += 1
     item = Item("t", (b"%d" % number, b"x" * 9_000), False, 1)
-    store.commit([Keep(np.full(3, number, np.float32)), Save("count", b"%d" % number),
+    store.commit([Keep(Seen(np.full(3, number, np.float32), number)), Save("count", b"%d" % number),
                   Queue(str(number), item), Settle(str(number - 1))])
 """
 
@@ -60,7 +69,7 @@ while True:
 def same(stored: Stored, other: Stored) -> bool:
     rows = zip(stored.baseline, other.baseline, strict=True)
     return (
-        all(np.array_equal(one, two, equal_nan=True) for one, two in rows)
+        all(np.array_equal(one.row, two.row, equal_nan=True) and one.end_ns == two.end_ns for one, two in rows)
         and stored.blobs == other.blobs
         and list(stored.outbox.items()) == list(other.outbox.items())  # in order
     )
@@ -88,7 +97,7 @@ def test_a_commit_that_cannot_be_whole_is_not_there_at_all(tmp_path: Path) -> No
     store.commit([Save("own", b"before")])
     broken = Queue("name", Item("topic", (None,), False, 0))  # type: ignore[arg-type]  # what the database refuses
     with pytest.raises(StoreError, match=r"gateway\.db: cannot be written \(.*NOT NULL.*\); check the disk"):
-        store.commit([Save("own", b"after"), Keep(np.zeros(2, np.float32)), broken])
+        store.commit([Save("own", b"after"), Keep(Seen(np.zeros(2, np.float32), 1)), broken])
     assert (store.read().blobs, store.read().baseline, store.read().outbox) == ({"own": b"before"}, (), {})
 
 
@@ -104,7 +113,7 @@ def test_a_power_cut_leaves_whole_commits_in_their_order(tmp_path: Path) -> None
         held = store.read()
         store.close()
         count = int(held.blobs["count"])
-        assert [int(row[0]) for row in held.baseline] == list(range(1, count + 1))
+        assert [int(seen.row[0]) for seen in held.baseline] == list(range(1, count + 1))
         assert held.outbox == {str(count): Item("t", (b"%d" % count, b"x" * 9_000), False, 1)}
         assert count > last
         last = count
@@ -128,7 +137,7 @@ def test_a_store_of_a_newer_agent_is_refused_and_left_as_it_is(tmp_path: Path, r
         database.execute("CREATE TABLE from_the_future (x)")
     database.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"it has schema 2, this agent knows 1; update the agent"):
+    with pytest.raises(StoreError, match=r"it has schema 3, this agent knows 2; update the agent"):
         Store(path, read_only=read_only)
     assert path.read_bytes() == before
 
@@ -175,7 +184,9 @@ def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path)
     path = tmp_path / "gateway.db"
     store = Store(path)
     alarms = b'{"anomaly": {"active": true}, "sensors": {"faulty-load": 5}}'
-    store.commit([Keep(np.zeros(2, np.float32)), Save("alarms", alarms), Queue("u", Item("t", (b"ab", b"c"), True, 1))])
+    store.commit(
+        [Keep(Seen(np.zeros(2, np.float32), 1)), Save("alarms", alarms), Queue("u", Item("t", (b"ab", b"c"), True, 1))]
+    )
     expected: dict[str, Any] = {
         "store": str(path),
         "baseline_windows": 1,

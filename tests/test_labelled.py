@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 
 from config import wire
+from config.labelled import LabelledError, head, of, read
 from config.settings import GatewaySettings, load
 from firmware_sim.__main__ import main
-from gateway_agent.labelled import LabelledError, head, of, read
 from gateway_agent.trainer import answer
-from models.arrays import FEATURES, LABELS, joined, parted
+from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, joined, parted
 from models.federated import build
 from tests.sites import FEATURES as SPEC
 from tests.sites import SITE, gateway_settings, samples
 
 SETTINGS = gateway_settings()
-MARK, HEADER = head(SETTINGS.features)
+MARK, WITH_GAPS = head(SETTINGS.features)
+HEADER = WITH_GAPS.replace(",missing", "")  # as in 0.2
 NAMES = HEADER.split(",")[:-1]
 
 
@@ -37,6 +38,7 @@ def test_columns_may_come_in_any_order_and_spreadsheets_may_mark_their_files(tmp
     found = read(path, SETTINGS.features)
     assert found[FEATURES].tolist() == [[1, 2, 3], [4, 5, 6]]
     assert found[LABELS].tolist() == [2, 0] and found[LABELS].dtype == np.int64
+    assert found[MISSING].tolist() == [NEW_SERIES, 0]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,8 @@ def test_columns_may_come_in_any_order_and_spreadsheets_may_mark_their_files(tmp
         (["1,2,3,1.5"], HEADER, "faults.csv:3: label: expected a whole number from 0 to 999, got 1.5"),
         (["1,2,3,-1", "1,2,3,1"], HEADER, "got -1"),
         (["1,2,3,1e300"], HEADER, r"got 1e\+300"),
+        (["1,2,3,-1,1", "1,2,3,-2,1"], WITH_GAPS, "faults.csv:4: missing: expected a whole number of windows"),
+        (["1,2,3,0.5,1"], WITH_GAPS, "missing: .*got 0.5"),
         ([], HEADER, "at least one window of a fault"),
         (["1,2,3,1"] * 20_001, HEADER, "at most 20000 windows"),
     ],
@@ -111,6 +115,7 @@ def test_a_recording_becomes_rows_that_a_gateway_takes(tmp_path: Path, capsys: p
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["windows"] == 5
     found = of(load(config, GatewaySettings))
     assert found[LABELS].tolist() == [0] * 5 + [3] * 5
+    assert found[MISSING].tolist() == [NEW_SERIES, 0, 0, 0, 0] * 2
     assert found[FEATURES][5:, 0] - found[FEATURES][:5, 0] == pytest.approx(np.full(5, 4.0))
     assert main(["label", str(tmp_path / "fault.csv"), "--label", "-1", *base]) == 2
     assert main(["label", str(tmp_path / "fault.csv"), "--label", "1", *base[:-2]]) == 2

@@ -21,11 +21,10 @@ from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORIT
 from gateway_agent.pipeline import GAP_HOPS, Judge, judged_by
 from gateway_agent.state import MODEL, BaselineError, status
 from gateway_agent.store import Store, StoreError
-from models.arrays import Array, Floats
 from models.signal import Block
 from models.threshold import AlarmState, Levels
 from tests.agents import commissioned
-from tests.sites import KEY, T0_NS, WINDOWS, CloudShelf, Shelf, agent, aggregator_settings, gateway_settings
+from tests.sites import KEY, T0_NS, WINDOWS, CloudShelf, Shelf, Told, agent, aggregator_settings, gateway_settings
 from tests.test_aggregator_machine import OPEN, READY, after, opened, published, started, update
 from tests.test_gateway_models import FIRST, in_force
 
@@ -117,16 +116,6 @@ def test_a_level_that_nothing_can_reach_is_said_in_log_and_status() -> None:
     assert any("asks for 9" in told.text for told in effects if isinstance(told, Log))
     reachable = judge._replace(levels=replace(judge.levels, raise_level=-1.0))
     assert _warned(commissioned(), reachable)[1] == []
-
-
-class Told:
-    """A score that says what it is told, window by window."""
-
-    def __init__(self) -> None:
-        self.value = 0.0
-
-    def __call__(self, x: Array) -> Floats:
-        return np.full(len(x), self.value)
 
 
 def test_two_high_windows_with_a_hole_between_are_no_lasting_alarm() -> None:

@@ -254,9 +254,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({LABELS: np.full(20, 2)}, "label 2: .*renumber the fault classes or raise the setting"),
     ({RADIUS: np.array(0.0)}, "radius: expected a number above 0, got 0; .*plain SVM"),
     ({RADIUS: np.array([0.1])}, r"radius: expected one number, got float64 of shape \(1,\)"),
-    ({WEIGHT: np.array(-1.0)}, "weight: expected a number above 0 and up to"),
-    ({WEIGHT: np.array(1e9)}, "weight: expected a number above 0 and up to"),
-    ({WEIGHT: np.array(float("nan"))}, "weight: expected a number above 0 and up to"),
+    ({WEIGHT: np.array(-1.0)}, "weight: expected a number from 0 up to"),
+    ({WEIGHT: np.array(1e9)}, "weight: expected a number from 0 up to"),
+    ({WEIGHT: np.array(float("nan"))}, "weight: expected a number from 0 up to"),
 ]
 
 

@@ -39,7 +39,7 @@ from models.federated.algorithm import (
 from models.federated.tally import SUM
 from models.federated.weighed import check_weighed, most_weight
 from models.robust.ball import LabelCost, NormSetting, ball_of_settings
-from models.robust.gateway import Weighting, ball_of, exported, imported, signs_of, thinned, weight_of
+from models.robust.gateway import Weighting, ball_of, counts_nothing, exported, imported, signs_of, thinned, weight_of
 from models.robust.interior_point import solve
 from models.robust.problem import Proximal
 
@@ -96,7 +96,7 @@ def robust_svm_admm(
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         del rng
-        if len(data[FEATURES]) == 0:
+        if counts_nothing(data):
             return own, {}
         signs, own_ball = signs_of(data, classes), ball_of(data, ball)
         weight = weight_of(data, weights, len(data[FEATURES]), most)

@@ -33,7 +33,7 @@ from models.federated.tally import SUM
 from models.federated.weighed import check_weighed, most_weight
 from models.robust.ball import Ball, LabelCost, Norm, NormSetting, ball_of_settings
 from models.robust.box import Box, worst_case
-from models.robust.gateway import Weighting, ball_of, exported, imported, signs_of, thinned, weight_of
+from models.robust.gateway import Weighting, ball_of, counts_nothing, exported, imported, signs_of, thinned, weight_of
 from models.robust.open_support import subgradient
 from models.robust.program import worst_case_program
 
@@ -81,7 +81,7 @@ def robust_svm_subgradient(
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         del rng
-        if len(data[FEATURES]) == 0:
+        if counts_nothing(data):
             return own, {}
         signs, own_ball = signs_of(data, classes), ball_of(data, ball_of_settings(radius, kappa, norm))
         weight = weight_of(data, weights, len(data[FEATURES]), most)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from models.arrays import Arrays, generator, select
-from models.federated.algorithm import Algorithm, Server, close_round
+import numpy as np
+
+from models.arrays import COUNTED, Arrays, generator, select
+from models.federated.algorithm import Algorithm, Server, UpdateError, close_round
 
 
 class Outcome(NamedTuple):
@@ -34,22 +36,32 @@ def run(
     fraction: float = 1.0,
     secrets: Mapping[str, bytes] = MappingProxyType({}),
     on_update: Callable[[str, Arrays], None] = _ignore,
+    on_refusal: Callable[[str, UpdateError], None] | None = None,
 ) -> Outcome:
     """Train `algorithm` over the data sets of named gateways for `rounds` times all phases and return the outcome.
 
     `secrets` are those that gateways mix into their random numbers, none where they do not matter. `fraction` of the
-    gateways take part in each round; `on_update(gateway, update)` sees what each of them would send.
+    gateways take part in each round; `on_update(gateway, update)` sees what each of them would send. An update that is
+    not admitted ends the training, or where `on_refusal(gateway, error)` is given only does not count.
     """
     server = algorithm.start(generator(seed, 0, "cloud"))
     own: dict[str, Arrays] = {name: {} for name in data}
+    refused: set[str] = set()  # of the gateways' latest updates
     for _ in range(algorithm.exchanges(rounds)):
         phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
         for name in select(seed, server.cohort_index, data, fraction):
+            told = {**data[name], COUNTED: np.array(name not in refused)}
             own[name], update = phase.train(
-                server.shared, own[name], data[name], generator(seed, index, name, secrets.get(name, b""))
+                server.shared, own[name], told, generator(seed, index, name, secrets.get(name, b""))
             )
             on_update(name, update)
-            if update:
-                total = phase.tally.merge(total, phase.admit(server, update))
+            refused.discard(name)
+            try:
+                total = phase.tally.merge(total, phase.admit(server, update)) if update else total
+            except UpdateError as error:
+                if on_refusal is None:
+                    raise
+                refused.add(name)
+                on_refusal(name, error)
         server = close_round(algorithm, server, total)
     return Outcome(server, own)

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from models.arrays import LABELS, RADIUS, WEIGHT, Array, Arrays, Floats
+from models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Array, Arrays, Floats
 from models.detectors.training import spread
 from models.robust.ball import Ball
 
@@ -55,6 +55,11 @@ def thinned(z: Array, signs: Array, max_rows: int) -> tuple[Floats, Floats]:
     return with_bias(spread(z, max_rows)), spread(signs.T, max_rows).T
 
 
+def counts_nothing(data: Arrays) -> bool:
+    """Tell whether a gateway has no rows, or a weight of 0, which says that it does not want to count."""
+    return len(data[FEATURES]) == 0 or _number(data, WEIGHT, 1.0) == 0.0
+
+
 def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> float:
     """Return how much a gateway of `count` rows counts: as its data says, else 1 or its rows, `most` at most.
 
@@ -64,9 +69,9 @@ def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> fl
     if WEIGHT not in data:
         return min(float(count), most) if weighting == "samples" else 1.0
     weight = _number(data, WEIGHT, 1.0)
-    if not 0.0 < weight <= most:
+    if not 0.0 <= weight <= most:
         raise ValueError(
-            f"{WEIGHT}: expected a number above 0 and up to {most:g}, got {weight:g}; the cloud counts no gateway for "
+            f"{WEIGHT}: expected a number from 0 up to {most:g}, got {weight:g}; the cloud counts no gateway for "
             "more, so lower the weight, or let the operator raise the algorithm's setting 'max_weight'"
         )
     return weight

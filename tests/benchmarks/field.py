@@ -22,6 +22,7 @@ from firmware_sim.broker import broker
 from firmware_sim.node import frames
 from firmware_sim.recordings import Channel, Recording
 from gateway_agent.events import Keep
+from gateway_agent.memory import Seen
 from gateway_agent.store import Store
 from models.features import FeatureSpec
 from tests.benchmarks import station
@@ -131,7 +132,7 @@ def _settings(folder: Path, spec: FeatureSpec, server: Broker) -> GatewaySetting
     (folder / "gateway.toml").write_text(toml(tables))
     settings = load(folder / "gateway.toml", GatewaySettings)
     store = Store(settings.gateway.store)
-    store.commit([Keep(row) for row in station.baseline(spec, BASELINE_WINDOWS - 1)])
+    store.commit([Keep(Seen(row, None)) for row in station.baseline(spec, BASELINE_WINDOWS - 1)])
     store.close()
     return settings
 

@@ -20,6 +20,7 @@ from config.signing import verified
 from config.topics import Topic, topic_of
 from gateway_agent import machine
 from gateway_agent.events import Effect, Event, Heard, Publish
+from gateway_agent.memory import Seen
 from gateway_agent.state import MODEL, OWN, State, Stored, restore, save_model
 from models.arrays import Array, Arrays, Floats
 from models.features import FeatureSpec, extract_many, feature_names
@@ -108,7 +109,9 @@ def commissioned() -> State:
     rows = baseline(chosen.features, chosen.baseline.windows)
     manifest, body = released(chosen.features, key, chosen.limits.max_payload_bytes)
     model = save_model(manifest, body, own_of(rows)).body
-    stored = Stored(tuple(rows), {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model})
+    stored = Stored(
+        tuple(Seen(row, None) for row in rows), {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model}
+    )
     state = restore(chosen, partial(verified, key.public_key()), stored, boot_id="bench", can_train=False, now_ns=T0_NS)
     state, effects = machine.begin(state, stored)
     assert state.manifest == manifest, effects

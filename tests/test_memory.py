@@ -1,0 +1,117 @@
+"""What a model remembers: the pipeline carries it from window to window, over gaps, model swaps and restarts."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway_agent import memory as recall
+from gateway_agent import pipeline as walk
+from gateway_agent.events import Keep
+from gateway_agent.memory import BLANK, Memory, Seen
+from gateway_agent.pipeline import Judge
+from gateway_agent.store import Store
+from models.arrays import NEW_SERIES, Array, Arrays, Floats
+from models.signal import Block
+from models.threshold import Levels
+from tests.sites import NS, T0_NS, gateway_settings, samples
+
+HOP_S = 1.0
+LEVELS = Levels(raise_level=1e9, clear_level=0.5, median=0.0, samples=20, extrapolated=True)
+
+
+class Sum:
+    """A model that scores how much it has seen: the sum of all rows since the beginning."""
+
+    def __init__(self, washout_rows: int = 0, max_gap_rows: int = 0) -> None:
+        self.washout_rows, self.max_gap_rows = washout_rows, max_gap_rows
+
+    def __call__(self, x: Array) -> Floats:
+        return self.carried(x, {})[0]
+
+    def carried(self, x: Array, memory: Arrays) -> tuple[Floats, Arrays]:
+        scores = float(memory.get("sum", np.zeros(()))) + np.cumsum(x.sum(axis=1), dtype=np.float64)
+        return scores, {"sum": scores[-1:].reshape(())}
+
+
+def seen(*ends: float, value: float = 1.0) -> list[Seen]:
+    return [Seen(np.array([value], dtype=np.float32), T0_NS + round(end * NS)) for end in ends]
+
+
+@given(gaps=st.lists(st.integers(0, 4), min_size=1, max_size=30), washout=st.integers(0, 5), max_gap=st.integers(0, 3))
+def test_a_stream_scores_like_its_series_one_by_one(gaps: list[int], washout: int, max_gap: int) -> None:
+    model = Sum(washout, max_gap)
+    ends = np.cumsum([0, *(gap + 1 for gap in gaps)]).tolist()
+    windows = seen(*ends)
+    missing = recall.missing_rows([window.end_ns for window in windows], HOP_S)
+    assert missing.tolist() == [NEW_SERIES, *gaps]
+    scores, is_settled = recall.scored(model, walk.rows_of(windows), missing)
+    memory = BLANK
+    for index, window in enumerate(windows):
+        score, settled, memory = recall.taken_in(model, memory, window, HOP_S)
+        assert (score, settled) == (scores[index], is_settled[index])
+    assert memory == recall.replayed(model, windows, HOP_S)
+    run = 0
+    for index, gap in enumerate(missing):
+        run = 1 if not 0 <= gap <= max_gap else run + 1
+        assert scores[index] == run and is_settled[index] == (run > washout)
+
+
+def test_time_that_goes_backwards_or_is_unknown() -> None:
+    assert recall.missing(T0_NS, T0_NS - NS, HOP_S) == NEW_SERIES == recall.missing(T0_NS, T0_NS, HOP_S)
+    assert recall.missing_rows([None, None, T0_NS], HOP_S).tolist() == [NEW_SERIES, 0, 0]
+    assert recall.missing_rows([], HOP_S).shape == (0,)
+
+
+def test_a_memory_is_stored_with_its_model() -> None:
+    memory = Memory({"sum": np.array(3.5)}, 7, T0_NS)
+    assert recall.from_bytes(recall.to_bytes(memory, "one"), "one") == memory
+    assert recall.from_bytes(recall.to_bytes(memory, "one"), "other") == BLANK
+
+
+def watched(model: Sum, windows: int = 6) -> tuple[walk.Pipeline, list[walk.Reading]]:
+    settings = gateway_settings()
+    pipeline = walk.start(settings.features, settings.streams, settings.alarm, 0)
+    pipeline = walk.judged_by(pipeline, Judge(model, LEVELS))
+    return walk.push(pipeline, Block("deck", T0_NS, settings.features.rate_hz, samples(0, windows)))
+
+
+def test_a_fresh_memory_scores_nothing_and_the_gateway_says_so() -> None:
+    pipeline, readings = watched(Sum(washout_rows=4))
+    assert [reading.score is None for reading in readings] == [True] * 4 + [False] * (len(readings) - 4)
+    assert not pipeline.settling and watched(Sum(washout_rows=40))[0].settling
+
+
+def test_a_new_model_remembers_what_it_would_have_seen() -> None:
+    pipeline, readings = watched(Sum())
+    swapped = walk.judged_by(pipeline, Judge(Sum(washout_rows=4), LEVELS))
+    assert swapped.memory == replace(pipeline, judge=swapped.judge).memory and not swapped.settling
+    assert readings[-1].score == swapped.memory.tensors["sum"]
+
+
+def test_a_store_of_0_2_is_read_and_gets_times_from_now_on(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    row = np.arange(3, dtype="<f4")
+    with sqlite3.connect(path) as old:
+        old.execute("CREATE TABLE baseline (number INTEGER PRIMARY KEY, row BLOB NOT NULL)")
+        old.execute("CREATE TABLE blob (key TEXT PRIMARY KEY, body BLOB NOT NULL)")
+        old.execute("CREATE TABLE outbox (name TEXT PRIMARY KEY, topic TEXT, retain INTEGER, priority INTEGER)")
+        old.execute("CREATE TABLE payload (name TEXT, number INTEGER, body BLOB, PRIMARY KEY (name, number))")
+        old.execute("INSERT INTO baseline (row) VALUES (?)", (row.tobytes(),))
+        old.execute("PRAGMA user_version = 1")
+    old.close()
+    path.chmod(0o600)
+    looking = Store(path, read_only=True)
+    assert [window.end_ns for window in looking.read().baseline] == [None]
+    looking.close()
+    store = Store(path)
+    store.commit([Keep(Seen(row, T0_NS))])
+    held = store.read().baseline
+    store.close()
+    assert [window.end_ns for window in held] == [None, T0_NS]
+    np.testing.assert_array_equal(walk.rows_of(held), [row, row])
