@@ -50,10 +50,13 @@ def main(argv: list[str] | None = None) -> int:
         ("models", _models, "list the released models"),
         ("alarms", _alarms, "list the alarms, newest last"),
         ("rounds", _rounds, "list the closed rounds"),
+        ("train-discriminator", _train_discriminator, "train what [defence] kind = 'network' judges by"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
         command.set_defaults(act=act)
+        if name == "train-discriminator":
+            _discriminator_options(command)
         if name == "run":
             command.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
         else:
@@ -63,6 +66,15 @@ def main(argv: list[str] | None = None) -> int:
         return cli.run(NAME, arguments.act, arguments)
     except ModuleNotFoundError as error:
         return cli.missing(NAME, error, "aggregator")
+
+
+def _discriminator_options(command: argparse.ArgumentParser) -> None:
+    command.description = (
+        "Train the network of [defence] kind = 'network' on the tables that defence.trusted names: as they are, and "
+        "with noise. It is good for this algorithm, its settings and seed, and for no other training."
+    )
+    command.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file that defence.network names")
+    command.add_argument("--noise", type=float, default=1.0, help="in deviations of each feature (default: 1)")
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -88,11 +100,27 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator import defence
+
     settings = load(arguments.config, AggregatorSettings)
     signing.load_private(settings.aggregator.release_key)
     mqtt.check(settings.broker)
+    defence.algorithm_of(settings, defence.read(settings))
     text = f"{arguments.config}: good; {settings.algorithm.name} for site {settings.aggregator.site}"
     _show(arguments, {"ok": True, "file": str(arguments.config)}, text)
+    return 0
+
+
+def _train_discriminator(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator import defence
+
+    settings = load(arguments.config, AggregatorSettings)
+    material = defence.Material(defence.read_tables(settings))
+    body, said = defence.trained(settings, material, arguments.noise)
+    arguments.out.write_bytes(body)
+    told_apart = f"tells updates of clean tables from noisy ones, {said['accuracy']:.1%} of those held out"
+    text = f"{arguments.out}: {told_apart}"
+    _show(arguments, {**said, "file": str(arguments.out), "size_bytes": len(body)}, text)
     return 0
 
 

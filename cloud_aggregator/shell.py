@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 
-from cloud_aggregator import machine
+from cloud_aggregator import defence, machine
 from cloud_aggregator.events import Connection, Durable, Effect, Event, Heard, Log, Publish, Tick
 from cloud_aggregator.state import restore
 from cloud_aggregator.store import Store
@@ -39,6 +39,7 @@ class Aggregator:
             self.store.statuses(),
             self._clock.now_ns(),
             secrets.token_hex(BEGINNING_BYTES),
+            defence.read(settings),
         )
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import release
+from cloud_aggregator import defence, release
 from cloud_aggregator.events import SaveTraining
 from config import wire
 from config.messages import Manifest, Status
@@ -18,8 +18,6 @@ from config.settings import AggregatorSettings
 from config.topics import Topic, topic_of
 from config.transfer import Assembly
 from models.arrays import Arrays, generator, joined, parted
-from models.features import feature_names
-from models.federated import build
 from models.federated.algorithm import Algorithm, Server
 
 RUN_LENGTH = 12
@@ -83,7 +81,8 @@ def run_name(settings: AggregatorSettings, beginning: str) -> str:
     gateways would take the new rounds for the old ones that they have answered.
     """
     chosen = (settings.algorithm.model_dump(mode="json"), settings.features.model_dump(mode="json"))
-    identity = [TRAINING_FORMAT, *chosen]
+    judged = [] if settings.defence.kind == "none" else [settings.defence.model_dump(mode="json")]
+    identity = [TRAINING_FORMAT, *chosen, *judged]
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:RUN_LENGTH]
     return f"{digest}.{beginning}"
 
@@ -96,19 +95,19 @@ def restore(
     gateways: dict[str, Status],
     now_ns: int,
     beginning: str = "first",
+    material: defence.Material = defence.NOTHING,
 ) -> State:
     """Return the state of an aggregator that starts with what its store held.
 
     A stored training of another run is left behind: the new one starts from its own beginning, model versions go on.
     """
-    choice = settings.algorithm
-    algorithm = build(choice.name, len(feature_names(settings.features)), choice.settings)
+    algorithm = defence.algorithm_of(settings, material)
     state = State(
         settings=settings,
         key=key,
         algorithm=algorithm,
         run=run_name(settings, beginning),
-        server=algorithm.start(generator(choice.seed, 0, "cloud")),
+        server=algorithm.start(generator(settings.algorithm.seed, 0, "cloud")),
         now_ns=now_ns,
         gateways=gateways,
     )

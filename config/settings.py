@@ -12,9 +12,11 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
-from config.messages import Count, Id, first_problem
+from config.choices import AlgorithmChoice, DefenceChoice
+from config.messages import Id, first_problem
+from config.table import Table as Table
 from config.toml_lines import described
 from config.topics import ALL
 from config.transfer import PAYLOAD_BYTES_MIN
@@ -29,12 +31,6 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,56}$")]
 
 class SettingsError(ValueError):
     """A settings file that cannot be used; the message names file, line, key, value and what was expected."""
-
-
-class Table(BaseModel):
-    """A table of a settings file: unknown keys are errors, values do not change after loading."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Broker(Table):
@@ -221,14 +217,6 @@ class Site(Table):
     release_key: Path = Path("release.key")
 
 
-class AlgorithmChoice(Table):
-    """Which federated algorithm runs, with which settings (`firmware-sim evaluate --help` lists both)."""
-
-    name: str = "support-vector-election"
-    seed: Count = 0
-    settings: dict[str, Any] = {}
-
-
 class Rounds(Table):
     """When a round closes and when a model is released."""
 
@@ -246,6 +234,7 @@ class AggregatorSettings(Table):
     broker: Broker = Broker()
     features: FeatureSpec
     algorithm: AlgorithmChoice = AlgorithmChoice()
+    defence: DefenceChoice = DefenceChoice()
     rounds: Rounds = Rounds()
     limits: Limits = Limits()
 
@@ -295,6 +284,8 @@ def _absolute(settings: AnySettings, folder: Path) -> AnySettings:
         value = getattr(settings, name)
         if isinstance(value, Path):
             changes[name] = folder / value.expanduser()
+        elif isinstance(value, tuple) and all(isinstance(each, Path) for each in value):
+            changes[name] = tuple(folder / each.expanduser() for each in value)
         elif isinstance(value, Table):
             changes[name] = _absolute(value, folder)
     return settings.model_copy(update=changes)

@@ -53,7 +53,8 @@ def answer(job: bytes) -> bytes:
 def labelled(data: Arrays, known: Arrays) -> Arrays:
     """Return the baseline, which counts as normal, with the windows of known condition behind it."""
     normal = {LABELS: np.zeros(len(data[FEATURES]), dtype=np.int64)}
-    behind = {MISSING: np.full(len(known[FEATURES]), NEW_SERIES)} | known  # unless the table says what follows on what
+    gaps = np.where(np.arange(len(known[FEATURES])) == 0, NEW_SERIES, 0)
+    behind = {MISSING: gaps} | known  # one recording, unless the table says what follows on what
     both = (FEATURES, LABELS, *([MISSING] if MISSING in data else []))
     return data | {name: np.concatenate([(data | normal)[name], behind[name]]) for name in both}
 

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cloud_aggregator import events as cloud_events
 from cloud_aggregator import machine as cloud_machine
 from cloud_aggregator import state as cloud_state
+from cloud_aggregator.defence import NOTHING, Material
 from config import topics
 from config.frames import Frame, FrameMeta
 from config.messages import Manifest, Status
@@ -156,10 +157,16 @@ class Told:
 class Site:
     """The site; `weather` may drop (return 0) or repeat (return 2) a delivery, `shuffled` delivers in random order."""
 
-    def __init__(self, cloud: AggregatorSettings, gateways: Iterable[GatewaySettings], seed: int = 0) -> None:
+    def __init__(
+        self,
+        cloud: AggregatorSettings,
+        gateways: Iterable[GatewaySettings],
+        seed: int = 0,
+        material: Material = NOTHING,
+    ) -> None:
         self.now_ns, self.rng = T0_NS, np.random.default_rng(seed)
         self.settings = {one.gateway.id: one for one in gateways}
-        self.cloud_settings = cloud
+        self.cloud_settings, self.material = cloud, material
         self.shelves, self.cloud_shelf = {name: Shelf() for name in self.settings}, CloudShelf()
         self.agents = {name: agent(self.settings[name], shelf) for name, shelf in self.shelves.items()}
         self.cloud = self._cloud()
@@ -174,7 +181,13 @@ class Site:
     def _cloud(self) -> cloud_state.State:
         shelf = self.cloud_shelf
         return cloud_state.restore(
-            self.cloud_settings, KEY, shelf.training, shelf.released, dict(shelf.gateways), self.now_ns
+            self.cloud_settings,
+            KEY,
+            shelf.training,
+            shelf.released,
+            dict(shelf.gateways),
+            self.now_ns,
+            material=self.material,
         )
 
     def connect(self, who: str, up: bool = True) -> None:

@@ -13,7 +13,7 @@ from config import wire
 from config.labelled import LabelledError, head, of, read
 from config.settings import GatewaySettings, load
 from firmware_sim.__main__ import main
-from gateway_agent.trainer import answer
+from gateway_agent.trainer import answer, labelled
 from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, joined, parted
 from models.federated import build
 from tests.sites import FEATURES as SPEC
@@ -131,6 +131,15 @@ def test_a_recording_becomes_rows_that_a_gateway_takes(tmp_path: Path, capsys: p
 def labelled_rows(seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     return {FEATURES: rng.normal([6.0, 1.0, 6.0], 0.3, (30, 3)), LABELS: np.ones(30, dtype=np.int64)}
+
+
+def test_labelled_windows_begin_a_series_of_their_own_behind_the_baseline() -> None:
+    data = {FEATURES: np.zeros((3, 2)), MISSING: np.array([NEW_SERIES, 0, 4])}
+    known = {FEATURES: np.ones((3, 2)), LABELS: np.array([1, 0, 1])}
+    both = labelled(data, known)
+    assert both[MISSING].tolist() == [NEW_SERIES, 0, 4, NEW_SERIES, 0, 0]
+    assert both[LABELS].tolist() == [0, 0, 0, 1, 0, 1] and len(both[FEATURES]) == 6
+    assert labelled(data, {**known, MISSING: np.array([NEW_SERIES, 0, NEW_SERIES])})[MISSING][-1] == NEW_SERIES
 
 
 def test_without_labels_the_training_says_how_to_name_them() -> None:

@@ -52,7 +52,7 @@ BEYOND_BASE_INSTALL = {"models/detectors/graph.py": {"onnx"}, "models/detectors/
 NEVER_IN_THE_AGENT = {"scipy", "sklearn", "torch", "onnx", "matplotlib", "pyarrow", "sqlalchemy", "amqtt"}
 
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for the files that do the I/O
-DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py"}
+DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py", "defence.py"}
 IMPURE_MODULES = re.compile(
     r"(asyncio|glob|http|logging|multiprocessing|os|pathlib|random|secrets|select|shutil|socket|sqlite3|ssl|subprocess"
     r"|tempfile|threading|time|urllib)(\.|$)"

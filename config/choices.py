@@ -1,0 +1,43 @@
+"""What an operator chooses to train, and how updates are judged before they count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from config.messages import Count, first_problem
+from config.table import Table
+
+
+class AlgorithmChoice(Table):
+    """Which federated algorithm runs, with which settings (`firmware-sim evaluate --help` lists both)."""
+
+    name: str = "support-vector-election"
+    seed: Count = 0
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class DefenceChoice(Table):
+    """What stands before the sum and judges each update; `settings` are those of `models.federated.defended`."""
+
+    kind: Literal["none", "trusted", "statistic", "network"] = "none"
+    trusted: tuple[Path, ...] = ()  # labelled tables of gateways beyond doubt, as firmware-sim label makes them
+    network: Path | None = None  # what cloud-aggregator train-discriminator made
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _whole(self) -> DefenceChoice:
+        if self.kind == "none":
+            return self
+        from models.federated.defended import Defence
+
+        needs = {"trusted": ("trusted", self.trusted), "network": ("network", self.network)}.get(self.kind)
+        if needs is not None and not needs[1]:
+            raise ValueError(f"{needs[0]}: kind {self.kind!r} judges by it; name the file")
+        try:
+            Defence.model_validate({"kind": self.kind, **self.settings})
+        except ValidationError as error:
+            raise ValueError(f"settings.{first_problem(error)}") from None
+        return self
