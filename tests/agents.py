@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from config.transfer import split
 from gateway_agent import machine
 from gateway_agent.events import Connection, Effect, Event, Heard, Publish, Tick
 from gateway_agent.state import State
+from models.arrays import Array, Arrays, Floats
 from tests.sites import WINDOWS, Shelf, agent, frame, gateway_settings, samples, topic
 
 ME = "north"
@@ -50,3 +53,18 @@ def kinds(effects: Iterable[Effect], kind: type[Any]) -> list[Any]:
 
 def sent(effects: Iterable[Effect], channel: str) -> list[Publish]:
     return [effect for effect in kinds(effects, Publish) if f"/{channel}/" in effect.topic]
+
+
+class Told:
+    """A model that says what it is told, window by window, and remembers nothing."""
+
+    washout_rows = max_gap_rows = 0
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.value = value
+
+    def __call__(self, x: Array) -> Floats:
+        return np.full(len(x), self.value)
+
+    def carried(self, x: Array, memory: Arrays) -> tuple[Floats, Arrays]:
+        return self(x), memory

@@ -27,7 +27,7 @@ from gateway_agent import events, machine, trainer
 from gateway_agent import state as agent_state
 from gateway_agent.memory import Seen
 from models.arrays import FEATURES as X
-from models.arrays import LABELS, Array, Arrays, Floats
+from models.arrays import LABELS, Arrays, Floats
 
 NS = 1_000_000_000
 T0_NS = 1_800_000_000 * NS
@@ -137,21 +137,6 @@ def agent(settings: GatewaySettings, shelf: Shelf, now_ns: int = T0_NS, *, can_t
     state, effects = machine.begin(state, shelf.stored())
     shelf.commit(effects)
     return state
-
-
-class Told:
-    """A model that says what it is told, window by window, and remembers nothing."""
-
-    washout_rows = max_gap_rows = 0
-
-    def __init__(self, value: float = 0.0) -> None:
-        self.value = value
-
-    def __call__(self, x: Array) -> Floats:
-        return np.full(len(x), self.value)
-
-    def carried(self, x: Array, memory: Arrays) -> tuple[Floats, Arrays]:
-        return self(x), memory
 
 
 class Site:

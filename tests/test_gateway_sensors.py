@@ -17,7 +17,7 @@ from gateway_agent.pipeline import Judge
 from gateway_agent.state import State, status
 from models.arrays import Floats
 from models.threshold import Levels
-from tests.agents import TICK, after, commissioned, heard, kinds, sent
+from tests.agents import TICK, Told, after, commissioned, heard, kinds, sent
 from tests.sites import (
     FEATURES,
     NS,
@@ -25,7 +25,6 @@ from tests.sites import (
     WINDOW_SAMPLES,
     WINDOWS,
     Shelf,
-    Told,
     agent,
     frame,
     gateway_settings,

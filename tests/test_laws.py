@@ -31,6 +31,24 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"max_model_vectors": 12},
         {"whiten": 2},
     ],
+    "esn-fedavg": [
+        {"network": {"task": "classify", "washout": 5, "units": 30}, "rate": 1.0, "rounds": 10},
+        {
+            "network": {"task": "classify", "classes": 3, "leak": 1.0, "units": 20, "washout": 0},
+            "normalisation": "none",
+            "optimiser": "sgd",
+            "class_weights": (1.0, 2.0, 2.0),
+        },
+    ],
+    "esn-fedcurv": [
+        {"network": {"task": "classify", "washout": 5, "units": 30}, "rate": 1.0, "rounds": 10},
+        {"network": {"task": "classify", "washout": 5, "units": 30}, "rate": 1.0, "rounds": 10, "paper": True},
+        {
+            "network": {"task": "classify", "classes": 3, "leak": 1.0, "units": 20, "washout": 0},
+            "normalisation": "none",
+            "penalty": 0.01,
+        },
+    ],
     "conditional-fedavg": [{}, {"personalise": False}, {"paper": True, "events": 60}, {"whiten": 2}],
     "fedavg": [{}, {"normalisation": "none"}, {"loss": "logistic", "components": 0}, {"rate": 0.5}, {"whiten": 1}],
     "fedper": [{}, {"share": 1.0, "normalisation": "none"}, {"share": 0.05}],
@@ -39,6 +57,19 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {},
         {"normalisation": "none", "reference": "pooled", "components": 1, "which": "residual"},
         {"sketch": 2, "forget": 0.5, "which": "distance"},
+    ],
+    "incfed": [
+        {"ridge": 1.0},
+        {"network": {"washout": 10, "task": "classify"}, "class_weight": "balanced", "rounds": 2},
+        {"network": {"washout": 5, "units": 20, "layers": 2, "direct": False}, "normalisation": "none", "ridge": 1.0},
+        {"network": {"washout": 5, "units": 30, "task": "reconstruct", "targets": (1,)}, "ridge": 0.3},
+        {"network": {"washout": 10, "units": 8}, "paper": True, "ridge": 3.0, "fewest_rows": 12},
+    ],
+    "partial-incfed": [
+        {"ridge": 1.0},
+        {"network": {"washout": 5, "units": 40}, "select": "principal", "neurons": 6, "ridge": 1.0},
+        {"network": {"washout": 5, "units": 40, "task": "classify"}, "select": "importance", "cohort": 4},
+        {"network": {"washout": 5, "units": 40, "task": "classify"}, "select": "random", "normalisation": "none"},
     ],
     "robust-svm-admm": [
         {},
@@ -242,7 +273,7 @@ def test_anomalies_score_above_what_is_normal(trained: Trained) -> None:
 
 Damage = Callable[[Array], Array]
 DAMAGES: dict[str, Damage] = {
-    "not a number": lambda array: np.full_like(array, np.nan),
+    "not a number": lambda array: np.full(array.shape, np.nan),
     "one infinity": lambda array: np.where(np.arange(array.size).reshape(array.shape) == 0, -np.inf, array),
     "one dimension more": lambda array: array[None],
     "one dimension less": lambda array: array.reshape(-1) if array.ndim > 1 else np.zeros((0, 0)),

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_agent import memory as recall
 from gateway_agent import pipeline as walk
-from gateway_agent.events import Keep
+from gateway_agent.events import Keep, Publish
 from gateway_agent.memory import BLANK, Memory, Seen
 from gateway_agent.pipeline import Judge
+from gateway_agent.state import State, save_memory
 from gateway_agent.store import Store
 from models.arrays import NEW_SERIES, Array, Arrays, Floats
 from models.signal import Block
 from models.threshold import Levels
-from tests.sites import NS, T0_NS, gateway_settings, samples
+from tests.agents import after, heard
+from tests.sites import NS, T0_NS, WINDOWS, Site, agent, aggregator_settings, frame, gateway_settings, samples
 
 HOP_S = 1.0
 LEVELS = Levels(raise_level=1e9, clear_level=0.5, median=0.0, samples=20, extrapolated=True)
@@ -115,3 +119,39 @@ def test_a_store_of_0_2_is_read_and_gets_times_from_now_on(tmp_path: Path) -> No
     store.close()
     assert [window.end_ns for window in held] == [None, T0_NS]
     np.testing.assert_array_equal(walk.rows_of(held), [row, row])
+
+
+def scores_of(state: State, start_s: float, windows: int) -> tuple[State, list[float]]:
+    """Feed windows of noise, each its own, and return the scores that the gateway publishes."""
+    found: list[float] = []
+    for index in range(windows):
+        at_s = start_s + index
+        state, effects = after(state, heard("sample", "deck", frame(samples(round(at_s), 1), at_s), "east"))
+        sent = [effect for effect in effects if isinstance(effect, Publish) and "/score/" in effect.topic]
+        found += [json.loads(effect.payload)["score"] for effect in sent]
+    return state, found
+
+
+def test_a_restart_between_two_windows_changes_no_score() -> None:
+    network = {"units": 12, "leak": 0.5, "washout": 4}
+    cloud = aggregator_settings(algorithm={"name": "incfed", "settings": {"network": network}}, rounds={"quorum": 1})
+    made = Site(cloud, [gateway_settings("east")])
+    made.connect_all()
+    made.commission()
+    made.run(made.in_force)
+    shelf, state = made.shelves["east"], made.agents["east"]
+    unbroken, whole = scores_of(state, WINDOWS, 12)
+    assert len(whole) >= 11 and not unbroken.pipeline.settling
+    halfway, first = scores_of(state, WINDOWS, 6)
+    shelf.commit(save_memory(halfway))
+    again = agent(made.settings["east"], shelf, made.now_ns)
+    assert not again.pipeline.settling
+    _, second = scores_of(again, WINDOWS + len(first), 12 - len(first))
+    assert first + second == pytest.approx(whole[: len(first + second)], abs=1e-5) and len(second) >= 5
+    late, third = scores_of(
+        again, WINDOWS + 100.0, 8
+    )  # beyond the longest gap: a new series, and nothing said at first
+    assert len(third) == 8 - network["washout"] - 1 + (len(first) - 6 + 1) or len(third) < 8
+    assert late.pipeline.memory.rows < 10
+    del shelf.blobs["memory"]
+    assert agent(made.settings["east"], shelf, made.now_ns).pipeline.settling

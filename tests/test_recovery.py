@@ -23,8 +23,8 @@ from gateway_agent.state import MODEL, BaselineError, status
 from gateway_agent.store import Store, StoreError
 from models.signal import Block
 from models.threshold import AlarmState, Levels
-from tests.agents import commissioned
-from tests.sites import KEY, T0_NS, WINDOWS, CloudShelf, Shelf, Told, agent, aggregator_settings, gateway_settings
+from tests.agents import Told, commissioned
+from tests.sites import KEY, T0_NS, WINDOWS, CloudShelf, Shelf, agent, aggregator_settings, gateway_settings
 from tests.test_aggregator_machine import OPEN, READY, after, opened, published, started, update
 from tests.test_gateway_models import FIRST, in_force
 

@@ -18,8 +18,18 @@ CITATION = re.compile(r"\b(19|20)\d\d\b|\barXiv\b|\bdoi\b|\b(Algorithm|Eq\.|Equa
 # Files beside the algorithms that serve all of them.
 FEDERATED_SHARED = {"__init__", "algorithm", "registry", "run", "tally", "weighed", "whitened"} | {
     "local_dual",
+    "column_masks",
+    "contributions",
+    "partial_phases",
+    "readout_sums",
+    "series",
+    "reservoir_directions",
     "median_election",
     "aligned_events",
+    "alone",
+    "defended",
+    "discriminator",
+    "judges",
 }
 FOLDERS_OF_TEST_DATA = {"data", "golden"}
 

@@ -1,0 +1,73 @@
+"""The judge of sums: what no rows make is refused, and nobody takes back what was never counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from models.arrays import Arrays, generator
+from models.federated.algorithm import MAX_SAMPLES, Server, UpdateError, close_round
+from models.federated.incfed import incfed
+from models.moments import symmetric
+from tests.test_incfed import FEATURE_COUNT, NETWORK, PLAIN, RNG, series
+
+
+def hostile(server: Server, update: Arrays) -> dict[str, tuple[Arrays, str]]:
+    """Return updates that no rows make, and the words that say so."""
+    size = server.shared["readout"].shape[1]
+    gram = symmetric(update["gram"], size)
+    upper = np.triu_indices(size)
+    twisted, loud, moved = gram.copy(), gram.copy(), gram.copy()
+    twisted[0, 1] = twisted[1, 0] = 1.01 * np.sqrt(gram[0, 0] * gram[1, 1])
+    loud[0, 0] = 57.0
+    moved[-1, -1] = 55.0
+    return {
+        "negative eigenvalue": ({**update, "gram": twisted[upper]}, "gram: expected sums of rows, so no negative"),
+        "a state above one": ({**update, "gram": loud[upper]}, "gram: expected sizes up to 56"),
+        "other count": ({**update, "gram": moved[upper]}, "gram: expected sizes up to 0"),
+        "loud target": ({**update, "squares": np.full(3, 57.0 * 64.0)}, "squares: expected sizes up to 3584"),
+        "impossible product": ({**update, "cross": update["cross"] + 500.0}, "cross: expected sizes up to"),
+        "many": ({**update, "samples": np.array(MAX_SAMPLES + 1.0)}, "samples: expected up to 20000, got 20001"),
+        "none": ({**update, "samples": np.array(-1.0)}, "samples: expected a total of at least 0"),
+        "taken back": ({name: -array for name, array in update.items() if name != "reservoir"}, "expected array"),
+    }
+
+
+def test_what_no_rows_make_is_refused() -> None:
+    algorithm = incfed(FEATURE_COUNT, **PLAIN)
+    server = algorithm.start(generator(1, 0, "cloud"))
+    phase = algorithm.phases[0]
+    _, update = phase.train(server.shared, {}, series(1, 60), RNG)
+    assert phase.admit(server, update).keys() == {"gram", "cross", "squares", "samples"}
+    for wrong, words in hostile(server, update).values():
+        with pytest.raises(UpdateError, match=words):
+            phase.admit(server, wrong)
+
+
+def test_nobody_takes_back_more_than_was_counted() -> None:
+    """From a total that is large enough the rows of another gateway cannot be taken, only what they have in common."""
+    algorithm = incfed(FEATURE_COUNT, network=NETWORK, normalisation="none")
+    server = algorithm.start(generator(1, 0, "cloud"))
+    sent = [algorithm.phases[0].train(server.shared, {}, series(who, 60), RNG)[1] for who in range(3)]
+    total = Arrays()
+    for update in sent[:2]:
+        total = algorithm.phases[0].tally.merge(total, algorithm.phases[0].admit(server, update))
+    server = close_round(algorithm, server, total)
+    own, stranger = ({name: -array for name, array in sent[who].items() if name != "reservoir"} for who in (0, 2))
+    algorithm.phases[0].admit(server, {**own, "reservoir": sent[0]["reservoir"]})
+    for changes in ({}, {"cross": own["cross"], "squares": own["squares"]}):
+        with pytest.raises(UpdateError, match=r"negative eigenvalue|expected sizes"):
+            algorithm.phases[0].admit(server, {**stranger, **changes, "reservoir": sent[0]["reservoir"]})
+    twice = {name: 1.01 * array for name, array in own.items()}
+    twice["gram"] = own["gram"] * 1.9
+    with pytest.raises(UpdateError):
+        algorithm.phases[0].admit(server, {**twice, "reservoir": sent[0]["reservoir"]})
+
+
+def test_an_update_of_another_reservoir_is_refused_with_both_seeds() -> None:
+    algorithm = incfed(FEATURE_COUNT, **PLAIN)
+    mine, other = (algorithm.start(generator(seed, 0, "cloud")) for seed in (1, 2))
+    _, update = algorithm.phases[0].train(other.shared, {}, series(1, 60), RNG)
+    seeds = [server.shared["reservoir.seed"].tobytes().hex() for server in (mine, other)]
+    with pytest.raises(UpdateError, match=f"expected seed {seeds[0]} .*got seed {seeds[1]}"):
+        algorithm.phases[0].admit(mine, update)
