@@ -72,7 +72,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c "$$CHECK_PYTHON"
 	@echo "install: making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "install: fetching 65 packages into it (220 MB, 860 MB once unpacked); about a minute, several on a small machine"
+	@echo "install: fetching 66 packages into it (220 MB, 860 MB once unpacked); about a minute, several on a small machine"
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@
 	@echo "install: done"

@@ -14,7 +14,8 @@ from pydantic import Field, model_validator
 
 from models.arrays import Array, Floats
 from models.measures import Windows
-from models.steps import Step, WindowShape, check_whole
+from models.steps import Step
+from models.window_shape import WindowShape, check_whole
 
 LARGEST = 1e15  # in any unit; beyond it fourth powers and float32 features would lose their meaning
 _BLOCK_VALUES = 2**17  # about 1 MiB at a time, which fits a processor's cache and a small gateway's memory

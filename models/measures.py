@@ -23,6 +23,7 @@ class Windows:
 
     def __init__(self, values: Floats) -> None:
         self.samples = values.shape[-1]
+        self.values = values
         # Without the first sample a constant is exactly zero, and a small signal on a large offset keeps its digits.
         start = values[..., :1]  # (n, C, 1)
         self.centred: Floats = values - start  # (n, C, T)

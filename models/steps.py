@@ -9,8 +9,12 @@ For one channel of a window x of T samples, with z = (x - mean) / deviation:
     bands       log10 of what each frequency band adds to the mean square of x - level, in the channel's unit squared
     spectrum    |DFT(z)| / T at the bins above 0 Hz
     welch       root mean square, in the channel's unit, at the bins above 0 Hz, its square averaged over segments
+    samples     x itself, or means of blocks of it
+    eda         tonic and phasic part of a skin conductance at the end of x
+    pulse       heart rate in beats a minute and RMSSD in ms of a blood volume pulse
 
-A constant channel has no shape: its crest, skewness, kurtosis and spectra are 0, and its logarithms lie at the floor.
+A constant channel has no shape: its crest, skewness, kurtosis and spectra are 0, its logarithms lie at the floor, and
+it has no pulse.
 """
 
 from __future__ import annotations
@@ -21,74 +25,21 @@ from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
 from models.arrays import Floats
 from models.measures import Windows, one_sided, ratio
+from models.physiology import electrodermal, pulse
+from models.window_shape import Kind, WindowShape, check_below_half, check_whole
 
 ENERGY_FLOOR = 1e-24  # of `bands`, in the channel's unit squared
 AMPLITUDE_FLOOR = 1e-12  # of `welch` with `log`: in the channel's unit, or as a share with `normalise`
+LEAST_PULSE_HZ = 25.0  # of `pulse`: slower samples miss the top of a beat by more than its variability
+LEAST_PULSE_S = 25.0  # of `pulse`: shorter windows hold too few beats for a variability
 _ON_BIN = 1e-6  # of the bins' distance: an edge meant to be on a bin must not miss it by rounding
 
 
-class Frozen(BaseModel):
-    """A declared value: no change, no unknown key, no infinity."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class WindowShape(Frozen):
-    """Rate and length of a window, which is all that a kind of feature depends on."""
-
-    rate_hz: float = Field(gt=0)
-    window_s: float = Field(gt=0)
-
-    @property
-    def samples(self) -> int:
-        """T, the samples of a window."""
-        return round(self.rate_hz * self.window_s)
-
-    @property
-    def resolution_hz(self) -> float:
-        """Distance between the bins of a whole window's spectrum."""
-        return self.rate_hz / self.samples
-
-    @model_validator(mode="after")
-    def _whole_window(self) -> WindowShape:
-        check_whole("window_s", self.rate_hz * self.window_s, 2)
-        return self
-
-
-def check_whole(key: str, samples: float, least: int) -> None:
-    """Raise ValueError where a duration is no whole number of samples, or fewer than `least`."""
-    # 1/3 Hz has no exact decimal form, so a duration may miss a whole number of samples by a little.
-    if abs(samples - round(samples)) > 1e-3 or round(samples) < least:
-        raise ValueError(f"{key}: makes {samples:.6g} samples at rate_hz; expected a whole number, at least {least}")
-
-
-def _check_below_half(key: str, frequency_hz: float, shape: WindowShape) -> None:
-    if frequency_hz > shape.rate_hz / 2:
-        raise ValueError(f"{key}: {frequency_hz} Hz is above half of rate_hz; expected at most {shape.rate_hz / 2} Hz")
-
-
-class _Step(Frozen):
-    """A new kind of feature is a new subclass with these three, one line in `Step` and one in the table above."""
-
-    channels: tuple[str, ...] | None = Field(default=None, min_length=1)  # None: all channels of the specification
-
-    def check(self, shape: WindowShape) -> None:
-        """Raise ValueError, the key at fault first, where the step does not suit the window."""
-
-    @abstractmethod
-    def labels(self, shape: WindowShape) -> tuple[str, ...]:
-        """Name the k features of one channel."""
-
-    @abstractmethod
-    def measure(self, shape: WindowShape, windows: Windows) -> Floats:
-        """Return the features, (n, C, k)."""
-
-
-class Statistic(_Step):
+class Statistic(Kind):
     """One number per channel: the measure of that name."""
 
     kind: Literal["level", "deviation", "rms", "peak", "crest", "skewness", "kurtosis"]
@@ -101,7 +52,7 @@ class Statistic(_Step):
         return statistic[..., None]
 
 
-class Bands(_Step):
+class Bands(Kind):
     """Energies between successive edges; a band holds its lower edge, the last one its upper edge as well."""
 
     kind: Literal["bands"]
@@ -113,7 +64,7 @@ class Bands(_Step):
         return [*lower, math.floor(self.edges_hz[-1] / shape.resolution_hz + _ON_BIN)]
 
     def check(self, shape: WindowShape) -> None:
-        _check_below_half("edges_hz", self.edges_hz[-1], shape)
+        check_below_half("edges_hz", self.edges_hz[-1], shape)
         for edges_hz, (start, stop) in zip(pairwise(self.edges_hz), pairwise(self._limits(shape)), strict=True):
             if start >= stop:
                 raise ValueError(
@@ -130,7 +81,7 @@ class Bands(_Step):
         return np.log10(np.maximum(np.add.reduceat(energies, starts, axis=-1), ENERGY_FLOOR))
 
 
-class _Cropped(_Step):
+class _Cropped(Kind):
     """Bins above 0 Hz, of a transform of some length, from `low_hz` to `high_hz` (default: all)."""
 
     low_hz: float = Field(default=0.0, ge=0)
@@ -143,7 +94,7 @@ class _Cropped(_Step):
     def bins(self, shape: WindowShape) -> slice:
         """Return which of the bins above 0 Hz are wanted; raise ValueError if none is there."""
         high_hz = shape.rate_hz / 2 if self.high_hz is None else self.high_hz
-        _check_below_half("high_hz", high_hz, shape)
+        check_below_half("high_hz", high_hz, shape)
         resolution_hz = shape.rate_hz / self.length(shape)
         first = max(math.ceil(self.low_hz / resolution_hz - _ON_BIN), 1)
         last = math.floor(high_hz / resolution_hz + _ON_BIN)
@@ -209,4 +160,81 @@ class Welch(_Cropped):
         return np.log10(np.maximum(amplitudes, AMPLITUDE_FLOOR)) if self.log else amplitudes
 
 
-Step = Annotated[Statistic | Bands | Spectrum | Welch, Field(discriminator="kind")]
+class Samples(Kind):
+    """The values themselves, for a model that runs along them; `rate_hz` below the window's averages blocks of them."""
+
+    kind: Literal["samples"]
+    rate_hz: float | None = Field(default=None, gt=0)
+
+    def _block(self, shape: WindowShape) -> float:
+        return shape.rate_hz / (self.rate_hz or shape.rate_hz)
+
+    def check(self, shape: WindowShape) -> None:
+        block = self._block(shape)
+        if abs(block - round(block)) > 1e-6 * block or block < 0.5 or shape.samples % round(block):
+            raise ValueError(
+                f"rate_hz: {self.rate_hz} Hz would average {block:.6g} of the {shape.samples} samples of a window;"
+                " expected a whole number that divides them"
+            )
+
+    def labels(self, shape: WindowShape) -> tuple[str, ...]:
+        return tuple(f"sample[{k}]" for k in range(shape.samples // round(self._block(shape))))
+
+    def measure(self, shape: WindowShape, windows: Windows) -> Floats:
+        block = round(self._block(shape))
+        blocks = windows.values.reshape(*windows.values.shape[:-1], shape.samples // block, block)
+        means: Floats = blocks.mean(axis=-1)
+        return means
+
+
+class Electrodermal(Kind):
+    """Skin conductance: the slow part, below `cutoff_hz`, as it stands at the window's end, and the last second's rest.
+
+    Without state, so the window must be as long as one period of `cutoff_hz`; the part of the past that is then missing
+    weighs 1.4 %, and 0.1 % in a window of one and a half periods.
+    """
+
+    kind: Literal["eda"]
+    cutoff_hz: float = Field(default=0.05, gt=0)
+
+    def check(self, shape: WindowShape) -> None:
+        check_below_half("cutoff_hz", self.cutoff_hz, shape)
+        if self.cutoff_hz * shape.window_s < 1.0:
+            raise ValueError(
+                f"cutoff_hz: a period of {self.cutoff_hz} Hz is longer than window_s = {shape.window_s} s; expected at"
+                f" least {1.0 / shape.window_s:g} Hz"
+            )
+
+    def labels(self, _shape: WindowShape) -> tuple[str, ...]:
+        return ("tonic", "phasic")
+
+    def measure(self, shape: WindowShape, windows: Windows) -> Floats:
+        return electrodermal(windows.values, shape.rate_hz, self.cutoff_hz)
+
+
+class Pulse(Kind):
+    """Heart rate and its variability from a blood volume pulse (Elgendi et al. 2013).
+
+    Intervals between beats count from 0.33 s to 1.5 s and within 30 % of the window's median. Where too few are left,
+    fewer than four changes from one interval to the next, both features are those of `unknown`.
+    """
+
+    kind: Literal["pulse"]
+    unknown: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (70.0, 40.0)
+
+    def check(self, shape: WindowShape) -> None:
+        if shape.rate_hz < LEAST_PULSE_HZ:
+            raise ValueError(f"kind: rate_hz = {shape.rate_hz} is too slow for 'pulse'; expected {LEAST_PULSE_HZ:g} Hz")
+        if shape.window_s < LEAST_PULSE_S:
+            raise ValueError(
+                f"kind: window_s = {shape.window_s} holds too few beats for 'pulse'; expected {LEAST_PULSE_S:g} s"
+            )
+
+    def labels(self, _shape: WindowShape) -> tuple[str, ...]:
+        return ("heart_rate", "rmssd")
+
+    def measure(self, shape: WindowShape, windows: Windows) -> Floats:
+        return pulse(windows.values, shape.rate_hz, self.unknown)
+
+
+Step = Annotated[Statistic | Bands | Spectrum | Welch | Samples | Electrodermal | Pulse, Field(discriminator="kind")]

@@ -1,6 +1,10 @@
 """Wrist features against signals of known rate and variability, slow twins and scipy's filters, and for any input."""
 
+import json
 import math
+import re
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from config.settings import GatewaySettings
 from models.arrays import Floats
+from models.detectors import esn
+from models.detectors.network import Network
 from models.features import LARGEST, extract, extract_many, feature_names
 from models.physiology import SPREAD_SHARE, band_passed, beats_s, electrodermal, moving_standardised, pulse
+from models.signal import Block, StreamSpec, Window, push, start
 from tests.feature_specs import wrist
 
 RATE_HZ = 64.0
@@ -182,6 +190,15 @@ def test_samples_are_the_window_channel_after_channel_or_means_of_its_blocks() -
     np.testing.assert_allclose(slower, values.T.reshape(2, 480, 4).mean(axis=-1).ravel(), rtol=1e-5, atol=1e-7)
 
 
+def test_a_network_finds_its_time_steps_in_the_samples() -> None:
+    """What `samples` puts side by side, `esn` with as many `steps` takes apart: time steps of all channels."""
+    values = np.random.default_rng(5).normal(size=(SAMPLES, 2))
+    x = extract(wrist({"kind": "samples", "rate_hz": 8.0}), values)[None].astype(np.float64)
+    network = Network(task="classify", units=5, steps=240)
+    params = esn.initial(np.random.default_rng(0), network, x.shape[1])
+    np.testing.assert_allclose(esn.steps_of(params, x), values.reshape(240, 8, 2).mean(axis=1), rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("step", "changes", "reason"),
     [
@@ -199,6 +216,35 @@ def test_samples_are_the_window_channel_after_channel_or_means_of_its_blocks() -
 def test_a_step_that_does_not_suit_is_refused(step: dict[str, object], changes: dict[str, object], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         wrist(step, **changes)
+
+
+def test_the_wrist_of_the_documentation_is_a_valid_gateway() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "features.md").read_text("utf-8")
+    (block,) = re.findall(r"^```toml\n(\[\[source.*?)^```", page, re.MULTILINE | re.DOTALL)
+    tables = {"gateway": {"id": "wrist-1", "site": "ward"}, **tomllib.loads(block)}
+    settings = GatewaySettings.model_validate_json(json.dumps(tables), strict=True)
+    assert feature_names(settings.features)[:4] == ("eda.tonic", "eda.phasic", "bvp.heart_rate", "bvp.rmssd")
+
+
+def test_streams_of_a_wrist_make_its_windows() -> None:
+    """Four samples a second and sixty-four: the fusion of the field joins them by straight lines."""
+    streams = [StreamSpec(name="a", channels=("bvp",)), StreamSpec(name="b", channels=("eda",), gap_s=1.0)]
+    state = start(wrist(), streams)
+    pulses, skin = pulse_wave(np.arange(0.4, 40.0, 0.8), 40 * 64), 2.0 + 0.5 * np.sin(np.arange(160) / 20.0)
+    windows = []
+    for second in range(40):
+        at = slice(64 * second, 64 * second + 64)
+        for block in (
+            Block("b", second * 10**9, 4.0, skin[4 * second : 4 * second + 4, None]),
+            Block("a", second * 10**9, 64.0, pulses[at, None]),
+        ):
+            state, events = push(state, block)
+            windows += [event for event in events if isinstance(event, Window)]
+    assert [window.t_ns / 1e9 for window in windows] == [0.0, 5.0]
+    tonic, phasic, rate, rmssd = extract(wrist(), windows[0].values)[:4]
+    assert (rate, rmssd) == pytest.approx((75.0, 0.0), abs=2.0)
+    last_second = np.interp(29.0 + np.arange(64) / 64.0, np.arange(160) / 4.0, skin)
+    assert tonic + phasic == pytest.approx(last_second.mean(), rel=1e-6)
 
 
 def brute_moving(x: Floats, span: float) -> Floats:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
 from models.detectors import esn, readout
-from models.detectors.network import Network
+from models.detectors.network import EchoStateWarning, Network
 from models.detectors.reservoir import DIGEST, IDENTITY, SEED, identity
 from models.detectors.training import DataError
 from models.federated.algorithm import UpdateError
-from models.federated.series import Lesson, judged, lesson
+from models.federated.series import STEP, Lesson, judged, lesson
 
 COUNT = 4
 SMALL = {"units": 8, "washout": 5}
@@ -170,3 +170,10 @@ def test_an_update_without_a_reservoir_is_refused() -> None:
     for wrong in (identity(shared)[:40], identity(shared).astype(float), identity(shared)[None]):
         with pytest.raises(UpdateError, match=r"expected 64 bytes of shape \(64,\), got"):
             judged(shared, {IDENTITY: wrong})
+
+
+def test_a_network_that_does_not_forget_says_so_in_the_first_round_only() -> None:
+    network, shared = made(spectral_radius=3.0, leak=0.9, input_scaling=0.01)
+    with pytest.warns(EchoStateWarning, match=r"still differ by [0-9.]+, expected at most 1e-06"):
+        lesson(network, shared, {}, {FEATURES: rows(4)}, "own")
+    lesson(network, {**shared, STEP: np.array(1)}, {}, {FEATURES: rows(4)}, "own")

@@ -2,15 +2,31 @@
 side.
 """
 
-from firmware_sim.studies import bridges, federated_svdd, robust_scaling, robust_sensitivity, robust_svm
+from firmware_sim.studies import (
+    bridges,
+    esn_memory,
+    esn_readout,
+    esn_streams,
+    esn_wesad,
+    federated_svdd,
+    robust_scaling,
+    robust_sensitivity,
+    robust_svm,
+    stress,
+)
 from firmware_sim.studies.study import Cell, Figures, Study, StudyOptions
 
 STUDIES: dict[str, Study] = {
     "bridges": bridges.STUDY,
+    "esn-memory": esn_memory.STUDY,
+    "esn-readout": esn_readout.STUDY,
+    "esn-streams": esn_streams.STUDY,
+    "esn-wesad": esn_wesad.STUDY,
     "federated-svdd": federated_svdd.STUDY,
     "robust-svm": robust_svm.STUDY,
     "robust-svm-scaling": robust_scaling.STUDY,
     "robust-svm-sensitivity": robust_sensitivity.STUDY,
+    "stress": stress.STUDY,
 }
 
 __all__ = ["STUDIES", "Cell", "Figures", "Study", "StudyOptions"]

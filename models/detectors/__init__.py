@@ -4,6 +4,7 @@ graph.
 
 from models.detectors.detector import PERSONAL, Detector
 from models.detectors.ensemble import ENSEMBLE
+from models.detectors.esn import ESN
 from models.detectors.fault_classes import FAULT_CLASSES
 from models.detectors.linear import LINEAR
 from models.detectors.ocsvm import OCSVM
@@ -12,6 +13,7 @@ from models.detectors.svdd import SVDD
 
 DETECTORS: dict[str, Detector] = {
     "ensemble": ENSEMBLE,
+    "esn": ESN,
     "linear": LINEAR,
     "linear-svm": FAULT_CLASSES,
     "ocsvm": OCSVM,

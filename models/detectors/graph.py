@@ -6,7 +6,8 @@ because the newest ones that `onnx` writes by default are refused by the onnxrun
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
@@ -19,6 +20,8 @@ IR_VERSION = 10
 OPERATORS = frozenset(
     {"Sub", "Div", "Gemm", "ReduceMax", "Exp", "Log", "Max", "Mul", "Add", "Cos", "Reshape", "Concat"}
     | {"MatMul", "ReduceMean", "LessOrEqual", "Where"}  # of the ensemble
+    | {"Scan", "Tanh", "Identity", "Clip", "IsNaN", "ConstantOfShape", "ScatterElements"}  # of the echo state network
+    | {"Gather", "Slice", "Split", "Transpose", "ReduceSum", "ReduceSumSquare"}
 )
 WHITENING_MEAN = f"{principal.WHITENING}mean"
 
@@ -44,12 +47,20 @@ def standardise_tensors(params: Arrays) -> Arrays:
 
 
 def model_bytes(
-    name: str, nodes: list[NodeProto], tensors: Mapping[str, Array], personal: Collection[str], feature_count: int
+    name: str,
+    nodes: list[NodeProto],
+    tensors: Mapping[str, Array],
+    personal: Collection[str],
+    feature_count: int,
+    *,
+    more_outputs: Mapping[str, Sequence[int | str]] = MappingProxyType({}),
+    metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> bytes:
     """Return a checked model `x (n, F) -> score (n,)` in float32.
 
     `tensors` are the constants by name; those also named in `personal` become inputs whose default is the constant.
-    `feature_count` is what the detector takes; where a whitening step comes first, F is what that takes.
+    `feature_count` is what the detector takes; where a whitening step comes first, F is what that takes. What is put
+    out beside the score is in `more_outputs` with its shape.
     """
     if WHITENING_MEAN in tensors:
         feature_count = len(tensors[WHITENING_MEAN])
@@ -61,13 +72,17 @@ def model_bytes(
         if key in personal
     ]
     initialisers = [
-        numpy_helper.from_array(np.asarray(array, dtype=np.int64 if key == "flat" else np.float32), key)
+        numpy_helper.from_array(np.asarray(array, dtype=array.dtype if array.dtype.kind == "i" else np.float32), key)
         for key, array in constants.items()
     ]
-    output = helper.make_tensor_value_info("score", TensorProto.FLOAT, ["n"])
-    graph = helper.make_graph(nodes, name, inputs, [output], initialisers)
+    outputs = [
+        helper.make_tensor_value_info(key, TensorProto.FLOAT, list(shape))
+        for key, shape in {"score": ["n"], **more_outputs}.items()
+    ]
+    graph = helper.make_graph(nodes, name, inputs, outputs, initialisers)
     model: ModelProto = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="fedgate"
     )
+    helper.set_model_props(model, dict(metadata))
     checker.check_model(model, full_check=True)
     return bytes(model.SerializeToString(deterministic=True))

@@ -39,9 +39,13 @@ def bordered(params: Arrays, which: Which, outside: float) -> Arrays:
         "distance": ((1.0 / k, 0.0), float(k)),
         "both": ((1.0 / m, rest / m), m**2 / (k + rest**2 / freedom)),
     }[which]
-    spread = 2.0 / (9.0 * chi_freedom)
-    border = (1.0 - spread + NormalDist().inv_cdf(1.0 - outside) * math.sqrt(spread)) ** 3
-    return {**params, "parts": np.array(weights), "border": np.array(max(border, 0.0))}
+    return {**params, "parts": np.array(weights), "border": np.array(exceeded_by(outside, chi_freedom))}
+
+
+def exceeded_by(share: float, freedom: float) -> float:
+    """Return what χ² / freedom exceeds in so great a share (Wilson and Hilferty 1931)."""
+    spread = 2.0 / (9.0 * freedom)
+    return max((1.0 - spread + NormalDist().inv_cdf(1.0 - share) * math.sqrt(spread)) ** 3, 0.0)
 
 
 def score(params: Arrays, x: Array) -> Floats:

@@ -11,9 +11,13 @@ from pydantic import validate_call
 from models.federated.algorithm import Algorithm
 from models.federated.conditional_fedavg import conditional_fedavg
 from models.federated.ensemble_svdd import ensemble_svdd
+from models.federated.esn_fedavg import esn_fedavg
+from models.federated.esn_fedcurv import esn_fedcurv
 from models.federated.fedavg import fedavg
 from models.federated.fedper import fedper
 from models.federated.fedprox import fedprox
+from models.federated.incfed import incfed
+from models.federated.partial_incfed import partial_incfed
 from models.federated.robust_svm_admm import robust_svm_admm
 from models.federated.robust_svm_subgradient import robust_svm_subgradient
 from models.federated.subspace import federated_subspace
@@ -22,9 +26,13 @@ from models.federated.whitened import whitened
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,
+    "esn-fedavg": esn_fedavg,
+    "esn-fedcurv": esn_fedcurv,
     "ensemble-svdd": ensemble_svdd,
     "federated-subspace": federated_subspace,
     "fedper": fedper,
+    "incfed": incfed,
+    "partial-incfed": partial_incfed,
     "fedprox": fedprox,
     "conditional-fedavg": conditional_fedavg,
     "robust-svm-admm": robust_svm_admm,

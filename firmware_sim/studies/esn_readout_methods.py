@@ -1,0 +1,155 @@
+"""The algorithms of the study as they are in service, with what only a study may do to them.
+
+A median in place of the sum, reservoirs that differ (the cloud refuses those, by their digest) and a discriminator that
+was trained on another one are made here, around the algorithm, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from firmware_sim.studies.esn_readout_memory import Memory
+from firmware_sim.studies.esn_readout_options import Answer, Method, Options
+from models.arrays import Array, Arrays, Floats, generator, joined, parted
+from models.detectors import reservoir
+from models.detectors.readout_descent import Descent
+from models.detectors.reservoir import IDENTITY, PREFIX
+from models.federated.algorithm import MAX_SAMPLES, Algorithm, Server, UpdateError
+from models.federated.defended import defended
+from models.federated.discriminator import CONTEXT, train_discriminator
+from models.federated.esn_fedavg import READOUT, SAMPLES, Averaging, averaging, readout_fedavg
+from models.federated.esn_fedcurv import DEFAULT_PENALTY, PAPER_PENALTY, readout_fedcurv
+from models.federated.tally import STACK
+
+LARGEST_CHANGE = 1e3
+
+
+def step_of(options: Options, memory: Memory, rate: float) -> Averaging:
+    """Return what all methods have in common at a rate of the server, with states that are computed once."""
+    training = {"epochs": 1, "batch": 20, "optimiser": "adam", "learning_rate": 0.1, **options.training}
+    weights = training.pop("class_weights", None)
+    step = averaging(
+        options.network_settings,
+        Descent(**training),
+        None if weights is None else tuple(weights),
+        rate=rate,
+        largest_change=LARGEST_CHANGE,
+        max_samples=MAX_SAMPLES,
+        normalisation="none",
+    )
+    return step._replace(teach=memory.lesson)
+
+
+def algorithm_of(options: Options, memory: Memory, method: Method, rate: float, feature_count: int) -> Algorithm:
+    """Return a method at a rate of the server, without a defence."""
+    step = step_of(options, memory, rate)
+    if method.algorithm == "esn-fedavg":
+        return readout_fedavg(step, feature_count, options.rounds)
+    paper = bool(method.settings.get("paper", False))
+    penalty = float(method.settings.get("penalty", PAPER_PENALTY if paper else DEFAULT_PENALTY))
+    return readout_fedcurv(step, penalty, feature_count, options.rounds, paper=paper)
+
+
+def answered(
+    options: Options, memory: Memory, algorithm: Algorithm, answer: Answer, trusted: list[Arrays], seed: int
+) -> Algorithm:
+    """Return the algorithm with what meets the attack in front of, or in place of, its sum."""
+    if answer.means == "median":
+        return median(algorithm)
+    if answer.defence is None:
+        return algorithm
+    network = None
+    if answer.defence.kind == "network":
+        network = discriminator(options, algorithm, trusted, seed, other_reservoir=answer.other_reservoir)
+    return defended(algorithm, answer.defence, trusted, network, memory.score)
+
+
+def discriminator(
+    options: Options, algorithm: Algorithm, trusted: list[Arrays], seed: int, *, other_reservoir: bool
+) -> Arrays:
+    """Return the thesis's network for a training, or one of another reservoir that is passed off as its own."""
+    whose = "other cloud" if other_reservoir else "cloud"
+    rng = generator(seed, 0, whose)
+    network = train_discriminator(algorithm, trusted, rng, noise=options.noise, rounds=options.rounds)
+    if not other_reservoir:
+        return network
+    here = algorithm.start(generator(seed, 0, "cloud")).shared
+    passed_off = {name: here[name] for name in parted(network)[CONTEXT]}
+    return {**network, **joined({CONTEXT: passed_off})}
+
+
+def median(algorithm: Algorithm) -> Algorithm:
+    """Return the algorithm with the median of each coordinate in place of the weighted mean; no sum, so no masks."""
+    (phase,) = algorithm.phases
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        admitted = phase.admit(server, update)
+        return {name: array[None] for name, array in admitted.items()}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        weights = total[SAMPLES].reshape(-1, *[1] * (total[READOUT].ndim - 1))
+        count = float(total[SAMPLES].sum())
+        middle = {READOUT: count * np.median(total[READOUT] / weights, axis=0), SAMPLES: np.array(count)}
+        sums = {name: rows.sum(axis=0) for name, rows in total.items()}
+        return phase.advance(server, {**sums, **middle})
+
+    return algorithm._replace(phases=(phase._replace(tally=STACK, admit=admit, advance=advance),))
+
+
+def reservoirs_of(options: Options, names: list[str], feature_count: int, seed: int) -> dict[str, Arrays]:
+    """Return a reservoir of its own for each gateway."""
+    network = options.network_settings
+    inputs = network.heard(feature_count)
+    return {name: reservoir.initial(generator(seed, 0, f"reservoir/{name}"), network, inputs) for name in names}
+
+
+def with_own_reservoirs(algorithm: Algorithm) -> Algorithm:
+    """Return the algorithm for gateways whose data holds a reservoir of their own, passed off as the common one."""
+    (phase,) = algorithm.phases
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        reservoir_ = {name: array for name, array in data.items() if name.startswith(PREFIX)}
+        rows = {name: array for name, array in data.items() if name not in reservoir_}
+        own, update = phase.train({**shared, **reservoir_}, own, rows, rng)
+        return own, {**update, IDENTITY: reservoir.identity(shared)} if update else {}
+
+    return algorithm._replace(phases=(phase._replace(train=train),))
+
+
+class Watch:
+    """Sees every round of a training: the readout after it, and whose update counted."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        (self._phase,) = algorithm.phases
+        self.algorithm = algorithm._replace(phases=(self._phase._replace(admit=self._admit, advance=self._advance),))
+        self._sender = ""
+        self._readouts: dict[int, Floats] = {}
+        self.verdicts: list[tuple[str, bool]] = []
+
+    def on_update(self, name: str, update: Arrays) -> None:
+        del update
+        self._sender = name
+
+    def on_refusal(self, name: str, error: UpdateError) -> None:
+        del error
+        self.verdicts.append((name, False))
+
+    def _admit(self, server: Server, update: Arrays) -> Arrays:
+        admitted = self._phase.admit(server, update)
+        self.verdicts.append((self._sender, bool(np.any(admitted[READOUT]))))  # the thesis's rejected do not move
+        return admitted
+
+    def _advance(self, server: Server, total: Arrays) -> Server:
+        after = self._phase.advance(server, total)
+        self._readouts[server.round_index] = after.shared[READOUT]
+        return after
+
+    def readouts(self, rounds: int, untrained: Array) -> Floats:
+        """Return the readout (rounds, M) after every round, of one output; a round that nobody counted in keeps it."""
+        found, last = [], np.asarray(untrained)
+        for index in range(rounds):
+            last = self._readouts.get(index, last)
+            found.append(last[0])
+        return np.array(found)

@@ -1,0 +1,98 @@
+"""One method on all folds: a federated training each, scored on subjects that took no part, with every byte counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from config.wire import encode
+from firmware_sim import metrics
+from firmware_sim.studies.esn_wesad_data import Fold, folds, gateway, present
+from firmware_sim.studies.esn_wesad_options import CLASSES, Normalisation, Options
+from firmware_sim.studies.study import Figures
+from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from models.detectors import esn
+from models.federated import build
+from models.federated.algorithm import Server
+from models.federated.run import run
+
+Classes = NDArray[np.int64]
+Outputs = Callable[[Arrays], Floats]  # (n, classes) of a gateway's rows, or (k n, classes) of k models in turn
+
+
+def figures_of(options: Options, data: Path, normalisation: Normalisation, train: Callable[[Fold], Outputs]) -> Figures:
+    """Return what a method is worth over all subjects, each scored by a training that it took no part in: `accuracy`
+    and `macro_f1` over all rows, the `error` Σ (output - class)² of a row, and the deviation between subjects.
+    """
+    truth: list[Classes] = []
+    said: list[Classes] = []
+    errors: list[Floats] = []
+    for fold in folds(options):
+        outputs = train(fold)
+        for name in fold.scored:
+            rows = gateway(options, data, name, normalisation)
+            found = outputs(rows)
+            y = np.tile(rows[LABELS], len(found) // len(rows[LABELS]))
+            truth.append(y)
+            said.append(found.argmax(axis=1))
+            errors.append(np.square(found - np.eye(CLASSES)[y]).sum(axis=1))
+    single = [float(np.mean(y == found)) for y, found in zip(truth, said, strict=True)]
+    y, found = np.concatenate(truth), np.concatenate(said)
+    return {
+        "accuracy": float(np.mean(y == found)),
+        "macro_f1": float(np.mean([_f1(y == each, found == each) for each in range(CLASSES)])),
+        "error": float(np.concatenate(errors).mean()),
+        "subject_deviation": float(np.std(single, ddof=1)),
+    }
+
+
+def _f1(truth: NDArray[np.bool_], said: NDArray[np.bool_]) -> float:
+    found = metrics.f1(truth.astype(np.int64), said)
+    return 0.0 if np.isnan(found) else found
+
+
+def federated(
+    options: Options,
+    data: Path,
+    normalisation: Normalisation,
+    *,
+    algorithm: str,
+    settings: dict[str, Any],
+    share: float,
+    seed: int,
+    by_cohort: bool = False,
+) -> Figures:
+    """Return the figures of a federated training, and the bytes that a gateway sends and receives for it."""
+    up: list[int] = []
+    down: list[int] = []
+    conditions: list[float] = []
+    begun: list[Server] = []  # one for all folds: it takes half the time of a fold
+
+    def train(fold: Fold) -> Outputs:
+        names = present(fold, share, seed)
+        clients = {name: gateway(options, data, name, normalisation) for name in names}
+        chosen = settings | ({"cohort": len(names)} if by_cohort else {}) | {"normalisation": "none"}
+        made = build(algorithm, clients[names[0]][FEATURES].shape[1], chosen)
+        if not begun:
+            begun.append(made.start(generator(seed, 0, "cloud")))
+        start = begun[0]
+        sent: list[int] = []
+        ready = made._replace(start=lambda _: start)
+        shared = run(
+            ready, clients, seed=seed, on_update=lambda _, update: sent.append(len(encode(update)))
+        ).server.shared
+        up.append(round(sum(sent) / len(names)))
+        down.append(len(encode(start.shared)) + made.setup * len(encode(shared)))
+        conditions.append(float(shared["condition"]))
+        return lambda rows: esn.outputs(shared, rows[FEATURES])
+
+    figures = figures_of(options, data, normalisation, train)
+    return figures | {
+        "bytes_up": float(np.mean(up)),
+        "bytes_down": float(np.mean(down)),
+        "condition": float(np.median(conditions)),
+    }

@@ -1,0 +1,114 @@
+"""Sketches of the sums that became no setting: what else could be sent in as few bytes, measured on the sums alone.
+
+random projection       k coordinates along random directions, which a seed tells everyone
+pooled directions       the range of B Ω, summed in an exchange of its own (Halko, Martinsson and Tropp 2011), then
+                        the sums along it
+own eigenvectors        every gateway its k largest eigenvalues and vectors of B, and all of A; the cloud takes what
+                        is left out as a ridge
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from firmware_sim.studies.esn_wesad_choice import Summed, summed, total
+from firmware_sim.studies.esn_wesad_data import folds, gateway
+from firmware_sim.studies.esn_wesad_options import CLASSES, Options
+from firmware_sim.studies.study import Figures
+from models.arrays import LABELS, Arrays, Floats
+from models.detectors.readout import CROSS, GRAM
+from models.moments import symmetric, triangle
+
+RIDGE = 0.01  # in mean eigenvalues, as in the algorithms
+BYTES = 8
+Sketch = Callable[[list[Arrays], int, np.random.Generator], Floats]  # of the gateways' sums: the readout (c, M)
+
+
+def _parts(sums: Arrays) -> tuple[Floats, Floats]:
+    return sums[CROSS], symmetric(sums[GRAM], sums[CROSS].shape[1])
+
+
+def _ridge(cross: Floats, gram: Floats) -> Floats:
+    beta = RIDGE * float(np.trace(gram)) / len(gram)
+    return np.asarray(np.linalg.solve(gram + beta * np.eye(len(gram)), cross.T).T)
+
+
+def _along(parts: list[Arrays], directions: Floats) -> Floats:
+    """Return the readout of the sums along directions (N, k) of the units; the rest is kept as it is."""
+    cross, gram = _parts(total(parts))
+    units, count = directions.shape
+    basis = np.zeros((len(gram), count + len(gram) - units))
+    basis[:units, :count], basis[units:, count:] = directions, np.eye(len(gram) - units)
+    return np.asarray(_ridge(cross @ basis, basis.T @ gram @ basis) @ basis.T)
+
+
+def random_projection(parts: list[Arrays], count: int, rng: np.random.Generator) -> Floats:
+    """Return the readout along random directions of all units but the constant."""
+    units = parts[0][CROSS].shape[1] - 1
+    return _along(parts, np.linalg.qr(rng.normal(size=(units, count)))[0])
+
+
+def pooled_directions(parts: list[Arrays], count: int, rng: np.random.Generator) -> Floats:
+    """Return the readout along the range of B Ω."""
+    _, gram = _parts(total(parts))
+    return _along(parts, np.linalg.qr(gram[:-1, :-1] @ rng.normal(size=(len(gram) - 1, count)))[0])
+
+
+def own_eigenvectors(parts: list[Arrays], count: int, rng: np.random.Generator) -> Floats:
+    """Return the readout of the sum of what the largest eigenvectors of each gateway make of its B."""
+    del rng
+    cross, gram = _parts(total(parts))
+    sketched = np.zeros_like(gram)
+    for part in parts:
+        values, vectors = np.linalg.eigh(_parts(part)[1])
+        sketched += (vectors[:, -count:] * values[-count:]) @ vectors[:, -count:].T
+    mean = float(np.trace(gram)) / len(gram)
+    left_out = mean - float(np.trace(sketched)) / len(gram)
+    return np.asarray(np.linalg.solve(sketched + (RIDGE * mean + left_out) * np.eye(len(gram)), cross.T).T)
+
+
+def _bytes_along(count: int, size: int) -> int:
+    del size
+    return BYTES * (triangle(count + 1) + CLASSES * (count + 1))
+
+
+SKETCHES: dict[str, tuple[Sketch, Callable[[int, int], int]]] = {
+    "random projection": (random_projection, _bytes_along),
+    "pooled directions": (
+        pooled_directions,
+        lambda count, size: _bytes_along(count, size) + BYTES * count * (size - 1),
+    ),
+    "own eigenvectors": (own_eigenvectors, lambda count, size: BYTES * (count * (size + 1) + CLASSES * size)),
+}
+
+
+def sketches(options: Options, data: Path, seed: int) -> Figures:
+    """Return accuracy, error and bytes of every sketch at every size, on the first network, which has no direct
+    inputs, under own normalisation.
+    """
+    known = summed(options, data, "recording", next(iter(options.networks)), seed)
+    figures: Figures = {}
+    for name, (sketch, cost) in SKETCHES.items():
+        for count in options.sizes:
+            said, truth = _said(options, data, known, sketch, count, seed)
+            size = next(iter(known.values())).regressors.shape[1]
+            key = f"{name}.{count}"
+            figures[f"{key}.accuracy"] = float(np.mean(said.argmax(axis=1) == truth))
+            figures[f"{key}.error"] = float(np.square(said - np.eye(CLASSES)[truth]).sum(axis=1).mean())
+            figures[f"{key}.bytes_up"] = float(cost(count, size))
+    return figures
+
+
+def _said(
+    options: Options, data: Path, known: dict[str, Summed], sketch: Sketch, count: int, seed: int
+) -> tuple[Floats, Floats]:
+    said, truth = [], []
+    for fold in folds(options):
+        weights = sketch([known[name].sums for name in fold.others], count, np.random.default_rng([seed, fold.number]))
+        for name in fold.scored:
+            said.append(known[name].regressors @ weights.T)
+            truth.append(gateway(options, data, name, "recording")[LABELS])
+    return np.concatenate(said), np.concatenate(truth)

@@ -1,0 +1,42 @@
+"""The picture of the stress study: every subject's AUC by method, so that a mean cannot hide whom a method fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from firmware_sim.picture import BLUE, GREY, INK, VERMILLION
+from firmware_sim.studies.pictures import write
+from firmware_sim.studies.stress_rows import Row
+
+SPREAD = 0.32  # of a method's height, over which its subjects are laid out in their order
+CHANCE = 0.5
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Write the picture: a line for each method, a dot for each subject, a bar at the mean, a cross where the wrist is
+    switched on late.
+    """
+    figure = Figure(figsize=(9.0, 1.2 + 0.55 * len(rows)), facecolor="white", layout="constrained")
+    axes = figure.subplots()
+    for place, row in enumerate(rows):
+        values = list(row.of_subjects("auc").values())
+        heights = place + np.linspace(-SPREAD, SPREAD, len(values))
+        axes.plot(values, heights, "o", ms=4, color=BLUE, alpha=0.7, label="a subject" if place == 0 else None)
+        ends = [place - SPREAD, place + SPREAD]
+        axes.plot([row.mean("auc")] * 2, ends, color=INK, lw=2, label="mean" if place == 0 else None)
+        late = row.mean("late")
+        if not np.isnan(late):
+            label = "mean, switched on late" if place == 0 else None
+            axes.plot(late, place, "x", ms=9, mew=2, color=VERMILLION, label=label)
+    axes.axvline(CHANCE, color=GREY, ls="--", lw=1.0)
+    axes.set_yticks(range(len(rows)), [row.method for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel("AUC, stress against rest", color=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="x", color=GREY, alpha=0.25, lw=0.6)
+    figure.legend(frameon=False, loc="outside lower center", ncols=3, fontsize=9)
+    write(figure, path)

@@ -1,0 +1,47 @@
+"""What one update would do alone, which is all that a defence may look at: the others' are sums by the time it could.
+
+An update of an averaging algorithm holds n·Δ under the name of what it moves in `shared`, and n; alone it moves that
+by Δ, whatever part of the way the server then goes. Any other update alone makes the model that the server would make
+of it if nothing else had ever been sent, so without the sums that are kept of earlier rounds; one that takes rows back
+is known by what it leaves of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from models.arrays import Array, Arrays, Floats
+from models.federated.algorithm import Phase, Server
+
+WEIGHTS = ("samples", "weight_sum")  # under which an update says how much it counts
+
+
+def weight_of(update: Mapping[str, Array]) -> float:
+    """Return how much an update counts, one where it does not say."""
+    return next((float(update[name]) for name in WEIGHTS if name in update), 1.0)
+
+
+def moving(shared: Mapping[str, Array], update: Mapping[str, Array]) -> list[str]:
+    """Return the names of what an update moves, none where its algorithm does not average."""
+    return sorted(name for name in update if name in shared and shared[name].shape == update[name].shape)
+
+
+def change_of(shared: Mapping[str, Array], update: Mapping[str, Array]) -> Floats:
+    """Return as one vector what an update says per unit of weight: Δ of what it moves, else the mean of all it sums."""
+    names = moving(shared, update) or sorted(name for name in update if update[name].ndim > 0)
+    parts = [np.ravel(update[name]) for name in names]
+    return np.asarray(np.concatenate(parts) / (abs(weight_of(update)) or 1.0))
+
+
+def model_of(phase: Phase, server: Server, update: Arrays) -> Arrays:
+    """Return `shared` as an admitted update alone would make it."""
+    weight = weight_of(update)
+    if weight <= 0.0:
+        return phase.advance(server, update).shared
+    moved = {name: np.asarray(server.shared[name] + update[name] / weight) for name in moving(server.shared, update)}
+    if moved:
+        return {**server.shared, **moved}
+    kept = {name: array for name, array in server.kept.items() if name not in update}
+    return phase.advance(server._replace(kept=kept), update).shared

@@ -1,0 +1,68 @@
+"""What every kind of feature builds on: a window's rate and length, and what a kind has to say of itself."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from models.arrays import Floats
+from models.measures import Windows
+
+
+class Frozen(BaseModel):
+    """A declared value: no change, no unknown key, no infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class WindowShape(Frozen):
+    """Rate and length of a window, which is all that a kind of feature depends on."""
+
+    rate_hz: float = Field(gt=0)
+    window_s: float = Field(gt=0)
+
+    @property
+    def samples(self) -> int:
+        """T, the samples of a window."""
+        return round(self.rate_hz * self.window_s)
+
+    @property
+    def resolution_hz(self) -> float:
+        """Distance between the bins of a whole window's spectrum."""
+        return self.rate_hz / self.samples
+
+    @model_validator(mode="after")
+    def _whole_window(self) -> WindowShape:
+        check_whole("window_s", self.rate_hz * self.window_s, 2)
+        return self
+
+
+class Kind(Frozen):
+    """A new kind of feature is a subclass with these three, one line in `models.steps.Step` and one in its table."""
+
+    channels: tuple[str, ...] | None = Field(default=None, min_length=1)  # None: all channels of the specification
+
+    def check(self, shape: WindowShape) -> None:
+        """Raise ValueError, the key at fault first, where the step does not suit the window."""
+
+    @abstractmethod
+    def labels(self, shape: WindowShape) -> tuple[str, ...]:
+        """Name the k features of one channel."""
+
+    @abstractmethod
+    def measure(self, shape: WindowShape, windows: Windows) -> Floats:
+        """Return the features, (n, C, k)."""
+
+
+def check_whole(key: str, samples: float, least: int) -> None:
+    """Raise ValueError where a duration is no whole number of samples, or fewer than `least`."""
+    # 1/3 Hz has no exact decimal form, so a duration may miss a whole number of samples by a little.
+    if abs(samples - round(samples)) > 1e-3 or round(samples) < least:
+        raise ValueError(f"{key}: makes {samples:.6g} samples at rate_hz; expected a whole number, at least {least}")
+
+
+def check_below_half(key: str, frequency_hz: float, shape: WindowShape) -> None:
+    """Raise ValueError for a frequency that the rate cannot show."""
+    if frequency_hz > shape.rate_hz / 2:
+        raise ValueError(f"{key}: {frequency_hz} Hz is above half of rate_hz; expected at most {shape.rate_hz / 2} Hz")
