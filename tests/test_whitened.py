@@ -78,8 +78,8 @@ def labelled() -> Data:
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("mode", ["own", "none"])
 def test_every_algorithm_takes_it_and_exports_it(name: str, mode: str) -> None:
-    outcome = trained(name, labelled() if "robust" in name else fleet(), normalisation=mode)
     algorithm = build(name, FEATURE_COUNT, {"whiten": DIRECTIONS, "normalisation": mode})
+    outcome = trained(name, labelled() if algorithm.labels else fleet(), normalisation=mode)
     x = np.concatenate([rows(7), unusual(8)])
     own = {key: outcome.own["gateway-0"][key] for key in algorithm.personal if key in outcome.own["gateway-0"]}
     scores = DETECTORS[algorithm.detector].score({**outcome.server.shared, **own}, x)

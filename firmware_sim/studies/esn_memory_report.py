@@ -87,7 +87,7 @@ def _introduction(options: Options) -> str:
         "An echo state network beside models that see the same inputs. All but the logistic ones end in the same ridge"
         " regression, with the same ridges on offer:\n\n"
         f"- `{FORGETFUL}`: as many units, of spectral radius 0 and leak 1: a unit hears the present input alone."
-        " What the network gains over it is owed to memory, what this gains over the next to bends.\n"
+        " The network's gain over it is memory, its own gain over the next is that it is not linear.\n"
         f"- `{MEMORYLESS}`, `{LOGISTIC}`: the present inputs.\n"
         f"- `{LAGS}` ({', '.join(map(str, options.grid.lags))}), `{EQUAL_LAGS}` as the network's readout.\n"
         f"- `{LAST}`: what the target was a step before, which no other model is told; of Mackey-Glass the input.\n"

@@ -39,18 +39,34 @@ def cells(options: Options) -> list[Cell]:
     return found
 
 
-def prepared(options: Options, data: Path, cell: Cell) -> list[Subject]:
-    """Return all subjects with the features of a cell, in its normalisation."""
+class Session(NamedTuple):
+    """A subject's recording in units of its own, and the same as if the wrist had been switched on late."""
+
+    whole: Subject
+    late: Subject
+
+
+def prepared(options: Options, data: Path, cell: Cell) -> list[Session]:
+    """Return all subjects with the features of a cell, in its normalisation.
+
+    Moving units begin anew where a late recording begins; all others are those of the whole session.
+    """
     subjects = list(load(data / options.folder, options.features))
     if len(subjects) < options.folds * options.inner_folds:
         raise StudyError(f"{len(subjects)} subjects, expected {options.folds * options.inner_folds} to be left out")
     if cell["features"] == NO_SIGNAL:
-        return subjects
+        return [Session(each, from_late(each, options.late_s)) for each in subjects]
     names = feature_names(options.features)
     places = [names.index(name) for name in options.feature_sets[cell["features"]]]
-    subjects = [subject._replace(x=subject.x[:, places]) for subject in subjects]
     span_rows = options.moving_s / options.features.hop_s
-    return [normalised(each, cell["normalisation"], options.commissioning_s, span_rows) for each in subjects]
+    sessions = []
+    for raw in (subject._replace(x=subject.x[:, places]) for subject in subjects):
+        whole = normalised(raw, cell["normalisation"], options.commissioning_s, span_rows)
+        late = from_late(whole, options.late_s)
+        if cell["normalisation"] == "moving":
+            late = normalised(from_late(raw, options.late_s), "moving", options.commissioning_s, span_rows)
+        sessions.append(Session(whole, late))
+    return sessions
 
 
 class Trained(NamedTuple):
@@ -105,25 +121,25 @@ def threshold(labels: NDArray[np.int64], scores: Floats) -> float:
 
 def measure(options: Options, data: Path, cell: Cell) -> Figures:
     """Return AUC, balanced accuracy and F1 of every subject, each left out of training and choices in its turn."""
-    method, subjects = options.methods[cell["method"]], prepared(options, data, cell)
+    method, sessions = options.methods[cell["method"]], prepared(options, data, cell)
+    late = {session.whole.name: session.late for session in sessions}
     figures: Figures = {}
     sent = []
-    for fold, (left_out, rest) in enumerate(splits(subjects, options.folds)):
+    for fold, (left_out, rest) in enumerate(splits([session.whole for session in sessions], options.folds)):
         found = trained(options, method, rest, cell["seed"])
         sent.append(found.fitted.bytes_up)
         for subject in left_out:
-            figures |= _of_subject(subject, found, options.late_s)
+            figures |= _of_subject(subject, late[subject.name], found)
         for key in method.grid:
             figures[f"chosen.{key}.{fold}"] = float(found.settings[key])
     return {**figures, "bytes_up": float(np.mean(sent))}
 
 
-def _of_subject(subject: Subject, found: Trained, late_s: float) -> Figures:
+def _of_subject(subject: Subject, late: Subject, found: Trained) -> Figures:
     known, scores = subject.known, found.fitted.score(subject)
     label, alarmed = subject.y[known], scores[known] >= found.threshold
     balanced = 0.5 * (metrics.recall(label, alarmed) + metrics.recall(1 - label, ~alarmed))
     figures = {"auc": metrics.roc_auc(label, scores[known]), "ba": balanced, "f1": metrics.f1(label, alarmed)}
-    late = from_late(subject, late_s)
     if {0, 1} <= set(late.y.tolist()):
         usual, anew = scores[len(scores) - len(late.y) :], found.fitted.score(late)
         figures["usual"] = metrics.roc_auc(late.y[late.known], usual[late.known])

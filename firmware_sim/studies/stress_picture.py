@@ -17,8 +17,8 @@ CHANCE = 0.5
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Write the picture: a line for each method, a dot for each subject, a bar at the mean, a cross where the wrist is
-    switched on late.
+    """Write the picture: a line for each method, a dot for each subject, a bar at the mean; and of the late windows a
+    circle as usual, a cross where the wrist is switched on only then.
     """
     figure = Figure(figsize=(9.0, 1.2 + 0.55 * len(rows)), facecolor="white", layout="constrained")
     axes = figure.subplots()
@@ -28,15 +28,14 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         axes.plot(values, heights, "o", ms=4, color=BLUE, alpha=0.7, label="a subject" if place == 0 else None)
         ends = [place - SPREAD, place + SPREAD]
         axes.plot([row.mean("auc")] * 2, ends, color=INK, lw=2, label="mean" if place == 0 else None)
-        late = row.mean("late")
-        if not np.isnan(late):
-            label = "mean, switched on late" if place == 0 else None
-            axes.plot(late, place, "x", ms=9, mew=2, color=VERMILLION, label=label)
+        for key, mark, told in (("usual", "o", "mean of the late windows"), ("late", "x", "... switched on only then")):
+            label = told if place == 0 else None
+            axes.plot(row.mean(key), place, mark, ms=9, mew=2, color=VERMILLION, mfc="none", label=label)
     axes.axvline(CHANCE, color=GREY, ls="--", lw=1.0)
     axes.set_yticks(range(len(rows)), [row.method for row in rows])
     axes.invert_yaxis()
     axes.set_xlabel("AUC, stress against rest", color=INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", color=GREY, alpha=0.25, lw=0.6)
-    figure.legend(frameon=False, loc="outside lower center", ncols=3, fontsize=9)
+    figure.legend(frameon=False, loc="outside lower center", ncols=4, fontsize=9)
     write(figure, path)

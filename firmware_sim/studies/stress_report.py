@@ -144,7 +144,8 @@ def _federation(options: Options, rows: list[Row]) -> str:
             if same and other is not row and other[1:3] == row[1:3]:
                 pairs = zip(other.seeds[: len(row.seeds)], row.seeds, strict=True)
                 gap = max(abs(a[key] - b[key]) for a, b in pairs for key in a if key.startswith("auc."))
-                lines.append(f"- {other.method} is {row.method}: no subject's AUC differs by more than {gap:.1g}.")
+                told = f"- {other.method} is {row.method} of the same seed: no subject's AUC differs by more than"
+                lines.append(f"{told} {gap:.1g}.")
     sent: dict[str, float] = {}
     for row in rows:
         if row.seeds[0]["bytes_up"] > 0 and row.features == next(iter(options.feature_sets)):
