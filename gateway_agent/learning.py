@@ -109,12 +109,14 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
     except wire.WireError as error:
         return _failed(state, message, f"its answer cannot be read: {error}")
     answered = (message.run, message.round_index)
-    state = replace(state, own=parts.get("own", {}), answered=answered, is_counted=False)
+    state = replace(state, own=parts.get("own", {}), answered=answered)
     meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
     body = wire.encode(parts.get("update", {}), meta)
     chunks = split(body, state.settings.limits.max_payload_bytes)
     digest = fetching.digest_of(body)
     item = Item(topic(state, "update", digest), tuple(chunks), retain=False, priority=UPDATE_PRIORITY)
+    if "update" in parts:  # of one that says nothing nothing can be counted
+        state = replace(state, awaited=digest, is_counted=False)
     saved = [save_own(state), save_counted(state)]
     state, effects = outbox.queue(state, digest, item)
     told: list[Effect] = [Log("warning", f"round {message.round_index}: {text}") for text in said.get("warnings", ())]

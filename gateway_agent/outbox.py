@@ -82,7 +82,7 @@ def settle(state: State, name: str, receipt: Receipt) -> tuple[State, list[Effec
         refusal = state.refusal  # that an alarm has arrived says nothing about the training
     state = replace(_without(state, name), refusal=refusal)
     effects: list[Effect] = [Settle(name)]
-    if is_update and receipt.accepted:
+    if receipt.accepted and name == state.awaited:
         state = replace(state, is_counted=True)
         effects.append(save_counted(state))
     if not receipt.accepted:

@@ -71,7 +71,8 @@ class State:
     connected: bool = False
     round: RoundOpen | None = None
     answered: tuple[str, int] | None = None  # (run, round_index) of the last update made
-    is_counted: bool = True  # the aggregator's receipt for that update is here
+    awaited: str = ""  # the last update that said something, by its digest
+    is_counted: bool = True  # the aggregator's receipt for it is here
     training: RoundOpen | None = None
     failed: tuple[str, int] | None = None  # (run, round_index) of a training that failed
     retry_ns: int = 0  # not before then again
@@ -148,7 +149,7 @@ def save_own(state: State) -> Save:
 
 def save_counted(state: State) -> Save:
     """Return the effect that stores whether the last update was counted: apart, for `own` may be megabytes."""
-    return Save(COUNTED, json.dumps(state.is_counted).encode())
+    return Save(COUNTED, json.dumps([state.awaited, state.is_counted]).encode())
 
 
 def save_features(state: State) -> Save:
@@ -208,6 +209,7 @@ def restore(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
     )
     own, answered = _own(stored)
+    awaited, is_counted = json.loads(stored.blobs.get(COUNTED, b'["", true]'))  # 0.2 did not ask
     sensors = {}
     if "center" in own and 0 < len(stored.baseline) < settings.baseline.windows:
         raise BaselineError(
@@ -230,7 +232,8 @@ def restore(
         own=own,
         outbox=dict(stored.outbox),
         answered=answered,
-        is_counted=json.loads(stored.blobs.get(COUNTED, b"true")),  # 0.2 did not ask
+        awaited=awaited,
+        is_counted=is_counted,
         heard_ns={source.name: now_ns for source in settings.source},
         sensor_alarms=sensors,
     )

@@ -32,7 +32,7 @@ from gateway_agent.events import (
 from gateway_agent.learning import RETRY_S
 from gateway_agent.state import BaselineError, State, save_counted, status
 from gateway_agent.trainer import answer
-from models.arrays import COUNTED, parted
+from models.arrays import COUNTED, joined, parted
 from models.features import FeatureSpec
 from tests.agents import LIMIT, ME, TICK, after, chunks, commissioned, heard, kinds, sent
 from tests.sites import FEATURES, KEY, NS, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples, topic
@@ -280,3 +280,17 @@ def test_a_restart_in_the_middle_of_commissioning_goes_on_where_it_was() -> None
         _, effects = after(agent(gateway_settings(), shelf), heard("sample", "deck", frame(values, part * WINDOWS / 4)))
         shelf.commit(effects)
     assert agent(gateway_settings(), shelf).pipeline.commissioned and "own" in shelf.blobs
+
+
+def test_an_answer_that_says_nothing_leaves_the_word_on_the_one_before() -> None:
+    """A gateway that was refused and then has nothing to send must not believe that it was counted."""
+    state, effects = invited(commissioned())
+    state, _ = after(state, Trained(answer(kinds(effects, Train)[0].job)))
+    (name,) = state.outbox
+    state, _ = after(state, heard("receipt", name, Receipt(accepted=False, reason="bad").to_bytes()))
+    state, effects = invited(state, round_index=1)
+    own = parted(wire.decode(kinds(effects, Train)[0].job)[0])["own"]
+    state, _ = after(state, Trained(wire.encode(joined({"own": own, "update": {}}))))
+    (name,) = state.outbox
+    state, _ = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
+    assert not state.is_counted and not state.outbox

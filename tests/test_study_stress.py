@@ -235,10 +235,8 @@ def test_rows_are_means_over_subjects_of_means_over_seeds() -> None:
 
 
 def test_settings_in_tables() -> None:
-    assert nested({"network.leak": 0.1, "ridge": 1.0, "network.units": 3}) == {
-        "network": {"leak": 0.1, "units": 3},
-        "ridge": 1.0,
-    }
+    found = nested({"network.leak": 0.1, "ridge": 1.0, "network.units": 3})
+    assert found == {"network": {"leak": 0.1, "units": 3}, "ridge": 1.0}
 
 
 def test_identity_holds_what_a_measurement_depends_on() -> None:

@@ -68,7 +68,13 @@ def test_the_short_profile_gives_a_report(data: Path, capsys: pytest.CaptureFixt
     text = (results / "wesad-table-b3-short.md").read_text(encoding="utf-8")
     assert capsys.readouterr().out.startswith(text)
     printed = ("IncFed, printed", "0.780", MAJORITY, LOGISTIC, LOCAL, "## Targets", "wesad-table-b3-short-bytes.png")
-    for words in (*printed, "Fewest bytes sent within 0.015", "that the inner folds chose", *SKETCHES):
+    for words in (
+        *printed,
+        "within 0.015 of IncFed",
+        "Fewest bytes sent and received",
+        "that the inner folds chose",
+        *SKETCHES,
+    ):
         assert words in text
     assert [each.name for each in results.glob("*.png")] == ["wesad-table-b3-short-bytes.png"]
 

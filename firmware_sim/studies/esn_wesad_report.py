@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from firmware_sim.studies.esn_wesad_baselines import BASELINES, OF_A_NETWORK
+from firmware_sim.studies.esn_wesad_baselines import BASELINES, LOGISTIC, OF_A_NETWORK
 from firmware_sim.studies.esn_wesad_options import CHOSEN, CLASSES, Options, Target
-from firmware_sim.studies.esn_wesad_picture import Curve, draw
+from firmware_sim.studies.esn_wesad_picture import WITHIN, Curve, draw
 from firmware_sim.studies.esn_wesad_sketches import SKETCHES
 from firmware_sim.studies.markdown import deviation, spread, table
 from firmware_sim.studies.pictures import beside
@@ -185,19 +185,17 @@ def _row(target: Target, wanted: list[str], said: list[str], is_met: bool) -> Se
 def _over_bytes(options: Options, measured: Measured, first: str, prefix: Path) -> list[str]:
     """Return the part on what can be had for how many bytes, and draw it."""
     curves = list(_curves(options, measured, first))
-    whole = {"method": "IncFed", **_place(first, 1.0)}
-    goal, logistic = (
-        measured.mean("accuracy", **whole),
-        measured.mean("accuracy", method=BASELINES[1], normalisation="recording"),
-    )
-    picture = beside(prefix, "bytes")
-    draw(curves, measured.mean("bytes_up", **whole), goal, measured.mean("error", **whole), logistic, picture)
+    figures = ("bytes_up", "bytes_down", "accuracy", "error")
+    whole = Curve("IncFed", *([measured.mean(each, method="IncFed", **_place(first, 1.0))] for each in figures))
+    logistic = measured.mean("accuracy", method=LOGISTIC, normalisation="recording")
+    goal, picture = whole.accuracies[0], beside(prefix, "bytes")
+    draw(curves, whole, logistic, picture)
     rows = [
         (
             curve.name,
             str(size),
             f"{up:,.0f}",
-            f"{down:,.0f}" if down else "",
+            f"{down:,.0f}",
             f"{accuracy:.3f}",
             f"{error:.3f}",
         )
@@ -225,33 +223,30 @@ def _curves(options: Options, measured: Measured, first: str) -> Iterator[Curve]
         yield Curve(title, *([measured.mean(key, **place) for place in places] for key in figures))
     for name in SKETCHES:
         keys = [f"{name}.{size}" for size in options.sizes]
-        sent, accuracy, error = (
-            [measured.mean(f"{key}.{figure}", method="sketches") for key in keys]
-            for figure in ("bytes_up", "accuracy", "error")
-        )
-        yield Curve(name, sent, [0.0] * len(keys), accuracy, error)
+        figures = ("bytes_up", "bytes_down", "accuracy", "error")
+        yield Curve(name, *([measured.mean(f"{key}.{each}", method="sketches") for key in keys] for each in figures))
 
 
 def _cheapest(options: Options, curves: list[Curve], goal: float) -> str:
-    """Say how many bytes each way needs to come within 0.015 of IncFed, and stay there with more."""
-    within = 0.015
-    found: list[tuple[float, str]] = []
-    lines = []
+    """Say how many bytes each way needs to come near IncFed, and stay there with more: sent, and in all."""
+    found: list[tuple[float, float, str, int]] = []
+    never = []
     for curve in curves:
-        enough = [accuracy >= goal - within for accuracy in curve.accuracies]
+        enough = [accuracy >= goal - WITHIN for accuracy in curve.accuracies]
         first = next((index for index in range(len(enough)) if all(enough[index:])), None)
         if first is None:
-            lines.append(f"- {curve.name}: not at any of these sizes")
+            never.append(curve.name)
         else:
-            found.append(
-                (curve.sent[first], f"- {curve.name}: {curve.sent[first]:,.0f} bytes (k = {options.sizes[first]})")
-            )
-    ranked = [line for _, line in sorted(found)]
-    return "\n".join(
-        [
-            f"Fewest bytes sent within {within:g} of IncFed ({goal:.3f}), at that k and all larger ones:",
-            "",
-            *ranked,
-            *lines,
-        ]
-    )
+            sent = curve.sent[first]
+            found.append((sent, sent + curve.received[first], curve.name, options.sizes[first]))
+    rows = [(name, str(size), f"{sent:,.0f}", f"{both:,.0f}") for sent, both, name, size in sorted(found)]
+    lines = [
+        f"Fewest bytes within {WITHIN:g} of IncFed ({goal:.3f}), at that k and all larger ones that were measured:"
+    ]
+    lines += ["", table(("method", "k", "sent", "sent and received"), rows)]
+    if found:
+        least_sent, least_in_all = min(found)[2], min(found, key=lambda each: each[1])[2]
+        lines += ["", f"Fewest bytes sent: {least_sent}. Fewest bytes sent and received: {least_in_all}."]
+    if never:
+        lines += ["", f"At none of these sizes: {', '.join(never)}."]
+    return "\n".join(lines)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from models.moments import symmetric, triangle
 
 RIDGE = 0.01  # in mean eigenvalues, as in the algorithms
 BYTES = 8
-Sketch = Callable[[list[Arrays], int, np.random.Generator], Floats]  # of the gateways' sums: the readout (c, M)
 
 
 def _parts(sums: Arrays) -> tuple[Floats, Floats]:
@@ -70,18 +70,34 @@ def own_eigenvectors(parts: list[Arrays], count: int, rng: np.random.Generator) 
     return np.asarray(np.linalg.solve(sketched + (RIDGE * mean + left_out) * np.eye(len(gram)), cross.T).T)
 
 
-def _bytes_along(count: int, size: int) -> int:
+class Sketch(NamedTuple):
+    """A way to send less: the readout it leads to, and the bytes it sends and receives for k of M columns."""
+
+    readout: Callable[[list[Arrays], int, np.random.Generator], Floats]
+    sent: Callable[[int, int], int]
+    received: Callable[[int, int], int]
+
+
+def _along_bytes(count: int, size: int) -> int:
     del size
     return BYTES * (triangle(count + 1) + CLASSES * (count + 1))
 
 
-SKETCHES: dict[str, tuple[Sketch, Callable[[int, int], int]]] = {
-    "random projection": (random_projection, _bytes_along),
-    "pooled directions": (
+def _readout_bytes(count: int, size: int) -> int:
+    del count
+    return BYTES * CLASSES * size
+
+
+SKETCHES = {
+    "random projection": Sketch(random_projection, _along_bytes, _readout_bytes),
+    "pooled directions": Sketch(
         pooled_directions,
-        lambda count, size: _bytes_along(count, size) + BYTES * count * (size - 1),
+        lambda count, size: _along_bytes(count, size) + BYTES * count * (size - 1),
+        lambda count, size: _readout_bytes(count, size) + BYTES * count * (size - 1),
     ),
-    "own eigenvectors": (own_eigenvectors, lambda count, size: BYTES * (count * (size + 1) + CLASSES * size)),
+    "own eigenvectors": Sketch(
+        own_eigenvectors, lambda count, size: BYTES * (count * (size + 1) + CLASSES * size), _readout_bytes
+    ),
 }
 
 
@@ -91,14 +107,15 @@ def sketches(options: Options, data: Path, seed: int) -> Figures:
     """
     known = summed(options, data, "recording", next(iter(options.networks)), seed)
     figures: Figures = {}
-    for name, (sketch, cost) in SKETCHES.items():
+    for name, sketch in SKETCHES.items():
         for count in options.sizes:
             said, truth = _said(options, data, known, sketch, count, seed)
             size = next(iter(known.values())).regressors.shape[1]
             key = f"{name}.{count}"
             figures[f"{key}.accuracy"] = float(np.mean(said.argmax(axis=1) == truth))
             figures[f"{key}.error"] = float(np.square(said - np.eye(CLASSES)[truth]).sum(axis=1).mean())
-            figures[f"{key}.bytes_up"] = float(cost(count, size))
+            figures[f"{key}.bytes_up"] = float(sketch.sent(count, size))
+            figures[f"{key}.bytes_down"] = float(sketch.received(count, size))
     return figures
 
 
@@ -107,7 +124,9 @@ def _said(
 ) -> tuple[Floats, Floats]:
     said, truth = [], []
     for fold in folds(options):
-        weights = sketch([known[name].sums for name in fold.others], count, np.random.default_rng([seed, fold.number]))
+        weights = sketch.readout(
+            [known[name].sums for name in fold.others], count, np.random.default_rng([seed, fold.number])
+        )
         for name in fold.scored:
             said.append(known[name].regressors @ weights.T)
             truth.append(gateway(options, data, name, "recording")[LABELS])

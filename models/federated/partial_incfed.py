@@ -18,6 +18,9 @@ be masked without giving up what they save. The sum is not symmetric, and with t
 singular that the readout is worthless; the default ridge, twice the mean eigenvalue of the sum before it was masked,
 mends that. Direct inputs and the constant always travel.
 
+The directions of `principal` cost every gateway a download of 4 · N · k bytes. Where those count like the ones that are
+sent, think of a smaller network under `incfed` first.
+
 Unlike IncFed it is not incremental: a gateway sends all of its contribution in every round, nothing is kept of the
 rounds before, and the readout is that of those who took part.
 """

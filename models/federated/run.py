@@ -55,9 +55,11 @@ def run(
                 server.shared, own[name], told, generator(seed, index, name, secrets.get(name, b""))
             )
             on_update(name, update)
+            if not update:
+                continue
             refused.discard(name)
             try:
-                total = phase.tally.merge(total, phase.admit(server, update)) if update else total
+                total = phase.tally.merge(total, phase.admit(server, update))
             except UpdateError as error:
                 if on_refusal is None:
                     raise

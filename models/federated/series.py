@@ -19,7 +19,6 @@ from models.detectors.network import Network
 from models.detectors.reservoir import IDENTITY, SEED_BYTES, Singles, contraction, identity
 from models.federated.algorithm import UpdateError, normalise
 
-
 STEP = "step"  # in `shared`: how many models the training has made
 
 
