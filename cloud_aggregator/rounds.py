@@ -16,7 +16,7 @@ from config.messages import Manifest, MessageError, RoundOpen
 from config.topics import ALL
 from config.transfer import describe, split
 from models.arrays import finite, select
-from models.federated.algorithm import Server, close_round
+from models.federated.algorithm import Server, close_round, lacking
 
 NS = 1_000_000_000
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
@@ -152,7 +152,7 @@ def _close(state: State) -> tuple[State, list[Effect]]:
     per_release = state.settings.rounds.per_release or state.algorithm.rounds
     effects: list[Effect] = [told]
     if problem:
-        effects.append(Log("warning", f"round {record.round_index} changes nothing: {problem}"))
+        effects.append(Log("warning", f"round {record.round_index} makes no model: {problem}"))
     if state.since_release >= per_release:
         state, released = (_rested(state), []) if problem else _release(state, len(record.gateways))
         effects += released
@@ -172,7 +172,7 @@ def _advanced(state: State) -> tuple[Server, str]:
         return close_round(state.algorithm, state.server, {}), f"{type(error).__name__}: {error}"
     if not finite(server.shared):
         return close_round(state.algorithm, state.server, {}), "its parameters are not finite"
-    return server, ""
+    return server, lacking(server)
 
 
 def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:

@@ -81,7 +81,8 @@ def run_name(settings: AggregatorSettings, beginning: str) -> str:
     gateways would take the new rounds for the old ones that they have answered.
     """
     chosen = (settings.algorithm.model_dump(mode="json"), settings.features.model_dump(mode="json"))
-    judged = [] if settings.defence.kind == "none" else [settings.defence.model_dump(mode="json")]
+    chosen_defence = {"kind": settings.defence.kind, "settings": settings.defence.settings}  # not where its files lie
+    judged = [] if settings.defence.kind == "none" else [chosen_defence]
     identity = [TRAINING_FORMAT, *chosen, *judged]
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:RUN_LENGTH]
     return f"{digest}.{beginning}"

@@ -29,15 +29,15 @@ class DefenceChoice(Table):
 
     @model_validator(mode="after")
     def _whole(self) -> DefenceChoice:
-        if self.kind == "none":
-            return self
         from models.federated.defended import Defence
 
+        if "kind" in self.settings:
+            raise ValueError("settings.kind: the kind stands beside the settings, in defence.kind")
         needs = {"trusted": ("trusted", self.trusted), "network": ("network", self.network)}.get(self.kind)
         if needs is not None and not needs[1]:
             raise ValueError(f"{needs[0]}: kind {self.kind!r} judges by it; name the file")
         try:
-            Defence.model_validate({"kind": self.kind, **self.settings})
+            Defence.model_validate({**({} if self.kind == "none" else {"kind": self.kind}), **self.settings})
         except ValidationError as error:
             raise ValueError(f"settings.{first_problem(error)}") from None
         return self

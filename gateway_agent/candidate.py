@@ -16,9 +16,9 @@ from gateway_agent import fetching
 from gateway_agent import memory as recall
 from gateway_agent.events import Effect, Log
 from gateway_agent.learning import refuse
-from gateway_agent.pipeline import Judge, calibrated, judged_by, rows_of
+from gateway_agent.pipeline import Judge, calibrated, judged_by, of_baseline, rows_of
 from gateway_agent.scorer import ModelRefusedError, Scorer
-from gateway_agent.state import State, own_in, save_model, tell
+from gateway_agent.state import State, own_in, owner, save_model, tell
 from models.arrays import Array, Arrays, parted
 from models.features import feature_names
 from models.federated.algorithm import NORMALISATION
@@ -124,10 +124,10 @@ def examined(state: State, manifest: Manifest, body: bytes, personal: Arrays) ->
     worst = float(np.abs(scorer.neutral(golden_x) - expected).max())
     if not worst <= GOLDEN_TOLERANCE * (1.0 + float(np.abs(expected).max())):
         raise ModelRefusedError(f"its golden scores differ by {worst:.3g} on this processor")
-    shadow = scorer(rows_of(state.pipeline.baseline))
-    if not np.isfinite(shadow).all():
+    shadow = of_baseline(state.pipeline, scorer)
+    if not np.isfinite(shadow[0]).all():
         raise ModelRefusedError("it gives no finite score on this gateway's own baseline")
-    return calibrated(state.pipeline, scorer, state.settings.baseline.calibration_windows)
+    return calibrated(state.pipeline, scorer, shadow, state.settings.baseline.calibration_windows)
 
 
 def _warned(state: State, judge: Judge) -> tuple[State, list[Effect]]:
@@ -171,6 +171,6 @@ def reload(state: State, stored: bytes, remembered: bytes | None) -> tuple[State
         judge = examined(state, manifest, body, personal)
     except (ModelRefusedError, CalibrationError) as error:
         return refuse(state, f"stored model {manifest.version} refused: {error}")
-    memory = recall.from_bytes(remembered, manifest.model.digest) if remembered else recall.BLANK
+    memory = recall.from_bytes(remembered, owner(state, manifest)) if remembered else recall.BLANK
     pipeline = replace(state.pipeline, judge=judge, memory=memory)
     return _warned(replace(state, manifest=manifest, pipeline=pipeline), judge)

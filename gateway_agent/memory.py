@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from config import wire
+from config.clock import Quality
 from models.arrays import NEW_SERIES, Array, Arrays, Floats
 
 Row = NDArray[np.float32]
@@ -91,12 +92,23 @@ def scored(model: Model, rows: Array, gaps: Gaps) -> tuple[Floats, NDArray[np.bo
     return scores, place >= model.washout_rows
 
 
-def to_bytes(memory: Memory, model_digest: str) -> bytes:
+class Owner(NamedTuple):
+    """Whose memory it is: the model, by its digest, and the clock by which its windows have their time."""
+
+    model: str
+    boot_id: str
+    clock: Quality
+
+
+def to_bytes(memory: Memory, owner: Owner) -> bytes:
     """Return the memory of a model as it is stored."""
-    return wire.encode(memory.tensors, {"model": model_digest, "rows": memory.rows, "last_ns": memory.last_ns})
+    return wire.encode(memory.tensors, {**owner._asdict(), "rows": memory.rows, "last_ns": memory.last_ns})
 
 
-def from_bytes(stored: bytes, model_digest: str) -> Memory:
-    """Return a stored memory, a blank one where it is that of another model."""
+def from_bytes(stored: bytes, owner: Owner) -> Memory:
+    """Return a stored memory; a blank one where it is that of another model, or where nobody knows how long ago it
+    was: a clock that stood still while the power was gone makes days look like seconds.
+    """
     tensors, meta = wire.decode(stored, size_max=len(stored))
-    return Memory(tensors, meta["rows"], meta["last_ns"]) if meta["model"] == model_digest else BLANK
+    is_timed = meta["boot_id"] == owner.boot_id or meta["clock"] == owner.clock == "synchronised"
+    return Memory(tensors, meta["rows"], meta["last_ns"]) if meta["model"] == owner.model and is_timed else BLANK

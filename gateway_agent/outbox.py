@@ -28,7 +28,10 @@ def queue(state: State, name: str, item: Item) -> tuple[State, list[Effect]]:
 def _make_room(state: State) -> tuple[State, list[Effect]]:
     if len(state.outbox) < ITEMS_MAX:
         return state, []
-    name = max(state.outbox, key=lambda name: state.outbox[name].priority)  # the first of several: the oldest
+    # The first of several is the oldest. An update, of which there is one at most, stays: whether it was counted
+    # decides on what the next one says.
+    others = [name for name, item in state.outbox.items() if item.priority != UPDATE_PRIORITY]
+    name = max(others, key=lambda name: state.outbox[name].priority)
     text = f"{name[:16]} for {state.outbox[name].topic} is given up: {ITEMS_MAX} items wait to be sent already"
     return counted(_without(state, name), "dropped.outbox"), [Settle(name), Log("warning", text)]
 

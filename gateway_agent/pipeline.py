@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gateway_agent import memory as recall
 from gateway_agent.memory import BLANK, Gaps, Memory, Model, Row, Seen
 from models import sensor_health, signal, threshold
-from models.arrays import FEATURES, MISSING, Arrays
+from models.arrays import FEATURES, MISSING, Arrays, Floats
 from models.features import LARGEST, FeatureSpec, extract
 from models.signal import Block, Lost, StreamSpec, Window, Windower
 from models.threshold import AlarmSpec, AlarmState, Levels, Transition
@@ -106,7 +107,8 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
     learned = not pipeline.commissioned
     if learned:
         pipeline = replace(pipeline, baseline=(*pipeline.baseline, Seen(row, end_ns)))
-    recent = (*pipeline.recent, Seen(row, end_ns))[-RECENT_WINDOWS:]
+    kept = RECENT_WINDOWS if pipeline.judge is None else max(RECENT_WINDOWS, pipeline.judge.model.washout_rows + 1)
+    recent = (*pipeline.recent, Seen(row, end_ns))[-kept:]
     return replace(pipeline, recent=recent), judged._replace(learned=learned)
 
 
@@ -166,12 +168,19 @@ def judged_by(pipeline: Pipeline, judge: Judge) -> Pipeline:
     return replace(pipeline, judge=judge, alarm=alarm, memory=memory)
 
 
-def calibrated(pipeline: Pipeline, model: Model, calibration_windows: int) -> Judge:
-    """Return a judge whose level comes from the gateway's own calibration rows: those at the end of the baseline, that
-    no model is trained on.
+def of_baseline(pipeline: Pipeline, model: Model) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the scores (n,) of the baseline, and which of them can be trusted."""
+    return recall.scored(model, rows_of(pipeline.baseline), _gaps(pipeline))
+
+
+def calibrated(
+    pipeline: Pipeline, model: Model, scored: tuple[Floats, NDArray[np.bool_]], calibration_windows: int
+) -> Judge:
+    """Return a judge whose level comes from the scores of the gateway's own calibration rows: those at the end of the
+    baseline, that no model is trained on.
 
     Raises `models.threshold.CalibrationError` where the scores do not allow a level.
     """
-    scores, is_settled = recall.scored(model, rows_of(pipeline.baseline), _gaps(pipeline))
+    scores, is_settled = scored
     held_out = scores[-calibration_windows:][is_settled[-calibration_windows:]]
     return Judge(model, threshold.calibrate(pipeline.alarm_spec, held_out, DAY_S / pipeline.spec.hop_s))

@@ -174,7 +174,12 @@ def save_memory(state: State) -> list[Effect]:
     """Return the effect that stores what the model in force remembers, none where it remembers nothing."""
     if state.manifest is None or not state.pipeline.memory.tensors:
         return []
-    return [Save(MEMORY, recall.to_bytes(state.pipeline.memory, state.manifest.model.digest))]
+    return [Save(MEMORY, recall.to_bytes(state.pipeline.memory, owner(state, state.manifest)))]
+
+
+def owner(state: State, manifest: Manifest) -> recall.Owner:
+    """Return whose memory is that of a model now."""
+    return recall.Owner(manifest.model.digest, state.boot_id, state.clock)
 
 
 def save_alarms(state: State) -> Save:

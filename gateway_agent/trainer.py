@@ -18,11 +18,12 @@ from pydantic import ValidationError
 
 from config import wire
 from config.messages import first_problem
-from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, generator, joined, parted
+from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, WEIGHT, Arrays, generator, joined, parted
 from models.federated import build
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 NOTHING = "its rows give the algorithm nothing to send: they are too few, or all the same, as of a sensor that is stuck"
+LEAVES = "training.weight is 0, and nothing of this gateway is in the sum"
 # With a baseline alone there is one class. A gateway says so and sends nothing, so that the others need not wait.
 NO_LABELS = "the algorithm learns from labels and this gateway has none: name a table in training.labelled"
 
@@ -39,12 +40,14 @@ def answer(job: bytes) -> bytes:
         return wire.encode(joined({"own": own, "update": {}}), {"remark": NO_LABELS})
     train = algorithm.phases[order["phase"]].train
     rows = labelled(data, known) if algorithm.labels else data
+    if leaves := float(rows.get(WEIGHT, 1.0)) == 0.0:  # whoever has no rows sends nothing but what it takes back
+        rows = {name: array[:0] if array.ndim else array for name, array in rows.items()}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         own, update = train(parts.get("shared", {}), own, rows, rng)
     # In a later exchange of a round nothing is a usual answer, such as of those whom an election left out.
     is_silent = not update and order["phase"] <= algorithm.setup
-    said: dict[str, Any] = {"remark": NOTHING} if is_silent else {}
+    said: dict[str, Any] = {"remark": LEAVES if leaves else NOTHING} if is_silent else {}
     if caught:
         said["warnings"] = sorted({str(warning.message) for warning in caught})
     return wire.encode(joined({"own": own, "update": update}), said)

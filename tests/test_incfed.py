@@ -14,9 +14,9 @@ from models.arrays import COUNTED, FEATURES, LABELS, MISSING, WEIGHT, Arrays, Fl
 from models.detectors import esn, readout
 from models.detectors.network import Network
 from models.federated import build
-from models.federated.algorithm import Algorithm, close_round
+from models.federated.algorithm import CONDITION, UNDETERMINED, Algorithm, close_round
 from models.federated.contributions import RestoredError, settled
-from models.federated.incfed import CONDITION, DEFAULT_RIDGE, UNDETERMINED, incfed
+from models.federated.incfed import DEFAULT_RIDGE, incfed
 from models.federated.run import run
 from models.moments import triangle
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gateway_agent import memory as recall
 from gateway_agent import pipeline as walk
 from gateway_agent.events import Keep, Publish
-from gateway_agent.memory import BLANK, Memory, Seen
+from gateway_agent.memory import BLANK, Memory, Owner, Seen
 from gateway_agent.pipeline import Judge
 from gateway_agent.state import State, save_memory
 from gateway_agent.store import Store
@@ -74,8 +74,22 @@ def test_time_that_goes_backwards_or_is_unknown() -> None:
 
 def test_a_memory_is_stored_with_its_model() -> None:
     memory = Memory({"sum": np.array(3.5)}, 7, T0_NS)
-    assert recall.from_bytes(recall.to_bytes(memory, "one"), "one") == memory
-    assert recall.from_bytes(recall.to_bytes(memory, "one"), "other") == BLANK
+    owner = Owner("one", "boot", "unsynchronised")
+    stored = recall.to_bytes(memory, owner)
+    assert recall.from_bytes(stored, owner) == memory
+    assert recall.from_bytes(stored, owner._replace(model="other")) == BLANK
+
+
+def test_a_clock_that_may_have_stood_still_makes_a_memory_worth_nothing() -> None:
+    """A gateway without a clock of its own resumes at the time at which it stopped, days later."""
+    memory, owner = Memory({"sum": np.array(3.5)}, 7, T0_NS), Owner("one", "boot", "synchronised")
+    again = owner._replace(boot_id="next")
+    assert recall.from_bytes(recall.to_bytes(memory, owner), again) == memory
+    for before, after_boot in (
+        (owner, again._replace(clock="unsynchronised")),
+        (owner._replace(clock="unknown"), again),
+    ):
+        assert recall.from_bytes(recall.to_bytes(memory, before), after_boot) == BLANK
 
 
 def watched(model: Sum, windows: int = 6) -> tuple[walk.Pipeline, list[walk.Reading]]:

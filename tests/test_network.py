@@ -52,7 +52,7 @@ def test_the_washout(leak: float, washout: int | None, steps: int) -> None:
         ({"task": "forecast"}, "'predict', 'reconstruct' or 'classify'"),
         ({"classes": 1}, "greater than or equal to 2"),
         ({"units": 0}, "greater than or equal to 1"),
-        ({"units": 10_001}, "less than or equal to 10000"),
+        ({"units": 10_001}, "less than or equal to 2000"),
         ({"layers": 0}, "greater than or equal to 1"),
         ({"spectral_radius": -0.1}, "greater than or equal to 0"),
         ({"spectral_radius": float("inf")}, "finite number"),

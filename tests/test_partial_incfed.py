@@ -13,8 +13,8 @@ from config.wire import encode
 from models.arrays import WEIGHT, Arrays, Floats, generator
 from models.detectors.network import Network
 from models.federated import build
-from models.federated.algorithm import Algorithm, Server, UpdateError
-from models.federated.incfed import CONDITION, UNDETERMINED, incfed
+from models.federated.algorithm import CONDITION, UNDETERMINED, Algorithm, Server, UpdateError
+from models.federated.incfed import incfed
 from models.federated.partial_incfed import COLUMN_RIDGE, partial_incfed
 from models.federated.reservoir_directions import driven_directions, noise
 from models.federated.run import run

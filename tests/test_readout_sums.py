@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from models.arrays import Arrays, generator
-from models.federated.algorithm import MAX_SAMPLES, Server, UpdateError, close_round
+from models.detectors.reservoir import identity
+from models.federated.algorithm import MAX_SAMPLES, Server, UpdateError, close_round, lacking
 from models.federated.incfed import incfed
 from models.moments import symmetric
 from tests.test_incfed import FEATURE_COUNT, NETWORK, PLAIN, RNG, series
@@ -33,12 +34,17 @@ def hostile(server: Server, update: Arrays) -> dict[str, tuple[Arrays, str]]:
     }
 
 
+def _taken_back(update: Arrays) -> Arrays:
+    plain = {name: -array for name, array in update.items() if name != "reservoir"}
+    return {**plain, "turned": update["turned"]}
+
+
 def test_what_no_rows_make_is_refused() -> None:
     algorithm = incfed(FEATURE_COUNT, **PLAIN)
     server = algorithm.start(generator(1, 0, "cloud"))
     phase = algorithm.phases[0]
     _, update = phase.train(server.shared, {}, series(1, 60), RNG)
-    assert phase.admit(server, update).keys() == {"gram", "cross", "squares", "samples"}
+    assert phase.admit(server, update).keys() == {"gram", "cross", "squares", "samples", "turned"}
     for wrong, words in hostile(server, update).values():
         with pytest.raises(UpdateError, match=words):
             phase.admit(server, wrong)
@@ -53,7 +59,7 @@ def test_nobody_takes_back_more_than_was_counted() -> None:
     for update in sent[:2]:
         total = algorithm.phases[0].tally.merge(total, algorithm.phases[0].admit(server, update))
     server = close_round(algorithm, server, total)
-    own, stranger = ({name: -array for name, array in sent[who].items() if name != "reservoir"} for who in (0, 2))
+    own, stranger = (_taken_back(sent[who]) for who in (0, 2))
     algorithm.phases[0].admit(server, {**own, "reservoir": sent[0]["reservoir"]})
     for changes in ({}, {"cross": own["cross"], "squares": own["squares"]}):
         with pytest.raises(UpdateError, match=r"negative eigenvalue|expected sizes"):
@@ -62,6 +68,35 @@ def test_nobody_takes_back_more_than_was_counted() -> None:
     twice["gram"] = own["gram"] * 1.9
     with pytest.raises(UpdateError):
         algorithm.phases[0].admit(server, {**twice, "reservoir": sent[0]["reservoir"]})
+
+
+def test_who_says_that_nothing_changed_cannot_change_anything() -> None:
+    """With the cross products of all others turned round the model would be upside down."""
+    algorithm = incfed(FEATURE_COUNT, network=NETWORK, normalisation="none")
+    phase, server = algorithm.phases[0], algorithm.start(generator(1, 0, "cloud"))
+    total = Arrays()
+    for who in range(3):
+        total = phase.tally.merge(total, phase.admit(server, phase.train(server.shared, {}, series(who, 60), RNG)[1]))
+    server = close_round(algorithm, server, total)
+    nothing = {name: np.zeros_like(array) for name, array in total.items()} | {"reservoir": identity(server.shared)}
+    phase.admit(server, nothing)
+    for rows in (0.0, 1e-3, 1.0):
+        claimed = {"samples": np.array(rows), "turned": np.array(rows), "cross": -2.0 * server.kept["cross"]}
+        with pytest.raises(UpdateError, match=r"expected sizes|constant|negative"):
+            phase.admit(server, {**nothing, **claimed})
+
+
+def test_a_sum_that_two_have_emptied_makes_no_model() -> None:
+    algorithm = incfed(FEATURE_COUNT, network=NETWORK, normalisation="none")
+    phase, server = algorithm.phases[0], algorithm.start(generator(1, 0, "cloud"))
+    update = phase.train(server.shared, {}, series(1, 60), RNG)[1]
+    server = close_round(algorithm, server, phase.admit(server, update))
+    assert lacking(server) == ""
+    back = phase.admit(server, {**_taken_back(update), "reservoir": update["reservoir"]})
+    emptied = close_round(algorithm, server, back)
+    assert lacking(emptied) == "nobody is left in its sums" and not emptied.shared["readout"].any()
+    twice = close_round(algorithm, server, phase.tally.merge(back, back))
+    assert "determine no model" in lacking(twice) and np.array_equal(twice.shared["readout"], server.shared["readout"])
 
 
 def test_an_update_of_another_reservoir_is_refused_with_both_seeds() -> None:

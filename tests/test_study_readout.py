@@ -115,7 +115,7 @@ def test_only_bad_gateways_are_changed(data: Path) -> None:
 def test_the_memory_gives_what_the_detector_would(data: Path) -> None:
     options, memory = options_of(), Memory()
     shared = algorithm_of(options, memory, FEDAVG, 1.0, CHANNELS).start(generator(0, 0, "cloud")).shared
-    rows, network = rows_of(options, data, "S3"), options.network_settings
+    rows, network = rows_of(options, data, "S3"), options.network_of()
     for _ in range(2):
         found, expected = (each(network, shared, {}, rows, "none") for each in (memory.lesson, lesson))
         np.testing.assert_array_equal(found.regressors, expected.regressors)
@@ -129,7 +129,7 @@ def test_the_memory_gives_what_the_detector_would(data: Path) -> None:
 def test_a_cell_is_the_training_that_the_service_would_run(data: Path) -> None:
     """The study's way, with its memory and its watch, ends in the figures of the registered algorithm."""
     options, who = options_of(), roles(options_of(), 0)
-    settings = {"network": options.network_settings, "normalisation": "none", "rate": 0.1, "class_weights": (0.3, 0.7)}
+    settings = {"network": options.network_of(), "normalisation": "none", "rate": 0.1, "class_weights": (0.3, 0.7)}
     algorithm = build("esn-fedavg", CHANNELS, {**settings, "rounds": options.rounds})
     clients = {name: rows_of(options, data, name) for name in who.gateways}
     shared = run(algorithm, clients, seed=0, fraction=5 / 6).server.shared
@@ -173,7 +173,7 @@ def test_a_median_is_that_of_the_coordinates(data: Path) -> None:
 def test_other_reservoirs_are_refused_but_by_the_study(data: Path) -> None:
     options, clients = options_of(), {}
     for name in ("S2", "S3"):
-        own = reservoir.initial(generator(0, 0, name), options.network_settings, CHANNELS)
+        own = reservoir.initial(generator(0, 0, name), options.network_of(), CHANNELS)
         clients[name] = {**rows_of(options, data, name), **own}
     plain = algorithm_of(options, Memory(), FEDAVG, 1.0, CHANNELS)
     server, train = plain.start(generator(0, 0, "cloud")), plain.phases[0].train
@@ -252,7 +252,7 @@ def test_wrong_options_are_refused(changes: dict[str, Any], reason: str) -> None
     if "tables" in changes:
         changes = {"tables": {**bench, **changes["tables"]}}
     with pytest.raises((ValueError, SettingsError), match=reason):
-        assert options_of(**changes).network_settings
+        assert options_of(**changes).network_of()
 
 
 def test_the_short_profile_writes_a_report_with_its_picture(data: Path, tmp_path: Path) -> None:

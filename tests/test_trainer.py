@@ -28,9 +28,16 @@ ORDER: dict[str, Any] = {
     "secret": "00ff",
 }
 
+SMALL = {"network": {"washout": 5}}  # the rows here are fewer than the usual washout
+SETTINGS: dict[str, Any] = {
+    "fedavg": ORDER["settings"],
+    **dict.fromkeys(("incfed", "partial-incfed"), SMALL),
+    **{name: {"network": {"washout": 5, "task": "classify"}} for name in ("esn-fedavg", "esn-fedcurv")},
+}
+
 
 def job(name: str = "fedavg", rows: Array = ROWS, **change: Any) -> bytes:
-    settings = ORDER["settings"] if name == "fedavg" else {}
+    settings = SETTINGS.get(name, {})
     shared = build(name, 3, settings).start(generator(5, 0, "cloud")).shared
     parts: dict[str, Arrays] = {"shared": shared, "own": {}, "data": {FEATURES: rows}, "labelled": faults()}
     return wire.encode(joined(parts), {**ORDER, "algorithm": name, "settings": settings, **change})
@@ -48,7 +55,7 @@ def test_a_child_gives_the_bytes_of_the_function_whenever_it_is_asked(name: str)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout == answer(given) == answer(given)
     parts = parted(wire.decode(done.stdout)[0])
-    algorithm = build(name, 3, ORDER["settings"] if name == "fedavg" else {})
+    algorithm = build(name, 3, SETTINGS.get(name, {}))
     shared = algorithm.start(generator(5, 0, "cloud")).shared
     data = labelled({FEATURES: ROWS}, faults()) if algorithm.labels else {FEATURES: ROWS}
     rng = generator(5, 2, "north", bytes.fromhex(ORDER["secret"]))

@@ -71,12 +71,13 @@ def trained(options: Options, data: Path, cell: Cell, who: Roles, memory: Memory
     if answer.means == "honest":
         clients = {name: rows for name, rows in clients.items() if name not in who.bad}
     count = next(iter(clients.values()))[FEATURES].shape[1]
-    plain = algorithm_of(options, memory, options.methods[cell["method"]], rate, count)
+    method = options.methods[cell["method"]]
+    plain = algorithm_of(options, memory, method, rate, count)
     trusted = [rows_of(options, data, name) for name in who.trusted]
     algorithm = answered(options, memory, plain, answer, trusted, seed)
     if cell["reservoirs"] == "different":
         algorithm = with_own_reservoirs(algorithm)
-        own = reservoirs_of(options, [*clients], count, seed)
+        own = reservoirs_of(options.network_of(method), [*clients], count, seed)
         clients = {name: {**rows, **own[name]} for name, rows in clients.items()}
     watch = Watch(algorithm)
     shared = run(
@@ -116,7 +117,9 @@ def _verdicts(verdicts: list[tuple[str, bool]], bad: list[str] | tuple[()]) -> F
 def identity(options: Options, cell: Cell) -> dict[str, Any]:
     """Return the options that the measurement of a cell depends on."""
     names = ("folder", "scored", "chosen_on", "normalisation", "commissioning_rows", "rounds", "take_part", "bad_share")
-    found: dict[str, Any] = {name: getattr(options, name) for name in (*names, "network", "training", "seed", "noise")}
+    found: dict[str, Any] = {
+        name: getattr(options, name) for name in (*names, "network", "training", "seed", "noise", "noise_rounds")
+    }
     if cell["part"] in (TABLES, BAD):
         bench = options.tables if cell["part"] == TABLES else options.bad
         found |= {

@@ -51,7 +51,7 @@ def _models(options: Options, clients: dict[str, Arrays], method: str, seed: int
 
 def _incfed(options: Options, clients: dict[str, Arrays], seed: int) -> Scored:
     """Return IncFed with its defaults; over one gateway it is that gateway's own ridge regression."""
-    settings = {"network": options.network_settings, "normalisation": "none"}
+    settings = {"network": options.network_of(), "normalisation": "none"}
     algorithm = build("incfed", next(iter(clients.values()))[FEATURES].shape[1], settings)
     shared = run(algorithm, clients, seed=seed).server.shared
     return lambda x: esn.score(shared, x)
@@ -60,7 +60,7 @@ def _incfed(options: Options, clients: dict[str, Arrays], seed: int) -> Scored:
 def _logistic(options: Options, clients: dict[str, Arrays]) -> Scored:
     from sklearn.linear_model import LogisticRegression
 
-    clip = options.network_settings.clip
+    clip = options.network_of().clip
     x = np.clip(np.concatenate([rows[FEATURES] for rows in clients.values()]), -clip, clip)
     y = np.concatenate([rows[LABELS] for rows in clients.values()])
     model = LogisticRegression(max_iter=1_000, class_weight="balanced").fit(x, y)

@@ -77,7 +77,8 @@ def literal_figures(options: Options, data: Path, who: Roles, seed: int) -> Figu
     memory, rate = Memory(), options.tables.rates[0]
     clients = gateways_of(options, data, who, Attack(kind="none"), seed)
     count = rows_of(options, data, who.gateways[0])[FEATURES].shape[1]
-    step, fedavg = step_of(options, memory, rate), Method(algorithm="esn-fedavg")
+    fedavg = Method(algorithm="esn-fedavg")
+    step = step_of(options, memory, fedavg, rate)
     plain = algorithm_of(options, memory, fedavg, rate, count)
     fraction = options.take_part / len(clients)
     expected = run(plain, clients, seed=seed, fraction=min(fraction, 1.0)).server.shared[READOUT]

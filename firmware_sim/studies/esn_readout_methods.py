@@ -12,6 +12,7 @@ from firmware_sim.studies.esn_readout_memory import Memory
 from firmware_sim.studies.esn_readout_options import Answer, Method, Options
 from models.arrays import Array, Arrays, Floats, generator, joined, parted
 from models.detectors import reservoir
+from models.detectors.network import Network
 from models.detectors.readout_descent import Descent
 from models.detectors.reservoir import IDENTITY, PREFIX
 from models.federated.algorithm import MAX_SAMPLES, Algorithm, Server, UpdateError
@@ -24,12 +25,12 @@ from models.federated.tally import STACK
 LARGEST_CHANGE = 1e3
 
 
-def step_of(options: Options, memory: Memory, rate: float) -> Averaging:
+def step_of(options: Options, memory: Memory, method: Method, rate: float) -> Averaging:
     """Return what all methods have in common at a rate of the server, with states that are computed once."""
     training = {"epochs": 1, "batch": 20, "optimiser": "adam", "learning_rate": 0.1, **options.training}
     weights = training.pop("class_weights", None)
     step = averaging(
-        options.network_settings,
+        options.network_of(method),
         Descent(**training),
         None if weights is None else tuple(weights),
         rate=rate,
@@ -42,7 +43,7 @@ def step_of(options: Options, memory: Memory, rate: float) -> Averaging:
 
 def algorithm_of(options: Options, memory: Memory, method: Method, rate: float, feature_count: int) -> Algorithm:
     """Return a method at a rate of the server, without a defence."""
-    step = step_of(options, memory, rate)
+    step = step_of(options, memory, method, rate)
     if method.algorithm == "esn-fedavg":
         return readout_fedavg(step, feature_count, options.rounds)
     paper = bool(method.settings.get("paper", False))
@@ -70,7 +71,7 @@ def discriminator(
     """Return the thesis's network for a training, or one of another reservoir that is passed off as its own."""
     whose = "other cloud" if other_reservoir else "cloud"
     rng = generator(seed, 0, whose)
-    network = train_discriminator(algorithm, trusted, rng, noise=options.noise, rounds=options.rounds)
+    network = train_discriminator(algorithm, trusted, rng, noise=options.noise, rounds=options.noise_rounds)
     if not other_reservoir:
         return network
     here = algorithm.start(generator(seed, 0, "cloud")).shared
@@ -98,9 +99,8 @@ def median(algorithm: Algorithm) -> Algorithm:
     return algorithm._replace(phases=(phase._replace(tally=STACK, admit=admit, advance=advance),))
 
 
-def reservoirs_of(options: Options, names: list[str], feature_count: int, seed: int) -> dict[str, Arrays]:
+def reservoirs_of(network: Network, names: list[str], feature_count: int, seed: int) -> dict[str, Arrays]:
     """Return a reservoir of its own for each gateway."""
-    network = options.network_settings
     inputs = network.heard(feature_count)
     return {name: reservoir.initial(generator(seed, 0, f"reservoir/{name}"), network, inputs) for name in names}
 

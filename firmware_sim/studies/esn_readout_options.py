@@ -28,10 +28,11 @@ class Attack(settings.Table):
 
 
 class Method(settings.Table):
-    """A federated algorithm by name, with its settings beside those that all have in common."""
+    """A federated algorithm by name, with its settings and those of its network beside what all have in common."""
 
     algorithm: Literal["esn-fedavg", "esn-fedcurv"]
     settings: dict[str, Any] = Field(default_factory=dict)
+    network: dict[str, Any] = Field(default_factory=dict)
 
 
 class Answer(settings.Table):
@@ -67,8 +68,8 @@ class Bench(settings.Table):
 
 
 class Target(settings.Table):
-    """A balanced accuracy that is wanted of one cell of the bad gateways, at least `least` or at most `within` below
-    that of no defence without an attack.
+    """A balanced accuracy that is wanted of one cell of the bad gateways: at least `least`, or at most `within` below
+    that of no defence under the same seeds.
     """
 
     attack: str
@@ -86,6 +87,7 @@ class Options(StudyOptions):
     :param take_part: gateways drawn in each round.
     :param bad_share: of the gateways that do what an attack says.
     :param network: settings of the echo state network, `training` those of how gateways train.
+    :param noise: of the discriminator's Fake training, in deviations; `noise_rounds` are those of both its trainings.
     :param tables: cells of Tables 6.4 (same reservoirs) and 6.5 (different ones).
     :param bad: cells of the bad gateways.
     :param paper: F1 on the test set by reservoirs, and by row of the paper's table.
@@ -102,6 +104,7 @@ class Options(StudyOptions):
     network: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)
     noise: float = 1.0
+    noise_rounds: Count = 40
     methods: dict[str, Method]
     attacks: dict[str, Attack]
     answers: dict[str, Answer]
@@ -127,7 +130,7 @@ class Options(StudyOptions):
             raise ValueError("scored and chosen_on share a subject, expected none: what is scored must not be tuned on")
         return self
 
-    @property
-    def network_settings(self) -> Network:
-        """The network of the study, which tells stress from all else."""
-        return Network.model_validate({"task": "classify", **self.network})
+    def network_of(self, method: Method | None = None) -> Network:
+        """Return the network of a method, or the one that methods have in common; it tells stress from all else."""
+        own = {} if method is None else method.network
+        return Network.model_validate({"task": "classify", **self.network, **own})

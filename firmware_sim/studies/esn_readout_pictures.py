@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from firmware_sim.picture import BLUE, GREY, VERMILLION
 from firmware_sim.studies.esn_readout_options import Options
 from firmware_sim.studies.esn_readout_summary import Place, Summary
-from firmware_sim.studies.pictures import GREEN, write
+from firmware_sim.studies.pictures import GREEN, PINK, write
 
-STYLES = ((BLUE, "-"), (VERMILLION, "--"), (GREEN, ":"))
+STYLES = ((BLUE, "-"), (VERMILLION, "--"), (GREEN, ":"), (PINK, "-."))
 PANEL_IN = (2.9, 2.3)
 CONSTANT = 0.5
 

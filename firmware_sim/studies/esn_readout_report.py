@@ -245,15 +245,20 @@ def _targets(options: Options, found: Summary) -> str:
 
 
 def _target_rows(options: Options, found: Summary, target: Target) -> Iterator[list[str]]:
-    method, attack = options.bad.methods[0], target.attack
-    base = found.of(
-        Place("bad", "same", method, options.bad.attacks[0], options.bad.answers[0]), target.rate, "balanced"
-    ).mean()
-    wanted = target.least if target.least is not None else float(base) - (target.within or 0.0)
-    for answer in options.bad.answers:
-        if options.answers[answer].defence is None:
+    """Yield what each defence reaches; where it is compared with no defence, the difference seed by seed."""
+    method, (undefended, *answers) = options.bad.methods[0], options.bad.answers
+
+    def balanced(answer: str) -> Floats:
+        return found.of(Place("bad", "same", method, target.attack, answer), target.rate, "balanced")
+
+    for answer in answers:
+        values = balanced(answer)
+        if options.answers[answer].defence is None or not values.size:
             continue
-        values = found.of(Place("bad", "same", method, attack, answer), target.rate, "balanced")
-        if values.size:
-            met = "yes" if values.mean() >= wanted else "**no**"
-            yield [attack, f"{method}, {target.rate:g}", f"{wanted:.3f} or more", f"`{answer}`", _spread(values), met]
+        wanted, least = f"{target.least or 0.0:.2f} or more", target.least
+        if target.within is not None:
+            values, least = values - balanced(undefended), -target.within
+            wanted = f"at most {target.within:g} below `{undefended}`"
+        met = least is None or float(values.mean()) >= least
+        place = (target.attack, f"{method}, {target.rate:g}", wanted, f"`{answer}`")
+        yield [*place, _spread(values), "yes" if met else "**no**"]

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Task = Literal["predict", "reconstruct", "classify"]
 
-MOST_UNITS = 10_000  # a dense float32 matrix of 400 MB
+MOST_UNITS = 2_000  # in all layers: the sums over as many are the 16 MB that an update may have
 FORGETTING_TIMES = 5.0  # of 1 / leak: what a leaky unit keeps of its start is then below a hundredth
 ECHO_STATE_RADIUS = 1.0
 
@@ -58,6 +58,8 @@ class Network(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.units * self.layers > MOST_UNITS:
+            raise ValueError(f"units: {self.units} in each of {self.layers} layers given, expected {MOST_UNITS} in all")
         if self.task == "reconstruct" and not self.targets:
             raise ValueError("targets: no column given, expected those that task 'reconstruct' tells from the others")
         if self.task != "reconstruct" and self.targets:

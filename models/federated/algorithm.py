@@ -49,6 +49,9 @@ LARGEST = 1e15
 # One gateway counts for no more rows than the longest baseline there is (`config.settings.Baseline`).
 MAX_SAMPLES = 20_000
 
+# In `shared` of algorithms that solve a system of equations: its condition, and what stands there where there is none.
+CONDITION, UNDETERMINED = "condition", float(np.finfo(np.float64).max)
+
 
 class UpdateError(ValueError):
     """An update that must not be counted; the message says what was wrong with it."""
@@ -111,6 +114,15 @@ def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
     following = server.round_index + 1
     cohort_index = server.cohort_index if advanced.phase > server.phase else following
     return advanced._replace(round_index=following, cohort_index=cohort_index)
+
+
+def lacking(server: Server) -> str:
+    """Return why there is no model in the server's state, or none any more; empty where there is one."""
+    if float(server.kept.get("samples", 1.0)) == 0.0:
+        return "nobody is left in its sums"
+    if float(server.shared.get(CONDITION, 1.0)) >= UNDETERMINED:
+        return "its sums determine no model; see the setting 'ridge'"
+    return ""
 
 
 def checked(update: Arrays, shapes: Mapping[str, tuple[int | None, ...]], *, largest: float = LARGEST) -> Arrays:

@@ -2,8 +2,7 @@
 
 An update of an averaging algorithm holds n·Δ under the name of what it moves in `shared`, and n; alone it moves that
 by Δ, whatever part of the way the server then goes. Any other update alone makes the model that the server would make
-of it if nothing else had ever been sent, so without the sums that are kept of earlier rounds; one that takes rows back
-is known by what it leaves of them.
+of it with the sums that are kept of earlier rounds: one that says what has changed means nothing without them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from models.arrays import Array, Arrays, Floats
-from models.federated.algorithm import Phase, Server
+from models.federated.algorithm import Phase, Server, UpdateError, lacking
 
 WEIGHTS = ("samples", "weight_sum")  # under which an update says how much it counts
 
@@ -36,12 +35,13 @@ def change_of(shared: Mapping[str, Array], update: Mapping[str, Array]) -> Float
 
 
 def model_of(phase: Phase, server: Server, update: Arrays) -> Arrays:
-    """Return `shared` as an admitted update alone would make it."""
+    """Return `shared` as an admitted update alone would make it; raises `UpdateError` where that is no model."""
     weight = weight_of(update)
-    if weight <= 0.0:
-        return phase.advance(server, update).shared
-    moved = {name: np.asarray(server.shared[name] + update[name] / weight) for name in moving(server.shared, update)}
+    names = moving(server.shared, update) if weight > 0.0 else []
+    moved = {name: np.asarray(server.shared[name] + update[name] / weight) for name in names}
     if moved:
         return {**server.shared, **moved}
-    kept = {name: array for name, array in server.kept.items() if name not in update}
-    return phase.advance(server._replace(kept=kept), update).shared
+    made = phase.advance(server, update)
+    if why := lacking(made):
+        raise UpdateError(f"expected an update that makes a model with what was counted before, got none: {why}")
+    return made.shared

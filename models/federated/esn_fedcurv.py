@@ -48,6 +48,7 @@ from models.federated.esn_fedavg import (
     begin,
 )
 from models.federated.fedavg import NotNegative
+from models.federated.readout_sums import bounds_of
 from models.federated.tally import SUM
 
 CURVATURE, CURVED = "curvature", "curved_readout"  # D and D ⊙ W of one gateway
@@ -151,15 +152,20 @@ def curved(step: Averaging, local: Local, admit: Callable[[Server, Arrays], Arra
     return Phase(train, SUM, advance, admit)
 
 
-def check_curvature(server: Server, update: Mapping[str, Array], most: float, *, exact: bool) -> None:
+def check_curvature(server: Server, update: Mapping[str, Array], most: Floats, *, exact: bool) -> None:
     """Raise `UpdateError` for a Fisher information that no rows give, or that does not belong to the readout beside it.
 
-    p (1 - p) is at most 1/4, a state at most 1 and an input at most `clip`; `exact` says that D ⊙ W is of the very
+    `most` (M,) is what p (1 - p) s² can be: p (1 - p) is at most 1/4, a state at most 1 and an input at most `clip`;
+    `exact` says that D ⊙ W is of the very
     readout that the gateway ended with, and not of one of the steps before.
     """
     found = update[CURVATURE]
-    if found.min() < 0.0 or found.max() > most * (1.0 + SLACK):
-        raise UpdateError(f"{CURVATURE}: expected 0 to {most:g}, got {found.min():g} to {found.max():g}")
+    if found.min() < 0.0 or (found > most * (1.0 + SLACK)).any():
+        worst = int((found / most).max(axis=0).argmax())
+        raise UpdateError(
+            f"{CURVATURE}: expected 0 to {most[worst]:g} in column {worst}, got {found[:, worst].min():g} to "
+            f"{found[:, worst].max():g}"
+        )
     if exact:
         expected = found * (server.shared[READOUT] + update[READOUT] / update[SAMPLES])
         apart = float(np.abs(update[CURVED] - expected).max())
@@ -170,11 +176,13 @@ def check_curvature(server: Server, update: Mapping[str, Array], most: float, *,
 def readout_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds: int, *, paper: bool) -> Algorithm:
     """Return FedCurv with settings that are checked already."""
 
+    largest = bounds_of(step.network, feature_count, step.max_samples).regressors  # (M,)
+
     def admit(server: Server, update: Arrays) -> Arrays:
         shape = server.shared[READOUT].shape
         wide = step.admitted(server, update, {CURVATURE: shape, CURVED: shape})
         most = step.descent.batch * max(step.network.classes - 1, 1) ** 2 if paper else 0.25
-        check_curvature(server, wide, most * max(step.network.clip, 1.0) ** 2, exact=not paper)
+        check_curvature(server, wide, most * np.square(largest), exact=not paper)
         return wide
 
     def more(shared: Arrays) -> Arrays:

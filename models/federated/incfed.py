@@ -2,9 +2,10 @@
 Gallicchio and Micheli, "Federated Reservoir Computing Neural Networks", 2021; A. Di Mauro, "Federated Echo State
 Networks for Stress Prediction in the Automotive Use Case", Pisa 2022, Eq. 2.20 to 2.22 and B.1 to B.4).
 
-A gateway sends A = Σ y sᵀ, the upper triangle of B = Σ s sᵀ, Σ y² and its number of rows; the cloud adds them to a
-running total and solves W = A (B + β I)⁻¹ once. One round makes the model that the pooled rows would make, whoever
-holds which of them. The rows, centre and scale stay with the gateway.
+A gateway sends A = Σ y sᵀ, the upper triangle of B = Σ s sᵀ, Σ y² and its number of rows, and beside them how many rows
+it added and took back, by which the cloud bounds the rest; the cloud adds them to a running total and solves
+W = A (B + β I)⁻¹ once. One round makes the model that the pooled rows would make, whoever holds which of them. The
+rows, centre and scale stay with the gateway.
 
 The sum stays exact for as long as the training runs. A gateway sends the difference between what its rows give now and
 what was counted of it (`contributions`), so that it may grow, replace its rows, come late or leave: weight 0 takes back
@@ -29,13 +30,15 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from models.arrays import FEATURES, Arrays, Floats
+from models.arrays import FEATURES, Array, Arrays, Floats
 from models.detectors import esn, readout
 from models.detectors.network import Network
 from models.detectors.readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
 from models.detectors.reservoir import IDENTITY, identity
 from models.federated.algorithm import (
+    CONDITION,
     MAX_SAMPLES,
+    UNDETERMINED,
     Algorithm,
     Count,
     Phase,
@@ -43,8 +46,8 @@ from models.federated.algorithm import (
     checked,
     personal_tensors,
 )
-from models.federated.contributions import STEP, difference, settled, weight_of
-from models.federated.readout_sums import bounds_of, judge
+from models.federated.contributions import BEFORE, STEP, difference, settled, weight_of
+from models.federated.readout_sums import TURNED, bounds_of, judge
 from models.federated.series import Lesson, judged, lesson
 from models.federated.tally import SUM
 from models.moments import triangle
@@ -54,8 +57,6 @@ Ridge = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 ClassWeight = Literal["none", "balanced"]
 Widen = Callable[[Arrays, Floats], Floats]
 
-CONDITION = "condition"  # in `shared`: that of B + β I
-UNDETERMINED = float(np.finfo(np.float64).max)  # where the sums determine no readout and the one before stays
 NETWORK = Network()
 DEFAULT_RIDGE = 0.01  # in mean eigenvalues
 PAPER_RIDGE = 1e-6  # the paper's λ, as it is
@@ -106,13 +107,13 @@ def incfed(
                 return own, {}
             present = scaled(_sums(taught, balanced), weight, max_samples)
         own, change = difference(own, present, step)
-        return own, {**change, IDENTITY: identity(shared)}
+        return own, {**change, TURNED: _turned(own, present, change), IDENTITY: identity(shared)}
 
     def advance(server: Server, total: Arrays) -> Server:
         return added(server, total, beta, absolute=paper) if total else server
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        wide = checked(judged(server.shared, update), _shapes(server.shared, balanced))
+        wide = checked(judged(server.shared, update), _shapes(server.shared, balanced) | {TURNED: ()})
         judge(server.kept, wide, bounds)
         return wide
 
@@ -122,6 +123,12 @@ def incfed(
     phase = Phase(train, SUM, advance, admit)
     personal, labels = personal_tensors(normalisation), network.task == "classify"
     return Algorithm("esn", start, (phase,), rounds, personal, labels=labels)
+
+
+def _turned(own: Arrays, present: Arrays, change: Arrays) -> Array:
+    """Return how many rows a change adds and takes back: where there is one, all that were counted and all of now."""
+    is_new = any(array.any() for array in change.values())
+    return np.asarray(own.get(f"{BEFORE}.{SAMPLES}", 0.0) + present[SAMPLES] if is_new else 0.0)
 
 
 def untrained(params: Arrays) -> Arrays:
@@ -169,8 +176,10 @@ def added(server: Server, total: Arrays, ridge: float, *, absolute: bool) -> Ser
 
     Sums that determine no readout are kept too: to the gateways they are counted.
     """
-    kept = {name: np.asarray(server.kept.get(name, 0.0) + array) for name, array in total.items()}
-    if float(kept[SAMPLES]) < FEWEST_LEFT:  # everyone has left
+    kept = {name: np.asarray(server.kept.get(name, 0.0) + array) for name, array in total.items() if name != TURNED}
+    if float(kept[SAMPLES]) < -FEWEST_LEFT:  # several took back what only one of them can have had
+        shared = {**server.shared, CONDITION: np.array(UNDETERMINED)}
+    elif float(kept[SAMPLES]) < FEWEST_LEFT:  # everyone has left
         kept = {name: np.zeros_like(array) for name, array in kept.items()}
         ones = {name: np.ones_like(server.shared[name]) for name in ("variance", CONDITION) if name in server.shared}
         shared = {**server.shared, "readout": np.zeros_like(server.shared["readout"]), **ones}

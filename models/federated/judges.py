@@ -10,13 +10,15 @@ not matter and no update is kept. What the notes of a round add up to becomes it
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import FEATURES, LABELS, Array, Arrays, Floats
+from models.arrays import FEATURES, LABELS, MISSING, Array, Arrays, Floats
 from models.detectors import DETECTORS
 from models.federated.algorithm import Algorithm, Phase, Server, UpdateError, normalise
 from models.federated.alone import change_of, model_of
@@ -25,9 +27,9 @@ from models.federated.discriminator import check_context, judged_clean, taken_aw
 CHANCE = 0.5  # of `ranking_and_border` for a score that says nothing
 LEAST_LOSS = 0.02  # below it a model makes hardly any mistake, and a share of nothing would refuse everybody
 
-COUNT, LOSS, LIMIT = "count", "loss", "limit"
+COUNT, LOSS, LIMIT, TABLES = "count", "loss", "limit", "tables"
 SIZE, SIZE_SQUARE, ALIKE, ALIKE_SQUARE, DIRECTION = "size", "size_square", "alike", "alike_square", "direction"
-FEWEST = 10  # updates before sizes and directions have a usual range
+FEWEST = 5  # updates before sizes and directions have a usual range
 FORGET = 0.9  # what a round of the past counts beside the next one
 LEAST_SPREAD = 0.1  # of the logarithm of a size and of a cosine: gateways alike to less are alike
 
@@ -53,33 +55,49 @@ def _no_memory(memory: Arrays, total: Arrays) -> Arrays:
 
 
 class Table(NamedTuple):
-    """A trusted gateway: features (n, F), which rows have a label and which of these are anomalies, its own tensors."""
+    """A trusted gateway: features (n, F) of each of its series, which of all rows count, having a label and being past
+    what a network washes out, which of these are anomalies, and its own tensors.
+    """
 
-    x: Array
+    series: list[Array]
     known: Array
     anomalous: Array
     own: Arrays
 
+    def scores(self, score: Score, model: Arrays) -> Floats:
+        """Return the scores of the rows that count, each series from its own beginning."""
+        return np.concatenate([score({**model, **self.own}, rows) for rows in self.series])[self.known]
+
 
 def trusted_judge(algorithm: Algorithm, tables: Sequence[Arrays], factor: float, score: Score | None = None) -> Judge:
-    """Return a judge by loss: refused is what, alone, is worse than chance on the trusted tables, or worse than
-    `factor` times the mean of what was admitted in the best round so far.
+    """Return a judge by loss: refused is what makes, with what was counted before, a model that is worse than chance on
+    the trusted tables, or worse than `factor` times the mean of what was admitted in the best round so far.
 
     The limit never rises: one round in which only bad gateways were better than chance must not open the door again. A
     gateway that pulls a good model back little by little is admitted, until the model is so much the worse for it.
 
     Raises `ValueError` for no table, or one without both normal rows and anomalies.
     """
-    rows = [_table(algorithm, index, table) for index, table in enumerate(tables)]
-    if not rows:
+    if not tables:
         raise ValueError("defence 'trusted' needs at least 1 trusted table, got none")
-    scores = score or DETECTORS[algorithm.detector].score
+    for index, table in enumerate(tables):
+        _table(algorithm, index, table, washout=0)  # says at once what no network could learn from
+    scores, digest = score or DETECTORS[algorithm.detector].score, _digest(tables)
+
+    def rows_of(shared: Arrays) -> list[Table]:
+        washout = ceil(float(shared.get("washout", 0)) / float(shared.get("steps", 1)))
+        return [_table(algorithm, index, table, washout) for index, table in enumerate(tables)]
+
+    def check(shared: Arrays) -> None:
+        rows_of(shared)
+
+    def limit_of(memory: Arrays) -> float:
+        is_of_these = np.array_equal(memory.get(TABLES, digest), digest)  # other tables have other losses
+        return float(memory.get(LIMIT, CHANCE)) if is_of_these else CHANCE
 
     def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
-        model, limit = model_of(phase, server, update), float(memory.get(LIMIT, CHANCE))
-        losses = [
-            ranking_and_border(scores({**model, **each.own}, each.x)[each.known], each.anomalous) for each in rows
-        ]
+        model, limit = model_of(phase, server, update), limit_of(memory)
+        losses = [ranking_and_border(each.scores(scores, model), each.anomalous) for each in rows_of(server.shared)]
         loss = float(np.mean(losses))
         if not loss <= limit:
             raise UpdateError(f"expected a loss up to {limit:.3g} on the trusted tables (chance: 0.5), got {loss:.3g}")
@@ -87,17 +105,33 @@ def trusted_judge(algorithm: Algorithm, tables: Sequence[Arrays], factor: float,
 
     def remembered(memory: Arrays, total: Arrays) -> Arrays:
         mean = float(total[LOSS] / total[COUNT])
-        return {LIMIT: np.array(min(float(memory.get(LIMIT, CHANCE)), factor * max(mean, LEAST_LOSS)))}
+        return {LIMIT: np.array(min(limit_of(memory), factor * max(mean, LEAST_LOSS))), TABLES: digest}
 
-    return Judge(_any_context, notes, remembered)
+    return Judge(check, notes, remembered)
 
 
-def _table(algorithm: Algorithm, index: int, data: Arrays) -> Table:
-    if LABELS not in data or not {0, 1} <= set(np.minimum(data[LABELS], 1).tolist()):
-        raise ValueError(f"trusted table {index}: expected labels of normal rows (0) and anomalies (1 and up)")
-    known = np.asarray(data[LABELS] >= 0)  # others are part of the series and of no class
+def _digest(tables: Sequence[Arrays]) -> Array:
+    """Return by what these tables are told from others, (32,) uint8."""
+    found = hashlib.sha256()
+    for array in (table[name] for table in tables for name in sorted(table)):
+        found.update(np.ascontiguousarray(array).tobytes())
+    return np.frombuffer(found.digest(), dtype=np.uint8)
+
+
+def _table(algorithm: Algorithm, index: int, data: Arrays, washout: int) -> Table:
+    labels = data.get(LABELS, np.zeros(0, dtype=np.int64))
+    place = np.arange(len(labels))
+    begins = np.flatnonzero((data.get(MISSING, place) != 0) & (MISSING in data) | (place == 0))
+    since = place - np.repeat(begins, np.diff([*begins, len(place)]))
+    known = np.asarray((labels >= 0) & (since >= washout))  # others are part of the series and of no class
+    if not {0, 1} <= set(np.minimum(labels[known], 1).tolist()):
+        raise ValueError(
+            f"trusted table {index}: expected labels of normal rows (0) and of anomalies (1 and up), each {washout} "
+            "rows or more behind the beginning of a recording"
+        )
     own, _ = normalise({}, data, "own" if "center" in algorithm.personal else "none")
-    return Table(data[FEATURES], known, np.asarray(data[LABELS][known] > 0), own)
+    series = np.split(data[FEATURES], begins[1:]) if len(begins) > 1 else [data[FEATURES]]
+    return Table(series, known, np.asarray(labels[known] > 0), own)
 
 
 def ranking_and_border(scores: Array, anomalous: Array) -> float:
@@ -138,6 +172,8 @@ def statistic_judge(width: float) -> Judge:
         return _noted(1.0, size, alike, unit)
 
     def remembered(memory: Arrays, total: Arrays) -> Arrays:
+        if float(total[COUNT]) == 0.0:  # nobody asked for anything, and what is usual is what it was
+            return memory
         return {name: np.asarray(FORGET * memory.get(name, 0.0) + array) for name, array in total.items()}
 
     return Judge(_any_context, notes, remembered)

@@ -14,9 +14,9 @@ from models.detectors.network import Network
 from models.detectors.readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
 from models.detectors.reservoir import IDENTITY, identity
 from models.federated import column_masks
-from models.federated.algorithm import Phase, Server, UpdateError, checked
+from models.federated.algorithm import CONDITION, UNDETERMINED, Phase, Server, UpdateError, checked
 from models.federated.contributions import STEP, weight_of
-from models.federated.incfed import CONDITION, UNDETERMINED, Normalisation, scaled, solved
+from models.federated.incfed import Normalisation, scaled, solved
 from models.federated.readout_sums import SLACK, Bounds, judge
 from models.federated.series import judged, lesson
 from models.federated.tally import SUM

@@ -1,8 +1,11 @@
 """What sums over regressors and targets can honestly be: the judge of every algorithm that sends them to the cloud.
 
 A state is a tanh, so at most 1; a direct input is at most `clip`, and so is a target; the constant is 1. That bounds
-every sum by its number of rows. And whoever takes rows back, the Gram matrix of those that are left has no negative
-eigenvalue.
+every sum by its number of rows. One that says what has changed says how many rows it added and took back, and is
+bounded by those; and whoever takes rows back, the Gram matrix of those that are left has no negative eigenvalue.
+
+What this cannot see: the cloud keeps one sum and no gateway's part of it, so whose rows are taken back is the word of
+who takes them, up to `max_samples` in a round. A gateway that lies about that can spoil a sum that is not much larger.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from models.detectors.readout import CROSS, GRAM, SAMPLES, SQUARES
 from models.federated.algorithm import UpdateError
 from models.moments import symmetric
 
+TURNED = "turned"  # rows added and rows taken back, together
 SLACK = 1e-6  # of a bound: states are float32
 ROUNDING = 1e-9  # of the size of two sums, left of their difference
 NEGATIVE = 1e-8  # rounding leaves a Gram matrix this far from positive, beside a diagonal of one
@@ -45,9 +49,8 @@ def judge(kept: Mapping[str, Array], update: Arrays, bounds: Bounds) -> None:
     The Gram matrix is one triangle (M(M + 1)/2,) or one of each class (classes, M(M + 1)/2); of the latter `squares`
     says how many rows each class has.
     """
-    claimed = float(update[SAMPLES])
-    if abs(claimed) > bounds.max_samples:
-        raise UpdateError(f"{SAMPLES}: expected up to {bounds.max_samples}, got {claimed:g}")
+    _judge_change(update, bounds)
+    kept, update = ({name: array for name, array in sums.items() if name != TURNED} for sums in (kept, update))
     total = {name: np.asarray(kept.get(name, 0.0) + array) for name, array in update.items()}
     moved = {name: np.abs(kept.get(name, 0.0)) + np.abs(array) for name, array in update.items()}
     rows, size = float(total[SAMPLES]), len(bounds.regressors)
@@ -67,6 +70,26 @@ def judge(kept: Mapping[str, Array], update: Arrays, bounds: Bounds) -> None:
     _within(CROSS, total[CROSS], products, moved_products)
     for triangle, unit in zip(total[GRAM].reshape(len(diagonals), -1), np.sqrt(moved_diagonals), strict=True):
         _positive(symmetric(triangle, size), np.where(unit > 0.0, unit, 1.0))
+
+
+def _judge_change(update: Arrays, bounds: Bounds) -> None:
+    """Refuse an update that is more than the rows it says it adds and takes back can make."""
+    claimed = float(update[SAMPLES])
+    turned = float(update.get(TURNED, claimed))
+    added, taken = (turned + claimed) / 2.0, (turned - claimed) / 2.0
+    if max(added, taken) > bounds.max_samples * (1.0 + SLACK) or abs(claimed) > bounds.max_samples:
+        raise UpdateError(f"{SAMPLES}: expected up to {bounds.max_samples}, got {max(added, taken, abs(claimed)):g}")
+    if min(added, taken) < -ROUNDING * turned:
+        raise UpdateError(f"{TURNED}: expected at least the {abs(claimed):g} rows of {SAMPLES}, got {turned:g}")
+    largest = np.concatenate([bounds.regressors, [bounds.target]])
+    sizes = np.square(largest) * turned  # no sum of one gateway can be larger, nor move farther
+    diagonals = _diagonals(update[GRAM], len(bounds.regressors))
+    _within(GRAM, diagonals, np.broadcast_to(sizes[:-1], diagonals.shape), np.abs(diagonals))
+    _within(SQUARES, update[SQUARES], np.full(update[SQUARES].shape, sizes[-1]), np.abs(update[SQUARES]))
+    products = np.broadcast_to(bounds.regressors * bounds.target * turned, update[CROSS].shape)
+    _within(CROSS, update[CROSS], products, np.abs(update[CROSS]))
+    every, loudest = np.ravel(update[GRAM]), float(bounds.regressors.max()) ** 2 * turned
+    _within(GRAM, every, np.full(every.shape, loudest), np.abs(every))
 
 
 def _diagonals(gram: Array, size: int) -> Floats:
