@@ -10,6 +10,7 @@ For one channel of a window x of T samples, with z = (x - mean) / deviation:
     spectrum    |DFT(z)| / T at the bins above 0 Hz
     welch       root mean square, in the channel's unit, at the bins above 0 Hz, its square averaged over segments
     samples     x itself, or means of blocks of it
+    moving      the latest value in deviations from the window's own mean
     eda         tonic and phasic part of a skin conductance at the end of x
     pulse       heart rate in beats a minute and RMSSD in ms of a blood volume pulse
 
@@ -34,6 +35,7 @@ from models.window_shape import Kind, WindowShape, check_below_half, check_whole
 
 ENERGY_FLOOR = 1e-24  # of `bands`, in the channel's unit squared
 AMPLITUDE_FLOOR = 1e-12  # of `welch` with `log`: in the channel's unit, or as a share with `normalise`
+FARTHEST = 8.0  # deviations of `moving`: beyond it lies a fault of the sensor
 LEAST_PULSE_HZ = 25.0  # of `pulse`: slower samples miss the top of a beat by more than its variability
 LEAST_PULSE_S = 25.0  # of `pulse`: shorter windows hold too few beats for a variability
 _ON_BIN = 1e-6  # of the bins' distance: an edge meant to be on a bin must not miss it by rounding
@@ -187,6 +189,29 @@ class Samples(Kind):
         return means
 
 
+class Moving(Kind):
+    """Moving normalisation: the mean of the last `latest_s` in deviations from the window's own mean, at most 8.
+
+    The window is the span that is moved along, so no state is kept; where it stands still, the feature is 0.
+    """
+
+    kind: Literal["moving"]
+    latest_s: float = Field(default=1.0, gt=0)
+
+    def check(self, shape: WindowShape) -> None:
+        check_whole("latest_s", self.latest_s * shape.rate_hz, 1)
+        if self.latest_s >= shape.window_s:
+            raise ValueError(f"latest_s: {self.latest_s} s is no part of window_s = {shape.window_s} s")
+
+    def labels(self, _shape: WindowShape) -> tuple[str, ...]:
+        return (f"moving_{self.latest_s:g}s",)
+
+    def measure(self, shape: WindowShape, windows: Windows) -> Floats:
+        latest = windows.values[..., -round(self.latest_s * shape.rate_hz) :].mean(axis=-1)
+        distance = ratio(latest - windows.level, windows.deviation)
+        return np.clip(distance, -FARTHEST, FARTHEST)[..., None]
+
+
 class Electrodermal(Kind):
     """Skin conductance: the slow part, below `cutoff_hz`, as it stands at the window's end, and the last second's rest.
 
@@ -237,4 +262,6 @@ class Pulse(Kind):
         return pulse(windows.values, shape.rate_hz, self.unknown)
 
 
-Step = Annotated[Statistic | Bands | Spectrum | Welch | Samples | Electrodermal | Pulse, Field(discriminator="kind")]
+Step = Annotated[
+    Statistic | Bands | Spectrum | Welch | Samples | Moving | Electrodermal | Pulse, Field(discriminator="kind")
+]

@@ -11,6 +11,7 @@ ALL_KINDS: tuple[Mapping[str, object], ...] = (
     {"kind": "spectrum"},
     {"kind": "welch", "segment_s": 0.4},
     {"kind": "welch", "segment_s": 0.4, "log": True, "normalise": True},
+    {"kind": "moving"},
 )
 WRIST: tuple[Mapping[str, object], ...] = (
     {"kind": "eda", "channels": ("eda",)},

@@ -8,7 +8,7 @@ import pytest
 
 from config.messages import Alarm, Receipt, Want
 from gateway_agent import alarms, outbox
-from gateway_agent.events import Connection, Item, Publish, Settle
+from gateway_agent.events import SENSOR_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish, Settle
 from gateway_agent.state import status
 from tests.agents import ME, TICK, after, commissioned, heard, kinds, sent
 from tests.sites import NS, T0_NS, topic

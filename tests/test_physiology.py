@@ -205,6 +205,7 @@ def test_a_network_finds_its_time_steps_in_the_samples() -> None:
         ({"kind": "samples", "rate_hz": 10.0}, {}, r"steps\[0\].rate_hz: 10.0 Hz would average 6.4 of the 1920"),
         ({"kind": "samples", "rate_hz": 128.0}, {}, "would average 0.5 of the 1920"),
         ({"kind": "samples", "rate_hz": 9.142857142857142}, {}, "would average 7 of the 1920"),
+        ({"kind": "moving", "latest_s": 30.0}, {}, "latest_s: 30.0 s is no part of window_s = 30.0 s"),
         ({"kind": "eda", "cutoff_hz": 0.03}, {}, "a period of 0.03 Hz is longer than window_s = 30.0 s; expected at l"),
         ({"kind": "eda", "cutoff_hz": 33.0}, {}, "cutoff_hz: 33.0 Hz is above half of rate_hz"),
         ({"kind": "pulse"}, {"window_s": 20.0}, r"window_s = 20.0 holds too few beats for 'pulse'; expected 25 s"),

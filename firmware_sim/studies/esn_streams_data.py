@@ -80,13 +80,18 @@ def _skab(folder: Path, part: Part) -> Streams:
     first = 0 if part == "development" else SKAB_FILES // 2
     paths = [folder / "valve1" / f"{k}.csv.gz" for k in range(first, first + SKAB_FILES // 2)]
     gateways = [Gateway(f"valve1/{path.name.removesuffix('.csv.gz')}", (_skab_stretch(path),)) for path in paths]
-    gateways.append(Gateway("anomaly-free", (_skab_stretch(folder / "anomaly-free" / "anomaly-free.csv.gz"),)))
+    healthy = _skab_stretch(folder / "anomaly-free" / "anomaly-free.csv.gz", part)
+    gateways.append(Gateway(f"anomaly-free, {part}", (healthy,)))
     return Streams(tuple(gateways), 1.0, SKAB_MERGE_ROWS)
 
 
-@lru_cache(maxsize=SKAB_FILES + 1)
-def _skab_stretch(path: Path) -> Stretch:
+@lru_cache(maxsize=SKAB_FILES + 2)
+def _skab_stretch(path: Path, half: Part | None = None) -> Stretch:
+    """Return a file, or the half of it that is a part's own: its first rows are the development's."""
     x, label, seconds = skab_rows(path)
+    if half is not None:
+        rows = slice(len(x) // 2) if half == "development" else slice(len(x) // 2, None)
+        x, label, seconds = x[rows], label[rows], seconds[rows]
     cuts = (SKAB_TRAIN, SKAB_CALIBRATE)
     if path.stem.startswith("anomaly-free"):
         cuts = int(SKAB_FREE_TRAIN * len(x)), int(SKAB_FREE_CALIBRATE * len(x))

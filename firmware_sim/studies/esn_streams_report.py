@@ -88,7 +88,10 @@ def _introduction(options: Options) -> str:
         "A gateway trains on the head of its stream, takes its alarm level from the healthy rows after it for the"
         " promised false alarms a day, and is watched on the rest. Settings are chosen on other files, rooms or setups"
         " than those reported (`choice`: the figure there), for each reservoir anew. An alarm counts for where it"
-        " begins: one that stood when the anomaly began has found nothing. ± is the deviation over reservoirs.\n\n"
+        " begins: one that stood when the anomaly began has found nothing. ± is the deviation over reservoirs,"
+        " and for a recall also what so few anomalies leave open; of an area the few files or setups are no part of it."
+        " Recalls are compared as they come out at each method's own level, so read the false alarms beside them: a"
+        " level that came out low wins recall.\n\n"
         f"{options.note}"
     ).strip()
 
