@@ -141,7 +141,7 @@ def _status(arguments: argparse.Namespace) -> int:
         stored = store.training()
     gateways = [{"gateway": row["gateway"], "seen": _time(row["seen_ns"]), **json.loads(row["status"])} for row in rows]
     version = latest[0].version if latest else 0
-    training = _training(stored) if stored else None
+    training = _training(stored, load(arguments.config, AggregatorSettings)) if stored else None
     summary = {"rounds_closed": closed, "model_version": version, "training": training, "gateways": gateways}
     text = f"{closed} rounds closed, model version {version}\n"
     if training:
@@ -152,12 +152,21 @@ def _status(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _training(stored: bytes) -> dict[str, Any]:
-    """Return where a stored training is, and every single number that its algorithm tells or keeps, by name."""
+def _training(stored: bytes, settings: AggregatorSettings) -> dict[str, Any]:
+    """Return where a stored training is, and every single number that its algorithm tells or keeps, by name; but for
+    those that the settings already say.
+    """
     from cloud_aggregator.state import training_place
+    from models.arrays import generator
+    from models.features import feature_names
+    from models.federated import build
 
     arrays, meta = training_place(stored)
-    figures = {name: float(array) for name, array in arrays.items() if array.shape == ()}
+    choice = settings.algorithm
+    begun = build(choice.name, len(feature_names(settings.features)), choice.settings)
+    constant = begun.start(generator(choice.seed, 0, "cloud")).shared
+    numbers = {name: array for name, array in arrays.items() if array.shape == ()}
+    figures = {name: float(array) for name, array in numbers.items() if name not in constant or array != constant[name]}
     return {name: meta[name] for name in ("run", "round_index", "phase")} | {
         "answers": len(meta["counted"]),
         "figures": figures,

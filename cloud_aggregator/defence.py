@@ -12,6 +12,8 @@ from models.features import feature_names
 from models.federated import build
 from models.federated.algorithm import Algorithm
 
+COIN = 0.6  # of held-out updates told right, below which a discriminator is not worth having
+
 
 class MaterialError(ValueError):
     """A file that a defence needs and that cannot be used; the message names it and says what to do."""
@@ -30,7 +32,7 @@ NOTHING = Material()
 def read(settings: AggregatorSettings) -> Material:
     """Return the trusted tables and the discriminator; raises `MaterialError` or `config.labelled.LabelledError`."""
     network = settings.defence.network
-    return Material(read_tables(settings), None if network is None else _network(network))
+    return Material(read_tables(settings), None if network is None else _network(network, settings))
 
 
 def read_tables(settings: AggregatorSettings) -> tuple[Arrays, ...]:
@@ -38,19 +40,25 @@ def read_tables(settings: AggregatorSettings) -> tuple[Arrays, ...]:
     return tuple(labelled.read(path, settings.features) for path in settings.defence.trusted)
 
 
-def _network(path: Path) -> Arrays:
+def _network(path: Path, settings: AggregatorSettings) -> Arrays:
+    made = "make it with cloud-aggregator train-discriminator"
     try:
         body = path.read_bytes()
-        return wire.decode(body, size_max=len(body))[0]
-    except (OSError, wire.WireError) as error:
-        made = "make it with cloud-aggregator train-discriminator"
-        raise MaterialError(f"{path}: cannot be read as a discriminator ({error}); {made}") from None
+        network, said = wire.decode(body, size_max=len(body))
+    except OSError as error:
+        raise MaterialError(f"{path}: cannot be read ({error.strerror}); {made}") from None
+    except wire.WireError as error:
+        raise MaterialError(f"{path}: is no discriminator ({error}); {made}") from None
+    wanted, found = settings.algorithm.model_dump(mode="json"), said.get("algorithm")
+    if found != wanted:
+        raise MaterialError(f"{path}: was trained for {found}, expected the [algorithm] at hand, {wanted}; {made}")
+    return network
 
 
 def algorithm_of(settings: AggregatorSettings, material: Material) -> Algorithm:
     """Return the algorithm of the settings behind the defence they ask for.
 
-    Raises `ValueError` where the two do not go together or the files lack what the defence needs.
+    Raises `MaterialError` where the two do not go together or the files lack what the defence needs.
     """
     from models.federated.defended import Defence, defended
 
@@ -59,8 +67,11 @@ def algorithm_of(settings: AggregatorSettings, material: Material) -> Algorithm:
     if chosen.kind == "none":
         return algorithm
     defence = Defence(kind=chosen.kind, **chosen.settings)
-    guarded = defended(algorithm, defence, material.trusted, material.network)
-    guarded.start(generator(choice.seed, 0, "cloud"))  # a discriminator of another training is refused here
+    try:
+        guarded = defended(algorithm, defence, material.trusted, material.network)
+        guarded.start(generator(choice.seed, 0, "cloud"))  # a discriminator of another training is refused here
+    except ValueError as error:
+        raise MaterialError(f"[defence] kind = {chosen.kind!r} with {choice.name}: {error}") from None
     return guarded
 
 
@@ -74,5 +85,12 @@ def trained(settings: AggregatorSettings, material: Material, noise: float) -> t
     choice = settings.algorithm
     algorithm = build(choice.name, len(feature_names(settings.features)), choice.settings)
     network = train_discriminator(algorithm, material.trusted, generator(choice.seed, 0, "cloud"), noise=noise)
-    said = {"tables": len(material.trusted), "noise": noise, "accuracy": float(network[ACCURACY])}
-    return wire.encode(network, said), said
+    accuracy = float(network[ACCURACY])
+    if not accuracy > COIN:
+        raise MaterialError(
+            f"defence.trusted: on these tables clean updates cannot be told from noisy ones, {accuracy:.1%} right of "
+            "those held out; take more or longer tables, another algorithm, or kind = 'trusted', which looks at what "
+            "an update does"
+        )
+    said = {"algorithm": choice.model_dump(mode="json"), "tables": len(material.trusted), "noise": noise}
+    return wire.encode(network, said), {**said, "accuracy": accuracy}

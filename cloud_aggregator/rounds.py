@@ -135,6 +135,9 @@ def _close(state: State) -> tuple[State, list[Effect]]:
     )
     told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates")
     server, problem = _advanced(state)
+    # Nobody will have anything to send a second later either.
+    is_idle = not state.total and state.server.phase <= state.algorithm.setup
+    wait_ns = state.now_ns + round(state.settings.rounds.deadline_s * NS) if is_idle else 0
     # The next phase is a round's first; but a round that came to nothing half way begins anew and is none.
     is_complete = state.server.phase >= state.algorithm.setup == server.phase
     is_complete = is_complete and not (problem and state.server.phase > state.algorithm.setup)
@@ -148,11 +151,12 @@ def _close(state: State) -> tuple[State, list[Effect]]:
         first_update_ns=None,
         opened=False,
         since_release=state.since_release + is_complete,
+        rest_until_ns=max(state.rest_until_ns, wait_ns),
     )
     per_release = state.settings.rounds.per_release or state.algorithm.rounds
     effects: list[Effect] = [told]
     if problem:
-        effects.append(Log("warning", f"round {record.round_index} makes no model: {problem}"))
+        effects.append(Log("warning", f"round {record.round_index} {problem}"))
     if state.since_release >= per_release:
         state, released = (_rested(state), []) if problem else _release(state, len(record.gateways))
         effects += released
@@ -165,14 +169,15 @@ def _advanced(state: State) -> tuple[Server, str]:
     beyond the solver together, and that must not stop the service for good.
     """
     if not state.total:
-        return close_round(state.algorithm, state.server, {}), "nobody had anything to send"
+        return close_round(state.algorithm, state.server, {}), "changes nothing: nobody had anything to send"
     try:
         server = close_round(state.algorithm, state.server, state.total)
     except (ArithmeticError, ValueError) as error:
-        return close_round(state.algorithm, state.server, {}), f"{type(error).__name__}: {error}"
+        return close_round(state.algorithm, state.server, {}), f"changes nothing: {type(error).__name__}: {error}"
     if not finite(server.shared):
-        return close_round(state.algorithm, state.server, {}), "its parameters are not finite"
-    return server, lacking(server)
+        return close_round(state.algorithm, state.server, {}), "changes nothing: its parameters are not finite"
+    why = lacking(server)
+    return server, f"makes no model: {why}" if why else ""
 
 
 def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:

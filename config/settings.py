@@ -251,6 +251,15 @@ class AggregatorSettings(Table):
             unknown = re.match(r"setting '(\w+)' is unknown", str(error))
             key = f"settings.{unknown[1]}" if unknown else "settings"
             raise ValueError(f"algorithm.{key if self.algorithm.name in ALGORITHMS else 'name'}: {error}") from None
+        network = self.algorithm.settings.get("network", {})
+        if network.get("steps", 1) > 1:
+            kinds = {step.kind for step in self.features.steps}
+            if kinds != {"samples"} or self.features.hop_samples != self.features.samples:
+                raise ValueError(
+                    f"algorithm.settings.network.steps: {network['steps']} time steps in a row come from features of "
+                    "kind 'samples' alone, and from windows that do not overlap (hop_s = window_s); got "
+                    f"{sorted(kinds)}, hop_s = {self.features.hop_s:g}"
+                )
         return self
 
 

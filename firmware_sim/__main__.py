@@ -26,6 +26,7 @@ EPILOG = """examples:
   firmware-sim check experiment.toml                      is the file right? names file, line, key, value
 """
 NS = 1_000_000_000
+MANY_FEATURES = 5_040  # what nearly every number of steps divides; how many there are only the data knows
 RECORDING = "a CSV, npz, mat, WAV, miniSEED or Parquet file, or a shipped one such as munich_bridge/ref_load_01"
 
 
@@ -224,12 +225,18 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _label(arguments: argparse.Namespace) -> int:
-    from config.settings import GatewaySettings, load
+    from config.settings import AggregatorSettings, GatewaySettings, SettingsError, load
     from firmware_sim.labelling import append
 
     if arguments.label < 0:
         raise ValueError(f"--label: expected 0 for normal, 1 and above for a kind of fault, got {arguments.label}")
-    settings = load(arguments.config, GatewaySettings)
+    settings: GatewaySettings | AggregatorSettings
+    try:
+        settings = load(arguments.config, GatewaySettings)
+    except SettingsError as error:
+        if "aggregator: is not a known key" not in str(error):
+            raise
+        settings = load(arguments.config, AggregatorSettings)  # for tables that the cloud trusts
     recording = _read(arguments)
     end_s = recording.length_s if arguments.end is None else min(arguments.end, recording.length_s)
     channels = arguments.channels.split(",") if arguments.channels else []
@@ -246,10 +253,11 @@ def _label(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     from config.settings import load
-    from firmware_sim.experiment import Experiment
+    from firmware_sim.experiment import Experiment, nested
     from firmware_sim.folders import FOLDER_FILE, FolderSettings, load_folder
     from firmware_sim.studies import STUDIES
     from firmware_sim.studies.study import load_options, study_of
+    from models.federated import build
 
     file: Path = arguments.file / FOLDER_FILE if arguments.file.is_dir() else arguments.file
     if file.name == FOLDER_FILE:
@@ -261,6 +269,10 @@ def _check(arguments: argparse.Namespace) -> int:
         experiment = load(file, Experiment)
         if experiment.data is None or not experiment.data.exists():
             raise ValueError(f"{file}: data: expected an existing table or folder, got {experiment.data}")
+        try:
+            build(experiment.algorithm, MANY_FEATURES, nested(experiment.settings))
+        except ValidationError as error:
+            raise ValueError(f"{file}: set.{first_problem(error)}") from None
         kind = f"experiment with {experiment.algorithm} on {experiment.data.name}"
     print(json.dumps({"ok": True, "file": str(file), "what": kind}) if arguments.json else f"{file}: good; {kind}")
     return 0

@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from config import settings
 from config.messages import first_problem
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for key, text in HELP.items():
         metavar = key.upper().replace("_", "-")
         parser.add_argument(f"--{key.replace('_', '-')}", dest=key, metavar=metavar, default=absent, help=text)
-    explained = "a setting of the algorithm, such as nu=0.3 or c=null; may be repeated"
+    explained = "a setting of the algorithm, such as nu=0.3, c=null or network.leak=0.5; may be repeated"
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", default=absent, help=explained)
     group = parser.add_argument_group("studies", "an experiment file with a key `study` reproduces a table of a paper")
     profile = "full (default), or short: a few cells in seconds, to see that all is in place"
@@ -93,7 +93,8 @@ def experiment_of(args: argparse.Namespace) -> Experiment:
     base = settings.load(args.experiment, Experiment) if "experiment" in args else Experiment()
     given = {key: value for key, value in vars(args).items() if key in HELP}
     pairs = dict(_setting(text) for text in getattr(args, "set", []))
-    chosen = {**base.model_dump(exclude_unset=True, by_alias=True), **given, "set": {**base.settings, **pairs}}
+    together = nested({**base.settings, **pairs})
+    chosen = {**base.model_dump(exclude_unset=True, by_alias=True), **given, "set": together}
     try:
         experiment = Experiment.model_validate(chosen)
     except ValidationError as error:
@@ -104,6 +105,21 @@ def experiment_of(args: argparse.Namespace) -> Experiment:
     if experiment.output not in (None, TO_STDOUT) and not Path(experiment.output).resolve().parent.is_dir():
         raise OptionError(f"--json: {experiment.output!r} lies in a folder that does not exist; make the folder first")
     return experiment
+
+
+def nested(pairs: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with `table.key` put into the table, as TOML does it; raises `OptionError` where none can be."""
+    found: dict[str, Any] = {}
+    for key, value in pairs.items():
+        table, dot, rest = key.partition(".")
+        if not dot:
+            found[key] = {**value} if isinstance(value, dict) else value
+            continue
+        inside = found.setdefault(table, {})
+        if not isinstance(inside, dict):
+            raise OptionError(f"--set {key}: {table} is {inside!r} already; expected a table or nothing")
+        found[table] = {**inside, rest: value}
+    return found
 
 
 def expectation(problem: str) -> str:
@@ -129,4 +145,8 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _as_text(value: object) -> str:
+    if isinstance(value, BaseModel):
+        return "{" + ", ".join(f"{name}={_as_text(each)}" for name, each in value) + "}"
+    if isinstance(value, tuple):
+        return str(list(value))
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

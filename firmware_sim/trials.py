@@ -19,7 +19,7 @@ from firmware_sim.splits import Split
 from gateway_agent.scorer import Scorer
 from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
 from models.detectors import DETECTORS
-from models.federated.algorithm import NORMALISATION, Algorithm, normalise
+from models.federated.algorithm import NORMALISATION, Algorithm, lacking, normalise
 from models.federated.run import run
 
 Metric = Literal["auc", "f1"]
@@ -82,7 +82,10 @@ def run_trial(
     fit = _fit(algorithm, split.train, seed=seed, fraction=fraction)
     if not fit.is_trained:
         counts = f"clients have {min(split.row_counts)} to {max(split.row_counts)} rows to train on"
-        raise TrainingError(f"no client could train; {counts}: use fewer clients or more data")
+        remedy = "use fewer clients or more data"
+        if algorithm.detector == "esn":
+            remedy += ", or a shorter memory: the first 5 / leak rows of a series teach nothing (network.washout)"
+        raise TrainingError(f"no client could train; {counts}: {remedy}")
     own = _commissioned(algorithm, fit, split, seed)
     graph = DETECTORS[algorithm.detector].graph(fit.shared, algorithm.personal)
     baselines, untrained = _baselines(algorithm, split, metric, seed, say)
@@ -115,6 +118,8 @@ def _fit(
         outcome = run(algorithm, train, seed=seed, rounds=rounds, fraction=fraction, on_update=weigh)
     except (ArithmeticError, RuntimeError, ValueError) as error:  # data and settings are the user's, and so is
         raise TrainingError(str(error)) from error  # what is wrong with them
+    if why := lacking(outcome.server):
+        raise TrainingError(f"the training makes no model: {why}")
     # The same object for all who keep nothing, so that equal work is known as equal.
     own = {client: kept or NOTHING for client, kept in outcome.own.items()}
     return _Fit(outcome.server.shared, own, sent_bytes, time.perf_counter() - started_s)

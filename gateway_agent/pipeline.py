@@ -183,4 +183,10 @@ def calibrated(
     """
     scores, is_settled = scored
     held_out = scores[-calibration_windows:][is_settled[-calibration_windows:]]
+    if len(held_out) < threshold.MINIMUM_SCORES <= calibration_windows:
+        raise threshold.CalibrationError(
+            f"only {len(held_out)} of {calibration_windows} calibration windows lie behind the {model.washout_rows} "
+            "that the model needs after each gap before it can be asked: let the baseline run longer, or let the "
+            "operator give the network a larger leak"
+        )
     return Judge(model, threshold.calibrate(pipeline.alarm_spec, held_out, DAY_S / pipeline.spec.hop_s))

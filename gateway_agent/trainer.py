@@ -22,7 +22,10 @@ from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, WEIGHT, Arrays,
 from models.federated import build
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
-NOTHING = "its rows give the algorithm nothing to send: they are too few, or all the same, as of a sensor that is stuck"
+NOTHING = (
+    "its rows give the algorithm nothing to send: they are too few (an echo state network washes out 5 / leak of them "
+    "after each gap), or all the same, as of a sensor that is stuck"
+)
 LEAVES = "training.weight is 0, and nothing of this gateway is in the sum"
 # With a baseline alone there is one class. A gateway says so and sends nothing, so that the others need not wait.
 NO_LABELS = "the algorithm learns from labels and this gateway has none: name a table in training.labelled"

@@ -86,12 +86,21 @@ def test_a_discriminator_is_trained_stored_and_good_for_its_training_only(
     judged = write(tmp_path, algorithm=CHOSEN, defence=BY_NETWORK)
     settings = load(judged, AggregatorSettings)
     defence.algorithm_of(settings, defence.read(settings))
-    other = load(
-        write(tmp_path, algorithm=f"seed = 9\n{CHOSEN}", defence=BY_NETWORK),
-        AggregatorSettings,
-    )
-    with pytest.raises(ValueError, match=r"reservoir.* expected .* with which the discriminator was trained, got"):
-        defence.algorithm_of(other, defence.read(other))
+    others = {"seed": f"seed = 9\n{CHOSEN}", "algorithm": CHOSEN.replace("esn-fedavg", "esn-fedcurv")}
+    for other in others.values():
+        wrong = load(write(tmp_path, algorithm=other, defence=BY_NETWORK), AggregatorSettings)
+        with pytest.raises(defence.MaterialError, match=r"discriminator.bin: was trained for .*, expected the "):
+            defence.read(wrong)
+
+
+def test_a_discriminator_that_is_no_better_than_a_coin_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, algorithm=CHOSEN, defence="trusted = ['trusted.csv']")
+    table_file(tmp_path, load(path, AggregatorSettings))
+    out = tmp_path / "discriminator.bin"
+    assert main(["train-discriminator", "-c", str(path), "--out", str(out), "--noise", "0"]) == 2
+    assert "cannot be told from noisy ones" in capsys.readouterr().err and not out.exists()
 
 
 @pytest.mark.parametrize(

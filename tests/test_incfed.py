@@ -14,7 +14,7 @@ from models.arrays import COUNTED, FEATURES, LABELS, MISSING, WEIGHT, Arrays, Fl
 from models.detectors import esn, readout
 from models.detectors.network import Network
 from models.federated import build
-from models.federated.algorithm import CONDITION, UNDETERMINED, Algorithm, close_round
+from models.federated.algorithm import Algorithm, close_round
 from models.federated.contributions import RestoredError, settled
 from models.federated.incfed import DEFAULT_RIDGE, incfed
 from models.federated.run import run
@@ -239,17 +239,6 @@ def test_the_paper_takes_its_ridge_as_it_is() -> None:
     parts = [series(0, 80), series(1, 80)]
     shared = run(incfed(FEATURE_COUNT, **PLAIN, paper=True), {"a": parts[0], "b": parts[1]}).server.shared
     assert close(shared["readout"], pooled(shared, parts, NETWORK, 1e-6, absolute=True), 1e-8)
-
-
-def test_sums_that_determine_no_readout_are_kept_and_leave_the_one_before() -> None:
-    fleet = Fleet(incfed(FEATURE_COUNT, **PLAIN, ridge=0.0))
-    fleet.exchange({"a": (weighing(series(1, 12), 1.0), True)})  # 7 rows for 13 columns
-    assert float(fleet.server.shared[CONDITION]) == UNDETERMINED and not fleet.server.shared["readout"].any()
-    fleet.exchange({"b": (weighing(series(2, 80), 1.0), True)})
-    assert float(fleet.server.shared[CONDITION]) < 1e8
-    assert close(
-        fleet.server.shared["readout"], pooled(fleet.server.shared, [series(1, 12), series(2, 80)], NETWORK, 0.0), 1e-8
-    )
 
 
 def test_many_rows_count_as_many_as_may_and_too_few_send_nothing() -> None:

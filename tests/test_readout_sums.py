@@ -7,10 +7,18 @@ import pytest
 
 from models.arrays import Arrays, generator
 from models.detectors.reservoir import identity
-from models.federated.algorithm import MAX_SAMPLES, Server, UpdateError, close_round, lacking
-from models.federated.incfed import incfed
+from models.federated.algorithm import (
+    CONDITION,
+    MAX_SAMPLES,
+    UNDETERMINED,
+    Server,
+    UpdateError,
+    close_round,
+    lacking,
+)
+from models.federated.incfed import RankWarning, incfed
 from models.moments import symmetric
-from tests.test_incfed import FEATURE_COUNT, NETWORK, PLAIN, RNG, series
+from tests.test_incfed import FEATURE_COUNT, NETWORK, PLAIN, RNG, Fleet, close, pooled, series, weighing
 
 
 def hostile(server: Server, update: Arrays) -> dict[str, tuple[Arrays, str]]:
@@ -106,3 +114,15 @@ def test_an_update_of_another_reservoir_is_refused_with_both_seeds() -> None:
     seeds = [server.shared["reservoir.seed"].tobytes().hex() for server in (mine, other)]
     with pytest.raises(UpdateError, match=f"expected seed {seeds[0]} .*got seed {seeds[1]}"):
         algorithm.phases[0].admit(mine, update)
+
+
+def test_sums_that_determine_no_readout_are_kept_and_leave_the_one_before() -> None:
+    fleet = Fleet(incfed(FEATURE_COUNT, **PLAIN, ridge=0.0))
+    with pytest.warns(RankWarning, match=r"given for 8 rows of 13 states .*: expected a ridge of 1e-06"):
+        fleet.exchange({"a": (weighing(series(1, 12), 1.0), True)})
+    assert float(fleet.server.shared[CONDITION]) == UNDETERMINED and not fleet.server.shared["readout"].any()
+    fleet.exchange({"b": (weighing(series(2, 80), 1.0), True)})
+    assert float(fleet.server.shared[CONDITION]) < 1e8
+    assert close(
+        fleet.server.shared["readout"], pooled(fleet.server.shared, [series(1, 12), series(2, 80)], NETWORK, 0.0), 1e-8
+    )

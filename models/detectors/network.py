@@ -106,3 +106,9 @@ class Network(BaseModel):
     def readout_size(self, feature_count: int) -> int:
         """Return M, what the readout sees: all states, the inputs heard where they are `direct`, and a constant."""
         return self.layers * self.units + self.direct * self.heard(feature_count) + 1
+
+
+class Classifier(Network):
+    """An echo state network of an algorithm that can only tell classes apart, so that nobody has to say it."""
+
+    task: Task = "classify"

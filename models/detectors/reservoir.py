@@ -219,7 +219,7 @@ def contraction(params: Mapping[str, Array], u: Array) -> float:
         warnings.warn(
             f"after {step} steps two states that started apart still differ by {distance:.3g}, expected at most "
             f"{LARGEST_DISTANCE:g}: on this input the network lacks the echo state property; take a smaller "
-            "spectral_radius or a larger leak",
+            f"spectral_radius{' or a larger leak' if float(params[f'{PREFIX}leak']) < 1.0 else ''}",
             EchoStateWarning,
             stacklevel=2,
         )

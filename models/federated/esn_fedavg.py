@@ -19,7 +19,7 @@ import numpy as np
 
 from models.arrays import Arrays, Floats
 from models.detectors import esn
-from models.detectors.network import Network
+from models.detectors.network import Classifier, Network
 from models.detectors.readout_descent import Descent, Examples, Optimiser, descended, examples, output_count
 from models.detectors.reservoir import IDENTITY, identity
 from models.federated.algorithm import (
@@ -155,13 +155,13 @@ def readout_fedavg(step: Averaging, feature_count: int, rounds: int) -> Algorith
     return Algorithm("esn", begin(step, feature_count), (phase,), rounds, personal, labels=True)
 
 
-CLASSIFY = Network(task="classify")
+CLASSIFY = Classifier()
 
 
 def esn_fedavg(
     feature_count: Count,
     *,
-    network: Network = CLASSIFY,
+    network: Classifier = CLASSIFY,
     epochs: Count = 1,
     batch: Count = 20,
     optimiser: Optimiser = "adam",

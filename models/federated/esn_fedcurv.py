@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from models.arrays import COUNTED, Array, Arrays, Floats
-from models.detectors.network import Network
+from models.detectors.network import Classifier
 from models.detectors.readout_descent import Descent, Examples, Optimiser, Pull, descended, fisher, probabilities
 from models.federated.algorithm import (
     MAX_SAMPLES,
@@ -206,7 +206,7 @@ def readout_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds:
 def esn_fedcurv(
     feature_count: Count,
     *,
-    network: Network = CLASSIFY,
+    network: Classifier = CLASSIFY,
     penalty: NotNegative | None = None,
     epochs: Count = 1,
     batch: Count = 20,

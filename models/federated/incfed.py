@@ -24,6 +24,7 @@ does not hide a change: the difference that a few new rows make betrays those, h
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Annotated, Literal
 
@@ -53,6 +54,12 @@ from models.federated.tally import SUM
 from models.moments import triangle
 
 Normalisation = Literal["own", "none"]
+
+
+class RankWarning(UserWarning):
+    """The sums determine no readout; the message names a ridge that would."""
+
+
 Ridge = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 ClassWeight = Literal["none", "balanced"]
 Widen = Callable[[Arrays, Floats], Floats]
@@ -199,7 +206,8 @@ def solved(shared: Arrays, total: Arrays, ridge: float, *, absolute: bool, widen
     """
     try:
         found = readout.solve(total, ridge, absolute=absolute)
-    except RankError:
+    except RankError as error:  # whoever was counted stays counted, so that there is nothing to raise
+        warnings.warn(str(error), RankWarning, stacklevel=2)
         return {**shared, CONDITION: np.array(UNDETERMINED)}
     fitted = esn.fitted(shared, total, found)
     return {**fitted, "readout": widen(shared, found.weights), CONDITION: np.array(found.condition)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from models.detectors.reservoir import IDENTITY, identity
 from models.federated import column_masks
 from models.federated.algorithm import CONDITION, UNDETERMINED, Phase, Server, UpdateError, checked
 from models.federated.contributions import STEP, weight_of
-from models.federated.incfed import Normalisation, scaled, solved
+from models.federated.incfed import Normalisation, RankWarning, scaled, solved
 from models.federated.readout_sums import SLACK, Bounds, judge
 from models.federated.series import judged, lesson
 from models.federated.tally import SUM
@@ -128,7 +129,8 @@ def masking(plan: Plan) -> Phase:
             return server
         try:
             weights, condition = column_masks.solve(total, plan.ridge, absolute=plan.absolute)
-        except RankError:
+        except RankError as error:
+            warnings.warn(str(error), RankWarning, stacklevel=2)
             weights, condition = server.shared["readout"], UNDETERMINED
         made = {**server.shared, "readout": weights, CONDITION: np.array(condition)}
         return server._replace(shared=_stepped(made))
