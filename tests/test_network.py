@@ -5,10 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from models.detectors.network import EchoStateWarning, Network
+from models.federated import build
 
 
 def test_defaults() -> None:
@@ -94,3 +96,11 @@ def test_a_radius_of_one_without_a_leak_warns_of_the_echo_state_property() -> No
         warnings.simplefilter("error")
         Network(spectral_radius=0.999, leak=1.0)
         Network(spectral_radius=1.25, leak=0.5)
+
+
+def test_who_can_only_classify_need_not_say_so() -> None:
+    for name in ("esn-fedavg", "esn-fedcurv"):
+        shared = build(name, 3, {"network": {"units": 7}}).start(np.random.default_rng(0)).shared
+        assert shared["readout"].shape == (1, 7 + 3 + 1) and "targets" not in shared
+        with pytest.raises(ValueError, match="task 'predict' given, expected 'classify'"):
+            build(name, 3, {"network": {"task": "predict"}})

@@ -129,7 +129,7 @@ def test_the_memory_gives_what_the_detector_would(data: Path) -> None:
 def test_a_cell_is_the_training_that_the_service_would_run(data: Path) -> None:
     """The study's way, with its memory and its watch, ends in the figures of the registered algorithm."""
     options, who = options_of(), roles(options_of(), 0)
-    settings = {"network": options.network_of(), "normalisation": "none", "rate": 0.1, "class_weights": (0.3, 0.7)}
+    settings = {"network": options.network_of().model_dump(), "normalisation": "none", "rate": 0.1, "class_weights": (0.3, 0.7)}
     algorithm = build("esn-fedavg", CHANNELS, {**settings, "rounds": options.rounds})
     clients = {name: rows_of(options, data, name) for name in who.gateways}
     shared = run(algorithm, clients, seed=0, fraction=5 / 6).server.shared

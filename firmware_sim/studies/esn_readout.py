@@ -45,7 +45,13 @@ def _bench(part: str, bench: Bench) -> list[Cell]:
     names = ("reservoirs", "method", "attack", "answer", "seed")
     axes = product(bench.reservoirs, bench.methods, bench.attacks, bench.answers, range(bench.seeds))
     found: list[Cell] = [{"part": part, **dict(zip(names, at, strict=True))} for at in axes]
-    return [cell for cell in found if cell["attack"] != bench.attacks[0] or cell["answer"] in bench.without_attack]
+    return [cell for cell in found if _is_measured(bench, cell)]
+
+
+def _is_measured(bench: Bench, cell: Cell) -> bool:
+    if cell["attack"] == bench.attacks[0]:
+        return cell["answer"] in bench.without_attack
+    return cell["method"] not in bench.only_without_attack
 
 
 def measure(options: Options, data: Path, cell: Cell) -> Figures:

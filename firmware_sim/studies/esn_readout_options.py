@@ -56,12 +56,14 @@ class Bench(settings.Table):
     """One set of cells: every method x attack x answer x kind of reservoirs, at every rate of the server.
 
     :param attacks: the first one is no attack, under which only `without_attack` of the answers are measured.
+    :param only_without_attack: methods that are measured under no other.
     """
 
     methods: list[str]
     attacks: list[str]
     answers: list[str]
     without_attack: list[str]
+    only_without_attack: list[str] = Field(default_factory=list)
     reservoirs: list[Reservoirs]
     rates: list[Rate]
     seeds: Count

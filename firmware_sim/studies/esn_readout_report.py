@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -91,19 +91,19 @@ def _paper_table(options: Options, found: Summary, reservoirs: Reservoirs) -> It
         yield _attack_table(options, found, reservoirs, attack)
 
 
-def _rows_of(options: Options) -> list[tuple[str, float]]:
-    return [(method, rate) for method in options.tables.methods for rate in options.tables.rates]
+def _rows_of(options: Options, left_out: Sequence[str] = ()) -> list[tuple[str, float]]:
+    methods = [method for method in options.tables.methods if method not in left_out]
+    return [(method, rate) for method in methods for rate in options.tables.rates]
 
 
 def _clean_table(options: Options, found: Summary, reservoirs: Reservoirs, attack: str) -> str:
-    printed = options.paper.get(reservoirs, {})
     names = ("accuracy", "f1", "balanced", "balanced.late")
     rows = []
     for method, rate in _rows_of(options):
         place = Place("tables", reservoirs, method, attack, options.tables.answers[0])
         figures = [_spread(found.of(place, rate, name)) for name in names]
         moves = f"{np.mean(found.of(place, rate, 'unsteady')):.3f}"
-        rows.append([_row_name(method, rate), _printed(printed, method, rate, ""), *figures, moves])
+        rows.append([_row_name(method, rate), _printed(options, reservoirs, method, rate), *figures, moves])
     return table(
         (
             "",
@@ -119,17 +119,17 @@ def _clean_table(options: Options, found: Summary, reservoirs: Reservoirs, attac
 
 
 def _attack_table(options: Options, found: Summary, reservoirs: Reservoirs, attack: str) -> str:
-    printed, (undefended, *answers) = options.paper.get(reservoirs, {}), options.tables.answers
+    undefended, *answers = options.tables.answers
     network = next((answer for answer in answers if "paper" in answer), undefended)
     rows = []
-    for method, rate in _rows_of(options):
+    for method, rate in _rows_of(options, options.tables.only_without_attack):
         places = {answer: Place("tables", reservoirs, method, attack, answer) for answer in options.tables.answers}
         balanced = {answer: _spread(found.of(place, rate, "balanced")) for answer, place in places.items()}
         told = {answer: _mean(found.of(place, rate, "told_right")) for answer, place in places.items()}
         rows.append(
             [
                 _row_name(method, rate),
-                _printed(printed, method, rate, "+Disc"),
+                _printed(options, reservoirs, method, rate, "+Disc"),
                 _spread(found.of(places[network], rate, "accuracy")),
                 balanced[undefended],
                 *(f"{balanced[answer]} ({told[answer]})" for answer in answers),
@@ -147,9 +147,11 @@ def _rate(rate: float) -> str:
     return f"{rate:.1f}" if rate == 1.0 else f"{rate:g}"
 
 
-def _printed(printed: Mapping[str, float], method: str, rate: float, end: str) -> str:
+def _printed(options: Options, reservoirs: Reservoirs, method: str, rate: float, end: str = "") -> str:
+    """Return what the paper prints; it has nothing for a network that is not its own."""
+    printed = options.paper.get(reservoirs, {})
     value = printed.get(f"{method.partition(',')[0]}-{_rate(rate)}{end}")
-    return NOTHING if value is None else f"{value:.4f}"
+    return NOTHING if value is None or options.methods[method].network else f"{value:.4f}"
 
 
 def _penalty_text(options: Options, found: Summary) -> str:
@@ -157,7 +159,7 @@ def _penalty_text(options: Options, found: Summary) -> str:
     first, *others = options.tables.methods
     clean, undefended = options.tables.attacks[0], options.tables.answers[0]
     rows = []
-    for method in others:
+    for method in (name for name in others if options.methods[name].algorithm == "esn-fedcurv"):
         for reservoirs in options.tables.reservoirs:
             for rate in options.tables.rates:
                 of = {
@@ -207,7 +209,9 @@ def _bad_text(options: Options) -> str:
         if answer.defence is not None:
             text = {
                 "trusted": "each update alone is scored on the two trusted subjects"
-                f" (at most {answer.defence.factor:g} times the loss of the best round so far)",
+                f" (at most {answer.defence.factor:g} times the loss of the best round so far)"
+                + "; these two are then summed as well"
+                * answer.defence.teach,
                 "statistic": f"size and direction within {answer.defence.width:g} deviations of the usual; no data",
                 "network": "the thesis's discriminator, trained on the trusted subjects"
                 + (", on another reservoir" if answer.other_reservoir else ", on the same reservoir")

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Task = Literal["predict", "reconstruct", "classify"]
 
@@ -108,7 +108,9 @@ class Network(BaseModel):
         return self.layers * self.units + self.direct * self.heard(feature_count) + 1
 
 
-class Classifier(Network):
-    """An echo state network of an algorithm that can only tell classes apart, so that nobody has to say it."""
+def _classifying(given: Any) -> Any:
+    return {"task": "classify", **given} if isinstance(given, dict) else given
 
-    task: Task = "classify"
+
+# The settings of an algorithm that can only tell classes apart, so that nobody has to say it.
+Classifier = Annotated[Network, BeforeValidator(_classifying)]

@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from models.arrays import Arrays
+from models.arrays import Arrays, generator
 from models.federated.algorithm import Algorithm, Phase, Server, UpdateError
 from models.federated.alone import moving
 from models.federated.discriminator import MOVES
@@ -37,6 +37,8 @@ class Defence(BaseModel):
     :param kind: `trusted` by a loss on trusted tables, `statistic` by what is usual, `network` by a discriminator.
     :param factor: of `trusted`: how many times the mean loss of the best round so far an update may have, alone.
     :param width: of `statistic`: how many deviations from the usual are usual.
+    :param teach: of `trusted`, for algorithms that average: the trusted tables are summed too, as honest gateways of
+        their own (ours). Where half of the fleet lies, refusing leaves few to learn from.
     :param paper: of `network`: as the thesis does, a rejected gateway counts with all its rows and no change, which
         makes the step of the round shorter; by default its update is refused, and the gateway told.
     """
@@ -46,6 +48,7 @@ class Defence(BaseModel):
     kind: Literal["trusted", "statistic", "network"] = "trusted"
     factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.5
     width: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3.0
+    teach: bool = False
     paper: bool = False
 
 
@@ -82,7 +85,8 @@ def defended(
         return server
 
     phases = [_hidden_from(phase) for phase in algorithm.phases[:last]]
-    guarded = _guarded(algorithm.phases[last], judge, paper=defence.paper)
+    lessons = trusted if defence.teach else ()
+    guarded = _guarded(algorithm.phases[last], judge, lessons, paper=defence.paper)
     return algorithm._replace(start=start, phases=(*phases, guarded))
 
 
@@ -96,6 +100,8 @@ def _judge_of(
 ) -> Judge:
     if defence.paper and defence.kind != "network":
         raise DefenceError(f"paper given for defence {defence.kind!r}, expected 'network', which is the thesis's own")
+    if defence.teach and defence.kind != "trusted":
+        raise DefenceError(f"teach given for defence {defence.kind!r}, expected 'trusted', which has tables for it")
     if defence.kind == "statistic":
         return statistic_judge(defence.width)
     if defence.kind == "trusted":
@@ -138,13 +144,20 @@ class _Guard:
         return {**admitted, **_prefixed(notes)}
 
 
-def _guarded(phase: Phase, judge: Judge, *, paper: bool) -> Phase:
+def _guarded(phase: Phase, judge: Judge, lessons: Sequence[Arrays], *, paper: bool) -> Phase:
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         sums, notes = _split(total)
         kept, memory = _split(server.kept)
-        advanced = phase.advance(server._replace(kept=kept), sums)
+        bare = server._replace(kept=kept)
+        for index, table in enumerate(lessons):
+            rng = generator(0, server.round_index, f"trusted/{index}")
+            _, update = phase.train(server.shared, {}, table, rng)
+            if update and not moving(server.shared, update):
+                raise DefenceError("teach given for an algorithm that does not average, expected one that does")
+            sums = phase.tally.merge(sums, phase.admit(bare, update)) if update else sums
+        advanced = phase.advance(bare, sums)
         return advanced._replace(kept={**advanced.kept, **_prefixed(judge.remembered(memory, notes))})
 
     return phase._replace(advance=advance, admit=_Guard(phase, judge, paper=paper))

@@ -155,7 +155,7 @@ def readout_fedavg(step: Averaging, feature_count: int, rounds: int) -> Algorith
     return Algorithm("esn", begin(step, feature_count), (phase,), rounds, personal, labels=True)
 
 
-CLASSIFY = Classifier()
+CLASSIFY = Network(task="classify")
 
 
 def esn_fedavg(
