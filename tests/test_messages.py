@@ -136,6 +136,12 @@ def test_the_bytes_are_those_of_every_release(message: Message) -> None:
     assert type(message).from_bytes(golden) == message
 
 
+def test_a_status_of_an_older_gateway_is_read() -> None:
+    """0.2 said nothing of settling."""
+    golden = (GOLDEN / "Status.json").read_bytes().replace(b'"settling":false,', b"")
+    assert b"settling" not in golden and Status.from_bytes(golden).settling is False
+
+
 def test_every_message_has_golden_bytes() -> None:
     assert {path.stem for path in GOLDEN.iterdir()} == {kind.__name__ for kind in KINDS}
     assert set(KINDS) == (set(Message.__subclasses__()) | set(Signed.__subclasses__())) - {Signed}

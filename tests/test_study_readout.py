@@ -82,6 +82,8 @@ def test_the_experiment_file_holds_the_tables_of_the_paper() -> None:
         assert printed.keys() == names
     assert sum(value == 0.8693 for printed in options.paper.values() for value in printed.values()) == 8
     assert {cell["answer"] for cell in found if cell.get("attack") == "none" and cell["part"] == "tables"} == {"none"}
+    direct = [cell for cell in found if cell["part"] == "tables" and cell["method"] == "FedAvg, direct"]
+    assert direct and {cell["attack"] for cell in direct} == {"none"}
 
 
 def test_who_is_scored_does_nothing_else_and_was_not_tuned_on() -> None:
@@ -129,7 +131,12 @@ def test_the_memory_gives_what_the_detector_would(data: Path) -> None:
 def test_a_cell_is_the_training_that_the_service_would_run(data: Path) -> None:
     """The study's way, with its memory and its watch, ends in the figures of the registered algorithm."""
     options, who = options_of(), roles(options_of(), 0)
-    settings = {"network": options.network_of().model_dump(), "normalisation": "none", "rate": 0.1, "class_weights": (0.3, 0.7)}
+    settings = {
+        "network": options.network_of().model_dump(),
+        "normalisation": "none",
+        "rate": 0.1,
+        "class_weights": (0.3, 0.7),
+    }
     algorithm = build("esn-fedavg", CHANNELS, {**settings, "rounds": options.rounds})
     clients = {name: rows_of(options, data, name) for name in who.gateways}
     shared = run(algorithm, clients, seed=0, fraction=5 / 6).server.shared

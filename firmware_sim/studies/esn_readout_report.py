@@ -218,7 +218,9 @@ def _bad_text(options: Options) -> str:
                 + ("; the rejected count with no change" if answer.defence.paper else "; the rejected are refused"),
             }[answer.defence.kind]
         found.append(f"- `{name}`: {text}.")
-    return "\n".join([f"Half of the gateways, {' and '.join(options.bad.methods)}. Answers:", "", *found])
+    return "\n".join(
+        [f"Half of the gateways, {' and '.join(f'`{name}`' for name in options.bad.methods)}. Answers:", "", *found]
+    )
 
 
 def _bad_tables(options: Options, found: Summary) -> Iterator[str]:
@@ -243,14 +245,19 @@ def _bad_tables(options: Options, found: Summary) -> Iterator[str]:
 
 
 def _targets(options: Options, found: Summary) -> str:
-    rows = [row for target in options.targets for row in _target_rows(options, found, target)]
+    rows = [
+        row
+        for method in options.bad.methods
+        for target in options.targets
+        for row in _target_rows(options, found, target, method)
+    ]
     head = ("attack", "method, rate", "wanted", "answer", "measured", "met")
     return table(head, rows) if rows else "The experiment file gives none."
 
 
-def _target_rows(options: Options, found: Summary, target: Target) -> Iterator[list[str]]:
+def _target_rows(options: Options, found: Summary, target: Target, method: str) -> Iterator[list[str]]:
     """Yield what each defence reaches; where it is compared with no defence, the difference seed by seed."""
-    method, (undefended, *answers) = options.bad.methods[0], options.bad.answers
+    undefended, *answers = options.bad.answers
 
     def balanced(answer: str) -> Floats:
         return found.of(Place("bad", "same", method, target.attack, answer), target.rate, "balanced")
