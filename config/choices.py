@@ -29,7 +29,9 @@ class DefenceChoice(Table):
 
     @model_validator(mode="after")
     def _whole(self) -> DefenceChoice:
-        from models.federated.defended import Defence
+        if self.kind == "none" and not self.settings:
+            return self
+        from models.federated.defended import Defence  # late: a gateway reads settings too, and never judges
 
         if "kind" in self.settings:
             raise ValueError("settings.kind: the kind stands beside the settings, in defence.kind")

@@ -51,3 +51,17 @@ def test_the_agents_process_never_loads_the_library() -> None:
     code = "import sys, gateway_agent.shell; print('cryptography' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_agent_carries_no_algorithm_and_no_detector() -> None:
+    """They belong to the training child; each would cost every gateway memory for as long as it runs."""
+    code = "import sys, gateway_agent.shell; print(*sorted(name for name in sys.modules if name.startswith('models.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "models.features" in loaded
+    assert not {name for name in loaded if name.startswith("models.detectors")}
+    assert {name for name in loaded if name.startswith("models.federated")} <= {
+        "models.federated",
+        "models.federated.algorithm",
+        "models.federated.tally",
+    }
