@@ -193,6 +193,10 @@ def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:
         gateways=gateways,
         created_ns=state.now_ns,
     )
+    current = state.manifest
+    if current is not None and (current.run, current.model.digest) == (made.run, made.model.digest):
+        # Of sums over rows that have not changed; a fleet on cellular links need not fetch it again.
+        return _rested(state), [Log("info", f"model {current.version} is as it was, nothing to release")]
     state = _rested(replace(state, manifest=made, model=body))
     told = Log("info", f"model {made.version} released: {len(body)} bytes, {made.model.digest[:12]}")
     return state, [RecordModel(made, body), *announce_model(state), told]
