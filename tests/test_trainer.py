@@ -117,3 +117,15 @@ def test_rows_that_give_nothing_to_send_are_remarked_upon(name: str) -> None:
     _, said = wire.decode(answer(job(name, np.ones_like(ROWS))))
     assert "too few" in said["remark"]
     assert wire.decode(answer(job(name)))[1] == {}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_gateway_of_no_weight_sends_nothing_but_what_it_takes_back(name: str) -> None:
+    arrays, order = wire.decode(job(name))
+    leaving = wire.encode({**arrays, "data.weight": np.array(0.0)}, order)
+    answered, said = wire.decode(answer(leaving))
+    update = parted(answered).get("update", {})
+    if name == "incfed":  # which answers with zeros, so that rounds go on
+        assert not any(array.any() for array in update.values() if array.dtype.kind == "f")
+    else:
+        assert not update and ("weight is 0" in said["remark"])
