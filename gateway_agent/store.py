@@ -20,6 +20,8 @@ from gateway_agent.memory import Seen
 from gateway_agent.state import Stored
 
 FIRST_SCHEMA, SCHEMA_VERSION = 1, 2
+WINDOWS = "SELECT row, end_ns FROM baseline ORDER BY number"
+WINDOWS_WITHOUT_TIMES = "SELECT row, NULL FROM baseline ORDER BY number"
 PRIVATE_MASK = 0o077
 PRIVATE_MODE = 0o600
 CACHE_KIB = 128  # the store is read once, at the start; the default keeps 2 MiB of what was read then for good
@@ -88,8 +90,7 @@ class Store:
     def _read(self) -> Stored:
         # 0.2 kept no times, and a status is read without changing what it wrote.
         has_times = self._db.execute("PRAGMA user_version").fetchone()[0] > FIRST_SCHEMA
-        end_ns = "end_ns" if has_times else "NULL"
-        windows = self._db.execute(f"SELECT row, {end_ns} FROM baseline ORDER BY number")  # noqa: S608  # our own words
+        windows = self._db.execute(WINDOWS if has_times else WINDOWS_WITHOUT_TIMES)
         payloads: dict[str, list[bytes]] = {}
         for name, body in self._db.execute("SELECT name, body FROM payload ORDER BY name, number"):
             payloads.setdefault(name, []).append(body)
