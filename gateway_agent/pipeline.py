@@ -107,9 +107,16 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
     learned = not pipeline.commissioned
     if learned:
         pipeline = replace(pipeline, baseline=(*pipeline.baseline, Seen(row, end_ns)))
-    kept = RECENT_WINDOWS if pipeline.judge is None else max(RECENT_WINDOWS, pipeline.judge.model.washout_rows + 1)
-    recent = (*pipeline.recent, Seen(row, end_ns))[-kept:]
-    return replace(pipeline, recent=recent), judged._replace(learned=learned)
+    return _recalling(pipeline, Seen(row, end_ns)), judged._replace(learned=learned)
+
+
+def _recalling(pipeline: Pipeline, seen: Seen) -> Pipeline:
+    """Return the pipeline with a window more among the recent ones; none are kept for a model without memory, whose
+    next release will most likely have none either.
+    """
+    washout_rows = RECENT_WINDOWS if pipeline.judge is None else pipeline.judge.model.washout_rows
+    kept = max(RECENT_WINDOWS, washout_rows + 1) if washout_rows else 0
+    return replace(pipeline, recent=(*pipeline.recent, seen)[-kept:] if kept else ())
 
 
 def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Reading]:

@@ -106,10 +106,15 @@ def test_a_fresh_memory_scores_nothing_and_the_gateway_says_so() -> None:
 
 
 def test_a_new_model_remembers_what_it_would_have_seen() -> None:
-    pipeline, readings = watched(Sum())
+    pipeline, readings = watched(Sum(washout_rows=1))
     swapped = walk.judged_by(pipeline, Judge(Sum(washout_rows=4), LEVELS))
     assert swapped.memory == replace(pipeline, judge=swapped.judge).memory and not swapped.settling
     assert readings[-1].score == swapped.memory.tensors["sum"]
+
+
+def test_windows_are_kept_for_a_model_that_remembers_and_for_no_other() -> None:
+    assert len(watched(Sum(washout_rows=1), 9)[0].recent) == 9
+    assert watched(Sum(), 9)[0].recent == ()
 
 
 def test_a_store_of_0_2_is_read_and_gets_times_from_now_on(tmp_path: Path) -> None:
