@@ -20,6 +20,7 @@ from config import wire
 from config.messages import first_problem
 from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, WEIGHT, Arrays, generator, joined, parted
 from models.federated import build
+from models.federated.algorithm import counting
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 NOTHING = (
@@ -43,14 +44,13 @@ def answer(job: bytes) -> bytes:
         return wire.encode(joined({"own": own, "update": {}}), {"remark": NO_LABELS})
     train = algorithm.phases[order["phase"]].train
     rows = labelled(data, known) if algorithm.labels else data
-    if leaves := float(rows.get(WEIGHT, 1.0)) == 0.0:  # whoever has no rows sends nothing but what it takes back
-        rows = {name: array[:0] if array.ndim else array for name, array in rows.items()}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        own, update = train(parts.get("shared", {}), own, rows, rng)
+        own, update = train(parts.get("shared", {}), own, counting(rows), rng)
     # In a later exchange of a round nothing is a usual answer, such as of those whom an election left out.
     is_silent = not update and order["phase"] <= algorithm.setup
-    said: dict[str, Any] = {"remark": LEAVES if leaves else NOTHING} if is_silent else {}
+    remark = LEAVES if float(rows.get(WEIGHT, 1.0)) == 0.0 else NOTHING
+    said: dict[str, Any] = {"remark": remark} if is_silent else {}
     if caught:
         said["warnings"] = sorted({str(warning.message) for warning in caught})
     return wire.encode(joined({"own": own, "update": update}), said)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.arrays import FEATURES, Arrays, generator, select
+from models.arrays import FEATURES, WEIGHT, Arrays, equal, generator, select
 from models.federated import build
 from models.federated.algorithm import Algorithm, Phase, Server, checked, close_round
 from models.federated.run import run
 from models.federated.tally import STACK, SUM
+from tests.toy import FEATURE_COUNT, fleet
 
 Pair = tuple[Arrays, Arrays]
 
@@ -179,3 +180,15 @@ def test_phases_of_the_setup_run_once() -> None:
     assert server.shared["mean"].tolist() == [1.25] and float(server.kept["rows"]) == 7
     emptied = close_round(algorithm, server._replace(phase=2), {})
     assert (emptied.phase, emptied.cohort_index) == (1, 6)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "federated-subspace", "support-vector-election", "incfed"])
+def test_a_gateway_of_no_weight_is_as_if_it_were_not_there(name: str) -> None:
+    settings = {"network": {"washout": 5}, "ridge": 1.0} if name == "incfed" else {}
+    algorithm = build(name, FEATURE_COUNT, settings)
+    data = {who: gateway.data for who, gateway in fleet(3, alike=True).items()}
+    first, *others = data
+    leaving = {**data, first: {**data[first], WEIGHT: np.array(0.0)}}
+    with_it = run(algorithm, leaving, seed=1).server.shared
+    without = run(algorithm, {who: data[who] for who in others}, seed=1).server.shared
+    assert equal(with_it, without, 1e-12)

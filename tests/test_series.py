@@ -15,7 +15,7 @@ from models.detectors.network import EchoStateWarning, Network
 from models.detectors.reservoir import DIGEST, IDENTITY, SEED, identity
 from models.detectors.training import DataError
 from models.federated.algorithm import UpdateError
-from models.federated.series import STEP, Lesson, judged, lesson
+from models.federated.series import STEP, Lesson, judged, lesson, without_gaps
 
 COUNT = 4
 SMALL = {"units": 8, "washout": 5}
@@ -177,3 +177,16 @@ def test_a_network_that_does_not_forget_says_so_in_the_first_round_only() -> Non
     with pytest.warns(EchoStateWarning, match=r"still differ by [0-9.]+, expected at most 1e-06"):
         lesson(network, shared, {}, {FEATURES: rows(4)}, "own")
     lesson(network, {**shared, STEP: np.array(1)}, {}, {FEATURES: rows(4)}, "own")
+
+
+def test_rows_that_are_no_numbers_become_gaps_that_are_bridged_or_not() -> None:
+    x = rows(6, 60)
+    holed = x.copy()
+    holed[[20, 21, 40, 41, 42], 1] = np.nan
+    whole, missing = without_gaps(holed)
+    assert len(whole) == 55 and missing[0] == NEW_SERIES
+    assert {int(at): int(missing[at]) for at in np.flatnonzero(missing > 0)} == {20: 2, 38: 3}
+    found = taught({FEATURES: whole, MISSING: missing})  # two rows are bridged, after three the state begins anew
+    assert 20 not in found.rows and 21 in found.rows
+    assert set(range(38, 43)).isdisjoint(found.rows) and 43 in found.rows
+    assert without_gaps(np.full((3, 2), np.nan))[0].shape == (0, 2)

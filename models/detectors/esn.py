@@ -166,7 +166,7 @@ def finite_rows(x: Array) -> Floats:
         row, column = np.argwhere(~np.isfinite(rows))[0]
         raise DataError(
             f"row {row}, column {column} is {rows[row, column]}, expected finite values: leave such rows out and "
-            "count them in `missing`"
+            "count them in `missing`, as models.federated.series.without_gaps does"
         )
     return rows
 

@@ -27,7 +27,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from models.arrays import FEATURES, LABELS, Array, Arrays, finite
+from models.arrays import FEATURES, LABELS, WEIGHT, Array, Arrays, finite
 from models.federated.tally import Tally
 
 # Ranges of settings, which `models.federated.build` checks before a wrong one can stop or hang a training.
@@ -148,6 +148,15 @@ def checked(update: Arrays, shapes: Mapping[str, tuple[int | None, ...]], *, lar
         if found_largest > largest:
             raise UpdateError(f"{name}: expected values up to {largest:g}, got {found_largest:g}")
     return wide
+
+
+def counting(data: Arrays) -> Arrays:
+    """Return what a gateway trains on: all its data, or where its weight is 0 no rows, so that it sends nothing but
+    what it takes back.
+    """
+    if float(data.get(WEIGHT, 1.0)) != 0.0:
+        return data
+    return {name: array[:0] if array.ndim else array for name, array in data.items()}
 
 
 def personal_tensors(normalisation: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from models.arrays import COUNTED, Arrays, generator, select
-from models.federated.algorithm import Algorithm, Server, UpdateError, close_round
+from models.federated.algorithm import Algorithm, Server, UpdateError, close_round, counting
 
 
 class Outcome(NamedTuple):
@@ -50,7 +50,7 @@ def run(
     for _ in range(algorithm.exchanges(rounds)):
         phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
         for name in select(seed, server.cohort_index, data, fraction):
-            told = {**data[name], COUNTED: np.array(name not in refused)}
+            told = counting({**data[name], COUNTED: np.array(name not in refused)})
             own[name], update = phase.train(
                 server.shared, own[name], told, generator(seed, index, name, secrets.get(name, b""))
             )

@@ -13,13 +13,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import FEATURES, LABELS, MISSING, Array, Arrays, Floats
+from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Array, Arrays, Floats
 from models.detectors import esn
 from models.detectors.network import Network
 from models.detectors.reservoir import IDENTITY, SEED_BYTES, Singles, contraction, identity
 from models.federated.algorithm import UpdateError, normalise
 
 STEP = "step"  # in `shared`: how many models the training has made
+
+
+def without_gaps(x: Array) -> tuple[Floats, NDArray[np.int64]]:
+    """Return the finite rows of a recording (n, F), and how many rows are missing before each, as `MISSING` says it."""
+    rows = np.asarray(x, dtype=np.float64)
+    whole = np.flatnonzero(np.isfinite(rows).all(axis=1))
+    missing = np.diff(whole, prepend=-1) - 1
+    missing[:1] = NEW_SERIES
+    return rows[whole], missing
 
 
 class Lesson(NamedTuple):
