@@ -225,24 +225,17 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _label(arguments: argparse.Namespace) -> int:
-    from config.settings import AggregatorSettings, GatewaySettings, SettingsError, load
-    from firmware_sim.labelling import append
+    from firmware_sim.labelling import append, features_of
 
     if arguments.label < 0:
         raise ValueError(f"--label: expected 0 for normal, 1 and above for a kind of fault, got {arguments.label}")
-    settings: GatewaySettings | AggregatorSettings
-    try:
-        settings = load(arguments.config, GatewaySettings)
-    except SettingsError as error:
-        if "aggregator: is not a known key" not in str(error):
-            raise
-        settings = load(arguments.config, AggregatorSettings)  # for tables that the cloud trusts
+    spec = features_of(arguments.config)
     recording = _read(arguments)
     end_s = recording.length_s if arguments.end is None else min(arguments.end, recording.length_s)
     channels = arguments.channels.split(",") if arguments.channels else []
     part = recording.cut(arguments.start, end_s)
     place = str(arguments.recording)
-    count, lost = append(arguments.out, place, part, channels, settings.features, arguments.label)
+    count, lost = append(arguments.out, place, part, channels, spec, arguments.label)
     if arguments.json:
         print(json.dumps({"file": str(arguments.out), "windows": count, "left_out": lost, "label": arguments.label}))
     else:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 from config.labelled import head
+from config.settings import AggregatorSettings, GatewaySettings, load
 from firmware_sim.datasets import DataError
 from firmware_sim.folders import gaps_between, values_of, windows
 from firmware_sim.recordings import Recording
 from models.features import FeatureSpec
+
+
+def features_of(config: Path) -> FeatureSpec:
+    """Return the features that a gateway measures by its settings, or by those of an aggregator, whose tables are the
+    ones that it trusts. Raises `SettingsError`.
+    """
+    try:
+        is_aggregators = "aggregator" in tomllib.loads(config.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        is_aggregators = False  # `load` says what is wrong with it
+    return load(config, AggregatorSettings).features if is_aggregators else load(config, GatewaySettings).features
 
 
 def append(

@@ -128,6 +128,20 @@ def test_a_recording_becomes_rows_that_a_gateway_takes(tmp_path: Path, capsys: p
     assert "faults.csv: was measured with other [features]" in capsys.readouterr().err
 
 
+def test_an_aggregator_makes_the_tables_that_it_trusts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savetxt(tmp_path / "fault.csv", samples(1, 5, 4.0), header="value", comments="")
+    gateway = settings_file(tmp_path)
+    features = gateway.read_text(encoding="utf-8").split("[features]")[1].split("[training]")[0]
+    config, out = tmp_path / "aggregator.toml", tmp_path / "trusted.csv"
+    config.write_text(f"[aggregator]\nsite = '{SITE}'\n[features]{features}", encoding="utf-8")
+    base = ["--out", str(out), "--read", "rate_hz=20", "--channels", "value", "--label", "1"]
+    assert main(["label", str(tmp_path / "fault.csv"), "-c", str(config), *base]) == 0
+    assert read(out, load(gateway, GatewaySettings).features)[LABELS].tolist() == [1] * 5
+    config.write_text("[aggregator", encoding="utf-8")
+    assert main(["label", str(tmp_path / "fault.csv"), "-c", str(config), *base]) == 2
+    assert "not TOML" in capsys.readouterr().err
+
+
 def labelled_rows(seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     return {FEATURES: rng.normal([6.0, 1.0, 6.0], 0.3, (30, 3)), LABELS: np.ones(30, dtype=np.int64)}

@@ -126,7 +126,10 @@ def train_discriminator(
     Raises `ValueError` for an algorithm of more than one exchange, or without a table.
     """
     if len(algorithm.phases) != 1:
-        raise ValueError(f"a discriminator needs an algorithm of 1 exchange a round, got {len(algorithm.phases)}")
+        raise ValueError(
+            f"a discriminator needs an algorithm of 1 exchange a round, got {len(algorithm.phases)}: what others elect "
+            "or gather first differs from fleet to fleet, and with it what an update means"
+        )
     if not trusted:
         raise ValueError("a discriminator needs at least 1 trusted table, got none")
     server = algorithm.start(rng)
