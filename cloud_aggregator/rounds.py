@@ -58,6 +58,7 @@ def invitation(state: State) -> Publish:
         features=state.settings.features,
         shared=describe(body, state.settings.limits.max_payload_bytes),
         cohort=state.asked,
+        library=state.algorithm.library,
     )
     signature = signing.sign(state.key, message.signed_bytes())
     signed = message.model_copy(update={"signature": signature})
@@ -93,7 +94,7 @@ def _waited_for(state: State) -> set[str]:
 
 def ready_gateways(state: State) -> list[str]:
     """Return the gateways that could answer a round now."""
-    return sorted(gateway for gateway, status in state.gateways.items() if status.ready)
+    return sorted(gateway for gateway, status in state.gateways.items() if status.ready(state.algorithm.library))
 
 
 def chunks(state: State, gateway: str, body: bytes, missing: tuple[int, ...] = ()) -> list[Effect]:

@@ -17,8 +17,8 @@ from config.messages import Manifest, Status
 from config.settings import AggregatorSettings
 from config.topics import Topic, topic_of
 from config.transfer import Assembly
-from models.arrays import Arrays, generator, joined, parted
-from models.federated.algorithm import Algorithm, Server
+from models.arrays import Arrays, exchange_secret, generator, joined, parted
+from models.federated.algorithm import NOISE_SECRET, Algorithm, Server
 
 RUN_LENGTH = 12
 # Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the
@@ -103,18 +103,29 @@ def restore(
     A stored training of another run is left behind: the new one starts from its own beginning, model versions go on.
     """
     algorithm = defence.algorithm_of(settings, material)
+    run = run_name(settings, beginning)
     state = State(
         settings=settings,
         key=key,
         algorithm=algorithm,
-        run=run_name(settings, beginning),
-        server=algorithm.start(generator(settings.algorithm.seed, 0, "cloud")),
+        run=run,
+        server=_with_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), key, run),
         now_ns=now_ns,
         gateways=gateways,
     )
     if released is not None:
         state = replace(state, manifest=release.fitting(*released, key, settings.limits), model=released[1])
     return state if training is None else _resumed(state, training)
+
+
+def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
+    """Return the beginning of a training with a secret of this aggregator in place of the one that follows from the
+    seed, which every gateway knows and could take its noise off with.
+    """
+    if NOISE_SECRET not in server.kept:
+        return server
+    secret = exchange_secret(key.private_bytes_raw(), run, 0, "cloud")
+    return server._replace(kept={**server.kept, NOISE_SECRET: secret})
 
 
 def save_training(state: State) -> SaveTraining:

@@ -73,6 +73,7 @@ class Status(Message):
     boot_id: str = ""
     clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
     can_train: bool = False
+    libraries: tuple[str, ...] = ()  # that some algorithms need besides, such as torch
     baseline_windows: Count = 0
     baseline_needed: Count = 0
     windows: Count = 0
@@ -86,11 +87,12 @@ class Status(Message):
     bytes_received: Count = 0
     dropped: dict[str, int] = {}
     refusal: str = ""
+    privacy_epsilon: float | None = None  # spent so far, where differential privacy is kept
 
-    @property
-    def ready(self) -> bool:
-        """True where the gateway can answer a round."""
-        return self.state == "online" and self.can_train and self.baseline_windows >= self.baseline_needed > 0
+    def ready(self, library: str = "") -> bool:
+        """Return True where the gateway can answer a round of an algorithm that needs such a library."""
+        equipped = self.can_train and (not library or library in self.libraries)
+        return self.state == "online" and equipped and self.baseline_windows >= self.baseline_needed > 0
 
     def lacks(self, version: int) -> bool:
         """True where the gateway could have put a model in force, has not, and does not say why."""
@@ -136,6 +138,7 @@ class RoundOpen(Signed):
     features: FeatureSpec
     shared: Transfer
     cohort: tuple[Id, ...] | None = None  # None: everyone
+    library: str = ""  # that training needs besides what every gateway has that can train
 
 
 class Want(Message):

@@ -18,7 +18,7 @@ from config import settings
 from config.messages import first_problem
 from firmware_sim.datasets import EvaluationError
 from firmware_sim.trials import Metric
-from models.federated import ALGORITHMS, WHITENING_SETTINGS
+from models.federated import ALGORITHMS, COMMON_SETTINGS
 
 BARE_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 TO_STDOUT = "-"
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, factory in ALGORITHMS.items():
         known = [p for p in inspect.signature(factory).parameters.values() if p.name != "feature_count"]
         lines.append(f"  {name}: " + ", ".join(f"{p.name}={_as_text(p.default)}" for p in known))
-    lines.append("  all: " + ", ".join(f"{name}={_as_text(value)}" for name, value in WHITENING_SETTINGS.items()))
+    lines.append("  all: " + ", ".join(f"{name}={_as_text(value)}" for name, value in COMMON_SETTINGS.items()))
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join([*lines, "With a table, normalisation is none unless it is set."])
     absent = argparse.SUPPRESS

@@ -41,6 +41,12 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     if shared_bytes > most_bytes:
         reason = f"its shared parameters have {shared_bytes} bytes, at most {most_bytes} are taken"
         return refuse(state, f"round {message.round_index}: {reason}")
+    if state.can_train and message.library and message.library not in state.libraries:
+        return refuse(
+            replace(state, round=None),
+            f"round {message.round_index}: {message.algorithm} needs {message.library}, which is not installed here; "
+            "this gateway runs the models of the others, and takes part once it is",
+        )
     return take_part(replace(state, round=message))
 
 
@@ -82,6 +88,7 @@ def _job(state: State, message: RoundOpen, shared: bytes) -> bytes:
         "settings": message.settings,
         "feature_count": data[FEATURES].shape[1],
         "phase": message.phase,
+        "run": message.run,
         "seed": message.seed,
         "round_index": message.round_index,
         "gateway": state.settings.gateway.id,

@@ -30,7 +30,8 @@ from gateway_agent.store import Store
 
 LOG = logging.getLogger("fedgate.gateway")
 STDERR_TAIL = 400
-SECRET_BYTES = 16
+LIBRARIES = ("torch", "dp_accounting")  # that only some algorithms need, and that not every gateway has
+SECRET_BYTES = 32
 # Trainings are many small products, for which threads of BLAS mostly wait; and the other cores belong to the sampling.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -54,6 +55,7 @@ class Agent:
             stored,
             boot_id=clock.boot_id(),
             can_train=settings.training.enabled and find_spec("sklearn") is not None,
+            libraries=tuple(name for name in LIBRARIES if find_spec(name) is not None),
             now_ns=self._clock.now_ns(),
             labelled=labelled.of(settings),
         )

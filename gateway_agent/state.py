@@ -22,7 +22,7 @@ from gateway_agent.release_key import Verified
 from gateway_agent.sources.frames import Offsets
 from models.arrays import Arrays, joined
 from models.features import FeatureSpec
-from models.federated.algorithm import NORMALISATION
+from models.federated.algorithm import EPSILON, outlives
 from models.threshold import AlarmState
 
 # Keys of stored blobs.
@@ -64,6 +64,7 @@ class State:
     pipeline: walk.Pipeline
     now_ns: int
     secret: bytes = b""  # makes this gateway's random numbers its own; never leaves it
+    libraries: tuple[str, ...] = ()  # that some algorithms need, and that are installed here
     labelled: Arrays = field(default_factory=dict)  # windows of known condition, where the settings name some
     own: Arrays = field(default_factory=dict)
     outbox: dict[str, Item] = field(default_factory=dict)
@@ -120,6 +121,7 @@ def status(state: State) -> Status:
         boot_id=state.boot_id,
         clock=state.clock,
         can_train=state.can_train,
+        libraries=state.libraries,
         baseline_windows=len(state.pipeline.baseline),
         baseline_needed=state.pipeline.baseline_needed,
         windows=state.counts.get("windows", 0),
@@ -133,6 +135,7 @@ def status(state: State) -> Status:
         bytes_received=state.bytes_received,
         dropped=dropped,
         refusal=state.refusal,
+        privacy_epsilon=float(state.own[EPSILON]) if EPSILON in state.own else None,
     )
 
 
@@ -158,9 +161,11 @@ def save_features(state: State) -> Save:
 
 
 def own_in(state: State, run: str) -> Arrays:
-    """Return what this gateway keeps for itself in a training; a new one starts from its normalisation alone."""
+    """Return what this gateway keeps for itself in a training; a new one starts from its normalisation alone, and from
+    what was spent of its privacy.
+    """
     is_same = state.answered is not None and state.answered[0] == run
-    return {name: array for name, array in state.own.items() if is_same or name in NORMALISATION}
+    return {name: array for name, array in state.own.items() if is_same or outlives(name)}
 
 
 def save_model(manifest: Manifest, body: bytes, personal: Arrays) -> Save:
@@ -195,6 +200,7 @@ def restore(
     *,
     boot_id: str,
     can_train: bool,
+    libraries: tuple[str, ...] = (),
     now_ns: int,
     labelled: Arrays | None = None,
 ) -> State:
@@ -230,6 +236,7 @@ def restore(
         verified=verified,
         boot_id=boot_id,
         can_train=can_train,
+        libraries=libraries,
         pipeline=pipeline,
         now_ns=now_ns,
         secret=stored.blobs.get(SECRET, b""),

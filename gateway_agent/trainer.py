@@ -18,7 +18,19 @@ from pydantic import ValidationError
 
 from config import wire
 from config.messages import first_problem
-from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, WEIGHT, Arrays, generator, joined, parted
+from models.arrays import (
+    FEATURES,
+    LABELS,
+    MISSING,
+    NEW_SERIES,
+    SECRET,
+    WEIGHT,
+    Arrays,
+    exchange_secret,
+    generator,
+    joined,
+    parted,
+)
 from models.federated import build
 from models.federated.algorithm import counting
 
@@ -39,7 +51,8 @@ def answer(job: bytes) -> bytes:
     algorithm = build(order["algorithm"], order["feature_count"], order["settings"])
     secret = bytes.fromhex(order["secret"])
     rng = generator(order["seed"], order["round_index"], order["gateway"], secret)
-    own, data, known = parts.get("own", {}), parts["data"], parts.get("labelled", {})
+    drawn = exchange_secret(secret, order["run"], order["round_index"], order["gateway"])
+    own, data, known = parts.get("own", {}), {**parts["data"], SECRET: drawn}, parts.get("labelled", {})
     if algorithm.labels and not known:
         return wire.encode(joined({"own": own, "update": {}}), {"remark": NO_LABELS})
     train = algorithm.phases[order["phase"]].train

@@ -6,6 +6,8 @@ one sum and one equality check serve them all (docs/decisions/0001).
 
 from __future__ import annotations
 
+import hmac
+import json
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,6 +26,7 @@ MISSING = "missing"  # (n,) rows missing before each row, NEW_SERIES where none 
 COUNTED = "counted"  # () whether the last update this gateway sent was counted; absent: it was
 RADIUS = "radius"  # () the radius of this gateway's ambiguity set; absent where the setting holds for all
 WEIGHT = "weight"  # () how much this gateway counts; absent where the setting says it
+SECRET = "secret"  # (32,) uint8 that nobody else can know, others in every exchange: see `exchange_secret`
 
 NEW_SERIES = -1  # in MISSING: the row before, where there is one, belongs to another recording
 
@@ -38,6 +41,16 @@ def generator(seed: int, round_index: int, who: str, secret: bytes = b"") -> np.
     order in which gateways are visited cannot matter.
     """
     return np.random.default_rng([seed, round_index, zlib.crc32(who.encode()), *secret])
+
+
+def exchange_secret(secret: bytes, run: str, round_index: int, who: str) -> Array:
+    """Return the bytes (32,) from which one party draws its keys and its secret noise in one exchange.
+
+    HMAC-SHA-256 of the party's own secret over the exchange: equal where a training is repeated after a power cut,
+    and telling nothing of the secret or of another exchange. It is as hard to guess as the secret itself.
+    """
+    place = json.dumps([run, round_index, who]).encode()
+    return np.frombuffer(hmac.digest(secret, place, "sha256"), dtype=np.uint8)
 
 
 def select(seed: int, round_index: int, names: Iterable[str], fraction: float) -> list[str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from config.wire import encode
-from models.arrays import Arrays, equal, generator
+from models.arrays import SECRET, Arrays, equal, exchange_secret, generator
 from models.federated.algorithm import Algorithm, Phase, Server, close_round
 from models.federated.run import Outcome
 from models.federated.tally import Tally
@@ -57,10 +57,12 @@ def exchanges_of(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Exch
     """Walk through the first rounds, all phases of each, and yield every exchange."""
     server, own = algorithm.start(generator(SEED, 0, "cloud")), {name: Arrays() for name in data}
     for _ in range(algorithm.exchanges(ROUNDS)):
-        exchange = Exchange(algorithm, server, own, data, {}, {})
+        secrets = {name: exchange_secret(b"", f"{SEED}", server.round_index, name) for name in data}
+        told = {name: {**rows, SECRET: secrets[name]} for name, rows in data.items()}
+        exchange = Exchange(algorithm, server, own, told, {}, {})
         for name in data:
             exchange.own_after[name], exchange.updates[name] = exchange.phase.train(
-                server.shared, own[name], data[name], exchange.rng(name)
+                server.shared, own[name], told[name], exchange.rng(name)
             )
         yield exchange
         server, own = close_round(algorithm, server, total_of(exchange, NAMES)), exchange.own_after

@@ -92,7 +92,7 @@ def test_a_gateway_that_is_gone_is_remembered_as_it_was() -> None:
     state, effects = after(OPEN, heard("north", "status", told.to_bytes()))
     state, effects = after(state, heard("north", "status", Status(state="offline").to_bytes()))
     (record,) = [effect for effect in effects if isinstance(effect, RecordGateway)]
-    assert record.status == told.model_copy(update={"state": "offline"}) and not record.status.ready
+    assert record.status == told.model_copy(update={"state": "offline"}) and not record.status.ready()
     unknown = after(state, heard("new", "status", Status(state="offline").to_bytes()))[0]
     assert unknown.gateways["new"] == Status(state="offline")
 

@@ -281,4 +281,4 @@ def test_a_signature_covers_what_a_newer_sender_adds() -> None:
 )
 def test_ready_is_who_can_answer_a_round(change: dict[str, Any], ready: bool) -> None:
     status = next(message for message in MESSAGES if isinstance(message, Status))
-    assert status.model_copy(update=change).ready is ready
+    assert status.model_copy(update=change).ready() is ready

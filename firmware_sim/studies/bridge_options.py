@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from firmware_sim.studies.bridge_data import DataSet, Spectrum
 from firmware_sim.studies.bridge_methods import DISTANCE, FOREST, Method, View
 from firmware_sim.studies.study import StudyOptions
-from models.federated import ALGORITHMS, WHITENING_SETTINGS
+from models.federated import ALGORITHMS, COMMON_SETTINGS
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of healthy and damaged scores, for the picture
 
@@ -69,7 +69,7 @@ def _check_settings(name: str, method: Method) -> None:
         raise ValueError(f"methods.{name}.algorithm: expected one of {expected}, got {method.algorithm!r}")
     known = {"normalisation"}
     if method.algorithm in ALGORITHMS:
-        known |= inspect.signature(ALGORITHMS[method.algorithm]).parameters.keys() | WHITENING_SETTINGS.keys()
+        known |= inspect.signature(ALGORITHMS[method.algorithm]).parameters.keys() | COMMON_SETTINGS.keys()
     unknown = sorted((method.fixed.keys() | method.grid.keys()) - known)
     if unknown:
         raise ValueError(f"methods.{name}: {method.algorithm} has no setting {unknown[0]!r}")

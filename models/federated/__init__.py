@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from models.federated.registry import ALGORITHMS, WHITENING_SETTINGS, build
+    from models.federated.registry import ALGORITHMS, COMMON_SETTINGS, build
 
-__all__ = ["ALGORITHMS", "WHITENING_SETTINGS", "build"]
+__all__ = ["ALGORITHMS", "COMMON_SETTINGS", "build"]
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from models.arrays import FEATURES, LABELS, WEIGHT, Array, Arrays, finite
+from models.arrays import FEATURES, LABELS, SECRET, WEIGHT, Array, Arrays, finite
 from models.federated.tally import Tally
 
 # Ranges of settings, which `models.federated.build` checks before a wrong one can stop or hang a training.
@@ -37,6 +37,13 @@ Count = Annotated[int, Field(ge=1)]
 
 # The names under which a gateway keeps its centre and its scale of each feature.
 NORMALISATION = ("center", "scale")
+
+# What a gateway has spent of its privacy belongs to its data and not to one training; EPSILON is the sum of it.
+LEDGER = "privacy."
+EPSILON = f"{LEDGER}epsilon"
+
+# In `kept`: what the cloud's own noise is drawn from. It follows from the seed, until an aggregator puts in a real one.
+NOISE_SECRET = f"{LEDGER}secret"
 
 # A feature that never moved during commissioning has no scale of its own: whatever deviates by less than this share of
 # its level is constant up to the rounding of float32, in which features are kept.
@@ -55,6 +62,10 @@ CONDITION, UNDETERMINED = "condition", float(np.finfo(np.float64).max)
 
 class UpdateError(ValueError):
     """An update that must not be counted; the message says what was wrong with it."""
+
+
+class RoundFailedError(ValueError):
+    """A round that came to nothing, such as one of too few survivors: raised by `advance`, and repeated."""
 
 
 class Server(NamedTuple):
@@ -89,7 +100,8 @@ class Algorithm(NamedTuple):
     `detector` names the entry of `models.detectors.DETECTORS` that scores with the result; `rounds` is how many rounds
     of all phases make a model worth releasing. `personal` names the tensors that every gateway keeps for itself and
     feeds to the exported model. The first `setup` phases run once, at the beginning of a training. With `labels` the
-    algorithm trains on windows of known condition and not on the baseline alone.
+    algorithm trains on windows of known condition and not on the baseline alone. Every `stride` exchanges belong
+    together and begin together anew. Only gateways that have the `library`, where one is named, can train it.
     """
 
     detector: str
@@ -99,6 +111,8 @@ class Algorithm(NamedTuple):
     personal: tuple[str, ...] = ()
     setup: int = 0
     labels: bool = False
+    stride: int = 1
+    library: str = ""
 
     def exchanges(self, rounds: int | None = None) -> int:
         """Return how many exchanges make so many rounds from the beginning of a training, by default `self.rounds`."""
@@ -110,7 +124,7 @@ def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
     if total:
         advanced = algorithm.phases[server.phase].advance(server, total)
     else:
-        advanced = server._replace(phase=min(server.phase, algorithm.setup))
+        advanced = server._replace(phase=min(server.phase - server.phase % algorithm.stride, algorithm.setup))
     following = server.round_index + 1
     cohort_index = server.cohort_index if advanced.phase > server.phase else following
     return advanced._replace(round_index=following, cohort_index=cohort_index)
@@ -156,7 +170,12 @@ def counting(data: Arrays) -> Arrays:
     """
     if float(data.get(WEIGHT, 1.0)) != 0.0:
         return data
-    return {name: array[:0] if array.ndim else array for name, array in data.items()}
+    return {name: array[:0] if array.ndim and name != SECRET else array for name, array in data.items()}
+
+
+def outlives(name: str) -> bool:
+    """Tell whether a gateway's own tensor of this name is kept when another training begins."""
+    return name in NORMALISATION or name.startswith(LEDGER)
 
 
 def personal_tensors(normalisation: str) -> tuple[str, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import validate_call
+from pydantic import BaseModel, ValidationError, validate_call
 
 from models.federated.algorithm import Algorithm
 from models.federated.conditional_fedavg import conditional_fedavg
@@ -24,6 +24,8 @@ from models.federated.subspace import federated_subspace
 from models.federated.support_vector_election import support_vector_election
 from models.federated.whitened import whitened
 
+Options = TypeVar("Options", bound=BaseModel)
+
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,
     "esn-fedavg": esn_fedavg,
@@ -40,25 +42,78 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "support-vector-election": support_vector_election,
 }
 
-# What every algorithm takes besides its own settings: see `models.federated.whitened`.
-WHITENING_SETTINGS: dict[str, Any] = {"whiten": None, "whiten_residual": 1.0}
+# What every algorithm takes besides its own settings: steps before it, on the features, and steps behind it, on the way
+# of the update. See `models.federated.whitened`, `compensated`, `private`, `compressed` and `masked`.
+COMMON_SETTINGS: dict[str, Any] = {
+    **{"whiten": None, "whiten_residual": 1.0, "compensate": (), "compensate_prior": 1.0},
+    **{"privacy": None, "compression": None, "masking": None},
+}
 
 
 def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorithm:
     """Return the named algorithm for F features with its settings checked against the factory's own signature, on
-    features whitened first where the setting `whiten` gives a number of directions.
+    features compensated and whitened first and with updates noised, compressed or masked where the settings ask for it.
 
     Raises `ValueError` (pydantic's `ValidationError`) naming the setting, its value and what was expected.
     """
     factory = ALGORITHMS.get(name)
     if factory is None:
         raise ValueError(f"algorithm {name!r} is unknown; expected one of {', '.join(ALGORITHMS)}")
-    known = [key for key in inspect.signature(factory).parameters if key != "feature_count"] + [*WHITENING_SETTINGS]
+    known = [key for key in inspect.signature(factory).parameters if key != "feature_count"]
+    known += COMMON_SETTINGS
     unknown = sorted(settings.keys() - set(known))
     if unknown:
         raise ValueError(f"setting {unknown[0]!r} is unknown to {name}; expected one of {', '.join(known)}")
-    own = {key: value for key, value in settings.items() if key not in WHITENING_SETTINGS}
-    step = {key: settings[key] for key in WHITENING_SETTINGS if key in settings}
-    if step.get("whiten") is None:
-        return validate_call(factory)(feature_count, **own)
-    return validate_call(whitened)(factory, feature_count, own, **step)
+    own = {key: value for key, value in settings.items() if key not in COMMON_SETTINGS}
+    algorithm = _on_features(factory, feature_count, own, settings)
+    for step, wrap in (("privacy", _private), ("compression", _compressed), ("masking", _masked)):
+        if settings.get(step) is not None:
+            algorithm = wrap(algorithm, settings[step])
+    return algorithm
+
+
+def _on_features(
+    factory: Callable[..., Algorithm], feature_count: int, own: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Algorithm:
+    def stepped(count: int, **inner: Any) -> Algorithm:
+        if settings.get("whiten") is None:
+            return validate_call(factory)(count, **inner)
+        step = {key: settings[key] for key in ("whiten", "whiten_residual") if key in settings}
+        return validate_call(whitened)(factory, count, inner, **step)
+
+    if not settings.get("compensate"):
+        return stepped(feature_count, **own)
+    # Late: most fleets need none of these, and a gateway's training child should load what it needs.
+    from models.federated.compensated import compensated
+
+    stepped.__signature__ = inspect.signature(factory)  # type: ignore[attr-defined]  # which steps look into
+    step = {key: settings[key] for key in ("compensate", "compensate_prior") if key in settings}
+    return validate_call(compensated)(stepped, feature_count, own, **step)
+
+
+def _private(algorithm: Algorithm, options: Any) -> Algorithm:
+    from models.federated.private import Privacy, private
+
+    return private(algorithm, _checked("privacy", Privacy, options))
+
+
+def _compressed(algorithm: Algorithm, options: Any) -> Algorithm:
+    from models.federated.compressed import Compression, compressed
+
+    return compressed(algorithm, _checked("compression", Compression, options))
+
+
+def _masked(algorithm: Algorithm, options: Any) -> Algorithm:
+    from models.federated.masked import Masking, masked
+
+    return masked(algorithm, _checked("masking", Masking, options))
+
+
+def _checked(key: str, kind: type[Options], options: Any) -> Options:
+    """Return the options of a step; an error names the key as it stands in the settings."""
+    try:
+        return kind.model_validate(options)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join([key, *(str(part) for part in problem["loc"])])
+        raise ValueError(f"{where}: {problem['msg']}, got {str(problem['input'])[:80]!r}") from None

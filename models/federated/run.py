@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import COUNTED, Arrays, generator, select
-from models.federated.algorithm import Algorithm, Server, UpdateError, close_round, counting
+from models.arrays import COUNTED, SECRET, Arrays, exchange_secret, generator, select
+from models.federated.algorithm import Algorithm, RoundFailedError, Server, UpdateError, close_round, counting
 
 
 class Outcome(NamedTuple):
@@ -34,6 +34,7 @@ def run(
     seed: int = 0,
     rounds: int | None = None,
     fraction: float = 1.0,
+    redraw: bool = True,
     secrets: Mapping[str, bytes] = MappingProxyType({}),
     on_update: Callable[[str, Arrays], None] = _ignore,
     on_refusal: Callable[[str, UpdateError], None] | None = None,
@@ -41,7 +42,7 @@ def run(
     """Train `algorithm` over the data sets of named gateways for `rounds` times all phases and return the outcome.
 
     `secrets` are those that gateways mix into their random numbers, none where they do not matter. `fraction` of the
-    gateways take part in each round; `on_update(gateway, update)` sees what each of them would send. An update that is
+    gateways take part in each round, others each time or, without `redraw`, always the same; `on_update(gateway, update)` sees what each of them would send. An update that is
     not admitted ends the training, or where `on_refusal(gateway, error)` is given only does not count.
     """
     server = algorithm.start(generator(seed, 0, "cloud"))
@@ -49,11 +50,11 @@ def run(
     refused: set[str] = set()  # of the gateways' latest updates
     for _ in range(algorithm.exchanges(rounds)):
         phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
-        for name in select(seed, server.cohort_index, data, fraction):
-            told = counting({**data[name], COUNTED: np.array(name not in refused)})
-            own[name], update = phase.train(
-                server.shared, own[name], told, generator(seed, index, name, secrets.get(name, b""))
-            )
+        for name in select(seed, server.cohort_index if redraw else 0, data, fraction):
+            secret = secrets.get(name, b"")
+            told = {COUNTED: np.array(name not in refused), SECRET: exchange_secret(secret, f"{seed}", index, name)}
+            rng = generator(seed, index, name, secret)
+            own[name], update = phase.train(server.shared, own[name], counting({**data[name], **told}), rng)
             on_update(name, update)
             if not update:
                 continue
@@ -65,5 +66,8 @@ def run(
                     raise
                 refused.add(name)
                 on_refusal(name, error)
-        server = close_round(algorithm, server, total)
+        try:
+            server = close_round(algorithm, server, total)
+        except RoundFailedError:
+            server = close_round(algorithm, server, {})
     return Outcome(server, own)
