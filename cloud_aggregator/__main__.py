@@ -100,11 +100,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator import defence
+    from cloud_aggregator import defence, poster
 
     settings = load(arguments.config, AggregatorSettings)
     signing.load_private(settings.aggregator.release_key)
     mqtt.check(settings.broker)
+    if settings.webhook is not None:
+        poster.check(settings.webhook)
     defence.algorithm_of(settings, defence.read(settings))
     text = f"{arguments.config}: good; {settings.algorithm.name} for site {settings.aggregator.site}"
     _show(arguments, {"ok": True, "file": str(arguments.config)}, text)
@@ -138,16 +140,23 @@ def _rows(arguments: argparse.Namespace, table: str, *columns: str) -> list[dict
 def _status(arguments: argparse.Namespace) -> int:
     with _open(arguments) as store:
         rows, latest, closed = store.rows("gateways"), store.latest_model(), len(store.rows("rounds", "id"))
-        stored = store.training()
+        stored, told = store.training(), store.outward()
     gateways = [{"gateway": row["gateway"], "seen": _time(row["seen_ns"]), **json.loads(row["status"])} for row in rows]
     version = latest[0].version if latest else 0
     training = _training(stored, load(arguments.config, AggregatorSettings)) if stored else None
+    fleet = told.fleet.alarm.model_dump(mode="json") if told.fleet.alarm and told.fleet.active else None
+    webhook = {"waiting": len(told.queue.waiting), "dropped": told.queue.dropped}
     summary = {"rounds_closed": closed, "model_version": version, "training": training, "gateways": gateways}
+    summary |= {"fleet": fleet, "webhook": webhook}
     text = f"{closed} rounds closed, model version {version}\n"
     if training:
         figures = ", ".join(f"{name} {value:.4g}" for name, value in training["figures"].items())
         place = f"round {training['round_index']}, phase {training['phase']}, answers {training['answers']}"
         text += f"training {training['run']}: {place}{'; ' if figures else ''}{figures}\n"
+    if fleet:
+        text += f"fleet alarm since {_time(fleet['onset_ns'])}: {fleet['text']}\n"
+    if any(webhook.values()):
+        text += f"webhook: {webhook['waiting']} changes wait, {webhook['dropped']} were given up\n"
     _show(arguments, summary, text + _text(GATEWAY_COLUMNS, gateways))
     return 0
 
@@ -199,14 +208,18 @@ def _alarms(arguments: argparse.Namespace) -> int:
     for row in alarms:
         row |= {name.removesuffix("_ns"): _time(row[name]) for name in ("onset_ns", "raised_ns", "cleared_ns")}
     alarms.sort(key=lambda row: (row["onset_ns"], row["gateway"]))
-    columns = ("gateway", "cause", "severity", "onset", "raised", "cleared", "score", "level", "model_version", "clock")
+    columns = (
+        *("gateway", "cause", "severity", "onset", "raised", "cleared", "score", "level", "model_version", "clock"),
+        *("common", "gateways"),
+    )
     _show(arguments, alarms, _text(columns, alarms))
     return 0
 
 
 def _rounds(arguments: argparse.Namespace) -> int:
     rounds = [row | {"closed": _time(row["closed_ns"])} for row in _rows(arguments, "rounds")]
-    _show(arguments, rounds, _text(("run", "round_index", "algorithm", "closed", "gateways", "refused"), rounds))
+    columns = ("run", "round_index", "algorithm", "closed", "gateways", "empty", "refused", "bytes_received")
+    _show(arguments, rounds, _text(columns, rounds))
     return 0
 
 

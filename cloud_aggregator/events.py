@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from config.messages import Alarm, Manifest, Status
+from config.messages import Alarm, FleetAlarm, Manifest, Status
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,23 @@ class Tick:
     """Time passed; comes about once a second."""
 
 
-Event = Heard | Connection | Tick
+@dataclass(frozen=True)
+class Posted:
+    """An attempt to post came to its end; `problem` is empty where the receiver took it."""
+
+    id: str
+    problem: str = ""
+
+
+Event = Heard | Connection | Tick | Posted
+
+
+@dataclass(frozen=True)
+class Post:
+    """A change of an alarm on its way to the webhook; the id is the same however often it is sent."""
+
+    id: str
+    body: bytes
 
 
 @dataclass(frozen=True)
@@ -51,6 +67,8 @@ class RecordRound:
     gateways: tuple[str, ...]
     refused: int
     closed_ns: int
+    bytes_received: int = 0  # in chunks of updates, those sent again and those refused among them
+    empty: tuple[str, ...] = ()  # of the gateways, those that had nothing to send: of weight 0, or leaving
 
 
 @dataclass(frozen=True)
@@ -80,6 +98,50 @@ class RecordGateway:
 
 
 @dataclass(frozen=True)
+class RecordFleet:
+    """Store what the fleet alarm says now."""
+
+    alarm: FleetAlarm
+    decided_ns: int
+
+
+@dataclass(frozen=True)
+class Enqueue:
+    """Store a change for the webhook, behind all others."""
+
+    post: Post
+
+
+@dataclass(frozen=True)
+class Dequeue:
+    """Remove the first change of this id: it was taken, or is given up."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class RecordDiscovery:
+    """Store that Home Assistant is told something under a topic."""
+
+    topic: str
+
+
+@dataclass(frozen=True)
+class RecordCount:
+    """Store how often something has happened."""
+
+    name: str
+    value: int
+
+
+@dataclass(frozen=True)
+class Send:
+    """Post a change to the webhook; `Posted` says how it went."""
+
+    post: Post
+
+
+@dataclass(frozen=True)
 class Publish:
     """Send a message now or, where there is no connection, not at all."""
 
@@ -96,5 +158,16 @@ class Log:
     text: str
 
 
-Durable = SaveTraining | RecordRound | RecordModel | RecordAlarm | RecordGateway
-Effect = Durable | Publish | Log
+Durable = (
+    SaveTraining
+    | RecordRound
+    | RecordModel
+    | RecordAlarm
+    | RecordGateway
+    | RecordFleet
+    | Enqueue
+    | Dequeue
+    | RecordDiscovery
+    | RecordCount
+)
+Effect = Durable | Publish | Send | Log

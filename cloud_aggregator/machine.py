@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cloud_aggregator import rounds, updates
-from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Publish, RecordAlarm, RecordGateway, Tick
-from cloud_aggregator.state import State, topic
+from cloud_aggregator import alarms, rounds, updates
+from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Posted, RecordGateway, Tick
+from cloud_aggregator.state import State
 from config import topics
-from config.messages import Alarm, MessageError, Receipt, Status, Want
+from config.messages import Alarm, MessageError, Status, Want
 
 Result = tuple[State, list[Effect]]
 
@@ -26,6 +26,8 @@ def step(state: State, now_ns: int, event: Event) -> Result:
             return _connection(state, up)
         case Tick():
             return _tick(state)
+        case Posted():
+            return alarms.posted(state, event)
 
 
 def _connection(state: State, up: bool) -> Result:
@@ -33,12 +35,13 @@ def _connection(state: State, up: bool) -> Result:
     if not up:
         return state, []
     state, opening = rounds.open_round(state)
-    return state, [*rounds.announce_model(state), *opening]
+    state, told = alarms.connected(state)
+    return state, [*rounds.announce_model(state), *opening, *told]
 
 
 def _tick(state: State) -> Result:
     effects: list[Effect] = []
-    for act in (updates.ask_for_missing, rounds.close_if_due, rounds.widen_if_stuck, rounds.remind):
+    for act in (updates.ask_for_missing, rounds.close_if_due, rounds.widen_if_stuck, rounds.remind, alarms.ticked):
         state, more = act(state)
         effects += more
     if not state.opened and state.connected and rounds.may_open(state):
@@ -58,7 +61,7 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
             state, closing = rounds.close_if_due(state)
             return state, [*effects, *closing]
         case "alarm":
-            return _alarm(state, where.gateway, Alarm.from_bytes(payload))
+            return alarms.heard(state, where.gateway, Alarm.from_bytes(payload))
         case "want":
             return state, rounds.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
@@ -69,13 +72,6 @@ def _status(state: State, gateway: str, status: Status) -> Result:
     if status.state == "offline" and known is not None:  # a last will knows nothing but that; the rest is still true
         status = known.model_copy(update={"state": "offline"})
     state = replace(state, gateways={**state.gateways, gateway: status})
+    state, told = alarms.status_changed(state, gateway, known)
     state, closing = rounds.close_if_due(state)
-    return state, [RecordGateway(gateway, status, state.now_ns), *closing]
-
-
-def _alarm(state: State, gateway: str, alarm: Alarm) -> Result:
-    receipt = Publish(topic(state, gateway, "receipt", alarm.item), Receipt(accepted=True).to_bytes())
-    told = Log(
-        "warning" if alarm.state == "raised" else "info", f"{gateway}: {alarm.cause} {alarm.state}: {alarm.text}"
-    )
-    return state, [RecordAlarm(gateway, alarm, state.now_ns), receipt, told]
+    return state, [RecordGateway(gateway, status, state.now_ns), *told, *closing]

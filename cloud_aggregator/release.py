@@ -7,13 +7,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from config import signing
 from config.messages import Manifest
+from config.survey import packed
 from config.settings import Limits
 from config.transfer import describe
 from models.arrays import generator
 from models.detectors import DETECTORS
 from models.detectors.graph import OPSET
 from models.features import FeatureSpec, feature_names
-from models.federated.algorithm import Algorithm, Server
+from models.federated.algorithm import Algorithm, Server, site_of
 
 GOLDEN_ROWS = 4
 GOLDEN_VALUES = 2_000  # about 40 KB of JSON: a manifest is one message
@@ -42,6 +43,7 @@ def make(
     feature_count = len(feature_names(features))
     rows = max(min(GOLDEN_ROWS, GOLDEN_VALUES // feature_count), 1)
     golden_x = rng.normal(size=(rows, feature_count)).astype(np.float32)
+    surveyed = site_of(server.shared)
     manifest = Manifest(
         version=version,
         model=describe(body, max_payload_bytes),
@@ -53,6 +55,7 @@ def make(
         personal=algorithm.personal,
         opset=OPSET,
         golden_x=tuple(tuple(float(value) for value in row) for row in golden_x),
+        site=packed(surveyed) if surveyed else "",
         golden_score=tuple(float(value) for value in detector.score(server.shared, golden_x)),
         gateways=gateways,
         created_ns=created_ns,

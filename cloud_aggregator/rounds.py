@@ -133,6 +133,8 @@ def _close(state: State) -> tuple[State, list[Effect]]:
         gateways=tuple(sorted(state.counted)),
         refused=state.refused,
         closed_ns=state.now_ns,
+        bytes_received=state.bytes_received,
+        empty=tuple(sorted(state.empty)),
     )
     told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates")
     server, problem = _advanced(state)
@@ -149,6 +151,8 @@ def _close(state: State) -> tuple[State, list[Effect]]:
         counted={},
         counted_before={**state.counted_before, **state.counted},
         refused=0,
+        bytes_received=0,
+        empty=(),
         first_update_ns=None,
         opened=False,
         since_release=state.since_release + is_complete,

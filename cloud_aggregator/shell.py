@@ -7,7 +7,9 @@ import secrets
 from collections.abc import Sequence
 
 from cloud_aggregator import defence, machine
-from cloud_aggregator.events import Connection, Durable, Effect, Event, Heard, Log, Publish, Tick
+from cloud_aggregator.events import Connection, Durable, Effect, Event, Heard, Log, Publish, Send, Tick
+from cloud_aggregator.fleet import CAUSE
+from cloud_aggregator.poster import Poster
 from cloud_aggregator.state import restore
 from cloud_aggregator.store import Store
 from config import clock, signing
@@ -40,9 +42,12 @@ class Aggregator:
             self._clock.now_ns(),
             secrets.token_hex(BEGINNING_BYTES),
             defence.read(settings),
+            self.store.outward(),
         )
+        self._poster = None if settings.webhook is None else Poster(settings.webhook, self._loop.put)
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
+        self._own_topics = {self._status_topic, topic_of(Topic(site, ALL, "alarm", CAUSE))}
         self._link = Link(
             settings.broker,
             f"{CLOUD}.{site}",
@@ -68,7 +73,7 @@ class Aggregator:
         self._loop.stop()
 
     def _step(self, event: Event) -> None:
-        if isinstance(event, Heard) and event.topic == self._status_topic:
+        if isinstance(event, Heard) and event.topic in self._own_topics:
             return  # our own word, sent back to us by our own subscription
         self.state, effects = machine.step(self.state, self._clock.now_ns(), event)
         self._carry_out(effects)
@@ -87,5 +92,7 @@ class Aggregator:
             match effect:
                 case Publish(topic=topic, payload=payload, retain=retain):
                     self._link.publish(topic, payload, retain=retain)
+                case Send(post=post) if self._poster is not None:
+                    self._poster.send(post)
                 case Log(level=level, text=text):
                     LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)

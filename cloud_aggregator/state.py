@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud_aggregator import defence, release
 from cloud_aggregator.events import SaveTraining
+from cloud_aggregator.outward import Outward
 from config import wire
 from config.messages import Manifest, Status
 from config.settings import AggregatorSettings
@@ -51,6 +52,8 @@ class State:
     asked: tuple[str, ...] | None = None  # who takes part in the round; None: everyone
     asked_round: int = -1  # the round for which `asked` was drawn
     refused: int = 0
+    bytes_received: int = 0  # in chunks of updates since the round before was closed
+    empty: tuple[str, ...] = ()  # of those counted, who had nothing to send
     since_release: int = 0  # rounds of all phases since the last release
     rest_until_ns: int = 0
     opened: bool = False  # the invitation is out
@@ -62,6 +65,7 @@ class State:
     manifest: Manifest | None = None
     model: bytes = b""
     connected: bool = False
+    outward: Outward = field(default_factory=Outward)  # what is held of alarms, and of whom they were told
 
     @property
     def shared_body(self) -> bytes:
@@ -97,6 +101,7 @@ def restore(
     now_ns: int,
     beginning: str = "first",
     material: defence.Material = defence.NOTHING,
+    outward: Outward | None = None,
 ) -> State:
     """Return the state of an aggregator that starts with what its store held.
 
@@ -112,6 +117,7 @@ def restore(
         server=_with_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), key, run),
         now_ns=now_ns,
         gateways=gateways,
+        outward=outward or Outward(),
     )
     if released is not None:
         state = replace(state, manifest=release.fitting(*released, key, settings.limits), model=released[1])
@@ -142,6 +148,8 @@ def save_training(state: State) -> SaveTraining:
         "asked": None if state.asked is None else list(state.asked),
         "asked_round": state.asked_round,
         "refused": state.refused,
+        "bytes_received": state.bytes_received,
+        "empty": list(state.empty),
         "since_release": state.since_release,
         "rest_until_ns": state.rest_until_ns,
     }
@@ -174,6 +182,8 @@ def _resumed(state: State, training: bytes) -> State:
         asked=None if meta["asked"] is None else tuple(meta["asked"]),
         asked_round=meta["asked_round"],
         refused=meta["refused"],
+        bytes_received=meta.get("bytes_received", 0),  # 0.3 counted none
+        empty=tuple(meta.get("empty", ())),
         since_release=meta["since_release"],
         # Never longer than from now: the clock that it was taken from may have been ahead.
         rest_until_ns=min(meta["rest_until_ns"], state.now_ns + round(state.settings.rounds.rest_s * 1e9)),

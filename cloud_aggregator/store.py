@@ -11,79 +11,41 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Float,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Row,
-    Select,
-    String,
-    Table,
-    create_engine,
-    event,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Row, Select, Table, create_engine, delete, event, func, insert, inspect, select, update
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from cloud_aggregator.events import Durable, RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveTraining
+from cloud_aggregator.events import (
+    Dequeue,
+    Durable,
+    Enqueue,
+    RecordAlarm,
+    RecordCount,
+    RecordDiscovery,
+    RecordFleet,
+    RecordGateway,
+    RecordModel,
+    RecordRound,
+    SaveTraining,
+)
+from cloud_aggregator.outward import Outward, outward
+from cloud_aggregator.standing import KEPT
+from cloud_aggregator.tables import (
+    ADDED,
+    ALARMS,
+    COUNTS,
+    DISCOVERED,
+    FIRST_SCHEMA,
+    GATEWAYS,
+    META,
+    MODELS,
+    POSTS,
+    ROUNDS,
+    SCHEMA_VERSION,
+    TRAINING,
+)
 from config.messages import Manifest, Status
-
-META = MetaData()
-TRAINING = Table("training", META, Column("id", Integer, primary_key=True), Column("body", LargeBinary, nullable=False))
-ROUNDS = Table(
-    "rounds",
-    META,
-    Column("id", Integer, primary_key=True),
-    Column("run", String, nullable=False),
-    Column("round_index", Integer, nullable=False),
-    Column("algorithm", String, nullable=False),
-    Column("gateways", String, nullable=False),
-    Column("refused", Integer, nullable=False),
-    Column("closed_ns", BigInteger, nullable=False),
-)
-MODELS = Table(
-    "models",
-    META,
-    Column("version", Integer, primary_key=True),
-    Column("digest", String, nullable=False),
-    Column("manifest", String, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-)
-ALARMS = Table(
-    "alarms",
-    META,
-    Column("id", String, primary_key=True),
-    Column("gateway", String, primary_key=True),
-    Column("cause", String, nullable=False),
-    Column("kind", String, nullable=False),
-    Column("severity", String, nullable=False),
-    Column("text", String, nullable=False),
-    Column("onset_ns", BigInteger, nullable=False),
-    Column("raised_ns", BigInteger),
-    Column("cleared_ns", BigInteger),
-    Column("score", Float),
-    Column("level", Float),
-    Column("model_version", Integer, nullable=False),
-    Column("model_digest", String, nullable=False),
-    Column("clock", String, nullable=False),
-    Column("boot_id", String, nullable=False),
-    Column("received_ns", BigInteger, nullable=False),
-)
-GATEWAYS = Table(
-    "gateways",
-    META,
-    Column("gateway", String, primary_key=True),
-    Column("online", Boolean, nullable=False),
-    Column("status", String, nullable=False),
-    Column("seen_ns", BigInteger, nullable=False),
-)
+from config.topics import ALL
 
 # Columns of an alarm that carry the same name in the message.
 SAME_IN_ALARM = (
@@ -100,7 +62,6 @@ class StoreError(OSError):
     """The database cannot be opened, read or written; the message names it and the cause."""
 
 
-SCHEMA_VERSION = 1
 PRIVATE_MASK = 0o077
 
 
@@ -125,12 +86,26 @@ class Store:
     def _check_schema(self, create: bool) -> None:
         with self._db.begin():
             found = self._db.exec_driver_sql("PRAGMA user_version").scalar()
-            if found not in (0, SCHEMA_VERSION):
+            reason = ""
+            if found not in (0, FIRST_SCHEMA, SCHEMA_VERSION):
                 reason = f"it has schema {found}, this aggregator knows {SCHEMA_VERSION}; update the aggregator"
+            elif found == FIRST_SCHEMA and not create:
+                reason = f"it has schema {found} and is not yet taken over; start the aggregator of this version once"
+            if reason:
                 raise StoreError(f"{self.path}: cannot be opened as the aggregator's store ({reason})")
             if create:
+                self._take_over()
                 META.create_all(self._db)
                 self._db.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _take_over(self) -> None:
+        """Add the columns that an older store lacks; also where the power failed between two of them."""
+        tables = inspect(self._db)
+        for column in ADDED:
+            table = column.table.name
+            if tables.has_table(table) and column.name not in {held["name"] for held in tables.get_columns(table)}:
+                kind = column.type.compile(self._engine.dialect)
+                self._db.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}")
 
     def commit(self, effects: Iterable[Durable]) -> None:
         """Make the durable effects of one step true together, on disk, before this returns."""
@@ -146,7 +121,8 @@ class Store:
             case SaveTraining(body=body):
                 self._put(TRAINING, {"id": 1}, {"body": body})
             case RecordRound():
-                values = {**vars(effect), "gateways": " ".join(effect.gateways)}
+                names = {"gateways": " ".join(effect.gateways), "empty": " ".join(effect.empty)}
+                values = {**vars(effect), **names}
                 self._db.execute(insert(ROUNDS).values(**values))
             case RecordModel(manifest=manifest, body=body):
                 rest = {"digest": manifest.model.digest, "manifest": manifest.model_dump_json(), "body": body}
@@ -157,6 +133,18 @@ class Store:
                 online = status.state == "online"
                 last = {"online": online, "status": status.model_dump_json(), "seen_ns": seen_ns}
                 self._put(GATEWAYS, {"gateway": gateway}, last)
+            case RecordFleet():
+                self._fleet(effect)
+            case Enqueue(post=post):
+                self._db.execute(insert(POSTS).values(id=post.id, body=post.body))
+            case Dequeue(id=id):
+                first = select(func.min(POSTS.c.number)).where(POSTS.c.id == id).scalar_subquery()
+                self._db.execute(delete(POSTS).where(POSTS.c.number == first))
+            case RecordDiscovery(topic=topic):
+                if not self._db.execute(select(DISCOVERED).filter_by(topic=topic)).first():
+                    self._db.execute(insert(DISCOVERED).values(topic=topic))
+            case RecordCount(name=name, value=value):
+                self._put(COUNTS, {"name": name}, {"value": value})
 
     def _alarm(self, effect: RecordAlarm) -> None:
         alarm = effect.alarm
@@ -170,6 +158,12 @@ class Store:
             kept = OF_ITS_RAISE if alarm.state == "raised" else OF_ITS_PEAK
             values = {name: values[name] for name in (*kept, f"{alarm.state}_ns")}
         self._put(ALARMS, key, values)
+
+    def _fleet(self, effect: RecordFleet) -> None:
+        alarm = effect.alarm
+        values = {name: getattr(alarm, name) for name in (*SAME_IN_ALARM, "common")}
+        values |= {f"{alarm.state}_ns": alarm.t_ns, "gateways": " ".join(alarm.gateways)}
+        self._put(ALARMS, {"id": alarm.id, "gateway": ALL}, {**values, "received_ns": effect.decided_ns})
 
     def _put(self, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:
         changed = self._db.execute(update(table).filter_by(**key).values(**values))
@@ -190,6 +184,21 @@ class Store:
         """Return the last known status of every gateway."""
         rows = self._read(select(GATEWAYS.c.gateway, GATEWAYS.c.status))
         return {row.gateway: Status.model_validate_json(row.status) for row in rows}
+
+    def outward(self) -> Outward:
+        """Return what is stored of alarms and of whom they were told."""
+        by_cause = func.row_number().over(
+            partition_by=(ALARMS.c.gateway, ALARMS.c.cause), order_by=(ALARMS.c.received_ns.desc(), ALARMS.c.id)
+        )
+        latest = select(ALARMS, by_cause.label("place")).subquery()
+        is_kept = (latest.c.place <= KEPT) | latest.c.cleared_ns.is_(None)
+        rows = self._read(select(latest).where(is_kept).order_by(latest.c.received_ns, latest.c.id))
+        return outward(
+            alarms=[row._asdict() for row in rows],
+            posts=[(row.id, row.body) for row in self._read(select(POSTS).order_by(POSTS.c.number))],
+            discovered=[row.topic for row in self._read(select(DISCOVERED))],
+            counts={row.name: row.value for row in self._read(select(COUNTS))},
+        )
 
     def rows(self, name: str, *columns: str) -> list[dict[str, Any]]:
         """Return the named columns (all where none are named) of a table, in the order of its key."""

@@ -30,6 +30,7 @@ def chunk_arrived(state: State, gateway: str, payload: bytes) -> tuple[State, li
     header, piece = parse_chunk(payload)
     if gateway not in state.gateways:
         raise MessageError(f"{gateway} has not told its status yet")
+    state = replace(state, bytes_received=state.bytes_received + len(payload))
     digest, is_last = header.digest, header.index + 1 == header.chunks
     if digest in (state.counted.get(gateway), state.counted_before.get(gateway)):
         return state, _receipt(state, gateway, digest) if is_last else []
@@ -77,7 +78,9 @@ def _update(state: State, gateway: str, digest: str, body: bytes) -> tuple[State
     except UpdateError as error:
         return _refuse(state, gateway, digest, str(error))
     first_ns = state.now_ns if state.first_update_ns is None else state.first_update_ns
-    state = replace(state, total=total, counted={**state.counted, gateway: digest}, first_update_ns=first_ns)
+    empty = state.empty if update else (*state.empty, gateway)
+    counted = {**state.counted, gateway: digest}
+    state = replace(state, total=total, counted=counted, empty=empty, first_update_ns=first_ns)
     return state, [save_training(state), *_receipt(state, gateway, digest)]
 
 

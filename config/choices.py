@@ -1,9 +1,9 @@
-"""What an operator chooses to train, and how updates are judged before they count."""
+"""What an operator chooses to train, in which rounds, and how updates are judged before they count."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -17,6 +17,16 @@ class AlgorithmChoice(Table):
     name: str = "support-vector-election"
     seed: Count = 0
     settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class Rounds(Table):
+    """When a round closes and when a model is released."""
+
+    quorum: Annotated[int, Field(ge=1)] = 2
+    deadline_s: Annotated[float, Field(gt=0)] = 600.0  # from the first update of the round
+    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    per_release: Annotated[int, Field(ge=1)] | None = None  # None: as many as the algorithm asks for
+    rest_s: Annotated[float, Field(ge=0)] = 86_400.0  # from a release to the next round
 
 
 class DefenceChoice(Table):

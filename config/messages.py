@@ -65,6 +65,16 @@ class Transfer(Message):
     chunks: Annotated[int, Field(ge=1, le=CHUNKS_MAX)]
 
 
+class Device(Message):
+    """What a gateway watches, for whoever has to mend it; `config.outlets.DeviceTable` says what may stand in it."""
+
+    manufacturer: str = ""
+    model: str = ""
+    serial: str = ""
+    location: str = ""
+    category: str = "other"
+
+
 class Status(Message):
     """What a gateway (or, without the gateway fields, the aggregator) is doing; retained, `offline` as last will."""
 
@@ -78,6 +88,7 @@ class Status(Message):
     baseline_needed: Count = 0
     windows: Count = 0
     windows_lost: Count = 0
+    values_filled: dict[str, int] = {}  # by channel: values of its windows that were bridged, not measured
     model_version: Count = 0
     model_digest: str = ""
     settling: bool = False  # the model in force has not yet seen enough windows to be asked
@@ -88,11 +99,17 @@ class Status(Message):
     dropped: dict[str, int] = {}
     refusal: str = ""
     privacy_epsilon: float | None = None  # spent so far, where differential privacy is kept
+    device: Device | None = None
 
     def ready(self, library: str = "") -> bool:
         """Return True where the gateway can answer a round of an algorithm that needs such a library."""
         equipped = self.can_train and (not library or library in self.libraries)
         return self.state == "online" and equipped and self.baseline_windows >= self.baseline_needed > 0
+
+    @property
+    def watching(self) -> bool:
+        """True where the gateway judges its windows now."""
+        return self.state == "online" and self.model_version > 0 and not self.settling
 
     def lacks(self, version: int) -> bool:
         """True where the gateway could have put a model in force, has not, and does not say why."""
@@ -168,6 +185,7 @@ class Manifest(Signed):
     opset: Count
     golden_x: tuple[tuple[float, ...], ...]  # (n, F) inputs, with neutral personal tensors
     golden_score: tuple[float, ...]  # (n,)
+    site: str = ""  # what a survey found, see `models.federated.surveyed`: base64 of the wire format; empty: none
     gateways: Count
     created_ns: Count
 
@@ -180,6 +198,7 @@ class Score(Message):
     level: float
     alarm: bool
     model_version: Count
+    rule: str = "score"  # which stands out most; of others than `score` a height is told, with 1 as its level
 
 
 class Alarm(Message):
@@ -195,6 +214,8 @@ class Alarm(Message):
     t_ns: Moment
     score: float | None = None
     level: float | None = None
+    rule: str = ""  # that raised it
+    feature: str = ""  # that it is about, where it is about one
     window_s: float | None = None
     model_version: Count = 0
     model_digest: str = ""
@@ -211,3 +232,35 @@ class Alarm(Message):
 def alarm_item(alarm_id: str, state: str) -> str:
     """Return the name of a change of an alarm, see `Alarm.item`."""
     return f"{hashlib.sha256(alarm_id.encode()).hexdigest()[:32]}.{state}"
+
+
+class FleetAlarm(Alarm):
+    """Anomalies of many gateways of a site as one alarm, and what they seem to have in common."""
+
+    common: Literal["power", "clock", "weather-or-load", "structure-or-area"]
+    gateways: tuple[Id, ...]  # whose anomalies it is made of
+
+
+class Maintenance(Message):
+    """An alarm as a building automation system wants it: which device, what, since when, until when.
+
+    `since` and `until` are ISO 8601 in UTC; `until` is empty while the alarm is active. Under `all` the device is the
+    whole site.
+    """
+
+    id: str
+    state: Literal["raised", "cleared"]
+    site: Id
+    device: Id
+    manufacturer: str = ""
+    model: str = ""
+    serial: str = ""
+    category: str = "other"
+    location: str = ""
+    what: Id
+    kind: Literal["anomaly", "sensor"]
+    severity: Literal["warning", "major", "critical"]
+    text: str
+    since: str
+    until: str = ""
+    clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"

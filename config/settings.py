@@ -14,15 +14,17 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
-from config.choices import AlgorithmChoice, DefenceChoice
+from config.alarm import AlarmTable
+from config.choices import AlgorithmChoice, DefenceChoice, Rounds
 from config.messages import Id, first_problem
+from config.outlets import DeviceTable, FleetSpec, HomeAssistant, Webhook
 from config.table import Table as Table
 from config.toml_lines import described
 from config.topics import ALL
 from config.transfer import PAYLOAD_BYTES_MIN
-from models.features import FeatureSpec
-from models.signal import StreamSpec
-from models.threshold import MINIMUM_SCORES, AlarmSpec
+from models.features import FeatureSpec, feature_names
+from models.signal import Aggregate, StreamSpec
+from models.threshold import MINIMUM_SCORES
 
 Positive = Annotated[float, Field(gt=0)]
 # A name that becomes part of an alarm's cause, such as faulty-<role>, and with it of a topic.
@@ -73,6 +75,7 @@ class Source(Table):
     channels: Annotated[tuple[SourceChannel, ...], Field(min_length=1)]
     fill: Literal["interpolate", "hold"] = "interpolate"
     gap_s: Annotated[float, Field(ge=0)] | None = None  # longest gap bridged; None: the default of the fill
+    aggregate: Aggregate | None = None  # of all samples nearest to a place; None: the first of them
     time_path: str = ""  # JSON sources: dotted path of a time stamp (ISO 8601, or Unix seconds); empty: time of arrival
     silent_after_s: Positive = 60.0
 
@@ -95,6 +98,7 @@ class Gateway(Table):
     id: Id
     site: Id
     store: Path = Path("gateway.db")
+    device: DeviceTable | None = None
 
     @field_validator("id")
     @classmethod
@@ -176,7 +180,7 @@ class GatewaySettings(Table):
     source: Annotated[tuple[Source, ...], Field(min_length=1)]
     features: FeatureSpec
     baseline: Baseline = Baseline()
-    alarm: AlarmSpec = AlarmSpec()
+    alarm: AlarmTable = AlarmTable()
     training: Training = Training()
     trust: Trust = Trust()
     limits: Limits = Limits()
@@ -190,10 +194,16 @@ class GatewaySettings(Table):
                 name=source.name,
                 channels=tuple(channel.role for channel in source.channels),
                 fill=source.fill,
+                aggregate=source.aggregate,
                 **({} if source.gap_s is None else {"gap_s": source.gap_s}),
             )
             for source in self.source
         )
+
+    @model_validator(mode="after")
+    def _alarm_knows_its_features(self) -> GatewaySettings:
+        self.alarm.check_features(feature_names(self.features))
+        return self
 
     @model_validator(mode="after")
     def _channels_fit(self) -> GatewaySettings:
@@ -217,16 +227,6 @@ class Site(Table):
     release_key: Path = Path("release.key")
 
 
-class Rounds(Table):
-    """When a round closes and when a model is released."""
-
-    quorum: Annotated[int, Field(ge=1)] = 2
-    deadline_s: Positive = 600.0  # from the first update of the round
-    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
-    per_release: Annotated[int, Field(ge=1)] | None = None  # None: as many as the algorithm asks for
-    rest_s: Annotated[float, Field(ge=0)] = 86_400.0  # from a release to the next round
-
-
 class AggregatorSettings(Table):
     """aggregator.toml."""
 
@@ -237,10 +237,12 @@ class AggregatorSettings(Table):
     defence: DefenceChoice = DefenceChoice()
     rounds: Rounds = Rounds()
     limits: Limits = Limits()
+    fleet: FleetSpec = FleetSpec()
+    webhook: Webhook | None = None
+    home_assistant: HomeAssistant = HomeAssistant()
 
     @model_validator(mode="after")
     def _algorithm_builds(self) -> AggregatorSettings:
-        from models.features import feature_names
         from models.federated import ALGORITHMS, build
 
         try:
@@ -254,11 +256,13 @@ class AggregatorSettings(Table):
         network = self.algorithm.settings.get("network", {})
         if network.get("steps", 1) > 1:
             kinds = {step.kind for step in self.features.steps}
-            if kinds != {"samples"} or self.features.hop_samples != self.features.samples:
+            is_series = "samples" in kinds <= {"samples", "calendar"}
+            is_series &= {len(step.labels(self.features)) for step in self.features.steps} == {network["steps"]}
+            if not is_series or self.features.hop_samples != self.features.samples:
                 raise ValueError(
                     f"algorithm.settings.network.steps: {network['steps']} time steps in a row come from features of "
-                    "kind 'samples' alone, and from windows that do not overlap (hop_s = window_s); got "
-                    f"{sorted(kinds)}, hop_s = {self.features.hop_s:g}"
+                    "kind 'samples' (and 'calendar') alone, as many values of each, and from windows that do not "
+                    f"overlap (hop_s = window_s); got {sorted(kinds)}, hop_s = {self.features.hop_s:g}"
                 )
         return self
 

@@ -10,7 +10,7 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `sample`   | node to gateway  | stream          | no       | sample frame (`wire`)                           |
 | `status`   | up               | `agent`         | yes      | `Status`, with a last will                      |
 | `score`    | up               | `window`        | no       | `Score`                                         |
-| `alarm`    | up               | cause           | yes      | `Alarm`                                         |
+| `alarm`    | up               | cause           | yes      | `Alarm`; under `all/alarm/fleet`: `FleetAlarm`  |
 | `update`   | up               | digest          | no       | chunk of an update                              |
 | `want`     | up               | digest          | no       | `Want`: chunks the gateway lacks                |
 | `round`    | down (`all`)     | `open`          | yes      | `RoundOpen`; empty: no round is open            |
@@ -18,6 +18,7 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `chunk`    | down             | digest          | no       | chunk of a model or of shared parameters        |
 | `receipt`  | down             | item            | no       | `Receipt`: the aggregator has it on disk        |
 | `resend`   | down             | digest          | no       | `Want`: chunks the aggregator lacks             |
+| `maintenance` | out           | cause           | yes      | `Maintenance`: the aggregator tells a building  |
 """
 
 from __future__ import annotations
@@ -31,7 +32,18 @@ CLOUD = "cloud"
 ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 Channel = Literal[
-    "sample", "status", "score", "alarm", "update", "want", "round", "manifest", "chunk", "receipt", "resend"
+    "sample",
+    "status",
+    "score",
+    "alarm",
+    "update",
+    "want",
+    "round",
+    "manifest",
+    "chunk",
+    "receipt",
+    "resend",
+    "maintenance",
 ]
 CHANNELS = frozenset(get_args(Channel))
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMAT = "fedgate/1"
-DTYPES = frozenset({"<f4", "<f8", "<i4", "<i8", "<u8", "|u1", "|b1"})
+DTYPES = frozenset({"<f2", "<f4", "<f8", "<i4", "<i8", "<u8", "|i1", "|u1", "|b1"})
 HEADER_BYTES_MAX = 64 * 1024
 ARRAYS_MAX = 1_000
 DIMENSIONS_MAX = 8

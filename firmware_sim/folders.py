@@ -95,8 +95,9 @@ def _gateway_rows(
     for name, recording in recordings.items():
         values = values_of(f"{place}: {name}", recording, plan.features, roles)  # (T, C)
         border = round(plan.train_share * len(values))
-        for is_early, part in ((True, values[:border]), (False, values[border:])):
-            x, whole = windows(f"{place}: {name}", plan.features, part)
+        for is_early, part in ((True, slice(border)), (False, slice(border, None))):
+            start_ns = later(recording, plan.features, part.start or 0)
+            x, whole = windows(f"{place}: {name}", plan.features, values[part], start_ns)
             parts.append(Labelled(x, np.full(len(x), int(name in plan.damaged))))
             early.append(np.full(len(x), is_early))
             gaps.append(gaps_between(whole))
@@ -132,9 +133,14 @@ def values_of(place: str, recording: Recording, spec: FeatureSpec, roles: dict[s
     return recording.values[:, [recording.channel_names.index(channel) for channel in wanted]]
 
 
-def windows(place: str, spec: FeatureSpec, values: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the features (n, F) of the windows of values (T, C), and which of all had every sample and are among
-    them.
+def later(recording: Recording, spec: FeatureSpec, rows: int) -> int | None:
+    """Return when a row of a recording was taken, in ns of Unix time; None where the recording does not know."""
+    return None if recording.t0_ns is None else recording.t0_ns + round(rows * 1e9 / spec.rate_hz)
+
+
+def windows(place: str, spec: FeatureSpec, values: Floats, start_ns: int | None) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the features (n, F) of the windows of values (T, C), the first taken at `start_ns`, and which of all had
+    every sample and are among them.
     """
     if len(values) < spec.samples:
         length_s = len(values) / spec.rate_hz
@@ -143,4 +149,9 @@ def windows(place: str, spec: FeatureSpec, values: Floats) -> tuple[Floats, NDAr
     whole = np.asarray(np.isfinite(cut).all(axis=(1, 2)))
     if not whole.any():
         raise DataError(f"{place}: every window has missing samples; expected some without")
-    return extract_many(spec, cut[whole]).astype(np.float64), whole
+    if start_ns is None and any(step.needs_time for step in spec.steps):
+        raise DataError(f"{place}: does not say when it was recorded; expected to, for features of kind 'calendar'")
+    hops_s = np.arange(len(whole)) * spec.hop_samples / spec.rate_hz
+    starts_ns = None if start_ns is None else start_ns + np.round(hops_s * 1e9).astype(np.int64)
+    times_ns = None if starts_ns is None else starts_ns[whole]
+    return extract_many(spec, cut[whole], times_ns).astype(np.float64), whole

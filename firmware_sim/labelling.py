@@ -41,7 +41,7 @@ def append(
     if len(chosen) != len(spec.channels):
         raise DataError(f"{place}: {len(chosen)} channels given; expected one for each of {', '.join(spec.channels)}")
     values = values_of(place, recording, spec, dict(zip(spec.channels, chosen, strict=True)))
-    rows, whole = windows(place, spec, values)
+    rows, whole = windows(place, spec, values, recording.t0_ns)
     measured = zip(rows.tolist(), gaps_between(whole).tolist(), strict=True)
     lines = [",".join((*map(repr, row), str(gap), str(label))) for row, gap in measured]
     with table.open("a+", encoding="utf-8", newline="") as file:

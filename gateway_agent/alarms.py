@@ -11,25 +11,39 @@ from config.messages import Alarm
 from config.settings import Source
 from gateway_agent import outbox
 from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Effect, Item, Log
-from gateway_agent.state import ANOMALY, State, alarm_id, save_alarms, topic
+from gateway_agent.state import ANOMALY, RaisedBy, State, alarm_id, save_alarms, topic
+from models.rule_statistics import Stuck
+from models.rules import Height
 from models.signal import Lost
 from models.threshold import Transition, severity
 
 NS = 1_000_000_000
+OUTDATED = "level-outdated"
 
 
-def of_transition(state: State, transition: Transition) -> tuple[State, list[Effect]]:
-    """Queue the message of a raised or cleared anomaly, with the model, level and window it comes from."""
+def of_transition(state: State, transition: Transition, height: Height) -> tuple[State, list[Effect]]:
+    """Queue the message of a raised or cleared anomaly, with the model, rule, level and window it comes from.
+
+    What repeats itself is a broken sensor or bus, whichever rule saw it.
+    """
     judge, manifest = state.pipeline.judge, state.manifest
     if judge is None or manifest is None:  # a transition needs a judge, and a judge comes with its manifest
         raise AssertionError("a transition without a model in force")
+    if transition.kind == "raised":
+        known = judge.watch.rules.spec.rules if judge.watch.rules else {}
+        is_stuck = isinstance(known.get(height.rule), Stuck)
+        kind: Literal["anomaly", "sensor"] = "sensor" if is_stuck else "anomaly"
+        state = replace(state, raised_by=RaisedBy(height.rule, height.feature or "", kind))
+    by = state.raised_by
     alarm = Alarm(
         id=alarm_id(state, ANOMALY, transition.onset_ns),
         cause=ANOMALY,
-        kind="anomaly",
+        kind=by.kind,
         state=transition.kind,
         severity=severity(judge.levels, transition.score),
-        text=_text(transition),
+        text=_text(state, transition, height),
+        rule=by.rule,
+        feature=by.feature,
         onset_ns=transition.onset_ns,
         t_ns=transition.t_ns,
         score=transition.score,
@@ -44,10 +58,24 @@ def of_transition(state: State, transition: Transition) -> tuple[State, list[Eff
     return _queue(state, alarm)
 
 
-def _text(transition: Transition) -> str:
-    if transition.kind == "raised":
-        return f"score {transition.score:.3g} is above the level {transition.level:.3g} of this gateway's own baseline"
-    return f"score stayed below {transition.level:.3g}; its peak was {transition.score:.3g}"
+def _text(state: State, transition: Transition, height: Height) -> str:
+    if transition.kind == "cleared":
+        return f"{state.raised_by.rule} stayed below {transition.level:.3g}; its peak was {transition.score:.3g}"
+    whose = "this gateway's own baseline" if state.pipeline.commissioned else "the site"
+    what = f"{height.rule} of {height.feature}" if height.feature else height.rule
+    return f"{what} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}"
+
+
+def outdated(state: State, t_ns: int) -> tuple[State, list[Effect]]:
+    """Say once that scores are no longer those from which the level was taken; the next level clears it."""
+    change = state.pipeline.watching.drift.change
+    if change is None:
+        return state, []
+    text = (
+        f"scores have become {change} than those of the baseline, and stay so: the level promises what it cannot keep; "
+        "see whether the sensor was moved or the season changed, and commission this gateway anew"
+    )
+    return sensor(state, OUTDATED, text, t_ns)
 
 
 def sensor(state: State, cause: str, text: str, t_ns: int) -> tuple[State, list[Effect]]:

@@ -8,23 +8,30 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from config import wire
 from config.messages import Manifest
 from config.settings import GatewaySettings
-from gateway_agent import fetching
+from config.survey import unpacked
+from gateway_agent import alarms, fetching
 from gateway_agent import memory as recall
 from gateway_agent.events import Effect, Log
 from gateway_agent.learning import refuse
 from gateway_agent.pipeline import Judge, calibrated, judged_by, of_baseline, rows_of
 from gateway_agent.scorer import ModelRefusedError, Scorer
 from gateway_agent.state import State, own_in, owner, save_model, tell
-from models.arrays import Array, Arrays, parted
+from gateway_agent.watch import DAY_S, Watch, Watching, restored, spoken
+from models.arrays import FEATURES, Array, Arrays, Floats, parted
 from models.features import feature_names
-from models.federated.algorithm import NORMALISATION
-from models.threshold import CalibrationError
+from models.federated.algorithm import NORMALISATION, normalise
+from models.profile import ProfileError
+from models.sketch import SketchError, levels_of
+from models.threshold import MINIMUM_SCORES, CalibrationError
 
 OPSET_MAX = 17
+UNFIT = (ModelRefusedError, CalibrationError, ProfileError, SketchError, wire.WireError)  # why a model is not taken
+BORROWING_WINDOWS = MINIMUM_SCORES  # of its own that a gateway needs for its units, to use the level of the site
 FAR_SPREADS = 100.0  # of the whole range that a feature took during commissioning
 FAR_SHARE = 1e-3  # of its size, for a feature that hardly moved
 GOLDEN_TOLERANCE = 1e-3  # of the score scale: float32 on another processor, far below any threshold's precision
@@ -73,18 +80,21 @@ def mismatch(manifest: Manifest, settings: GatewaySettings) -> str:
 def put_in_force(state: State) -> tuple[State, list[Effect]]:
     """Swap to the candidate where its body and the baseline are here; otherwise go on waiting."""
     manifest = state.candidate
-    if manifest is None or not state.pipeline.commissioned:
+    if manifest is None or not (state.pipeline.commissioned or _can_borrow(state, manifest)):
         return state, []
     body = state.bodies.get(manifest.model.digest)
     if body is None:
         return fetching.want(state, manifest.model)
+    if not state.pipeline.commissioned:
+        return _borrow(state, manifest, body)
     state = replace(state, candidate=None)
     personal = _personal(state, manifest)
     try:
-        judge = examined(state, manifest, body, personal)
-    except (ModelRefusedError, CalibrationError) as error:
+        judge, watching = examined(state, manifest, body, personal)
+    except UNFIT as error:
         return _refuse(state, manifest, f"refused: {error}")
-    state = replace(state, manifest=manifest, refusal="", pipeline=judged_by(state.pipeline, judge))
+    state = replace(state, manifest=manifest, refusal="", pipeline=judged_by(state.pipeline, judge, watching))
+    state, fresh = alarms.sensor_well(state, alarms.OUTDATED, state.now_ns)
     state, warned = _warned(state, judge)
     state, told = tell(state)
     levels = judge.levels
@@ -96,17 +106,64 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
     neutral = sorted(set(manifest.personal) - personal.keys())
     if neutral:
         level += f"; {', '.join(neutral)} as the model has them, as this gateway took no part in learning its own"
-    return state, [save_model(manifest, body, personal), Log("info", level), *warned, *told]
+    told_rules = [Log(*said) for said in spoken(judge.watch)]
+    return state, [save_model(manifest, body, personal), Log("info", level), *told_rules, *fresh, *warned, *told]
+
+
+def _can_borrow(state: State, manifest: Manifest) -> bool:
+    """Tell whether a gateway without a baseline of its own can watch by what the others found: units of its own it
+    has from its first windows, the level from the site.
+    """
+    is_new = state.manifest is None or state.manifest.version < manifest.version
+    return is_new and bool(manifest.site) and len(state.pipeline.baseline) >= BORROWING_WINDOWS
+
+
+def _borrow(state: State, manifest: Manifest, body: bytes) -> tuple[State, list[Effect]]:
+    """Put the candidate in force at the level of the site; it stays the candidate until the baseline is whole.
+
+    It is not stored: after a restart it comes again, as long as the gateway still has nothing of its own.
+    """
+    units, _ = normalise({}, {FEATURES: rows_of(state.pipeline.baseline)}, "own")
+    try:
+        scorer, _ = loaded(state, manifest, body, {name: units[name] for name in manifest.personal if name in units})
+        counts = unpacked(manifest.site)["scores"]
+        levels = levels_of(state.settings.alarm, counts, DAY_S / state.settings.features.hop_s)
+    except (*UNFIT, LookupError) as error:
+        return _refuse(replace(state, candidate=None), manifest, f"refused: {error}")
+    judge = Judge(scorer, Watch(levels))
+    state = replace(state, manifest=manifest, refusal="", pipeline=judged_by(state.pipeline, judge))
+    state, told = tell(state)
+    text = (
+        f"model {manifest.version} in force; alarms from {levels.raise_level:.3g}, the level of the site in "
+        f"{levels.samples} windows of {manifest.gateways} gateways, until this gateway's own baseline is whole"
+    )
+    return state, [Log("info", text), *told]
 
 
 def _personal(state: State, manifest: Manifest) -> Arrays:
     return {name: array for name, array in own_in(state, manifest.run).items() if name in manifest.personal}
 
 
-def examined(state: State, manifest: Manifest, body: bytes, personal: Arrays) -> Judge:
-    """Return the judge of a model that loads, repeats its golden pair and scores this gateway's own baseline.
+def examined(state: State, manifest: Manifest, body: bytes, personal: Arrays) -> tuple[Judge, Watching]:
+    """Return the judge of a model that is as it should be, with levels from this gateway's own baseline, and what it
+    remembers at first.
 
-    Raises `ModelRefusedError` or `CalibrationError`.
+    Raises one of `UNFIT`.
+    """
+    scorer, shadow = loaded(state, manifest, body, personal)
+    units = {name: state.own[name] for name in NORMALISATION}
+    site = unpacked(manifest.site) if manifest.site else {}
+    windows = state.settings.baseline.calibration_windows
+    return calibrated(state.pipeline, scorer, shadow, windows, units, site)
+
+
+def loaded(
+    state: State, manifest: Manifest, body: bytes, personal: Arrays
+) -> tuple[Scorer, tuple[Floats, NDArray[np.bool_]]]:
+    """Return a model that loads and repeats its golden pair, and its scores of this gateway's own baseline with which
+    of them can be trusted.
+
+    Raises `ModelRefusedError`.
     """
     missing = [name for name in manifest.personal if name in NORMALISATION and name not in personal]
     if missing:
@@ -127,7 +184,7 @@ def examined(state: State, manifest: Manifest, body: bytes, personal: Arrays) ->
     shadow = of_baseline(state.pipeline, scorer)
     if not np.isfinite(shadow[0]).all():
         raise ModelRefusedError("it gives no finite score on this gateway's own baseline")
-    return calibrated(state.pipeline, scorer, shadow, state.settings.baseline.calibration_windows)
+    return scorer, shadow
 
 
 def _warned(state: State, judge: Judge) -> tuple[State, list[Effect]]:
@@ -136,6 +193,8 @@ def _warned(state: State, judge: Judge) -> tuple[State, list[Effect]]:
     The model stays in force, as its scores still rank windows for those who look at them; but nobody should wait for
     an alarm that cannot come.
     """
+    if judge.watch.rules is not None:  # of which any may raise it
+        return state, []
     reached = float(np.nanmax(judge.model(_far_away(rows_of(state.pipeline.baseline)))))
     if reached >= judge.levels.raise_level:
         return state, []
@@ -168,9 +227,10 @@ def reload(state: State, stored: bytes, remembered: bytes | None) -> tuple[State
     if problem or fetching.digest_of(body) != manifest.model.digest:
         return refuse(state, f"stored model {manifest.version} refused: {problem or 'its digest differs'}")
     try:
-        judge = examined(state, manifest, body, personal)
-    except (ModelRefusedError, CalibrationError) as error:
+        judge, watching = examined(state, manifest, body, personal)
+    except UNFIT as error:
         return refuse(state, f"stored model {manifest.version} refused: {error}")
-    memory = recall.from_bytes(remembered, owner(state, manifest)) if remembered else recall.BLANK
-    pipeline = replace(state.pipeline, judge=judge, memory=memory)
+    memory, watched = recall.from_bytes(remembered, owner(state, manifest)) if remembered else (recall.BLANK, "")
+    watching = restored(watched) if watched else watching
+    pipeline = replace(state.pipeline, judge=judge, memory=memory, watching=watching)
     return _warned(replace(state, manifest=manifest, pipeline=pipeline), judge)

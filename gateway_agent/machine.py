@@ -21,6 +21,7 @@ from gateway_agent.memory import Seen
 from gateway_agent.pipeline import Reading
 from gateway_agent.sources import frames, json_values
 from gateway_agent.state import MEMORY, MODEL, State, Stored, counted, save_features, save_memory, tell, topic
+from models.rules import Height
 from models.signal import Block, SignalError
 
 NS = 1_000_000_000
@@ -36,7 +37,7 @@ def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
     if stored.blobs.get(features.key) != features.body:
         effects.append(features)
     watched = {f"silent-{source.name}" for source in state.settings.source}
-    watched |= {f"faulty-{channel}" for channel in state.settings.features.channels}
+    watched |= {alarms.OUTDATED} | {f"faulty-{channel}" for channel in state.settings.features.channels}
     for cause in sorted(state.sensor_alarms.keys() - watched):
         state, cleared = alarms.sensor_well(state, cause, state.now_ns)
         effects += cleared
@@ -164,10 +165,15 @@ def _sampled(state: State, source: Source, block: Block) -> tuple[State, list[Ef
         state, more = learning.commissioned(state)
         state, swaps = candidate.put_in_force(state)
         effects += [*more, *swaps]
+    elif not pipeline.commissioned:  # a few windows are enough to watch at the level of the site
+        state, swaps = candidate.put_in_force(state)
+        effects += swaps
     return state, effects
 
 
 def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
+    for channel, count in reading.filled.items():
+        state = counted(state, f"filled.{channel}", count)
     if reading.lost is not None:
         is_first = not state.lost_ns  # of a run of lost windows; the count of all stands in the status
         state, effects = alarms.window_lost(counted(state, "windows_lost"), reading.lost)
@@ -176,19 +182,24 @@ def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
     state, effects = alarms.window_whole(counted(state, "windows"), reading.faulty, reading.t_ns)
     if reading.learned and reading.row is not None:
         effects.append(Keep(Seen(reading.row, reading.t_ns)))
+    if reading.height is None:
+        return state, effects
     if reading.transition is not None:
-        state, more = alarms.of_transition(state, reading.transition)
+        state, more = alarms.of_transition(state, reading.transition, reading.height)
         effects += more
-    if reading.score is not None and state.settings.exchange.publish_scores:
-        effects.append(_score(state, reading.t_ns, reading.score))
+    state, more = alarms.outdated(state, reading.t_ns)
+    effects += more
+    if state.settings.exchange.publish_scores:
+        effects.append(_score(state, reading.t_ns, reading.height))
     return state, effects
 
 
-def _score(state: State, t_ns: int, score: float) -> Publish:
+def _score(state: State, t_ns: int, height: Height) -> Publish:
     judge, manifest = state.pipeline.judge, state.manifest
     message = Score(
         t_ns=t_ns,
-        score=score,
+        score=height.value,
+        rule=height.rule,
         level=judge.levels.raise_level if judge else 0.0,
         alarm=state.pipeline.alarm.active,
         model_version=manifest.version if manifest else 0,

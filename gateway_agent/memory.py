@@ -34,6 +34,9 @@ class Model(Protocol):
         """Return the scores (n,) of windows (n, F) that follow on what the memory saw, and the memory after them."""
 
 
+WATCHED = "watched"  # in what is stored beside a model's tensors, none of which has this name
+
+
 class Seen(NamedTuple):
     """A window that a model was or will be shown; an unknown time is that of a window right behind the one before."""
 
@@ -100,15 +103,19 @@ class Owner(NamedTuple):
     clock: Quality
 
 
-def to_bytes(memory: Memory, owner: Owner) -> bytes:
-    """Return the memory of a model as it is stored."""
-    return wire.encode(memory.tensors, {**owner._asdict(), "rows": memory.rows, "last_ns": memory.last_ns})
+def to_bytes(memory: Memory, watched: str, owner: Owner) -> bytes:
+    """Return the memory of a model, and what the rules that judge it remember, as they are stored."""
+    meta = {**owner._asdict(), "rows": memory.rows, "last_ns": memory.last_ns}
+    return wire.encode(memory.tensors | {WATCHED: np.frombuffer(watched.encode(), np.uint8)}, meta)
 
 
-def from_bytes(stored: bytes, owner: Owner) -> Memory:
-    """Return a stored memory; a blank one where it is that of another model, or where nobody knows how long ago it
-    was: a clock that stood still while the power was gone makes days look like seconds.
+def from_bytes(stored: bytes, owner: Owner) -> tuple[Memory, str]:
+    """Return a stored memory and what the rules remembered; blank ones where they are of another model, or where nobody
+    knows how long ago it was: a clock that stood still while the power was gone makes days look like seconds.
     """
     tensors, meta = wire.decode(stored, size_max=len(stored))
     is_timed = meta["boot_id"] == owner.boot_id or meta["clock"] == owner.clock == "synchronised"
-    return Memory(tensors, meta["rows"], meta["last_ns"]) if meta["model"] == owner.model and is_timed else BLANK
+    if meta["model"] != owner.model or not is_timed:
+        return BLANK, ""
+    watched = tensors.pop(WATCHED, np.zeros(0, np.uint8)).tobytes().decode()  # 0.3 stored none
+    return Memory(tensors, meta["rows"], meta["last_ns"]), watched

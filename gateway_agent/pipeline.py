@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from config.alarm import AlarmTable
 from gateway_agent import memory as recall
 from gateway_agent.memory import BLANK, Gaps, Memory, Model, Row, Seen
+from gateway_agent.watch import Commissioned, Watch, Watching, judged
+from gateway_agent.watch import calibrated as watched
 from models import sensor_health, signal, threshold
-from models.arrays import FEATURES, MISSING, Arrays, Floats
-from models.features import LARGEST, FeatureSpec, extract
+from models.arrays import CALIBRATION, END_NS, FEATURES, MISSING, NEVER, Arrays, Floats
+from models.features import LARGEST, FeatureSpec, extract, feature_names
+from models.rules import Height
 from models.signal import Block, Lost, StreamSpec, Window, Windower
-from models.threshold import AlarmSpec, AlarmState, Levels, Transition
+from models.threshold import AlarmState, Levels, Transition
 
 NS = 1_000_000_000
-DAY_S = 86_400.0
 GAP_HOPS = 2.5  # from the end of one window to the next; more means that windows are missing
+UNSEEN = Watching()
 RECENT_WINDOWS = 256  # kept to show a new model what it would remember had it been in force
 
 
 class Judge(NamedTuple):
-    """A model in force: how it scores, and from which level on this gateway calls a score an alarm."""
+    """A model in force: how it scores, and how this gateway judges the windows that it has scored."""
 
     model: Model
-    levels: Levels
+    watch: Watch
+
+    @property
+    def levels(self) -> Levels:
+        """From where on what is judged is an alarm."""
+        return self.watch.levels
 
 
 @dataclass(frozen=True)
@@ -36,13 +46,14 @@ class Pipeline:
     """All that the way from sample to alarm remembers."""
 
     spec: FeatureSpec
-    alarm_spec: AlarmSpec
+    alarm_table: AlarmTable
     windower: Windower
     regular: tuple[str, ...]  # roles sampled at a steady rate
     baseline: tuple[Seen, ...]  # oldest first
     baseline_needed: int
     judge: Judge | None = None
     memory: Memory = BLANK  # of the model in force
+    watching: Watching = UNSEEN  # of the rules in force
     recent: tuple[Seen, ...] = ()
     alarm: AlarmState = field(default_factory=AlarmState)
 
@@ -63,22 +74,24 @@ class Reading(NamedTuple):
     t_ns: int  # end of the window
     row: Row | None = None  # (F,) features, None for a window that was lost or faulty
     score: float | None = None  # None as well while the model's memory is fresh
+    height: Height | None = None  # what was judged of it
     transition: Transition | None = None
     learned: bool = False
     lost: Lost | None = None
     faulty: tuple[str, ...] = ()  # channels with a fault, by name
+    filled: Mapping[str, int] = MappingProxyType({})  # by channel: values that were bridged, new in this window
 
 
 def start(
     spec: FeatureSpec,
     streams: Sequence[StreamSpec],
-    alarm_spec: AlarmSpec,
+    alarm_table: AlarmTable,
     baseline_needed: int,
     baseline: Sequence[Seen] = (),
 ) -> Pipeline:
     """Return the pipeline of a gateway with what it has learned so far."""
     regular = tuple(role for stream in streams if stream.fill == "interpolate" for role in stream.channels)
-    return Pipeline(spec, alarm_spec, signal.start(spec, streams), regular, tuple(baseline), baseline_needed)
+    return Pipeline(spec, alarm_table, signal.start(spec, streams), regular, tuple(baseline), baseline_needed)
 
 
 def push(pipeline: Pipeline, block: Block) -> tuple[Pipeline, list[Reading]]:
@@ -87,7 +100,8 @@ def push(pipeline: Pipeline, block: Block) -> tuple[Pipeline, list[Reading]]:
     pipeline, readings = replace(pipeline, windower=windower), []
     for piece in pieces:
         pipeline, reading = _lost(pipeline, piece) if isinstance(piece, Lost) else _window(pipeline, piece)
-        readings.append(reading)
+        filled = {} if isinstance(piece, Lost) else piece.newly_filled(pipeline.spec)
+        readings.append(reading._replace(filled=filled))
     return pipeline, readings
 
 
@@ -100,7 +114,7 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
     faulty = _faulty_channels(pipeline, window)
     if faulty:  # a broken sensor must never read as damage, nor be learned as normal
         return pipeline, Reading(end_ns, faulty=faulty)
-    row = extract(pipeline.spec, window.values)
+    row = extract(pipeline.spec, window.values, window.t_ns)
     pipeline, judged = _judged(pipeline, row, end_ns)
     if judged.lost is not None:
         return pipeline, judged
@@ -128,14 +142,16 @@ def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Readin
     if not math.isfinite(score):  # so far from all that was learned that float32 ends: no structure moves like that
         start_ns = end_ns - round(pipeline.spec.window_s * NS)
         return _lost(pipeline, Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}"))
-    pipeline = replace(pipeline, memory=memory)
-    if not is_settled:
+    seen, told = Seen(row, end_ns), score if is_settled else None
+    watching, height = judged(pipeline.alarm_table, judge.watch, pipeline.watching, seen, told)
+    pipeline = replace(pipeline, memory=memory, watching=watching)
+    if height is None:
         return pipeline, Reading(end_ns, row)
     gap_ns = 0 if pipeline.alarm.last_ns is None else end_ns - pipeline.alarm.last_ns
     if gap_ns > GAP_HOPS * pipeline.spec.hop_s * NS:  # what lies between was not seen, and can not have lasted
         pipeline = replace(pipeline, alarm=replace(pipeline.alarm, run_ns=None))
-    alarm, transition = threshold.update(judge.levels, pipeline.alarm_spec, pipeline.alarm, end_ns, score)
-    return replace(pipeline, alarm=alarm), Reading(end_ns, row, score, transition)
+    alarm, transition = threshold.update(judge.levels, pipeline.alarm_table, pipeline.alarm, end_ns, height.value)
+    return replace(pipeline, alarm=alarm), Reading(end_ns, row, told, height, transition)
 
 
 def _faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
@@ -152,9 +168,14 @@ def _faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
 
 
 def training_data(pipeline: Pipeline, calibration_windows: int) -> Arrays:
-    """Return what this gateway's models are trained on: the baseline but for its end, as `models.arrays` names it."""
-    used = slice(len(pipeline.baseline) - calibration_windows)
-    return {FEATURES: rows_of(pipeline.baseline)[used], MISSING: _gaps(pipeline)[used]}
+    """Return what this gateway's models are trained on: the baseline, its end apart, as `models.arrays` names it."""
+    rows, end = rows_of(pipeline.baseline), len(pipeline.baseline) - calibration_windows
+    ends_ns = _ends_ns(pipeline.baseline)[:end]
+    return {FEATURES: rows[:end], MISSING: _gaps(pipeline)[:end], END_NS: ends_ns, CALIBRATION: rows[end:]}
+
+
+def _ends_ns(windows: Sequence[Seen]) -> NDArray[np.int64]:
+    return np.array([NEVER if seen.end_ns is None else seen.end_ns for seen in windows], dtype=np.int64)
 
 
 def rows_of(windows: Sequence[Seen]) -> Row:
@@ -166,13 +187,13 @@ def _gaps(pipeline: Pipeline) -> Gaps:
     return recall.missing_rows([seen.end_ns for seen in pipeline.baseline], pipeline.spec.hop_s)
 
 
-def judged_by(pipeline: Pipeline, judge: Judge) -> Pipeline:
+def judged_by(pipeline: Pipeline, judge: Judge, watching: Watching = UNSEEN) -> Pipeline:
     """Return the pipeline with another model in force, which remembers the recent windows as if it had scored them; an
-    active alarm stays, on the scale of the new scores.
+    active alarm stays, on the scale of the new scores. What its rules remember of hours begins anew.
     """
     alarm = replace(pipeline.alarm, run_ns=None, peak=judge.levels.median)
     memory = recall.replayed(judge.model, pipeline.recent, pipeline.spec.hop_s)
-    return replace(pipeline, judge=judge, alarm=alarm, memory=memory)
+    return replace(pipeline, judge=judge, alarm=alarm, memory=memory, watching=watching)
 
 
 def of_baseline(pipeline: Pipeline, model: Model) -> tuple[Floats, NDArray[np.bool_]]:
@@ -181,19 +202,34 @@ def of_baseline(pipeline: Pipeline, model: Model) -> tuple[Floats, NDArray[np.bo
 
 
 def calibrated(
-    pipeline: Pipeline, model: Model, scored: tuple[Floats, NDArray[np.bool_]], calibration_windows: int
-) -> Judge:
-    """Return a judge whose level comes from the scores of the gateway's own calibration rows: those at the end of the
-    baseline, that no model is trained on.
+    pipeline: Pipeline,
+    model: Model,
+    scored: tuple[Floats, NDArray[np.bool_]],
+    calibration_windows: int,
+    units: Arrays,
+    site: Arrays,
+) -> tuple[Judge, Watching]:
+    """Return a judge whose levels come from the gateway's own calibration rows, those at the end of the baseline that
+    no model is trained on, and what it remembers at first.
 
-    Raises `models.threshold.CalibrationError` where the scores do not allow a level.
+    `units` are the gateway's own centre and scale, `site` what a survey found. Raises
+    `models.threshold.CalibrationError` where the scores do not allow a level, `models.profile.ProfileError` where
+    nobody has seen enough for a profile.
     """
-    scores, is_settled = scored
-    held_out = scores[-calibration_windows:][is_settled[-calibration_windows:]]
-    if len(held_out) < threshold.MINIMUM_SCORES <= calibration_windows:
+    baseline = Commissioned(
+        rows_of(pipeline.baseline),
+        _ends_ns(pipeline.baseline),
+        _gaps(pipeline),
+        *scored,
+        len(pipeline.baseline) - calibration_windows,
+        feature_names(pipeline.spec),
+        pipeline.spec.hop_s,
+    )
+    if len(baseline.held_out) < threshold.MINIMUM_SCORES <= calibration_windows:
         raise threshold.CalibrationError(
-            f"only {len(held_out)} of {calibration_windows} calibration windows lie behind the {model.washout_rows} "
-            "that the model needs after each gap before it can be asked: let the baseline run longer, or let the "
-            "operator give the network a larger leak"
+            f"only {len(baseline.held_out)} of {calibration_windows} calibration windows lie behind the "
+            f"{model.washout_rows} that the model needs after each gap before it can be asked: let the baseline run "
+            "longer, or let the operator give the network a larger leak"
         )
-    return Judge(model, threshold.calibrate(pipeline.alarm_spec, held_out, DAY_S / pipeline.spec.hop_s))
+    watch, watching = watched(pipeline.alarm_table, baseline, units, site)
+    return Judge(model, watch), watching

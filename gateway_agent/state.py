@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from config import wire
 from config.clock import Quality
-from config.messages import Manifest, RoundOpen, Status
+from config.messages import Device, Manifest, RoundOpen, Status
 from config.settings import GatewaySettings
 from config.topics import Topic, topic_of
 from config.transfer import Assembly
 from config.version import VERSION
 from gateway_agent import memory as recall
 from gateway_agent import pipeline as walk
+from gateway_agent import watch
 from gateway_agent.events import Effect, Item, Publish, Save
 from gateway_agent.memory import Seen
 from gateway_agent.release_key import Verified
 from gateway_agent.sources.frames import Offsets
+from gateway_agent.watch import SCORE
 from models.arrays import Arrays, joined
 from models.features import FeatureSpec
 from models.federated.algorithm import EPSILON, outlives
@@ -53,6 +56,17 @@ class Stored:
     outbox: dict[str, Item] = field(default_factory=dict)
 
 
+class RaisedBy(NamedTuple):
+    """What raised the active anomaly, and so is named when it clears."""
+
+    rule: str = SCORE
+    feature: str = ""
+    kind: Literal["anomaly", "sensor"] = "anomaly"
+
+
+BY_SCORE = RaisedBy()
+
+
 @dataclass(frozen=True)
 class State:
     """The agent between two events."""
@@ -84,6 +98,7 @@ class State:
     bodies: dict[str, bytes] = field(default_factory=dict)  # fetched whole, not used yet
     heard_ns: dict[str, int] = field(default_factory=dict)  # source -> when it last spoke
     offsets: Offsets = field(default_factory=dict)
+    raised_by: RaisedBy = BY_SCORE
     sensor_alarms: dict[str, int] = field(default_factory=dict)  # cause -> onset
     lost_ns: dict[str, int] = field(default_factory=dict)  # channel -> start of its unbroken run of lost windows
     faulty_ns: dict[str, int] = field(default_factory=dict)  # channel -> its latest window with a fault
@@ -107,14 +122,18 @@ def alarm_id(state: State, cause: str, onset_ns: int) -> str:
     return f"{state.settings.gateway.id}.{cause}.{onset_ns}"
 
 
-def counted(state: State, what: str) -> State:
-    """Return the state with one more of something counted."""
-    return replace(state, counts={**state.counts, what: state.counts.get(what, 0) + 1})
+def counted(state: State, what: str, count: int = 1) -> State:
+    """Return the state with one more of something counted, or so many."""
+    return replace(state, counts={**state.counts, what: state.counts.get(what, 0) + count})
+
+
+def _counts(state: State, group: str) -> dict[str, int]:
+    """Return what was counted in a group, by what stands behind its name."""
+    return {what.removeprefix(group): n for what, n in state.counts.items() if what.startswith(group)}
 
 
 def status(state: State) -> Status:
     """Return what this gateway tells the world of itself."""
-    dropped = {what.removeprefix("dropped."): n for what, n in state.counts.items() if what.startswith("dropped.")}
     return Status(
         state="online",
         version=VERSION,
@@ -126,6 +145,7 @@ def status(state: State) -> Status:
         baseline_needed=state.pipeline.baseline_needed,
         windows=state.counts.get("windows", 0),
         windows_lost=state.counts.get("windows_lost", 0),
+        values_filled=_counts(state, "filled."),
         model_version=state.manifest.version if state.manifest else 0,
         model_digest=state.manifest.model.digest if state.manifest else "",
         settling=state.pipeline.settling,
@@ -133,8 +153,9 @@ def status(state: State) -> Status:
         outbox=len(state.outbox),
         bytes_sent=state.bytes_sent,
         bytes_received=state.bytes_received,
-        dropped=dropped,
+        dropped=_counts(state, "dropped."),
         refusal=state.refusal,
+        device=None if (device := state.settings.gateway.device) is None else Device(**device.model_dump()),
         privacy_epsilon=float(state.own[EPSILON]) if EPSILON in state.own else None,
     )
 
@@ -176,10 +197,13 @@ def save_model(manifest: Manifest, body: bytes, personal: Arrays) -> Save:
 
 
 def save_memory(state: State) -> list[Effect]:
-    """Return the effect that stores what the model in force remembers, none where it remembers nothing."""
-    if state.manifest is None or not state.pipeline.memory.tensors:
+    """Return the effect that stores what the model and the rules in force remember, none where that is nothing."""
+    pipeline = state.pipeline
+    remembers = pipeline.memory.tensors or pipeline.watching != walk.UNSEEN
+    if state.manifest is None or not pipeline.commissioned or not remembers:
         return []
-    return [Save(MEMORY, recall.to_bytes(state.pipeline.memory, owner(state, state.manifest)))]
+    body = recall.to_bytes(pipeline.memory, watch.stored(pipeline.watching), owner(state, state.manifest))
+    return [Save(MEMORY, body)]
 
 
 def owner(state: State, manifest: Manifest) -> recall.Owner:
@@ -189,7 +213,7 @@ def owner(state: State, manifest: Manifest) -> recall.Owner:
 
 def save_alarms(state: State) -> Save:
     """Return the effect that stores which alarms are active."""
-    held = {"anomaly": asdict(state.pipeline.alarm), "sensors": state.sensor_alarms}
+    held = {"anomaly": asdict(state.pipeline.alarm), "sensors": state.sensor_alarms, "raised_by": state.raised_by}
     return Save(ALARMS, json.dumps(held).encode())
 
 
@@ -221,7 +245,7 @@ def restore(
     )
     own, answered = _own(stored)
     awaited, is_counted = json.loads(stored.blobs.get(COUNTED, b'["", true]'))  # 0.2 did not ask
-    sensors = {}
+    sensors, raised_by = {}, RaisedBy()
     if "center" in own and 0 < len(stored.baseline) < settings.baseline.windows:
         raise BaselineError(
             f"baseline.windows is {settings.baseline.windows}, but this gateway was commissioned with "
@@ -230,7 +254,7 @@ def restore(
     if ALARMS in stored.blobs:
         held = json.loads(stored.blobs[ALARMS])
         pipeline = replace(pipeline, alarm=AlarmState(**held["anomaly"]))
-        sensors = held["sensors"]
+        sensors, raised_by = held["sensors"], RaisedBy(*held.get("raised_by", ()))  # 0.3 knew one rule
     return State(
         settings=settings,
         verified=verified,
@@ -247,6 +271,7 @@ def restore(
         awaited=awaited,
         is_counted=is_counted,
         heard_ns={source.name: now_ns for source in settings.source},
+        raised_by=raised_by,
         sensor_alarms=sensors,
     )
 

@@ -19,9 +19,11 @@ from pydantic import ValidationError
 from config import wire
 from config.messages import first_problem
 from models.arrays import (
+    END_NS,
     FEATURES,
     LABELS,
     MISSING,
+    NEVER,
     NEW_SERIES,
     SECRET,
     WEIGHT,
@@ -61,7 +63,8 @@ def answer(job: bytes) -> bytes:
         warnings.simplefilter("always")
         own, update = train(parts.get("shared", {}), own, counting(rows), rng)
     # In a later exchange of a round nothing is a usual answer, such as of those whom an election left out.
-    is_silent = not update and order["phase"] <= algorithm.setup
+    is_first = order["phase"] <= algorithm.setup and order["phase"] % algorithm.stride == 0
+    is_silent = not update and is_first
     remark = LEAVES if float(rows.get(WEIGHT, 1.0)) == 0.0 else NOTHING
     said: dict[str, Any] = {"remark": remark} if is_silent else {}
     if caught:
@@ -73,8 +76,9 @@ def labelled(data: Arrays, known: Arrays) -> Arrays:
     """Return the baseline, which counts as normal, with the windows of known condition behind it."""
     normal = {LABELS: np.zeros(len(data[FEATURES]), dtype=np.int64)}
     gaps = np.where(np.arange(len(known[FEATURES])) == 0, NEW_SERIES, 0)
-    behind = {MISSING: gaps} | known  # one recording, unless the table says what follows on what
-    both = (FEATURES, LABELS, *([MISSING] if MISSING in data else []))
+    unknown = np.full(len(gaps), NEVER)
+    behind = {MISSING: gaps, END_NS: unknown} | known  # one recording, unless the table says what follows on what
+    both = (FEATURES, LABELS, *(name for name in (MISSING, END_NS) if name in data))
     return data | {name: np.concatenate([(data | normal)[name], behind[name]]) for name in both}
 
 

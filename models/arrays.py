@@ -24,10 +24,13 @@ FEATURES = "x"  # (n, F) one row per window
 LABELS = "y"  # (n,) 0 normal, 1 anomaly (where faults are told apart 1, 2 ...); absent where nobody gave any
 MISSING = "missing"  # (n,) rows missing before each row, NEW_SERIES where none is before it; absent: a gapless series
 COUNTED = "counted"  # () whether the last update this gateway sent was counted; absent: it was
+END_NS = "end_ns"  # (n,) int64, ns of Unix time: the end of each row's window, NEVER where nobody knows it
+CALIBRATION = "calibration"  # (m, F) the rows behind them, which train no model and give the gateway its own level
 RADIUS = "radius"  # () the radius of this gateway's ambiguity set; absent where the setting holds for all
 WEIGHT = "weight"  # () how much this gateway counts; absent where the setting says it
 SECRET = "secret"  # (32,) uint8 that nobody else can know, others in every exchange: see `exchange_secret`
 
+NEVER = np.iinfo(np.int64).min  # in END_NS
 NEW_SERIES = -1  # in MISSING: the row before, where there is one, belongs to another recording
 
 

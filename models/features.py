@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from models.arrays import Array, Floats
-from models.measures import Windows
+from models.measures import NO_TIME, Windows
 from models.steps import Step
 from models.window_shape import WindowShape, check_whole
 
@@ -79,34 +79,42 @@ def _check_channels(spec: FeatureSpec) -> None:
 
 def feature_names(spec: FeatureSpec) -> tuple[str, ...]:
     """Return the F names in the order of `extract`, such as `deck.level` or `deck.band[2-4Hz]`."""
-    return tuple(
-        f"{channel}.{label}"
-        for step in spec.steps
-        for channel in step.channels or spec.channels
-        for label in step.labels(spec)
-    )
+    return tuple(name for step in spec.steps for name in step.names(spec, spec.channels))
 
 
-def extract(spec: FeatureSpec, values: Array) -> NDArray[np.float32]:
+def extract(spec: FeatureSpec, values: Array, t_ns: int | None = None) -> NDArray[np.float32]:
     """Measure one window, values (T, C) in the order of `spec.channels`: (F,), always finite.
 
+    :param t_ns: ns of Unix time at which the window starts; only a step of kind `calendar` needs it.
+
     Raises:
-        FeatureError: the shape is another, or a value is not finite or larger than `LARGEST`.
+        FeatureError: the shape is another, a value is not finite or larger than `LARGEST`, or the time is missing.
     """
-    features: NDArray[np.float32] = extract_many(spec, np.asarray(values)[None])[0]
+    times_ns = None if t_ns is None else np.array([t_ns], dtype=np.int64)
+    features: NDArray[np.float32] = extract_many(spec, np.asarray(values)[None], times_ns)[0]
     return features
 
 
-def extract_many(spec: FeatureSpec, values: Array) -> NDArray[np.float32]:
-    """Measure n windows, values (n, T, C): (n, F), to the bit what `extract` returns for each. Raises FeatureError."""
+def extract_many(spec: FeatureSpec, values: Array, t_ns: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+    """Measure n windows, values (n, T, C) that start at t_ns (n,): (n, F), to the bit what `extract` returns for each.
+
+    Raises FeatureError.
+    """
     expected = (spec.samples, len(spec.channels))
     if values.ndim != 3 or values.shape[1:] != expected:
         raise FeatureError(f"a window has the shape {values.shape[1:]}; expected (samples, channels) = {expected}")
+    if t_ns is None and any(step.needs_time for step in spec.steps):
+        raise FeatureError("no time of the windows given; expected for steps of kind 'calendar' when each starts, t_ns")
+    if t_ns is not None and (t_ns.shape != (len(values),) or t_ns.dtype != np.int64):
+        given = f"t_ns of shape {t_ns.shape}, {t_ns.dtype}"
+        raise FeatureError(f"{given}; expected a whole number of ns for each of {len(values)} windows")
     step = max(_BLOCK_VALUES // (expected[0] * expected[1]), 1)
-    return np.concatenate([_measure(spec, values[at : at + step]) for at in range(0, max(len(values), 1), step)])
+    starts_ns = NO_TIME if t_ns is None else t_ns
+    blocks = [slice(at, at + step) for at in range(0, max(len(values), 1), step)]
+    return np.concatenate([_measure(spec, values[block], starts_ns[block]) for block in blocks])
 
 
-def _measure(spec: FeatureSpec, values: Array) -> NDArray[np.float32]:
+def _measure(spec: FeatureSpec, values: Array, starts_ns: NDArray[np.int64]) -> NDArray[np.float32]:
     signals = np.ascontiguousarray(values.swapaxes(1, 2), dtype=np.float64)  # (n, C, T): sums run along memory
     _check_values(spec, signals)
     names = (*spec.channels, *spec.magnitude)
@@ -119,7 +127,7 @@ def _measure(spec: FeatureSpec, values: Array) -> NDArray[np.float32]:
         chosen = step.channels or spec.channels
         if chosen not in shared:
             rows = [names.index(name) for name in step.channels] if step.channels else slice(len(spec.channels))
-            shared[chosen] = Windows(signals[:, rows])
+            shared[chosen] = Windows(signals[:, rows], starts_ns)
         features = step.measure(spec, shared[chosen])  # (n, C, k)
         columns.append(features.reshape(len(values), features.shape[1] * features.shape[2]))
     return np.concatenate(columns, axis=1, dtype=np.float32)

@@ -14,14 +14,18 @@ from numpy.typing import NDArray
 
 from models.arrays import Floats
 
+NO_TIME = np.zeros(0, dtype=np.int64)
+
 
 class Windows:
     """Measures of values (n, C, T): n windows, C channels, T samples. Statistics are (n, C).
 
-    A constant channel has no shape: its crest, skewness, kurtosis and energies are 0.
+    A constant channel has no shape: its crest, skewness, kurtosis and energies are 0. `starts_ns` (n,) is when each
+    window starts, empty where nobody asks for it.
     """
 
-    def __init__(self, values: Floats) -> None:
+    def __init__(self, values: Floats, starts_ns: NDArray[np.int64] = NO_TIME) -> None:
+        self.starts_ns = starts_ns
         self.samples = values.shape[-1]
         self.values = values
         # Without the first sample a constant is exactly zero, and a small signal on a large offset keeps its digits.

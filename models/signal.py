@@ -5,8 +5,9 @@ of T samples at the declared rate. Whatever lies between is decided here, and ev
 reported with its channels and the reason: a gateway that watches nothing must not look like one at peace.
 
 The grid: place i is at origin + i / rate_hz. A sample goes to the place nearest to its time, so a node whose crystal is
-100 ppm off skips or doubles a place now and then and nothing accumulates; a doubled place keeps its first sample. The
-grid begins with the latest of the streams' first samples, and windows begin every hop_s from there.
+100 ppm off skips or doubles a place now and then and nothing accumulates; a doubled place keeps its first sample, or
+aggregates all of them where its stream says so. The grid begins with the latest of the streams' first samples, and
+windows begin every hop_s from there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from models.aggregation import Aggregate
 from models.arrays import Floats
 from models.features import FeatureSpec
 from models.sensor_health import StreamHealth
@@ -34,7 +37,7 @@ from models.stream import (
 )
 from models.stream import health as stream_health
 
-__all__ = ["Block", "Lost", "SignalError", "StreamSpec", "Window", "Windower", "health", "push", "start"]
+__all__ = ["Aggregate", "Block", "Lost", "SignalError", "StreamSpec", "Window", "Windower", "health", "push", "start"]
 
 RESTART_WINDOWS = 10  # a block further away from the grid than so many windows belongs to another time
 
@@ -45,7 +48,17 @@ class Window:
 
     t_ns: int
     values: Floats
-    filled: int  # values that were bridged
+    bridged: NDArray[np.bool_]  # (T, C) values that were not measured
+
+    @property
+    def filled(self) -> int:
+        """How many values were bridged."""
+        return int(np.count_nonzero(self.bridged))
+
+    def newly_filled(self, spec: FeatureSpec) -> dict[str, int]:
+        """Return how many values of each channel were bridged in the part that is new since the window before."""
+        counts = np.count_nonzero(self.bridged[-spec.hop_samples :], axis=0)  # (C,)
+        return {name: count for name, count in zip(spec.channels, counts.tolist(), strict=True) if count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +214,8 @@ def _restart(state: Windower) -> tuple[Windower, list[Window | Lost]]:
 
 def _emit(state: Windower) -> tuple[Windower, list[Window | Lost]]:
     newest, decided = state.newest, min(stream.decided for stream in state.streams.values())
+    if any(stream.spec.aggregate and stream.spec.fill == "hold" for stream in state.streams.values()):
+        decided = min(decided, newest - 1)  # such a stream is not waited for, but time for the place's samples there is
     events: list[Window | Lost] = []
     first, last = state.next, state.next + state.spec.samples - 1
     while newest >= last and (decided >= last or newest - last > state.patience):
@@ -215,19 +230,19 @@ def _emit(state: Windower) -> tuple[Windower, list[Window | Lost]]:
 def _build(state: Windower, first: int) -> Window | Lost:
     spec = state.spec
     values = np.empty((spec.samples, len(spec.channels)))
-    filled = 0
+    bridged = np.zeros(values.shape, dtype=np.bool_)
     lost: list[str] = []
     reasons: list[str] = []
     for stream in state.streams.values():
-        rows, bridged = read(stream, first, spec.samples)  # (T, C of the stream)
-        values[:, [spec.channels.index(channel) for channel in stream.spec.channels]] = rows
-        filled += bridged
+        columns = [spec.channels.index(channel) for channel in stream.spec.channels]
+        rows, bridged[:, columns] = read(stream, first, spec.samples)  # (T, C of the stream)
+        values[:, columns] = rows
         lacking = [name for name, column in zip(stream.spec.channels, rows.T, strict=True) if np.isnan(column).any()]
         if lacking:
             lost += lacking
             reasons.append(_reason(stream, first + spec.samples - 1))
     t_ns = state.time_ns(first)
-    return Lost(t_ns, tuple(lost), "; ".join(reasons)) if lost else Window(t_ns, values, filled)
+    return Lost(t_ns, tuple(lost), "; ".join(reasons)) if lost else Window(t_ns, values, bridged)
 
 
 def _reason(stream: Stream, last: int) -> str:

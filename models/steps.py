@@ -14,6 +14,10 @@ For one channel of a window x of T samples, with z = (x - mean) / deviation:
     eda         tonic and phasic part of a skin conductance at the end of x
     pulse       heart rate in beats a minute and RMSSD in ms of a blood volume pulse
 
+and for the window itself, whatever its channels:
+
+    calendar    hour, weekday, workday, time of year
+
 A constant channel has no shape: its crest, skewness, kurtosis and spectra are 0, its logarithms lie at the floor, and
 it has no pulse.
 """
@@ -29,9 +33,10 @@ import numpy as np
 from pydantic import Field
 
 from models.arrays import Floats
+from models.calendar import Calendar
 from models.measures import Windows, one_sided, ratio
 from models.physiology import electrodermal, pulse
-from models.window_shape import Kind, WindowShape, check_below_half, check_whole
+from models.window_shape import Kind, WindowShape, block_of, check_below_half, check_whole
 
 ENERGY_FLOOR = 1e-24  # of `bands`, in the channel's unit squared
 AMPLITUDE_FLOOR = 1e-12  # of `welch` with `log`: in the channel's unit, or as a share with `normalise`
@@ -168,22 +173,14 @@ class Samples(Kind):
     kind: Literal["samples"]
     rate_hz: float | None = Field(default=None, gt=0)
 
-    def _block(self, shape: WindowShape) -> float:
-        return shape.rate_hz / (self.rate_hz or shape.rate_hz)
-
     def check(self, shape: WindowShape) -> None:
-        block = self._block(shape)
-        if abs(block - round(block)) > 1e-6 * block or block < 0.5 or shape.samples % round(block):
-            raise ValueError(
-                f"rate_hz: {self.rate_hz} Hz would average {block:.6g} of the {shape.samples} samples of a window;"
-                " expected a whole number that divides them"
-            )
+        block_of(shape, self.rate_hz)
 
     def labels(self, shape: WindowShape) -> tuple[str, ...]:
-        return tuple(f"sample[{k}]" for k in range(shape.samples // round(self._block(shape))))
+        return tuple(f"sample[{k}]" for k in range(shape.samples // block_of(shape, self.rate_hz)))
 
     def measure(self, shape: WindowShape, windows: Windows) -> Floats:
-        block = round(self._block(shape))
+        block = block_of(shape, self.rate_hz)
         blocks = windows.values.reshape(*windows.values.shape[:-1], shape.samples // block, block)
         means: Floats = blocks.mean(axis=-1)
         return means
@@ -263,5 +260,6 @@ class Pulse(Kind):
 
 
 Step = Annotated[
-    Statistic | Bands | Spectrum | Welch | Samples | Moving | Electrodermal | Pulse, Field(discriminator="kind")
+    Statistic | Bands | Spectrum | Welch | Samples | Moving | Electrodermal | Pulse | Calendar,
+    Field(discriminator="kind"),
 ]

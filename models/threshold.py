@@ -15,22 +15,32 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from models.arrays import Array
+from models import levels as ways
+from models.arrays import Array, Floats
+from models.levels import MINIMUM_SCORES, CalibrationError, Method
 
-MINIMUM_SCORES = 20  # half of them are taken for the tail, and ten excesses give its scale to within a third
-_TAIL = 10  # the fewest scores above a level to read or fit it from
+__all__ = [
+    "MINIMUM_SCORES",
+    "AlarmSpec",
+    "AlarmState",
+    "CalibrationError",
+    "Levels",
+    "ScoreError",
+    "Severity",
+    "Transition",
+    "calibrate",
+    "least_scores",
+    "severity",
+    "update",
+]
+
 _HIGHEST_RATE = 0.05  # alarms per window: a promise of more would put the level among ordinary scores
 _CLEAR_CAP = 0.8  # of the way from the median to the raise level
 _MAJOR, _CRITICAL = 1.0, 3.0  # in heights of the raise level over the median, counted from the raise level
 
 Severity = Literal["warning", "major", "critical"]
-
-
-class CalibrationError(ValueError):
-    """Scores from which no level can be taken."""
 
 
 class ScoreError(ValueError):
@@ -40,6 +50,11 @@ class ScoreError(ValueError):
 class AlarmSpec(BaseModel):
     """When a gateway raises and clears an alarm; an operator's settings.
 
+    `method` says how the level comes from the baseline (`models.levels`). `reach` bounds how far an extrapolated level
+    may lie: at most so many times as far above the median as the highest baseline score. With n scores of an
+    exponential tail a level at that bound is exceeded with a probability of 2**(reach - 1) Γ(reach + 1) / n**reach at
+    most, on average: 24 / n³ for 3. Such a level is `capped`, and the promise need not hold.
+
     `clear_quantile` is the share of baseline scores below the level under which an alarm may clear. An alarm clears
     after all scores of `clear_duration_s` stayed there: with m independent windows in it, a healthy structure manages
     that with probability clear_quantile**m at a time, so keep m small.
@@ -48,6 +63,8 @@ class AlarmSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     false_alarms_per_day: float = Field(default=1.0, gt=0)
+    method: Method = "automatic"
+    reach: float | None = Field(default=None, ge=1)
     minimum_duration_s: float = Field(default=0.0, ge=0)
     clear_quantile: float = Field(default=0.9, ge=0.5, le=0.95)
     clear_duration_s: float = Field(default=0.0, ge=0)
@@ -62,6 +79,7 @@ class Levels:
     median: float  # of the baseline, the origin of severity
     samples: int  # scores they were taken from
     extrapolated: bool  # raise_level lies beyond what so many scores show
+    capped: bool = False  # by the setting `reach`: the promise need not hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +107,48 @@ class Transition:
 def calibrate(spec: AlarmSpec, scores: Array, windows_per_day: float) -> Levels:
     """Take the levels from baseline scores (n,).
 
-    With p = false_alarms_per_day / windows_per_day (at most 0.05), the raise level is the baseline's quantile 1 - p
-    where at least ten scores lie above it, and otherwise extrapolated by `_tail_level`. The clear level is the
-    baseline's `clear_quantile`, but at most 0.8 of the way from the median to the raise level.
+    The raise level keeps p = false_alarms_per_day / windows_per_day (at most 0.05) alarms a window by the method of the
+    settings. `automatic` ranks the scores where at least ten lie above the level, and otherwise extrapolates an
+    exponential tail. The clear level is the baseline's `clear_quantile`, but at most 0.8 of the way from the median to
+    the raise level.
 
     Raises:
-        CalibrationError: fewer than `MINIMUM_SCORES`, a score that is not finite, the highest ones all equal (a
-            saturated score has no tail), or windows_per_day not positive.
+        CalibrationError: fewer scores than the method needs (`least_scores`), a score that is not finite, the highest
+            ones all equal (a saturated score has no tail), or windows_per_day not positive.
     """
-    if not 0 < windows_per_day < math.inf:
-        raise CalibrationError(f"{windows_per_day} windows per day given; expected a positive number")
+    rate = rate_of(spec, windows_per_day)
     ordered = np.sort(np.asarray(scores, dtype=np.float64))  # (n,) ascending
     _check_scores(ordered)
-    rate = min(spec.false_alarms_per_day / windows_per_day, _HIGHEST_RATE)
-    extrapolated = len(ordered) * rate < _TAIL
-    raise_level = _tail_level(ordered, rate) if extrapolated else _empirical_level(ordered, rate)
+    level = ways.level_of(spec.method, ordered, rate)
+    extrapolated = ways.beyond(ordered, rate)
     median, quantile = np.quantile(ordered, [0.5, spec.clear_quantile]).tolist()
-    clear_level = min(quantile, median + _CLEAR_CAP * (raise_level - median))
-    return Levels(raise_level, clear_level, median, len(ordered), extrapolated)
+    farthest = math.inf if spec.reach is None else median + spec.reach * (float(ordered[-1]) - median)
+    capped = extrapolated and level > farthest
+    raise_level = farthest if capped else level
+    return Levels(raise_level, cleared_at(median, quantile, raise_level), median, len(ordered), extrapolated, capped)
 
 
-def _check_scores(ordered: NDArray[np.float64]) -> None:
+def cleared_at(median: float, quantile: float, raise_level: float) -> float:
+    """Return the level at or below which an alarm may clear, given the baseline's `clear_quantile`."""
+    return min(quantile, median + _CLEAR_CAP * (raise_level - median))
+
+
+def least_scores(spec: AlarmSpec, windows_per_day: float) -> int:
+    """Return how many baseline scores the method of the settings needs for their promise.
+
+    Raises CalibrationError where windows_per_day is not positive.
+    """
+    return ways.least_scores(spec.method, rate_of(spec, windows_per_day))
+
+
+def rate_of(spec: AlarmSpec, windows_per_day: float) -> float:
+    """Return the promised alarms per window. Raises CalibrationError where windows_per_day is not positive."""
+    if not 0 < windows_per_day < math.inf:
+        raise CalibrationError(f"{windows_per_day} windows per day given; expected a positive number")
+    return min(spec.false_alarms_per_day / windows_per_day, _HIGHEST_RATE)
+
+
+def _check_scores(ordered: Floats) -> None:
     finite = int(np.isfinite(ordered).sum())
     if ordered.ndim != 1 or len(ordered) < MINIMUM_SCORES:
         raise CalibrationError(
@@ -117,41 +156,6 @@ def _check_scores(ordered: NDArray[np.float64]) -> None:
         )
     if finite < len(ordered):
         raise CalibrationError(f"{len(ordered) - finite} of {len(ordered)} scores are not finite; expected none")
-
-
-def _excesses(ordered: NDArray[np.float64], count: int) -> tuple[float, NDArray[np.float64]]:
-    """Return the highest score but `count`, and how far those exceed it."""
-    threshold = float(ordered[-count - 1])
-    excesses = ordered[-count:] - threshold
-    if excesses[-1] == 0:
-        raise CalibrationError(
-            f"the highest {count + 1} of {len(ordered)} scores all equal {threshold}: the score is saturated, so no"
-            " level can tell a worse window; check the model and the sensors"
-        )
-    return threshold, excesses
-
-
-def _empirical_level(ordered: NDArray[np.float64], rate: float) -> float:
-    # A further score exceeds the highest but k of n with probability (k + 1) / (n + 1), whatever their distribution.
-    threshold, _ = _excesses(ordered, math.floor((len(ordered) + 1) * rate) - 1)
-    return math.nextafter(threshold, math.inf)  # ties with the threshold stay below
-
-
-def _tail_level(ordered: NDArray[np.float64], rate: float) -> float:
-    """Extrapolate an exponential tail, fitted to the mean excess over a high quantile, to a rate hardly or never seen.
-
-    Scores are unbounded; logarithms of kernel sums and squared residuals alike have tails that are about exponential.
-    The k = max(10, √n) highest of n are used. If their excesses' mean m were the tail's own, the level would be
-    threshold + m ln(seen_rate / rate); but m comes from k values, and plugging it in exceeds the promise several times.
-    For exponential excesses a further one exceeds c m with probability (1 + c / k)**-k, which gives c for the promise.
-    So the promise is kept on average for exponential tails; tails as the normal one's make the level too high, and
-    tails heavier than exponential make it too low.
-    """
-    count = max(_TAIL, math.isqrt(len(ordered)))
-    threshold, excesses = _excesses(ordered, count)
-    seen_rate = (count + 1) / (len(ordered) + 1)
-    multiple = count * math.expm1(math.log(seen_rate / rate) / count)  # c; tends to ln(seen_rate / rate) for large k
-    return threshold + multiple * float(excesses.mean())
 
 
 def severity(levels: Levels, score: float) -> Severity:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -39,7 +40,11 @@ class WindowShape(Frozen):
 
 
 class Kind(Frozen):
-    """A new kind of feature is a subclass with these three, one line in `models.steps.Step` and one in its table."""
+    """A new kind of feature is a subclass with `check`, `labels` and `measure`, one line in `models.steps.Step` and one
+    in its table.
+    """
+
+    needs_time: ClassVar[bool] = False  # whether it must be told when a window starts
 
     channels: tuple[str, ...] | None = Field(default=None, min_length=1)  # None: all channels of the specification
 
@@ -49,6 +54,10 @@ class Kind(Frozen):
     @abstractmethod
     def labels(self, shape: WindowShape) -> tuple[str, ...]:
         """Name the k features of one channel."""
+
+    def names(self, shape: WindowShape, channels: tuple[str, ...]) -> tuple[str, ...]:
+        """Name all features of the step, where the specification declares `channels`."""
+        return tuple(f"{channel}.{label}" for channel in self.channels or channels for label in self.labels(shape))
 
     @abstractmethod
     def measure(self, shape: WindowShape, windows: Windows) -> Floats:
@@ -66,3 +75,16 @@ def check_below_half(key: str, frequency_hz: float, shape: WindowShape) -> None:
     """Raise ValueError for a frequency that the rate cannot show."""
     if frequency_hz > shape.rate_hz / 2:
         raise ValueError(f"{key}: {frequency_hz} Hz is above half of rate_hz; expected at most {shape.rate_hz / 2} Hz")
+
+
+def block_of(shape: WindowShape, rate_hz: float | None) -> int:
+    """Return how many samples make one value at `rate_hz`, one where it is not given; raise ValueError where no whole
+    number does that divides the window.
+    """
+    block = shape.rate_hz / (rate_hz or shape.rate_hz)
+    if abs(block - round(block)) > 1e-6 * block or block < 0.5 or shape.samples % round(block):
+        raise ValueError(
+            f"rate_hz: {rate_hz} Hz would average {block:.6g} of the {shape.samples} samples of a window;"
+            " expected a whole number that divides them"
+        )
+    return round(block)

@@ -20,6 +20,14 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
             "optimiser": "sgd",
             "class_weights": (1.0, 2.0, 2.0),
         },
+        {
+            "network": {"task": "classify", "washout": 5, "units": 30},
+            **{"rate": 1.0, "rounds": 10, "compression": {"number": "float16", "share": 0.5}},
+        },
+        {
+            "network": {"task": "classify", "washout": 5, "units": 30},
+            **{"rate": 1.0, "rounds": 10, "privacy": {"clip": 1.0, "noise_multiplier": 0.05, "epsilon": 1e6}},
+        },
     ],
     "esn-fedcurv": [
         {"network": {"task": "classify", "washout": 5, "units": 30}, "rate": 1.0, "rounds": 10},
@@ -31,13 +39,29 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         },
     ],
     "conditional-fedavg": [{}, {"personalise": False}, {"paper": True, "events": 60}, {"whiten": 2}],
-    "fedavg": [{}, {"normalisation": "none"}, {"loss": "logistic", "components": 0}, {"rate": 0.5}, {"whiten": 1}],
+    "fedavg": [
+        {},
+        {"normalisation": "none"},
+        {"loss": "logistic", "components": 0},
+        {"rate": 0.5},
+        {"whiten": 1},
+        {"whiten": 1, "masking": {}},
+        {"compensate": (1,)},
+        {"compression": {"number": "int8"}},
+        {"loss": "logistic", "components": 0, "compression": {"number": "int8", "share": 0.5}},
+        {"loss": "logistic", "components": 0, "privacy": {"clip": 1.0, "noise_multiplier": 0.05, "epsilon": 1e6}},
+        {
+            **{"loss": "logistic", "components": 0},
+            "privacy": {"clip": 1.0, "noise_multiplier": 0.1, "epsilon": 1e6, "where": "cloud"},
+        },
+    ],
     "fedper": [{}, {"share": 1.0, "normalisation": "none"}, {"share": 0.05}],
     "fedprox": [{}, {"mu": 3.0, "normalisation": "none"}, {"loss": "logistic", "mu": 1.0}],
     "federated-subspace": [
         {},
         {"normalisation": "none", "reference": "pooled", "components": 1, "which": "residual"},
         {"sketch": 2, "forget": 0.5, "which": "distance"},
+        {"reference": "pooled", "masking": {"quantum": 2.0**-30, "neighbours": 2}},
     ],
     "incfed": [
         {"ridge": 1.0},
@@ -45,6 +69,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"network": {"washout": 5, "units": 20, "layers": 2, "direct": False}, "normalisation": "none", "ridge": 1.0},
         {"network": {"washout": 5, "units": 30, "task": "reconstruct", "targets": (1,)}, "ridge": 0.3},
         {"network": {"washout": 10, "units": 8}, "paper": True, "ridge": 3.0, "fewest_rows": 12},
+        {"ridge": 1.0, "masking": {}},
     ],
     "partial-incfed": [
         {"ridge": 1.0},
@@ -52,17 +77,33 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"network": {"washout": 5, "units": 40, "task": "classify"}, "select": "importance", "cohort": 4},
         {"network": {"washout": 5, "units": 40, "task": "classify"}, "select": "random", "normalisation": "none"},
     ],
+    "recurrent-fedavg": [
+        {"network": {"hidden": 4, "dense": 4, "change": False}, "rounds": 3},
+        {"network": {"cell": "linear"}, "learning_rate": 0.05, "rounds": 5, "server_optimiser": {"momentum": 0.5}},
+        {
+            "network": {"task": "classify", "cell": "gru", "hidden": 4, "dense": 4, "layers": 2, "class_weights": True},
+            **{"learning_rate": 0.03, "rounds": 4, "server_optimiser": {"kind": "yogi", "rate": 0.1}, "mu": 0.01},
+        },
+        {
+            "network": {"hidden": 4, "dense": 4, "steps": 3, "horizon": 2, "dropout": 0.2, "change": False},
+            **{"home": "head", "rounds": 3, "normalisation": "none"},
+        },
+        {"network": {"task": "classify", "steps": 1, "hidden": 4, "dense": 4}, "home": "head", "learning_rate": 0.03},
+        {"network": {"layers": 2, "hidden": 6, "dense": 6}, "paper": True, "rounds": 2},
+    ],
     "robust-svm-admm": [
         {},
         {"normalisation": "none", "norm": "2", "weights": "samples", "strong_convexity": 0.1},
         {"norm": "inf", "kappa": None, "classes": 2, "strong_convexity": "auto"},
         {"whiten": 2},
+        {"compensate": (0,), "compensate_prior": 5.0, "whiten": 1},
     ],
     "robust-svm-subgradient": [
         {},
         {"normalisation": "none", "norm": "2", "weights": "samples", "classes": 2},
         {"norm": "inf", "box": (-30.0, 30.0), "kappa": None, "rounds": 40},
         {"box": (-30.0, 30.0), "worst": "program", "rounds": 4},
+        {"rounds": 40, "masking": {"range": 1e9, "threshold": 0.6}},
     ],
     "support-vector-election": [
         {},
@@ -70,5 +111,6 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"c": 0.2},
         {"max_vectors": 5},
         {"whiten": 2, "normalisation": "none"},
+        {"compensate": (2, 0), "normalisation": "none"},
     ],
 }

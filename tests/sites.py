@@ -131,6 +131,7 @@ def agent(settings: GatewaySettings, shelf: Shelf, now_ns: int = T0_NS, *, can_t
         shelf.stored(),
         boot_id="boot",
         can_train=can_train,
+        libraries=("torch", "dp_accounting"),
         now_ns=now_ns,
         labelled=faults(),
     )

@@ -156,7 +156,7 @@ def test_a_store_of_a_newer_aggregator_is_refused_and_left_as_it_is(path: Path, 
     database.commit()
     database.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"it has schema 2, this aggregator knows 1; update the aggregator"):
+    with pytest.raises(StoreError, match=rf"it has schema {SCHEMA_VERSION + 1}, this aggregator knows {SCHEMA_VERSION}; update"):
         Store(path, create=create)
     assert path.read_bytes() == before
 

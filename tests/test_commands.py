@@ -186,6 +186,8 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
         "model_version": 0,
         "training": None,
         "gateways": [],
+        "fleet": None,
+        "webhook": {"waiting": 0, "dropped": 0},
     }
     second = 10**9
     status = Status(

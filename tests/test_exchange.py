@@ -33,10 +33,25 @@ QUICK: dict[str, dict[str, Any]] = {
     **{name: {"rounds": 3} for name in ("robust-svm-admm", "robust-svm-subgradient")},
     **{name: {"network": SMALL} for name in ("incfed", "partial-incfed")},
     **{name: {"rounds": 3, "network": SMALL | {"task": "classify"}} for name in ("esn-fedavg", "esn-fedcurv")},
+    "recurrent-fedavg": {"rounds": 2, "network": {"hidden": 3, "dense": 3}, "epochs": 1},
 }
+LINEAR = {"rounds": 2, "components": 16}
+# What may be done to updates on their way, and between rounds.
+WRAPPED: dict[str, dict[str, Any]] = {
+    "fedavg masked": LINEAR | {"masking": {}},
+    "incfed masked": {"network": SMALL, "masking": {}},
+    "fedavg compressed": LINEAR | {"compression": {"number": "int8", "share": 0.5}},
+    "federated-subspace compensated": {"compensate": [1]},
+    "federated-subspace surveyed masked": {"survey": {"profile": {}}, "masking": {}},
+}
+CASES = [*ALGORITHMS, *WRAPPED]
+QUICK |= WRAPPED
 # An interior-point solver stops where it is near enough, and rounding in what it starts from moves that place.
 SOLVED_TO = {"robust-svm-admm": 1e-8}
-UNCHANGED_BY_THE_SAME_ROWS = {"federated-subspace", "incfed", "partial-incfed"}
+UNCHANGED_BY_THE_SAME_ROWS = {
+    *("federated-subspace", "incfed", "partial-incfed", "incfed masked"),
+    *("federated-subspace compensated", "federated-subspace surveyed masked"),
+}
 SEED = 5
 SHIFT = 60.0  # deviations: damage that nobody can miss
 WATCHED_S = float(WINDOWS)  # where the commissioning ends
@@ -46,7 +61,7 @@ def site(
     name: str = "support-vector-election", seed: int = 0, gateways: tuple[str, ...] = NAMES, **rounds: Any
 ) -> Site:
     cloud = aggregator_settings(
-        algorithm={"name": name, "seed": SEED, "settings": QUICK.get(name, {})},
+        algorithm={"name": name.partition(" ")[0], "seed": SEED, "settings": QUICK.get(name, {})},
         rounds={"quorum": len(gateways), **rounds},
         # Messages as small as they may be, so that a model is many chunks.
         limits={"max_payload_bytes": 1_024},
@@ -70,7 +85,8 @@ def loop(made: Site, releases: int = 1, fraction: float = 1.0) -> Outcome:
     choice = made.cloud_settings.algorithm
     data = training_data(made)
     algorithm = build(choice.name, next(iter(data.values()))[X].shape[1], choice.settings)
-    return run(algorithm, data, seed=choice.seed, rounds=releases * algorithm.rounds, fraction=fraction)
+    rounds = releases * algorithm.rounds
+    return run(algorithm, data, seed=choice.seed, rounds=rounds, fraction=fraction)
 
 
 def assert_same_as_loop(made: Site, outcome: Outcome) -> None:
@@ -92,7 +108,7 @@ def stormy(made: Site) -> None:
     made.weather = lambda: int(made.rng.choice([0, 1, 1, 1, 2]))
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", CASES)
 def test_the_service_ends_in_the_model_of_the_loop(name: str) -> None:
     made = site(name)
     made.commission()
@@ -105,7 +121,7 @@ def test_the_service_ends_in_the_model_of_the_loop(name: str) -> None:
         assert np.isfinite(state.pipeline.judge.model(rows_of(state.pipeline.baseline))).all()
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", CASES)
 def test_a_second_release_goes_on_where_the_first_ended(name: str) -> None:
     made = site(name, rest_s=100.0)
     made.commission()
@@ -126,7 +142,7 @@ def test_a_share_of_the_gateways_is_drawn_as_by_the_loop() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", CASES)
 def test_a_bad_link_changes_nothing(name: str, seed: int) -> None:
     made = site(name, seed)
     stormy(made)
@@ -137,7 +153,7 @@ def test_a_bad_link_changes_nothing(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", CASES)
 def test_power_cuts_anywhere_change_nothing(name: str, seed: int) -> None:
     """Every few deliveries somebody is cut off, half of them after the commit and before anything was sent."""
     made = site(name, seed)

@@ -15,6 +15,7 @@ from config.messages import Alarm, Score
 from gateway_agent.events import Effect, Heard, Log, Queue
 from gateway_agent.pipeline import Judge
 from gateway_agent.state import State, status
+from gateway_agent.watch import Watch
 from models.arrays import Floats
 from models.threshold import Levels
 from tests.agents import TICK, Told, after, commissioned, heard, kinds, sent
@@ -134,7 +135,7 @@ def test_only_the_channel_that_is_broken_is_named() -> None:
 def test_a_score_that_is_no_number_is_a_lost_window_and_not_the_end() -> None:
     levels = Levels(1.0, 0.5, 0.0, 20, False)
     state = watched()
-    state = replace(state, pipeline=replace(state.pipeline, judge=Judge(Told(np.nan), levels)))
+    state = replace(state, pipeline=replace(state.pipeline, judge=Judge(Told(np.nan), Watch(levels))))
     state, effects = feed(state, samples(0, 15), START_S)
     assert state.counts["windows_lost"] == 15 and told(effects) == [("faulty-load", "raised")]
     assert any("the model's score for it is nan" in log.text for log in kinds(effects, Log))

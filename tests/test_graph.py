@@ -21,6 +21,7 @@ from models.detectors import (
     linear,
     ocsvm,
     random_map,
+    recurrent,
     subspace,
     svdd,
 )
@@ -28,6 +29,7 @@ from models.detectors.esn_graph import CARRIED
 from models.detectors.graph import IR_VERSION, OPERATORS, OPSET
 from models.detectors.network import Network
 from models.detectors.principal import WHITENING, whitened
+from models.detectors.recurrent_network import Recurrent
 from tests.toy import onnx_scores
 
 FEATURES = 5
@@ -69,6 +71,13 @@ def echo(x: Floats, **settings: Any) -> Arrays:
     return esn.fit(x, classes, np.random.default_rng(0), network=network)
 
 
+def recurrent_net(**settings: Any) -> Arrays:
+    """Return an untrained network, which is as good to compare as a trained one."""
+    sizes = {} if settings.get("cell") == "linear" else {"hidden": 6, "dense": 5}
+    params = recurrent.initial(np.random.default_rng(0), Recurrent(**{**sizes, **settings}), FEATURES)
+    return {name: array * 2 if name.startswith("cell.") else array for name, array in params.items()}
+
+
 def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes of a graph and of those inside it."""
     for node in graph.node:
@@ -105,6 +114,15 @@ FITS |= {
     "esn, two layers, no inputs": ("esn", lambda x: echo(x, layers=2, direct=False)),
     "esn, reconstructing": ("esn", lambda x: echo(x, task="reconstruct", targets=(3, 1))),
     "esn, classes of rows of five steps": ("esn", lambda x: echo(x, task="classify", classes=3, steps=5)),
+}
+FITS |= {
+    "recurrent": ("recurrent", lambda _: recurrent_net()),
+    "recurrent, classes of channels": (
+        "recurrent",
+        lambda _: recurrent_net(steps=1, task="classify", cell="gru", classes=3),
+    ),
+    "recurrent, three layers": ("recurrent", lambda _: recurrent_net(layers=3, horizon=3, change=False)),
+    "recurrent, linear": ("recurrent", lambda _: recurrent_net(cell="linear")),
 }
 FITS["linear with a part at home"] = ("linear", lambda x: with_home(FITS["linear on a map"][1](x)))
 OWN = {"center": np.linspace(-20.0, 20.0, FEATURES), "scale": 10.0 ** np.linspace(-6, 6, FEATURES)}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from config.wire import decode, encode
-from models.arrays import FEATURES, LABELS, Array, Arrays, equal, generator
+from models.arrays import FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
 from models.detectors import DETECTORS
 from models.federated import ALGORITHMS, build
 from models.federated.algorithm import MAX_SAMPLES, UpdateError, close_round
@@ -54,7 +54,9 @@ def test_nothing_is_the_identity_of_merge(trained: Trained) -> None:
 
 def test_merge_is_associative_and_commutative(trained: Trained) -> None:
     for exchange in trained.exchanges:
-        merge, (a, b, c, _) = exchange.phase.tally.merge, exchange.updates.values()  # one may have nothing to say
+        sent = exchange.updates.values()  # one may have nothing to say
+        merge, admit = exchange.phase.tally.merge, exchange.phase.admit
+        a, b, c, _ = (admit(exchange.server, update) if update else Arrays() for update in sent)
         assert same(exchange.phase.tally, merge(merge(a, b), c), merge(a, merge(b, c)))
         assert same(exchange.phase.tally, merge(a, b), merge(b, a))
 
@@ -86,13 +88,15 @@ def test_no_input_is_changed(trained: Trained) -> None:
         phase, name = exchange.phase, NAMES[0]
         server = exchange.server._replace(shared=locked(exchange.server.shared), kept=locked(exchange.server.kept))
         own, data = locked(exchange.own[name]), locked(exchange.data[name])
-        update, other = locked(exchange.sent[0]), locked(exchange.sent[-1])
-        before = as_bytes(server, own, data, update, other)
+        updates = [locked(update) for update in exchange.sent]  # all of them: of fewer masks tell nothing
+        before = as_bytes(server, own, data, *updates)
         phase.train(server.shared, own, data, exchange.rng(name))
-        total = locked(phase.tally.merge(phase.admit(server, update), phase.admit(server, other)))
+        total = Arrays()
+        for update in updates:
+            total = locked(phase.tally.merge(total, phase.admit(server, update)))
         total_before = encode(total)
         phase.advance(server, total)
-        assert as_bytes(server, own, data, update, other) == before
+        assert as_bytes(server, own, data, *updates) == before
         assert encode(total) == total_before
 
 
@@ -158,11 +162,13 @@ def test_an_empty_data_set_sends_nothing_and_keeps_what_it_had(trained: Trained)
 
 def test_labels_matter_where_the_algorithm_says_so_and_nowhere_else(trained: Trained) -> None:
     """At most, rows labelled as faults are left out by an algorithm that does not learn from labels."""
-    exchange, name = trained.exchanges[len(trained.algorithm.phases)], NAMES[0]  # of the second round
+    # Of the second round; of exchanges that belong together it is the middle one that trains.
+    exchange, name = trained.exchanges[len(trained.algorithm.phases) + trained.algorithm.stride // 2], NAMES[0]
     x = exchange.data[name][FEATURES]
 
     def answer(data: Arrays) -> list[bytes]:
-        return as_bytes(*exchange.phase.train(exchange.server.shared, exchange.own[name], data, exchange.rng(name)))
+        told = {SECRET: exchange.data[name][SECRET], **data}
+        return as_bytes(*exchange.phase.train(exchange.server.shared, exchange.own[name], told, exchange.rng(name)))
 
     classes = (np.arange(len(x)) % 4 == 0).astype(np.int64)
     answers = [answer({FEATURES: x, LABELS: labels}) for labels in (classes, 1 - classes)]
@@ -216,8 +222,8 @@ DAMAGES: dict[str, Damage] = {
     "truth values": lambda array: array.astype(bool),
     "texts": lambda array: array.astype(str),
     "complex numbers": lambda array: array.astype(complex),
-    "absurd values": lambda array: array + 1e30,
-    "values whose sum would overflow": lambda array: array + 1.7e308,
+    "absurd values": lambda array: array + np.float64(1e30),  # of a width that holds it
+    "values whose sum would overflow": lambda array: array + np.float64(1.7e308),
 }
 
 

@@ -19,6 +19,7 @@ from gateway_agent.memory import BLANK, Memory, Owner, Seen
 from gateway_agent.pipeline import Judge
 from gateway_agent.state import State, save_memory
 from gateway_agent.store import Store
+from gateway_agent.watch import Watch
 from models.arrays import NEW_SERIES, Array, Arrays, Floats
 from models.signal import Block
 from models.threshold import Levels
@@ -72,30 +73,33 @@ def test_time_that_goes_backwards_or_is_unknown() -> None:
     assert recall.missing_rows([], HOP_S).shape == (0,)
 
 
+TOLD = '{"what": "the rules remember"}'
+
+
 def test_a_memory_is_stored_with_its_model() -> None:
     memory = Memory({"sum": np.array(3.5)}, 7, T0_NS)
     owner = Owner("one", "boot", "unsynchronised")
-    stored = recall.to_bytes(memory, owner)
-    assert recall.from_bytes(stored, owner) == memory
-    assert recall.from_bytes(stored, owner._replace(model="other")) == BLANK
+    stored = recall.to_bytes(memory, TOLD, owner)
+    assert recall.from_bytes(stored, owner) == (memory, TOLD)
+    assert recall.from_bytes(stored, owner._replace(model="other")) == (BLANK, "")
 
 
 def test_a_clock_that_may_have_stood_still_makes_a_memory_worth_nothing() -> None:
     """A gateway without a clock of its own resumes at the time at which it stopped, days later."""
     memory, owner = Memory({"sum": np.array(3.5)}, 7, T0_NS), Owner("one", "boot", "synchronised")
     again = owner._replace(boot_id="next")
-    assert recall.from_bytes(recall.to_bytes(memory, owner), again) == memory
+    assert recall.from_bytes(recall.to_bytes(memory, TOLD, owner), again) == (memory, TOLD)
     for before, after_boot in (
         (owner, again._replace(clock="unsynchronised")),
         (owner._replace(clock="unknown"), again),
     ):
-        assert recall.from_bytes(recall.to_bytes(memory, before), after_boot) == BLANK
+        assert recall.from_bytes(recall.to_bytes(memory, TOLD, before), after_boot) == (BLANK, "")
 
 
 def watched(model: Sum, windows: int = 6) -> tuple[walk.Pipeline, list[walk.Reading]]:
     settings = gateway_settings()
     pipeline = walk.start(settings.features, settings.streams, settings.alarm, 0)
-    pipeline = walk.judged_by(pipeline, Judge(model, LEVELS))
+    pipeline = walk.judged_by(pipeline, Judge(model, Watch(LEVELS)))
     return walk.push(pipeline, Block("deck", T0_NS, settings.features.rate_hz, samples(0, windows)))
 
 
@@ -107,7 +111,7 @@ def test_a_fresh_memory_scores_nothing_and_the_gateway_says_so() -> None:
 
 def test_a_new_model_remembers_what_it_would_have_seen() -> None:
     pipeline, readings = watched(Sum(washout_rows=1))
-    swapped = walk.judged_by(pipeline, Judge(Sum(washout_rows=4), LEVELS))
+    swapped = walk.judged_by(pipeline, Judge(Sum(washout_rows=4), Watch(LEVELS)))
     assert swapped.memory == replace(pipeline, judge=swapped.judge).memory and not swapped.settling
     assert readings[-1].score == swapped.memory.tensors["sum"]
 

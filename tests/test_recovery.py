@@ -21,6 +21,7 @@ from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORIT
 from gateway_agent.pipeline import GAP_HOPS, Judge, judged_by
 from gateway_agent.state import MODEL, BaselineError, status
 from gateway_agent.store import Store, StoreError
+from gateway_agent.watch import Watch
 from models.signal import Block
 from models.threshold import AlarmState, Levels
 from tests.agents import Told, commissioned
@@ -110,11 +111,11 @@ def test_two_agents_cannot_share_a_store(tmp_path: Path) -> None:
 
 def test_a_level_that_nothing_can_reach_is_said_in_log_and_status() -> None:
     state = commissioned()
-    judge = Judge(Told(), Levels(raise_level=9.0, clear_level=0.5, median=0.0, samples=20, extrapolated=True))
+    judge = Judge(Told(), Watch(Levels(raise_level=9.0, clear_level=0.5, median=0.0, samples=20, extrapolated=True)))
     state, effects = _warned(state, judge)
     assert "no window can raise an alarm" in status(state).refusal
     assert any("asks for 9" in told.text for told in effects if isinstance(told, Log))
-    reachable = judge._replace(levels=replace(judge.levels, raise_level=-1.0))
+    reachable = judge._replace(watch=Watch(replace(judge.levels, raise_level=-1.0)))
     assert _warned(commissioned(), reachable)[1] == []
 
 
@@ -122,7 +123,7 @@ def test_two_high_windows_with_a_hole_between_are_no_lasting_alarm() -> None:
     told = Told()
     settings = gateway_settings(alarm={"minimum_duration_s": 30.0})
     spec = settings.features
-    judge = Judge(told, Levels(raise_level=1.0, clear_level=0.5, median=0.0, samples=20, extrapolated=True))
+    judge = Judge(told, Watch(Levels(raise_level=1.0, clear_level=0.5, median=0.0, samples=20, extrapolated=True)))
     state = judged_by(walk.start(spec, settings.streams, settings.alarm, 0), judge)
     rng = np.random.default_rng(0)
 
@@ -146,7 +147,7 @@ def test_a_new_model_judges_an_active_alarm_on_its_own_scale() -> None:
     state = walk.start(settings.features, settings.streams, settings.alarm, 0)
     state = replace(state, alarm=AlarmState(active=True, run_ns=3, onset_ns=2, peak=50.0, last_ns=4))
     levels = Levels(raise_level=1.0, clear_level=0.5, median=0.1, samples=20, extrapolated=True)
-    alarm = judged_by(state, Judge(Told(), levels)).alarm
+    alarm = judged_by(state, Judge(Told(), Watch(levels))).alarm
     assert alarm == AlarmState(active=True, run_ns=None, onset_ns=2, peak=0.1, last_ns=4)
 
 

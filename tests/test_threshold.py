@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, product
 
 import numpy as np
 import pytest
@@ -98,6 +98,27 @@ def test_machine_equals_the_naive_simulation(
     assert found == Naive(spec, times_ns, values).transitions()
     kinds = [transition.kind for transition in found if transition]
     assert kinds == ["raised", "cleared"] * (len(kinds) // 2) + ["raised"] * (len(kinds) % 2)
+
+
+@pytest.mark.parametrize("minimum_s", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("clear_s", [0.0, 1.0, 2.0])
+def test_machine_equals_the_naive_simulation_on_all_short_sequences(minimum_s: float, clear_s: float) -> None:
+    """Every sequence of seven scores below, between and above the levels, a second apart."""
+    spec = AlarmSpec(minimum_duration_s=minimum_s, clear_duration_s=clear_s)
+    times_ns = [index * SECOND_NS for index in range(7)]
+    for values in map(list, product([0.5, 2.0, 4.0], repeat=7)):
+        assert run(spec, times_ns, values) == Naive(spec, times_ns, values).transitions()
+
+
+@pytest.mark.parametrize("minimum_s", [0.0, 1.0])
+@pytest.mark.parametrize("clear_s", [0.0, 1.0])
+def test_machine_equals_the_naive_simulation_on_all_short_clocks(minimum_s: float, clear_s: float) -> None:
+    """Every sequence of five scores with every clock that stands, goes on or goes back between them."""
+    spec = AlarmSpec(minimum_duration_s=minimum_s, clear_duration_s=clear_s)
+    for steps_taken in product([0, 1, -1], repeat=4):
+        times_ns = [t_s * SECOND_NS for t_s in accumulate(steps_taken, initial=0)]
+        for values in map(list, product([0.5, 2.0, 4.0], repeat=5)):
+            assert run(spec, times_ns, values) == Naive(spec, times_ns, values).transitions()
 
 
 def test_an_alarm_from_onset_to_clearing() -> None:
@@ -229,8 +250,10 @@ def test_windows_per_day_must_be_positive(windows_per_day: float) -> None:
         {"clear_quantile": 0.99},
         {"false_alarms_per_day": math.inf},
         {"clear_fraction": 0.8},
+        {"method": "guess"},
+        {"reach": 0.5},
     ],
 )
-def test_settings_out_of_range_name_the_key(bad: dict[str, float]) -> None:
+def test_settings_out_of_range_name_the_key(bad: dict[str, float | str]) -> None:
     with pytest.raises(ValidationError, match=next(iter(bad))):
         AlarmSpec.model_validate(bad)

@@ -43,16 +43,16 @@ ARROWS = {
 }
 ONLY_IN = {
     "paho": ("config/mqtt.py", "firmware_sim/broker.py", "tests/"),
-    "torch": ("models/detectors/recurrent.py",),
+    "torch": ("models/detectors/recurrent_training.py",),
 }
 ON_A_GATEWAY = ("models/", "config/", "gateway_agent/")
 BASE_INSTALL = {"numpy", "onnxruntime", "paho", "pydantic", "cryptography"}
 # Modules that nothing on a gateway imports outside a training.
-BEYOND_BASE_INSTALL = {"models/detectors/graph.py": {"onnx"}, "models/detectors/recurrent.py": {"torch"}}
+BEYOND_BASE_INSTALL = {"models/detectors/graph.py": {"onnx"}, "models/detectors/recurrent_training.py": {"torch"}}
 NEVER_IN_THE_AGENT = {"scipy", "sklearn", "torch", "onnx", "matplotlib", "pyarrow", "sqlalchemy", "amqtt"}
 
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for the files that do the I/O
-DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py", "defence.py"}
+DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py", "defence.py", "poster.py"}
 IMPURE_MODULES = re.compile(
     r"(asyncio|glob|http|logging|multiprocessing|os|pathlib|random|secrets|select|shutil|socket|sqlite3|ssl|subprocess"
     r"|tempfile|threading|time|urllib)(\.|$)"

@@ -17,6 +17,18 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|Users)/\w")
 CITATION = re.compile(r"\b(19|20)\d\d\b|\barXiv\b|\bdoi\b|\b(Algorithm|Eq\.|Equation|Section|Theorem) \d|\bours\b")
 # Files beside the algorithms that serve all of them.
 FEDERATED_SHARED = {"__init__", "algorithm", "registry", "run", "tally", "weighed", "whitened"} | {
+    "compensated",
+    "masked",
+    "masking",
+    "masking_cloud",
+    "masking_gateway",
+    "masking_keys",
+    "masking_recovery",
+    "ring",
+    "shamir",
+    "compressed",
+    "private",
+    "server_optimiser",
     "local_dual",
     "column_masks",
     "contributions",

@@ -78,7 +78,7 @@ GOOD = [
     ),
     ("arrows", "firmware_sim/world.py", "from gateway_agent import machine\nfrom cloud_aggregator import store"),
     ("third_party", "config/mqtt.py", "import paho.mqtt.client"),
-    ("third_party", "models/detectors/recurrent.py", "import torch"),
+    ("third_party", "models/detectors/recurrent_training.py", "import torch"),
     (
         "base_install",
         "models/features.py",

@@ -45,6 +45,11 @@ GOLDEN_ARRAYS: Arrays = {
     "empty": np.zeros((0, 3)),
 }
 VALID = encode(GOLDEN_ARRAYS, GOLDEN_META)
+NARROW = Path(__file__).parent / "golden" / "wire_1_narrow.bin"  # of types that came later
+NARROW_ARRAYS: Arrays = {
+    "half": np.array([0.1, -6e-8, math.inf], np.float16),
+    "byte": np.array([[-128], [127]], np.int8),
+}
 
 some_arrays = st.dictionaries(
     st.text(max_size=12),
@@ -111,6 +116,11 @@ def test_the_format_is_pinned() -> None:
     arrays, meta = decode(GOLDEN.read_bytes())
     assert identical(arrays, GOLDEN_ARRAYS)
     assert meta == GOLDEN_META
+
+
+def test_narrow_numbers_are_pinned() -> None:
+    assert NARROW.read_bytes() == encode(NARROW_ARRAYS)
+    assert identical(decode(NARROW.read_bytes())[0], NARROW_ARRAYS)
 
 
 def test_every_damaged_byte_is_seen() -> None:

@@ -8,11 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime
 
-from models.arrays import FEATURES, LABELS, Array, Arrays, Floats
+from models.arrays import CALIBRATION, END_NS, FEATURES, LABELS, Array, Arrays, Floats
 
 FEATURE_COUNT = 3
 NAMES = ("harbour", "north", "south", "west")
 ERRORS_ONLY = 3  # of onnxruntime's levels
+NS = 1_000_000_000
+T0_NS = 1_800_000_000 * NS
 SHIFT = 5.0  # of an anomaly, in every feature, in deviations
 
 
@@ -38,6 +40,8 @@ def fleet(seed: int, *, labelled: bool = False, alike: bool = False, rows: int =
         noise = rng.normal(size=(2, rows, FEATURE_COUNT))
         x = level + spread * (noise[0] + SHIFT * y[:, None])
         data = {FEATURES: x, LABELS: y.astype(np.int64)} if labelled else {FEATURES: level + spread * noise[1]}
+        later = np.random.default_rng([seed, len(gateways)]).normal(size=(rows // 2, FEATURE_COUNT))
+        data |= {CALIBRATION: level + spread * later, END_NS: T0_NS + 3_600 * NS * np.arange(rows)}
         gateways[name] = Gateway(data, x, y)
     return gateways
 

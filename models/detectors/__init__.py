@@ -8,6 +8,7 @@ from models.detectors.esn import ESN
 from models.detectors.fault_classes import FAULT_CLASSES
 from models.detectors.linear import LINEAR
 from models.detectors.ocsvm import OCSVM
+from models.detectors.recurrent import RECURRENT
 from models.detectors.subspace import SUBSPACE
 from models.detectors.svdd import SVDD
 
@@ -17,6 +18,7 @@ DETECTORS: dict[str, Detector] = {
     "linear": LINEAR,
     "linear-svm": FAULT_CLASSES,
     "ocsvm": OCSVM,
+    "recurrent": RECURRENT,
     "subspace": SUBSPACE,
     "svdd": SVDD,
 }

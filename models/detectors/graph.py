@@ -13,7 +13,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
 
 from models.arrays import Array, Arrays
-from models.detectors import principal
+from models.detectors import compensation, principal
 
 OPSET = 17
 IR_VERSION = 10
@@ -22,28 +22,33 @@ OPERATORS = frozenset(
     | {"MatMul", "ReduceMean", "LessOrEqual", "Where"}  # of the ensemble
     | {"Scan", "Tanh", "Identity", "Clip", "IsNaN", "ConstantOfShape", "ScatterElements"}  # of the echo state network
     | {"Gather", "Slice", "Split", "Transpose", "ReduceSum", "ReduceSumSquare"}
+    | {"LSTM", "GRU", "Relu", "Squeeze"}  # of the recurrent network
 )
 WHITENING_MEAN = f"{principal.WHITENING}mean"
+COVARIATES = compensation.COMPENSATION + compensation.COLUMNS
 
 
 def standardise_nodes(params: Arrays) -> list[NodeProto]:
-    """Nodes that map `x` to `z` as `standardised` does: (x - center) / scale, whitened where the parameters say so.
+    """Nodes that map `x` to `z` as `standardised` does: (x - center) / scale, compensated and whitened where the
+    parameters say so.
 
     Their constants are `standardise_tensors(params)`, which belong among the tensors of `model_bytes`.
     """
-    step = principal.of_whitening(params)
-    units = "own_units" if step else "z"
+    weather, step = compensation.of_compensation(params), principal.of_whitening(params)
+    units = "own_units" if weather or step else "z"
+    apart = ("compensated" if step else "z") if weather else units
     nodes = [
         helper.make_node("Sub", ["x", "center"], ["centred"]),
         helper.make_node("Div", ["centred", "scale"], [units]),
     ]
-    return nodes + (principal.whitening_nodes(params, units, "z") if step else [])
+    nodes += compensation.compensation_nodes(units, apart) if weather else []
+    return nodes + (principal.whitening_nodes(params, apart, "z") if step else [])
 
 
 def standardise_tensors(params: Arrays) -> Arrays:
     """Return the constants of `standardise_nodes` but for centre and scale."""
     step = principal.of_whitening(params)
-    return principal.graph_tensors(step, principal.WHITENING) if step else {}
+    return compensation.graph_tensors(params) | (principal.graph_tensors(step, principal.WHITENING) if step else {})
 
 
 def model_bytes(
@@ -59,11 +64,12 @@ def model_bytes(
     """Return a checked model `x (n, F) -> score (n,)` in float32.
 
     `tensors` are the constants by name; those also named in `personal` become inputs whose default is the constant.
-    `feature_count` is what the detector takes; where a whitening step comes first, F is what that takes. What is put
-    out beside the score is in `more_outputs` with its shape.
+    `feature_count` is what the detector takes; where a step comes first, F is what that takes. What is put out beside
+    the score is in `more_outputs` with its shape.
     """
     if WHITENING_MEAN in tensors:
         feature_count = len(tensors[WHITENING_MEAN])
+    feature_count += len(tensors.get(COVARIATES, ()))
     constants = {"center": np.zeros(feature_count), "scale": np.ones(feature_count), **tensors}
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", feature_count])]
     inputs += [

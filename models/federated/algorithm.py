@@ -45,6 +45,9 @@ EPSILON = f"{LEDGER}epsilon"
 # In `kept`: what the cloud's own noise is drawn from. It follows from the seed, until an aggregator puts in a real one.
 NOISE_SECRET = f"{LEDGER}secret"
 
+# Before the names of what a survey leaves in `shared`.
+SITE = "site."
+
 # A feature that never moved during commissioning has no scale of its own: whatever deviates by less than this share of
 # its level is constant up to the rounding of float32, in which features are kept.
 CONSTANT_SHARE = float(np.finfo(np.float32).eps)
@@ -128,6 +131,11 @@ def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
     following = server.round_index + 1
     cohort_index = server.cohort_index if advanced.phase > server.phase else following
     return advanced._replace(round_index=following, cohort_index=cohort_index)
+
+
+def site_of(shared: Arrays) -> Arrays:
+    """Return what the last survey left: `scores` (B,), and of a profile `count` (C,), `sum` and `square` (C, F)."""
+    return {name.removeprefix(SITE): array for name, array in shared.items() if name.startswith(SITE)}
 
 
 def lacking(server: Server) -> str:

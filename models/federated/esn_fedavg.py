@@ -34,7 +34,7 @@ from models.federated.algorithm import (
 )
 from models.federated.fedavg import counted, within
 from models.federated.series import Lesson, judged, lesson
-from models.federated.tally import SUM
+from models.federated.tally import CHANGES
 
 READOUT, SAMPLES, STEP = "readout", "samples", "step"
 RECIPE = "recipe."
@@ -150,7 +150,7 @@ def readout_fedavg(step: Averaging, feature_count: int, rounds: int) -> Algorith
     def admit(server: Server, update: Arrays) -> Arrays:
         return step.admitted(server, update, {})
 
-    phase = Phase(train, SUM, advance, admit)
+    phase = Phase(train, CHANGES, advance, admit)
     personal = personal_tensors(step.normalisation)
     return Algorithm("esn", begin(step, feature_count), (phase,), rounds, personal, labels=True)
 

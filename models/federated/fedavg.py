@@ -1,8 +1,9 @@
 """Federated averaging (McMahan et al. 2017, Algorithm 1) of the linear detector, and what other averages build on.
 
 A gateway starts from the shared weights, trains on its own rows and sends n·Δw and n; the cloud adds
-rate · ΣnΔw / Σn. What is sent is a sum over gateways, so it may travel masked. With labels a gateway descends along
-the logistic loss; without, it solves its part of the one-class SVM (`local_dual`).
+rate · ΣnΔw / Σn, or takes another step along that (`server_optimiser`). What is sent is a sum over gateways, so it may
+travel masked. With labels a gateway descends along the logistic loss; without, it solves its part of the one-class SVM
+(`local_dual`).
 
 The border of the one-class loss is the mean of the gateways' ν-quantiles, each of the model it received, since no other
 is the same for all; in the first step, where there is none, of its own. So it is one step behind the weights, and only
@@ -13,7 +14,8 @@ Nothing of the data stays in the cloud; centre, scale and multipliers stay on th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -36,7 +38,8 @@ from models.federated.algorithm import (
     personal_tensors,
 )
 from models.federated.local_dual import STEP, Local, contribute
-from models.federated.tally import SUM
+from models.federated.server_optimiser import ServerOptimiser, stepping
+from models.federated.tally import CHANGES, CONTRIBUTIONS, Tally
 
 SAMPLES = "samples"
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -50,13 +53,25 @@ Improve = Callable[[Arrays, Arrays, Arrays, "np.random.Generator"], tuple[Arrays
 
 
 def averaging(
-    improve: Improve, judge: Judge, trained: tuple[str, ...], *, rate: float, max_samples: int, normalisation: str
+    improve: Improve,
+    judge: Judge,
+    trained: tuple[str, ...],
+    *,
+    rate: float = 1.0,
+    server_optimiser: ServerOptimiser | None = None,
+    measured: Mapping[str, str] = MappingProxyType({}),
+    max_samples: int,
+    normalisation: str,
+    tally: Tally = CHANGES,
 ) -> Phase:
     """Return the one phase of FedAvg around a local trainer and the judge of what it may give.
 
     `trained` names the arrays of `shared` that move; all others are constants of the training but `step`, which counts
-    the models made. One gateway counts for at most `max_samples` rows, whatever it claims.
+    the models made, and what is `measured`: of it `improve` gives means over the gateway's rows, nothing below zero,
+    the update holds their sums, and the array of `shared` named beside it becomes the mean over all rows. One gateway
+    counts for at most `max_samples` rows, whatever it claims. `tally` is another where gateways give no steps.
     """
+    optimiser = stepping(rate, server_optimiser)
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         count = len(data[FEATURES])
@@ -66,23 +81,29 @@ def averaging(
         own, moved = improve(shared, own, {**data, FEATURES: z}, rng)
         weight = float(min(count, max_samples))
         update = {name: np.asarray(weight * (moved[name] - shared[name])) for name in trained}
+        update |= {name: np.asarray(weight * moved[name]) for name in measured}
         return own, {**update, SAMPLES: np.array(weight)}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         shared = server.shared
-        moved = {name: np.asarray(shared[name] + rate * total[name] / total[SAMPLES]) for name in trained}
-        return server._replace(shared={**shared, **moved, STEP: np.asarray(shared[STEP] + 1)})
+        moved, kept = optimiser.stepped(shared, server.kept, total, total[SAMPLES], trained)
+        means = {known_as: np.asarray(total[name] / total[SAMPLES]) for name, known_as in measured.items()}
+        return server._replace(shared={**shared, **moved, **means, STEP: np.asarray(shared[STEP] + 1)}, kept=kept)
 
     def admit(server: Server, update: Arrays) -> Arrays:
         shapes = {name: server.shared[name].shape for name in trained} | {SAMPLES: ()}
+        shapes |= {name: server.shared[known_as].shape for name, known_as in measured.items()}
         wide = counted(checked(update, shapes), max_samples)
+        for name in measured:
+            if (least := float(wide[name].min())) < 0.0:
+                raise UpdateError(f"{name}: expected sums of what is never below zero, got {least:g}")
         change = {name: np.asarray(wide[name] / wide[SAMPLES]) for name in trained}
         judge(change, {name: np.asarray(change[name] + server.shared[name]) for name in trained})
         return wide
 
-    return Phase(train, SUM, advance, admit)
+    return Phase(train, tally, advance, admit)
 
 
 def counted(update: Arrays, max_samples: int) -> Arrays:
@@ -175,6 +196,11 @@ def trainer(loss: linear.Loss, components: int, one_class: OneClass, logistic: L
     return one_class.improve, one_class.judge if components else logistic.judge
 
 
+def tally_of(loss: linear.Loss) -> Tally:
+    """Return how updates under a loss add up: of a dual every gateway sends all that is still missing of its part."""
+    return CHANGES if loss == "logistic" else CONTRIBUTIONS
+
+
 def begin(feature_count: int, components: int, gamma: float | None, loss: linear.Loss) -> Callable[..., Server]:
     """Return `start` of an algorithm that trains the linear detector."""
 
@@ -197,6 +223,7 @@ def fedavg(
     batch: Count = 32,
     learning_rate: Positive = 1.0,
     rate: Positive = 1.0,
+    server_optimiser: ServerOptimiser | None = None,
     largest_change: Positive = 1e3,
     rounds: Count = 20,
     max_samples: Count = MAX_SAMPLES,
@@ -214,10 +241,25 @@ def fedavg(
     :param nu: cap on a multiplier and share of rows outside the border.
     :param rate: step of the server along the averaged change; 1 is plain averaging, and with more of it the one-class
         loss need not settle, and near 2 it leaves the range in which updates are admitted.
+    :param server_optimiser: in place of `rate`, of the logistic loss alone: momentum, or an adaptive step of the cloud.
     """
+    if loss == "one-class" and server_optimiser is not None:
+        raise ValueError(
+            "server_optimiser given for loss 'one-class', expected loss 'logistic': gateways send whole parts of a "
+            "dual, of which any other combination than their mean is no solution"
+        )
     one_class = OneClass(nu, epochs, most_rows)
     logistic = Logistic(decay, epochs, batch, learning_rate, largest_change)
     improve, judge = trainer(loss, components, one_class, logistic)
-    phase = averaging(improve, judge, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation)
+    phase = averaging(
+        improve,
+        judge,
+        linear.TRAINED,
+        rate=rate,
+        server_optimiser=server_optimiser,
+        max_samples=max_samples,
+        normalisation=normalisation,
+        tally=tally_of(loss),
+    )
     start, personal = begin(feature_count, components, gamma, loss), personal_tensors(normalisation)
     return Algorithm("linear", start, (phase,), rounds, personal, labels=loss == "logistic")

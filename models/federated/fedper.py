@@ -18,6 +18,7 @@ from models.detectors import linear
 from models.detectors.training import MOST_ROWS
 from models.federated.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Server, Share, personal_tensors
 from models.federated.fedavg import OneClass, averaging, begin
+from models.federated.tally import CONTRIBUTIONS
 
 
 def fedper(
@@ -53,6 +54,12 @@ def fedper(
         return server._replace(shared={**server.shared, **split})
 
     phase = averaging(
-        improve, one_class.judge, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation
+        improve,
+        one_class.judge,
+        linear.TRAINED,
+        rate=rate,
+        max_samples=max_samples,
+        normalisation=normalisation,
+        tally=CONTRIBUTIONS,
     )
     return Algorithm("linear", start, (phase,), rounds, (*personal_tensors(normalisation), linear.HOME))

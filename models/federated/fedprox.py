@@ -18,7 +18,7 @@ from pydantic import Field
 from models.detectors import linear
 from models.detectors.training import MOST_ROWS
 from models.federated.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Share, personal_tensors
-from models.federated.fedavg import Logistic, NotNegative, OneClass, averaging, begin, trainer
+from models.federated.fedavg import Logistic, NotNegative, OneClass, averaging, begin, tally_of, trainer
 
 
 def fedprox(
@@ -47,6 +47,14 @@ def fedprox(
     one_class = OneClass(nu, epochs, most_rows, mu)
     logistic = Logistic(decay, epochs, batch, learning_rate, largest_change, mu)
     improve, judge = trainer(loss, components, one_class, logistic)
-    phase = averaging(improve, judge, linear.TRAINED, rate=rate, max_samples=max_samples, normalisation=normalisation)
+    phase = averaging(
+        improve,
+        judge,
+        linear.TRAINED,
+        rate=rate,
+        max_samples=max_samples,
+        normalisation=normalisation,
+        tally=tally_of(loss),
+    )
     start, personal = begin(feature_count, components, gamma, loss), personal_tensors(normalisation)
     return Algorithm("linear", start, (phase,), rounds, personal, labels=loss == "logistic")

@@ -18,7 +18,7 @@ from models.arrays import FEATURES, Arrays
 from models.federated.algorithm import Phase, Server, Train, UpdateError, checked
 from models.federated.fedavg import SAMPLES, Judge, counted
 from models.federated.local_dual import MADE_AT, STEP
-from models.federated.tally import STACK, SUM
+from models.federated.tally import CONTRIBUTIONS, STACK
 
 LOSS, MEDIAN, ASKED = "loss", "median", "asked"
 MEMBERS = "members"  # one of every gateway elected
@@ -93,4 +93,4 @@ def election(names: tuple[str, ...], judge: Judge, max_samples: int, following: 
         judge({}, {name: np.asarray(wide[f"{SENT}{name}"] / wide[SAMPLES]) for name in names})
         return wide
 
-    return Phase(train, SUM, advance, admit)
+    return Phase(train, CONTRIBUTIONS, advance, admit)

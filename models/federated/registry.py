@@ -18,6 +18,7 @@ from models.federated.fedper import fedper
 from models.federated.fedprox import fedprox
 from models.federated.incfed import incfed
 from models.federated.partial_incfed import partial_incfed
+from models.federated.recurrent_fedavg import recurrent_fedavg
 from models.federated.robust_svm_admm import robust_svm_admm
 from models.federated.robust_svm_subgradient import robust_svm_subgradient
 from models.federated.subspace import federated_subspace
@@ -37,16 +38,18 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "partial-incfed": partial_incfed,
     "fedprox": fedprox,
     "conditional-fedavg": conditional_fedavg,
+    "recurrent-fedavg": recurrent_fedavg,
     "robust-svm-admm": robust_svm_admm,
     "robust-svm-subgradient": robust_svm_subgradient,
     "support-vector-election": support_vector_election,
 }
 
 # What every algorithm takes besides its own settings: steps before it, on the features, and steps behind it, on the way
-# of the update. See `models.federated.whitened`, `compensated`, `private`, `compressed` and `masked`.
+# of the update. See `models.federated.whitened`, `compensated`, `surveyed`, `private`, `compressed`
+# and `masked`.
 COMMON_SETTINGS: dict[str, Any] = {
-    **{"whiten": None, "whiten_residual": 1.0, "compensate": (), "compensate_prior": 1.0},
-    **{"privacy": None, "compression": None, "masking": None},
+    **{"whiten": None, "whiten_residual": 1.0, "compensate": (), "compensate_prior": 100.0},
+    **{"survey": None, "privacy": None, "compression": None, "masking": None},
 }
 
 
@@ -66,6 +69,8 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
         raise ValueError(f"setting {unknown[0]!r} is unknown to {name}; expected one of {', '.join(known)}")
     own = {key: value for key, value in settings.items() if key not in COMMON_SETTINGS}
     algorithm = _on_features(factory, feature_count, own, settings)
+    if settings.get("survey") is not None:
+        algorithm = _surveyed(algorithm, feature_count, settings["survey"])
     for step, wrap in (("privacy", _private), ("compression", _compressed), ("masking", _masked)):
         if settings.get(step) is not None:
             algorithm = wrap(algorithm, settings[step])
@@ -89,6 +94,12 @@ def _on_features(
     stepped.__signature__ = inspect.signature(factory)  # type: ignore[attr-defined]  # which steps look into
     step = {key: settings[key] for key in ("compensate", "compensate_prior") if key in settings}
     return validate_call(compensated)(stepped, feature_count, own, **step)
+
+
+def _surveyed(algorithm: Algorithm, feature_count: int, options: Any) -> Algorithm:
+    from models.federated.surveyed import Survey, surveyed
+
+    return surveyed(algorithm, feature_count, _checked("survey", Survey, options))
 
 
 def _private(algorithm: Algorithm, options: Any) -> Algorithm:

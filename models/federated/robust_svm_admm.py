@@ -36,7 +36,7 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
-from models.federated.tally import SUM
+from models.federated.tally import CONTRIBUTIONS
 from models.federated.weighed import check_weighed, most_weight
 from models.robust.ball import LabelCost, NormSetting, ball_of_settings
 from models.robust.gateway import Weighting, ball_of, counts_nothing, exported, imported, signs_of, thinned, weight_of
@@ -124,7 +124,7 @@ def robust_svm_admm(
         return _first(np.zeros((classes, feature_count + 1)), strong_convexity)
 
     admit = partial(_admitted, shape=(classes, feature_count + 1), max_weight=most, largest=largest_weight)
-    phase = Phase(train, SUM, advance, admit)
+    phase = Phase(train, CONTRIBUTIONS, advance, admit)
     return Algorithm("linear-svm", start, (phase,), rounds, personal_tensors(normalisation), labels=True)
 
 

@@ -29,7 +29,7 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
-from models.federated.tally import SUM
+from models.federated.tally import CHANGES
 from models.federated.weighed import check_weighed, most_weight
 from models.robust.ball import Ball, LabelCost, Norm, NormSetting, ball_of_settings
 from models.robust.box import Box, worst_case
@@ -102,7 +102,7 @@ def robust_svm_subgradient(
         return Server(shared={**exported(np.zeros((classes, feature_count + 1))), STEP: np.zeros(())}, kept={})
 
     admit = partial(_admitted, shape=(classes, feature_count + 1), max_weight=most, largest=largest_weight)
-    phase = Phase(train, SUM, advance, admit)
+    phase = Phase(train, CHANGES, advance, admit)
     return Algorithm("linear-svm", start, (phase,), rounds, personal_tensors(normalisation), labels=True)
 
 

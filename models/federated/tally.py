@@ -7,7 +7,7 @@ bounded tally costs the cloud the same memory for ten gateways as for ten thousa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,12 +15,18 @@ from models.arrays import Arrays
 
 
 class Tally(NamedTuple):
-    """A commutative, associative merge with `{}` as identity."""
+    """A commutative, associative merge with `{}` as identity.
+
+    `bears` says what may be done to an update on its way: `nothing`, where a system of equations is solved from the sum
+    or its numbers belong together; `rounding`, where every update says everything anew; or `error` of any kind, where
+    the model takes a step along the sum, so that what is left out of one update can be made good by the next.
+    """
 
     name: str
     merge: Callable[[Arrays, Arrays], Arrays]
     additive: bool
     bounded: bool
+    bears: Literal["nothing", "rounding", "error"] = "nothing"
 
 
 def _add(total: Arrays, update: Arrays) -> Arrays:
@@ -52,4 +58,6 @@ def _in_order(rows: Arrays) -> Arrays:
 
 
 SUM = Tally("sum", _add, additive=True, bounded=True)
+CONTRIBUTIONS = SUM._replace(name="sum of contributions", bears="rounding")
+CHANGES = SUM._replace(name="sum of changes", bears="error")
 STACK = Tally("stack", _stack, additive=False, bounded=False)

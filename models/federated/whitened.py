@@ -52,7 +52,7 @@ def whitened(
     """
     if whiten >= feature_count:
         raise ValueError(f"whiten: expected fewer directions than the {feature_count} features, got {whiten}")
-    mode, settings = _normalisation(factory, settings)
+    mode, settings = without_units(factory, settings)
     inner = validate_call(factory)(whiten + (whiten_residual > 0), **settings)
 
     def advance(server: Server, total: Arrays) -> Server:
@@ -71,10 +71,10 @@ def whitened(
     return inner._replace(phases=phases, personal=personal, setup=1 + inner.setup)
 
 
-def _normalisation(
+def without_units(
     factory: Callable[..., Algorithm], settings: Mapping[str, Any]
 ) -> tuple[Normalisation, dict[str, Any]]:
-    """Return how features are normalised before they are whitened, and the settings that keep them so afterwards."""
+    """Return how features are normalised before a step, and the settings that keep them as the step made them."""
     known = inspect.signature(factory).parameters
     if "normalisation" not in known:
         return "none", dict(settings)

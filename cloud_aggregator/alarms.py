@@ -1,0 +1,115 @@
+"""What becomes of an alarm: the registry, its receipt, the fleet alarm, and those who are told of it.
+
+Whatever is told goes out after the step in which it was stored; see `events`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from cloud_aggregator import fleet, home_assistant, maintenance, standing, webhook
+from cloud_aggregator.events import Effect, Log, Posted, Publish, RecordAlarm, RecordFleet
+from cloud_aggregator.state import State, topic
+from config.messages import Alarm, FleetAlarm, Receipt, Status
+from config.topics import ALL
+
+Result = tuple[State, list[Effect]]
+
+
+def heard(state: State, gateway: str, alarm: Alarm) -> Result:
+    """Take in a change of a gateway's alarm; one that was told before only gets its receipt again."""
+    alarms, known, is_news = standing.take(state.outward.alarms, gateway, alarm, state.now_ns)
+    receipt = Publish(topic(state, gateway, "receipt", alarm.item), Receipt(accepted=True).to_bytes())
+    stored = RecordAlarm(gateway, alarm, state.now_ns)
+    if not is_news:
+        return state, [stored, receipt]
+    state = replace(state, outward=replace(state.outward, alarms=alarms))
+    state, posts = _post(state, gateway, alarm, active=known.active)
+    state, discovery = home_assistant.cause_seen(state, gateway)
+    told = [*maintenance.of_change(state, gateway, known), *discovery, _log(gateway, alarm)]
+    return state, [stored, *posts, receipt, *told]
+
+
+def status_changed(state: State, gateway: str, before: Status | None) -> Result:
+    """Note what befell a gateway, and tell of what it has changed in what it says of its device."""
+    after = state.gateways[gateway]
+    if before is not None:
+        known = state.outward.disturbances.get(gateway, fleet.Disturbance())
+        befell = {**state.outward.disturbances, gateway: fleet.disturbed(known, before, after, state.now_ns)}
+        state = replace(state, outward=replace(state.outward, disturbances=befell))
+    if before is not None and (before.device, before.version) == (after.device, after.version):
+        return state, []
+    state, effects = home_assistant.gateway_changed(state, gateway)
+    return state, [*effects, *maintenance.of_gateway(state, gateway)]
+
+
+def connected(state: State) -> Result:
+    """Tell again how every alarm is now: brokers forget, and not every message arrived."""
+    state, effects = home_assistant.sync(state)
+    for gateway in state.outward.alarms:
+        effects += maintenance.of_gateway(state, gateway)
+    return state, [*effects, *_fleet_told(state)]
+
+
+def ticked(state: State) -> Result:
+    """Judge the fleet, and send what waits for the webhook."""
+    facts = fleet.Facts(state.gateways, state.outward.alarms, state.outward.disturbances)
+    before, now = state.outward.fleet, fleet.judge(state.settings.fleet, state.outward.fleet, facts, state.now_ns)
+    state = replace(state, outward=replace(state.outward, fleet=now))
+    effects: list[Effect] = []
+    if now.alarm is not None and now.alarm != before.alarm:
+        state, effects = _fleet_changed(state, before.alarm, now.alarm)
+    state, sends = _send(state)
+    return state, [*effects, *sends]
+
+
+def posted(state: State, event: Posted) -> Result:
+    """Take in how an attempt to post went."""
+    if state.settings.webhook is None:
+        return state, []
+    queue, effects = webhook.posted(state.outward.queue, state.settings.webhook, event, state.now_ns)
+    return replace(state, outward=replace(state.outward, queue=queue)), effects
+
+
+def _fleet_changed(state: State, before: FleetAlarm | None, now: FleetAlarm) -> Result:
+    effects: list[Effect] = [RecordFleet(now, state.now_ns)]
+    # Who joins is stored and shown; whom the webhook wakes wants to hear of the beginning, the end and the cause.
+    if before is None or (before.id, before.state, before.common) != (now.id, now.state, now.common):
+        state, posts = _post(state, ALL, now, active=now.state == "raised")
+        effects += [*posts, _log("site", now)]
+    return state, [*effects, *_fleet_told(state)]
+
+
+def _log(who: str, alarm: Alarm) -> Log:
+    level: Literal["info", "warning"] = "warning" if alarm.state == "raised" else "info"
+    return Log(level, f"{who}: {alarm.cause} {alarm.state}: {alarm.text}")
+
+
+def _fleet_told(state: State) -> list[Effect]:
+    alarm = state.outward.fleet.alarm
+    if alarm is None:
+        return []
+    return [
+        Publish(topic(state, ALL, "alarm", fleet.CAUSE), alarm.to_bytes(), retain=True),
+        *maintenance.of_fleet(state),
+    ]
+
+
+def _post(state: State, gateway: str, alarm: Alarm, *, active: bool) -> Result:
+    spec = state.settings.webhook
+    if spec is None:
+        return state, []
+    device = maintenance.device_of(state, gateway)
+    post = webhook.post_of(state.settings.aggregator.site, gateway, alarm, device, active=active)
+    queue, effects = webhook.enqueue(state.outward.queue, spec, post)
+    state = replace(state, outward=replace(state.outward, queue=queue))
+    state, sends = _send(state)
+    return state, [*effects, *sends]
+
+
+def _send(state: State) -> Result:
+    if state.settings.webhook is None:
+        return state, []
+    queue, effects = webhook.due(state.outward.queue, state.settings.webhook, state.now_ns)
+    return replace(state, outward=replace(state.outward, queue=queue)), effects

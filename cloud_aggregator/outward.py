@@ -1,0 +1,40 @@
+"""What the aggregator holds of alarms and of those it tells of them, between two events and across a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloud_aggregator.events import Post
+from cloud_aggregator.fleet import Disturbance, Fleet, restored_fleet
+from cloud_aggregator.standing import Alarms, restored
+from cloud_aggregator.webhook import DROPPED, Queue
+from config.topics import ALL
+
+
+@dataclass(frozen=True)
+class Outward:
+    """All of it; a part of the aggregator's state."""
+
+    alarms: Alarms = field(default_factory=dict)
+    disturbances: dict[str, Disturbance] = field(default_factory=dict)  # gateway -> what befell it
+    fleet: Fleet = field(default_factory=Fleet)
+    queue: Queue = field(default_factory=Queue)
+    discovered: frozenset[str] = frozenset()  # topics under which Home Assistant was ever told something
+
+
+def outward(
+    alarms: Iterable[Mapping[str, Any]],
+    posts: Iterable[tuple[str, bytes]],
+    discovered: Iterable[str],
+    counts: Mapping[str, int],
+) -> Outward:
+    """Return what a store holds of it; `alarms` in the order they were received."""
+    rows = [dict(row) for row in alarms]
+    return Outward(
+        alarms=restored(row for row in rows if row["gateway"] != ALL),
+        fleet=restored_fleet(row for row in rows if row["gateway"] == ALL),
+        queue=Queue(tuple(Post(*post) for post in posts), dropped=counts.get(DROPPED, 0)),
+        discovered=frozenset(discovered),
+    )

@@ -1,0 +1,74 @@
+"""The tables of the aggregator's store, and what an older store lacks of them."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, LargeBinary, MetaData, String, Table
+
+META = MetaData()
+TRAINING = Table("training", META, Column("id", Integer, primary_key=True), Column("body", LargeBinary, nullable=False))
+ROUNDS = Table(
+    "rounds",
+    META,
+    Column("id", Integer, primary_key=True),
+    Column("run", String, nullable=False),
+    Column("round_index", Integer, nullable=False),
+    Column("algorithm", String, nullable=False),
+    Column("gateways", String, nullable=False),
+    Column("refused", Integer, nullable=False),
+    Column("closed_ns", BigInteger, nullable=False),
+    Column("bytes_received", BigInteger),  # unknown of rounds before 0.4
+    Column("empty", String),
+)
+MODELS = Table(
+    "models",
+    META,
+    Column("version", Integer, primary_key=True),
+    Column("digest", String, nullable=False),
+    Column("manifest", String, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+ALARMS = Table(
+    "alarms",
+    META,
+    Column("id", String, primary_key=True),
+    Column("gateway", String, primary_key=True),
+    Column("cause", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("severity", String, nullable=False),
+    Column("text", String, nullable=False),
+    Column("onset_ns", BigInteger, nullable=False),
+    Column("raised_ns", BigInteger),
+    Column("cleared_ns", BigInteger),
+    Column("score", Float),
+    Column("level", Float),
+    Column("model_version", Integer, nullable=False),
+    Column("model_digest", String, nullable=False),
+    Column("clock", String, nullable=False),
+    Column("boot_id", String, nullable=False),
+    Column("received_ns", BigInteger, nullable=False),
+    Column("common", String),  # of a fleet alarm: what its gateways seem to have in common ...
+    Column("gateways", String),  # ... and which they are
+)
+GATEWAYS = Table(
+    "gateways",
+    META,
+    Column("gateway", String, primary_key=True),
+    Column("online", Boolean, nullable=False),
+    Column("status", String, nullable=False),
+    Column("seen_ns", BigInteger, nullable=False),
+)
+# Changes of alarms that the webhook has not taken yet, in their order.
+POSTS = Table(
+    "posts",
+    META,
+    Column("number", Integer, primary_key=True),
+    Column("id", String, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+# What Home Assistant was told of; brokers keep it until it is taken back.
+DISCOVERED = Table("discovered", META, Column("topic", String, primary_key=True))
+COUNTS = Table("counts", META, Column("name", String, primary_key=True), Column("value", BigInteger, nullable=False))
+
+FIRST_SCHEMA, SCHEMA_VERSION = 1, 2
+# Columns that stores of the first schema lack; what tables they lack is made as in a new store.
+ADDED = (ROUNDS.c.bytes_received, ROUNDS.c.empty, ALARMS.c.common, ALARMS.c.gateways)

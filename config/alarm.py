@@ -1,0 +1,62 @@
+"""When a gateway raises an alarm: the table [alarm] with its rules, its context and its watch over drift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import model_validator
+
+from models.drift import DriftSpec
+from models.profile import context_columns
+from models.profile_spec import ProfileSpec
+from models.rule_statistics import Given, Point
+from models.rules import RuleSpec
+from models.threshold import AlarmSpec
+
+CONTEXTUAL = "contextual"  # the name of that rule where none is given
+
+
+class AlarmTable(AlarmSpec):
+    """[alarm]: the promise, and by what windows are judged.
+
+    Without `rules` and `contextual` the score of the model is judged alone. With `contextual` alone it shares the
+    promise with the deviation from the profile, half and half.
+    """
+
+    rules: RuleSpec | None = None
+    contextual: ProfileSpec | None = None
+    drift: DriftSpec | None = None
+
+    @property
+    def active_rules(self) -> RuleSpec | None:
+        """The rules that are in force, None for the score alone."""
+        if self.rules is None and self.contextual is not None:
+            return RuleSpec(rules={"point": Point(), CONTEXTUAL: Given(kind="given")})
+        return self.rules
+
+    @property
+    def contextual_rule(self) -> str | None:
+        """The name of the rule that the profile speaks for."""
+        known = self.active_rules.rules if self.active_rules else {}
+        return next((name for name, rule in known.items() if isinstance(rule, Given)), None)
+
+    def check_features(self, names: Sequence[str]) -> None:
+        """Raise `ValueError` where a rule or the context names a feature that is not measured."""
+        try:
+            context_columns(self.contextual or ProfileSpec(), names)
+        except ValueError as error:
+            raise ValueError(f"alarm.contextual: {error}") from None
+        unknown = [name for name in (self.rules.watched if self.rules else ()) if name not in names]
+        if unknown:
+            raise ValueError(f"alarm.rules.watched: {unknown[0]!r} is no feature; expected some of {', '.join(names)}")
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> AlarmTable:
+        given = [name for name, rule in (self.rules.rules if self.rules else {}).items() if isinstance(rule, Given)]
+        if len(given) > 1 or (given and self.contextual is None):
+            raise ValueError(
+                f"rules: {given} of kind 'given', expected at most one, and the table [alarm.contextual] beside it"
+            )
+        if self.rules is not None and self.contextual is not None and not given:
+            raise ValueError("rules: none of kind 'given', expected one that [alarm.contextual] speaks for")
+        return self

@@ -1,0 +1,170 @@
+"""What a gateway judges a window by, beside the model: rules, the profile of its context, and drift of its scores.
+
+Without rules the model's score is the statistic and the level is its own. With them every rule gives a height, the
+largest counts, and the level is 1; see `models.rules`. Each gateway calibrates all of it on its own baseline.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from config.alarm import AlarmTable
+from gateway_agent.memory import Gaps, Row, Seen
+from models import drift, profile, rule_calibration, rules, threshold
+from models.arrays import NEVER, Array, Arrays, Floats
+from models.drift import DriftState, Reference
+from models.profile import Profile
+from models.rules import Calibrated, Height, RulesState
+from models.threshold import MINIMUM_SCORES, CalibrationError, Levels
+
+DAY_S = 86_400.0
+SCORE = "score"  # the rule of a gateway without rules
+_DRIFT = TypeAdapter(DriftState)
+
+
+class Context(NamedTuple):
+    """The profile of a gateway, and how to place a window in it."""
+
+    profile: Profile
+    columns: tuple[int, ...]
+    units: Arrays  # the gateway's own, in which the profile is kept
+
+
+class Watch(NamedTuple):
+    """What judges the windows of one gateway, and from which level on it calls one an alarm."""
+
+    levels: Levels
+    rules: Calibrated | None = None
+    context: Context | None = None
+    drift: Reference | None = None
+
+
+class Watching(NamedTuple):
+    """What is remembered from one window to the next; plain numbers."""
+
+    rules: RulesState = RulesState()
+    drift: DriftState = DriftState()
+
+
+class Commissioned(NamedTuple):
+    """A gateway's baseline, as a model sees it: all of it, of which the first `trained` windows trained the models."""
+
+    rows: Array  # (n, F)
+    ends_ns: Array  # (n,)
+    gaps: Gaps  # (n,)
+    scores: Floats  # (n,)
+    is_settled: NDArray[np.bool_]  # (n,)
+    trained: int
+    names: tuple[str, ...]  # of the features
+    hop_s: float
+
+    @property
+    def held_out(self) -> Floats:
+        """The scores of windows that trained nothing and can be trusted."""
+        return self.scores[self.trained :][self.is_settled[self.trained :]]
+
+
+def calibrated(table: AlarmTable, baseline: Commissioned, units: Arrays, site: Arrays) -> tuple[Watch, Watching]:
+    """Return what a gateway judges by from now on; `site` are the sums of a survey, empty where there was none.
+
+    Raises `CalibrationError`, or `profile.ProfileError` where neither the gateway nor its site has seen enough.
+    """
+    windows_per_day, begun = DAY_S / baseline.hop_s, DriftState()
+    reference = None
+    if table.drift is not None:
+        reference, begun = drift.begin(table.drift, baseline.held_out, windows_per_day)
+    if table.active_rules is None:
+        levels = threshold.calibrate(table, baseline.held_out, windows_per_day)
+        return Watch(levels, drift=reference), Watching(drift=begun)
+    context, extra = _context(table, baseline, units, site)
+    scores = np.where(
+        baseline.is_settled & (np.arange(len(baseline.scores)) >= baseline.trained), baseline.scores, np.nan
+    )
+    seen = rule_calibration.Baseline(scores, baseline.rows, baseline.gaps, extra)
+    found = rule_calibration.calibrate(table.active_rules, table, seen, baseline.names, baseline.hop_s)
+    return Watch(found.levels, found, context, reference), Watching(drift=begun)
+
+
+def _context(
+    table: AlarmTable, baseline: Commissioned, units: Arrays, site: Arrays
+) -> tuple[Context | None, Mapping[str, Floats]]:
+    """Return the profile of the training windows, and what it says (n,) of those behind them."""
+    spec, name = table.contextual, table.contextual_rule
+    if spec is None or name is None:
+        return None, {}
+    columns = tuple(profile.context_columns(spec, baseline.names))
+    places = profile.cells(spec, baseline.ends_ns, baseline.rows[:, columns])
+    z = (baseline.rows - units["center"]) / units["scale"]
+    own = profile.sums(spec, places[: baseline.trained], z[: baseline.trained])
+    made = profile.made(spec, own, {key: site[key] for key in own} if profile.COUNT in site else None)
+    said = np.full(len(z), np.nan)
+    for row in range(baseline.trained, len(z)):
+        found = profile.deviation(made, int(places[row]), z[row])
+        said[row] = np.nan if found is None else found
+    if np.isfinite(said).sum() < MINIMUM_SCORES:
+        raise CalibrationError(
+            f"only {np.isfinite(said).sum()} calibration windows have a known time, the contextual rule needs "
+            f"{MINIMUM_SCORES}: see that the clock was set while the gateway was commissioned"
+        )
+    return Context(made, columns, units), {name: said}
+
+
+def judged(
+    table: AlarmTable, watch: Watch, watching: Watching, seen: Seen, score: float | None
+) -> tuple[Watching, Height | None]:
+    """Return what is remembered after a window, and what is to be judged of it: nothing where nothing can be said.
+
+    `score` is the model's, None while that has not settled.
+    """
+    remembered = watching.drift
+    if watch.drift is not None and score is not None:
+        remembered, _ = drift.update(watch.drift, remembered, score)
+    if watch.rules is None:
+        height = None if score is None else Height(score, SCORE, score, watch.levels.raise_level, None)
+        return Watching(watching.rules, remembered), height
+    extra = {} if watch.context is None else {table.contextual_rule or "": _deviation(table, watch.context, seen)}
+    end_ns = 0 if seen.end_ns is None else seen.end_ns
+    state, highest = rules.step(watch.rules, watching.rules, end_ns, score, seen.row, extra)
+    return Watching(state, remembered), highest
+
+
+def _deviation(table: AlarmTable, context: Context, seen: Seen) -> float | None:
+    if table.contextual is None:
+        return None
+    end_ns = np.array([NEVER if seen.end_ns is None else seen.end_ns])
+    row: Row = seen.row
+    place = profile.cells(table.contextual, end_ns, row[None, list(context.columns)])
+    return profile.deviation(context.profile, int(place[0]), (row - context.units["center"]) / context.units["scale"])
+
+
+def spoken(watch: Watch) -> list[tuple[Literal["info", "warning"], str]]:
+    """Return what is to be told of the rules of a gateway: their levels, those that say nothing and why, and whose
+    the profile is.
+    """
+    said: list[tuple[Literal["info", "warning"], str]] = []
+    if watch.rules is not None:
+        levels = ", ".join(f"{name} {each.level:.3g}" for name, each in watch.rules.by_rule.items())
+        said.append(("info", f"rules in force, with their levels: {levels}"))
+        said += [("warning", f"rule {name} is silent: {reason}") for name, reason in watch.rules.silent.items()]
+    if watch.context is not None:
+        origins = watch.context.profile.origins
+        told = ", ".join(f"{count} from {origin}" for origin, count in origins.items() if count)
+        said.append(("info" if origins["own"] == sum(origins.values()) else "warning", f"profile by cell: {told}"))
+    return said
+
+
+def stored(watching: Watching) -> str:
+    """Return what is remembered as text."""
+    return json.dumps([rules.stored(watching.rules), _DRIFT.dump_json(watching.drift).decode()])
+
+
+def restored(text: str) -> Watching:
+    """Return what `stored` held."""
+    ruled, drifted = json.loads(text)
+    return Watching(rules.restored(ruled), _DRIFT.validate_json(drifted))

@@ -1,0 +1,60 @@
+"""Features as they would be in the usual weather: what covariates explain is taken off them before they are judged.
+
+The frequencies of a bridge follow its temperature by more than by most damage, and so do the features of a room (Sohn
+2007, Phil. Trans. R. Soc. A 365:539). With c the covariate columns of a row and x all others,
+
+    e = (x - (c - mean) B) / deviation          (n, F - q), without the covariates themselves
+
+B (q, F - q) are the slopes of a linear regression on healthy rows (Peeters and De Roeck 2001, Earthquake Eng. Struct.
+Dyn. 30:149; Cross et al. 2013, Mech. Syst. Signal Process. 35:16), `deviation` is what is left of each feature there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.arrays import Array, Arrays, Floats
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+COMPENSATION = "compensation."
+COLUMNS, OTHERS = "columns", "others"  # (q,) and (F - q,) int64: which columns are covariates, which are features
+MEAN, SLOPES, DEVIATION = "mean", "slopes", "deviation"
+USED = (COLUMNS, OTHERS, MEAN, SLOPES, DEVIATION)
+
+
+def of_compensation(params: Mapping[str, Array]) -> Arrays:
+    """Return the tensors of a compensation step by their own names, none where the parameters hold none."""
+    return {name.removeprefix(COMPENSATION): array for name, array in params.items() if name.startswith(COMPENSATION)}
+
+
+def compensated(step: Mapping[str, Array], z: Array) -> Floats:
+    """Return features (n, F) as (n, F - q), without what their covariates explain."""
+    covariates, features = z[:, step[COLUMNS]], z[:, step[OTHERS]]
+    return np.asarray((features - (covariates - step[MEAN]) @ step[SLOPES]) / step[DEVIATION], dtype=np.float64)
+
+
+def graph_tensors(params: Mapping[str, Array]) -> Arrays:
+    """Return the constants of `compensation_nodes` by their full names, none where the parameters hold no step."""
+    return {COMPENSATION + name: array for name, array in of_compensation(params).items() if name in USED}
+
+
+def compensation_nodes(source: str, result: str) -> list[NodeProto]:
+    """Nodes that map the tensor `source` (n, F) to `result` (n, F - q), as `compensated` does."""
+    from onnx import helper
+
+    def named(name: str) -> str:
+        return COMPENSATION + name
+
+    return [
+        helper.make_node("Gather", [source, named(COLUMNS)], [named("covariates")], axis=1),
+        helper.make_node("Gather", [source, named(OTHERS)], [named("features")], axis=1),
+        helper.make_node("Sub", [named("covariates"), named(MEAN)], [named("offset")]),
+        helper.make_node("Gemm", [named("offset"), named(SLOPES)], [named("explained")]),
+        helper.make_node("Sub", [named("features"), named("explained")], [named("rest")]),
+        helper.make_node("Div", [named("rest"), named(DEVIATION)], [result]),
+    ]

@@ -1,0 +1,124 @@
+"""What both ends know of a masked round: its options, its roster, and who is whose neighbour in it.
+
+The roster is the sorted list of the public keys of those who began the round. A gateway has no name in it but its
+place. Up to `neighbours` + 1 gateways everyone shares a mask with everyone; beyond, with `neighbours` others (Bell et
+al. 2020, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead", Section 3): a Harary graph over an order
+that the keys themselves decide, so that nobody chooses his neighbours and no fewer than `neighbours` can cut the graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from models.arrays import Array, Arrays
+from models.federated.algorithm import Positive, Share
+from models.federated.masking_keys import KEY_BYTES
+
+Places = NDArray[np.int64]
+
+PREFIX = "masking."  # before names of ours, in `shared`, in `kept` and in `own`
+AGREEMENT, CHANNEL = "agreement", "channel"  # (n, 32) public keys
+
+
+class RosterError(ValueError):
+    """What the cloud says of a round cannot be: a gateway does not answer it."""
+
+
+class Masking(BaseModel):
+    """How updates are masked.
+
+    :param quantum: to whose multiples numbers are rounded before they are added; each adds an error of up to half.
+    :param range: largest size of a number that one gateway may send; not given, what 1,000 gateways may (8.8e9 with the
+        default quantum), or as many as there are.
+    :param fewest: gateways without which no sum is taken, since of few the others can guess one.
+    :param neighbours: with how many others a gateway shares masks, where there are more.
+    :param threshold: share of its neighbours and itself without which no secret of a gateway can be put together: fewer
+        colluding ones learn nothing, and fewer survivors end no round.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    quantum: Annotated[float, Field(gt=0, le=1)] = 2.0**-20
+    range: Positive | None = None
+    fewest: Annotated[int, Field(ge=3)] = 3
+    neighbours: Annotated[int, Field(ge=2, multiple_of=2)] = 60
+    threshold: Share = 0.4
+
+
+class Roster(NamedTuple):
+    """Those who began a round: `digest` names the round, `holders` (n, k + 1) are for each place, in rising order, the
+    places that hold its shares, its neighbours and itself; `threshold` of them can put its secrets together.
+    """
+
+    agreement: Array
+    channel: Array
+    digest: bytes
+    holders: Places
+    threshold: int
+
+    @classmethod
+    def of(cls, keys: Arrays, masking: Masking) -> Roster:
+        """Return the roster of public keys (n, 32); raises `RosterError` for what is none."""
+        for name in (AGREEMENT, CHANNEL):
+            array = keys.get(name)
+            if array is None or array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != KEY_BYTES:
+                raise RosterError(f"roster: expected {name} keys (n, {KEY_BYTES}) of bytes, got {sorted(keys)}")
+        agreement, channel = keys[AGREEMENT], keys[CHANNEL]
+        count = len(agreement)
+        if len(channel) != count or count < masking.fewest:
+            raise RosterError(
+                f"roster: expected two keys of each of at least {masking.fewest} gateways (masking.fewest), got "
+                f"{count} and {len(channel)}"
+            )
+        if len(np.unique(np.concatenate([agreement, channel]), axis=0)) < 2 * count:
+            raise RosterError("roster: expected each key once, got one twice")
+        digest = hashlib.sha256(agreement.tobytes() + channel.tobytes()).digest()
+        holders = _holders(digest, count, masking.neighbours)
+        threshold = max(2, math.ceil(round(masking.threshold * holders.shape[1], 9)))
+        return cls(agreement, channel, digest, holders, threshold)
+
+    def pair(self, sender: int, receiver: int) -> bytes:
+        """Return what binds a key to this round and to a direction in it."""
+        return self.digest + sender.to_bytes(4, "little") + receiver.to_bytes(4, "little")
+
+    def held_by(self, here: list[int]) -> Places:
+        """Return how many holders of each place (n,) are among those who are here."""
+        return np.asarray(np.isin(self.holders, here).sum(axis=1))
+
+    def neighbours_of(self, place: int) -> list[int]:
+        """Return the places of its neighbours in rising order."""
+        return [int(other) for other in self.holders[place] if other != place]
+
+
+def _holders(digest: bytes, count: int, most: int) -> Places:
+    """Return for each place its neighbours and itself (count, k + 1), in rising order."""
+    if count <= most + 1:
+        return np.tile(np.arange(count), (count, 1))
+    # By digests, not by a generator, whose numbers may change with the library: both ends of a mask must agree.
+    ranked = sorted(range(count), key=lambda place: hashlib.sha256(digest + place.to_bytes(4, "little")).digest())
+    order, offsets = np.array(ranked), np.arange(-(most // 2), most // 2 + 1)
+    holders = np.empty((count, most + 1), dtype=np.int64)
+    holders[order] = order[(np.arange(count)[:, None] + offsets) % count]
+    return np.sort(holders, axis=1)
+
+
+def split(arrays: Arrays) -> tuple[Arrays, Arrays]:
+    """Return what belongs to the inner algorithm, and what is ours, without the prefix."""
+    inner = {name: array for name, array in arrays.items() if not name.startswith(PREFIX)}
+    return inner, {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
+
+
+def prefixed(arrays: Arrays) -> Arrays:
+    """Return arrays of ours under the names by which they stand beside others."""
+    return {PREFIX + name: array for name, array in arrays.items()}
+
+
+def bytes_of(raw: bytes) -> Array:
+    """Return bytes as an array (n,) uint8."""
+    return np.frombuffer(raw, dtype=np.uint8)

@@ -1,0 +1,221 @@
+"""The cloud's part in a masked round: it passes on keys and shares, adds what it cannot read, unmasks the sum alone.
+
+The exchanges need little, so the model rests in `kept` in those that do not train, under `masking.model.`. Whoever
+answers proves by a token that it is the one at that place of the roster; what is wrong with the input itself nobody can
+see here, but a sum that no honest inputs make is thrown away. The model before the round stays as it is until the end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from models.arrays import Array, Arrays
+from models.federated.algorithm import Phase, RoundFailedError, Server, UpdateError
+from models.federated.masking import AGREEMENT, CHANNEL, Masking, Roster, RosterError, bytes_of, prefixed, split
+from models.federated.masking_gateway import (
+    BOX_BYTES,
+    COMMITMENT,
+    INPUT_SENT,
+    LOST,
+    MASKED,
+    POSTED,
+    PRESENT,
+    REVEALED,
+    ROUND,
+    SEALED,
+    SHARES,
+    SHARES_SENT,
+    STEPS,
+    TOKEN,
+)
+from models.federated.masking_keys import (
+    KEY_BYTES,
+    KeyAgreementError,
+    add_mask,
+    agreed,
+    chained,
+)
+from models.federated.masking_recovery import SENDER, masks_left, once
+from models.federated.ring import LAYOUT, check_layout, decoded, most_of
+
+ROSTER = (AGREEMENT, CHANNEL, COMMITMENT, TOKEN)  # (n, 32) of each who began the round, in the order of the first
+MODEL = "model."
+ANY_KEY = bytes(KEY_BYTES)  # to try public keys with
+
+
+class Cloud(NamedTuple):
+    """Judges and advances the four exchanges around one phase of the inner algorithm, the `number`-th."""
+
+    masking: Masking
+    phase: Phase
+    number: int
+
+    def admit_keys(self, server: Server, update: Arrays) -> Arrays:
+        del server
+        _check_bytes(update, dict.fromkeys(ROSTER, (1, KEY_BYTES)))
+        for name in (AGREEMENT, CHANNEL):
+            try:
+                agreed(ANY_KEY, update[name].tobytes(), "trial", b"")
+            except KeyAgreementError as error:
+                raise UpdateError(f"{name}: {error}") from None
+        return update
+
+    def begin(self, server: Server, total: Arrays) -> Server:
+        """Hand out the roster."""
+        if not total:
+            return server
+        inner, mine = self._inner(server), split(server.kept)[1]
+        roster = self._roster(total)
+        most_of(len(roster.agreement), self.masking.quantum, self.masking.range)
+        kept = {**_model(inner), **{name: total[name] for name in ROSTER}, **_lost(mine, self.masking)}
+        return _next(server, inner, {}, {AGREEMENT: roster.agreement, CHANNEL: roster.channel}, kept)
+
+    def admit_shares(self, server: Server, update: Arrays) -> Arrays:
+        mine = split(server.kept)[1]
+        neighbours = self._roster(mine).holders.shape[1] - 1
+        _check_bytes(update, {SEALED: (1, neighbours, BOX_BYTES), TOKEN: (1, KEY_BYTES)})
+        return {SEALED: update[SEALED], SENDER: _sender(mine, update, SHARES_SENT)}
+
+    def pass_on(self, server: Server, total: Arrays) -> Server:
+        """Say who has given its shares to so many that it can be unmasked, and hand out the model to train."""
+        if not total:
+            return server
+        inner, mine = self._inner(server), split(server.kept)[1]
+        roster, senders = self._roster(mine), once(total[SENDER], "shares")
+        posted = _covered(roster, senders)
+        if len(posted) < self.masking.fewest:
+            raise RoundFailedError(f"shares: expected at least {self.masking.fewest} gateways, got {len(posted)}")
+        boxes = total[SEALED][np.argsort(total[SENDER])][np.isin(senders, posted)]
+        told = {ROUND: bytes_of(roster.digest), POSTED: np.array(posted), **_named(mine, LOST)}
+        kept = {**_named(mine, *ROSTER, LOST), SEALED: boxes, POSTED: np.array(posted)}
+        return _next(server, inner, inner.shared, told, kept)
+
+    def admit_input(self, server: Server, update: Arrays) -> Arrays:
+        mine, expected = split(server.kept)[1], {MASKED, LAYOUT, TOKEN}
+        if update.keys() != expected:
+            raise UpdateError(f"expected arrays {sorted(expected)}, got {sorted(update)}")
+        if update[MASKED].dtype != np.uint64 or update[MASKED].ndim != 1:
+            raise UpdateError(f"{MASKED}: expected (P,) uint64, got {update[MASKED].shape} {update[MASKED].dtype}")
+        check_layout(update[LAYOUT], len(update[MASKED]))
+        _check_bytes({TOKEN: update[TOKEN]}, {TOKEN: (1, KEY_BYTES)})
+        present = np.zeros(len(mine[TOKEN]), dtype=np.uint64)
+        present[_among(_sender(mine, update, INPUT_SENT), mine[POSTED])] = 1
+        return {MASKED: update[MASKED], LAYOUT: update[LAYOUT], PRESENT: present}
+
+    def add_up(self, server: Server, total: Arrays) -> Server:
+        """Say whose inputs are in the sum, and hand out the shares."""
+        if not total:
+            return server
+        inner, mine = self._inner(server), split(server.kept)[1]
+        present = np.flatnonzero(total[PRESENT])
+        if len(present) < self.masking.fewest or total[PRESENT].max() > 1:
+            raise RoundFailedError(
+                f"masked inputs: expected one of each of at least {self.masking.fewest} gateways, got those of "
+                f"{len(present)}, up to {total[PRESENT].max()} of one"
+            )
+        digest = bytes_of(self._roster(mine).digest)
+        told = {ROUND: digest, PRESENT: present, SEALED: mine[SEALED]}
+        kept = {name: array for name, array in mine.items() if name != SEALED}
+        kept |= {**_model(inner), PRESENT: present, MASKED: total[MASKED], LAYOUT: total[LAYOUT]}
+        return _next(server, inner, {}, told, kept)
+
+    def admit_reveal(self, server: Server, update: Arrays) -> Arrays:
+        mine = split(server.kept)[1]
+        holders = self._roster(mine).holders.shape[1]
+        _check_bytes(update, {SHARES: (1, holders, KEY_BYTES), TOKEN: (1, KEY_BYTES)})
+        sender = _sender(mine, update, REVEALED)
+        _among(sender, mine[PRESENT])
+        return {SHARES: update[SHARES], SENDER: sender}
+
+    def unmask(self, server: Server, total: Arrays) -> Server:
+        """Take all masks off the sum and advance the inner algorithm with it."""
+        if not total:
+            return server
+        inner, mine = self._inner(server), split(server.kept)[1]
+        roster, vector = self._roster(mine), mine[MASKED].copy()
+        for key, is_taken_off in masks_left(roster, mine, total):
+            add_mask(vector, key, taken_off=is_taken_off)
+        sums = decoded(vector, mine[LAYOUT], self.masking.quantum)
+        count = len(mine[PRESENT])
+        most = count * (most_of(len(mine[POSTED]), self.masking.quantum, self.masking.range) + self.masking.quantum)
+        for name, array in sums.items():
+            if float(np.abs(array).max(initial=0.0)) > most:
+                raise RoundFailedError(
+                    f"{name}: expected sums up to {most:g} of {count} gateways, got {np.abs(array).max():g}: one of "
+                    "them masked its input with other keys than it shared"
+                )
+        advanced = self.phase.advance(inner, sums)
+        kept = {**advanced.kept, **prefixed(_named(mine, LOST))}
+        return server._replace(shared=advanced.shared, kept=kept, phase=STEPS * advanced.phase)
+
+    def _roster(self, keys: Arrays) -> Roster:
+        try:
+            return Roster.of(_named(keys, AGREEMENT, CHANNEL), self.masking)
+        except RosterError as error:
+            raise RoundFailedError(str(error)) from None
+
+    def _inner(self, server: Server) -> Server:
+        """Return the state of the inner algorithm, wherever its model rests."""
+        (kept, mine), (shared, _) = split(server.kept), split(server.shared)
+        resting = {name.removeprefix(MODEL): array for name, array in mine.items() if name.startswith(MODEL)}
+        return server._replace(shared=resting or shared, kept=kept, phase=self.number)
+
+
+def _next(server: Server, inner: Server, shared: Arrays, told: Arrays, kept: Arrays) -> Server:
+    """Return the server in the next exchange, with what goes out and what of ours stays."""
+    return server._replace(
+        shared={**shared, **prefixed(told)}, kept={**inner.kept, **prefixed(kept)}, phase=server.phase + 1
+    )
+
+
+def _model(inner: Server) -> Arrays:
+    return {MODEL + name: array for name, array in inner.shared.items()}
+
+
+def _named(arrays: Arrays, *names: str) -> Arrays:
+    return {name: arrays[name] for name in names if name in arrays}
+
+
+def _lost(mine: Arrays, masking: Masking) -> Arrays:
+    """Return the rounds (m, 32) whose inputs were counted and then came to nothing, with the last one if it did."""
+    if MASKED not in mine:
+        return _named(mine, LOST)
+    digest = bytes_of(Roster.of(_named(mine, AGREEMENT, CHANNEL), masking).digest)[None]
+    return {LOST: np.concatenate([mine[LOST], digest]) if LOST in mine else digest}
+
+
+def _check_bytes(update: Arrays, shapes: dict[str, tuple[int, ...]]) -> None:
+    if update.keys() != shapes.keys():
+        raise UpdateError(f"expected arrays {sorted(shapes)}, got {sorted(update)}")
+    for name, shape in shapes.items():
+        if update[name].dtype != np.uint8 or update[name].shape != shape:
+            raise UpdateError(f"{name}: expected {shape} uint8, got {update[name].shape} {update[name].dtype}")
+
+
+def _sender(mine: Arrays, update: Arrays, step: int) -> Array:
+    """Return the place (1,) of the one who knows this token, after which its chain goes on to what it began with."""
+    began = bytes_of(chained(update[TOKEN].tobytes(), step))
+    found = np.flatnonzero((mine[TOKEN] == began).all(axis=1))
+    if len(found) != 1:
+        raise UpdateError(
+            f"{TOKEN}: expected that of a gateway which began this round, got {began[:4].tobytes().hex()}..."
+        )
+    return found
+
+
+def _among(sender: Array, places: Array) -> int:
+    if sender[0] not in places:
+        raise UpdateError(f"expected one of those who went along so far, got place {sender[0]} of the roster")
+    return int(sender[0])
+
+
+def _covered(roster: Roster, senders: list[int]) -> list[int]:
+    """Return those of whom enough others hold shares and are here, and without whom that still holds for the rest."""
+    while True:
+        held = roster.held_by(senders)
+        covered = [place for place in senders if held[place] >= roster.threshold]
+        if len(covered) == len(senders):
+            return senders
+        senders = covered

@@ -1,0 +1,96 @@
+"""How the cloud takes the masks off a sum: it puts secrets together from the shares that survivors revealed.
+
+What it puts together it compares with what their owner said when the round began, so a wrong share is found, its holder
+named, and the secret taken from the shares of others where there are enough.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from models.arrays import Array, Arrays
+from models.federated.algorithm import RoundFailedError
+from models.federated.masking import Roster
+from models.federated.masking_gateway import COMMITMENT, POSTED, PRESENT, SHARES, mask_key
+from models.federated.masking_keys import derived, public_key, to_bytes, to_number
+from models.federated.shamir import interpolated
+
+SENDER = "sender"  # (1,) the place of who sent an update, put in where its token is checked
+
+Points = dict[int, int]  # a share by the point of its holder
+
+
+class ShareWarning(UserWarning):
+    """A gateway gave a wrong share; the round went on with those of others."""
+
+
+def once(senders: Array, what: str) -> list[int]:
+    found = sorted(map(int, senders))
+    if len(set(found)) < len(found):
+        raise RoundFailedError(f"{what}: expected one answer from each place of the roster, got {found}")
+    return found
+
+
+def masks_left(roster: Roster, mine: Arrays, total: Arrays) -> Iterator[tuple[bytes, bool]]:
+    """Yield the key of every mask that is left in the sum, and whether it is to be taken off or added."""
+    present, suspects = {int(place) for place in mine[PRESENT]}, set[int]()
+    reveals = dict(zip(map(int, total[SENDER]), total[SHARES], strict=True))
+    once(total[SENDER], "unmasking")
+    for place in map(int, mine[POSTED]):
+        points = _points(roster, reveals, place)
+        if place in present:
+            commitment = mine[COMMITMENT][place].tobytes()
+            seed = _recovered(roster, points, place, suspects, lambda raw: derived(raw, "commitment"), commitment)
+            yield derived(seed, "self mask", roster.digest), True
+            continue
+        public = roster.agreement[place].tobytes()
+        private = _recovered(roster, points, place, suspects, public_key, public)
+        for other in present.intersection(roster.neighbours_of(place)):
+            yield mask_key(private, roster, place, other), other < place
+
+
+def _points(roster: Roster, reveals: dict[int, Array], place: int) -> Points:
+    """Return the shares of a place by the points of their holders, without those who had none."""
+    points = {}
+    for holder in map(int, roster.holders[place]):
+        if holder in reveals:
+            slot = int(np.searchsorted(roster.holders[holder], place))
+            if (raw := reveals[holder][slot]).any():
+                points[holder + 1] = to_number(raw.tobytes())
+    return points
+
+
+def _recovered(
+    roster: Roster,
+    points: Points,
+    place: int,
+    suspects: set[int],
+    public_of: Callable[[bytes], bytes],
+    public: bytes,
+) -> bytes:
+    """Return the secret of a place whose public part is known, from shares of which some may be wrong.
+
+    Where the first shares do not give it, others are tried, a window further along each time; those that do not fit the
+    secret are then known to be wrong, and their holders become suspects (points). Raises `RoundFailedError`.
+    """
+    threshold = roster.threshold
+    trusted = [point for point in points if point not in suspects]
+    order = trusted if len(trusted) >= threshold else list(points)
+    for first in range(len(order) if len(order) >= threshold else 0):
+        window = {point: points[point] for point in (order + order)[first : first + threshold]}
+        secret = interpolated(window)
+        if public_of(to_bytes(secret)) != public:
+            continue
+        if first:
+            wrong = {point for point in order if points[point] != interpolated(window, at=point)}
+            places = ", ".join(f"{point - 1} ({roster.agreement[point - 1][:4].tobytes().hex()}...)" for point in wrong)
+            warnings.warn(f"wrong shares of place {place} from {places}; left out", ShareWarning, stacklevel=2)
+            suspects |= wrong
+        return to_bytes(secret)
+    raise RoundFailedError(
+        f"unmasking: expected {threshold} shares that give the secret of place {place} "
+        f"({roster.agreement[place][:4].tobytes().hex()}...), got {len(points)}, of which no {threshold} in a row do"
+    )

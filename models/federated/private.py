@@ -1,0 +1,242 @@
+"""Any algorithm of steps with differential privacy of whole gateways: bounded updates with Gaussian noise (Abadi et al.
+2016, "Deep Learning with Differential Privacy"; McMahan et al. 2018, "Learning Differentially Private Recurrent
+Language Models", Algorithm 1, with a fixed bound).
+
+Every gateway counts alike: what it sends is divided by the number of rows it claims, and counts once, so that its size
+betrays nothing. The change of the model, all arrays together, is made no longer than `clip` (in L2), and then noise of
+deviation `noise_multiplier` · `clip` is added to each of its numbers: by the gateway before it leaves, so that not even
+the cloud sees more, or by the cloud, once, to the sum, for the same promise towards all others at far less noise.
+
+What is promised: neighbours are two fleets of which one gateway's update, all of its rows, is in the sum of the one and
+zero in that of the other. One release then is a Gaussian mechanism of sensitivity `clip`; k of them are one whose
+multiplier is smaller by √k, and its ε follows exactly (Balle and Wang 2018, Eq. 6, by the library `dp-accounting`). Of
+a gateway whose rows are exchanged for others the sum moves twice as far: read ε at half the multiplier. Who takes part
+is known, so that nothing is claimed for drawing a part of the fleet. Nor are centre and scale covered, which stay.
+
+The ledger rests on the gateway under `privacy.`, and outlives a training: `releases`, `spent` = Σ 1 / multiplier²,
+`epsilon`. It counts an update once it is made, be it lost or not. When the next one would exceed the budget the gateway
+sends nothing any more, and says so.
+
+Fit are sums of changes (`models.federated.tally.CHANGES`), in every exchange: of an algorithm with one other it would
+leak past the noise. A Gram matrix with noise is none; and where a gateway remembers what the model holds of it
+(one-class losses, ADMM, IncFed), bounds and noise would make that untrue.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from models.arrays import FEATURES, SECRET, Array, Arrays
+from models.detectors.reservoir import IDENTITY
+from models.federated.algorithm import (
+    EPSILON,
+    LEDGER,
+    NOISE_SECRET,
+    Algorithm,
+    Phase,
+    Positive,
+    Server,
+    Train,
+    UpdateError,
+)
+from models.federated.alone import WEIGHTS, moving
+from models.secret_noise import SECRET_BYTES, noised
+
+LIBRARY = "dp_accounting"
+RELEASES, SPENT = f"{LEDGER}releases", f"{LEDGER}spent"
+SLACK = 1e-6  # of the bound, for rounding
+
+
+class PrivacyWarning(UserWarning):
+    """The budget of a gateway is spent; the message says how much it was, and what that means."""
+
+
+class Privacy(BaseModel):
+    """How much a gateway may give away.
+
+    :param clip: longest change of the model, in L2 over all its arrays, that one gateway asks for.
+    :param noise_multiplier: deviation of the noise on each number, in units of `clip`.
+    :param epsilon: budget of a gateway over all its trainings; before it would be exceeded the gateway falls silent.
+    :param delta: with what probability ε may not hold; far below one over the number of gateways.
+    :param where: `gateway`, so that the cloud sees noised updates alone, or `cloud`, which then is trusted with
+        bounded ones, unless they travel masked.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    clip: Positive
+    noise_multiplier: Positive
+    epsilon: Positive
+    delta: Annotated[float, Field(gt=0, lt=0.1)] = 1e-5
+    where: Literal["gateway", "cloud"] = "gateway"
+
+    @property
+    def deviation(self) -> float:
+        """Return the deviation of the noise on each number."""
+        return self.noise_multiplier * self.clip
+
+    def epsilon_of(self, spent: float) -> float:
+        """Return ε of releases whose Σ 1 / multiplier² is `spent`; composed they are one of multiplier spent^(-1/2)."""
+        try:
+            from dp_accounting import get_epsilon_gaussian
+        except ModuleNotFoundError:
+            raise ValueError(
+                "privacy needs the library dp-accounting, which is not installed here; expected it from: pip install "
+                "'fedgate[privacy]'"
+            ) from None
+        return float(get_epsilon_gaussian(spent**-0.5, self.delta))
+
+
+def private(algorithm: Algorithm, privacy: Privacy) -> Algorithm:
+    """Return the algorithm with bounded and noised updates.
+
+    Raises `ValueError` where an exchange would leak past the noise.
+    """
+    if any(isinstance(phase.admit, _Bounding) for phase in algorithm.phases):
+        raise ValueError("privacy given for an algorithm that has it, expected one without")
+    for index, phase in enumerate(algorithm.phases):
+        if phase.tally.bears != "error":
+            raise ValueError(
+                f"privacy given for an algorithm whose exchange {index} is of kind {phase.tally.name!r}, expected a "
+                "'sum of changes' in each: what others send does not bear noise, and would leak past it; leave "
+                "whitening, compensation and surveys out, and choose an algorithm that averages changes, such as "
+                "fedavg with loss 'logistic'"
+            )
+
+    def start(rng: np.random.Generator) -> Server:
+        server = algorithm.start(rng)
+        secret = np.frombuffer(rng.bytes(SECRET_BYTES), dtype=np.uint8).copy()
+        return server._replace(kept={**server.kept, NOISE_SECRET: secret})
+
+    phases = tuple(_noised(algorithm, index, privacy) for index in range(len(algorithm.phases)))
+    begin = start if privacy.where == "cloud" else algorithm.start
+    return algorithm._replace(start=begin, phases=phases, library=algorithm.library or LIBRARY)
+
+
+def is_noised_in_cloud(algorithm: Algorithm) -> bool:
+    """Tell whether the cloud adds the noise, and so relies on updates that are bounded one by one."""
+    return any(isinstance(phase.admit, _Bounding) and phase.admit.in_cloud for phase in algorithm.phases)
+
+
+def bounded(update: Mapping[str, Array], clip: float) -> Arrays:
+    """Return an update that counts once, with its change no longer than `clip`.
+
+    Raises `ValueError` for one that does not say how much it counts, or holds what cannot be noised.
+    """
+    weights = [name for name in WEIGHTS if name in update]
+    numbers = sorted(name for name in update if name not in (*WEIGHTS, IDENTITY))
+    odd = [name for name in numbers if update[name].dtype.kind != "f"]
+    if len(weights) != 1 or odd:
+        raise ValueError(
+            f"privacy: expected floating-point arrays and one weight of {WEIGHTS}, got {sorted(update)}; choose an "
+            "algorithm that averages changes"
+        )
+    weight = float(update[weights[0]])
+    mean = {name: np.asarray(update[name] / weight, dtype=np.float64) for name in numbers}
+    factor = min(1.0, clip / max(_length(mean), np.finfo(np.float64).tiny))
+    exact = {name: array for name, array in update.items() if name == IDENTITY}
+    return {name: np.asarray(factor * array) for name, array in mean.items()} | exact | {weights[0]: np.array(1.0)}
+
+
+def with_noise(shared: Arrays, update: Arrays, deviation: float, secret: Array, purpose: str) -> Arrays:
+    """Return a bounded update, or a sum of some, with noise on all it says but on how much it counts.
+
+    What an average holds beside the changes it moves the model by is never below zero (`fedavg.averaging`), and noise
+    must not make it so; to mend that tells nothing more.
+    """
+    names = sorted(name for name in update if name not in (*WEIGHTS, IDENTITY))
+    flat = np.concatenate([np.ravel(update[name]) for name in names])
+    parts = np.split(noised(flat, deviation, secret, purpose), np.cumsum([update[name].size for name in names])[:-1])
+    found = {name: part.reshape(update[name].shape) for name, part in zip(names, parts, strict=True)}
+    signed = moving(shared, update) or names
+    return update | {name: part if name in signed else np.maximum(part, 0.0) for name, part in found.items()}
+
+
+def _length(arrays: Mapping[str, Array]) -> float:
+    return float(np.sqrt(sum(float(np.square(array).sum()) for array in arrays.values())))
+
+
+def _noised(algorithm: Algorithm, index: int, privacy: Privacy) -> Phase:
+    phase = algorithm.phases[index]
+    admit = _Bounding(phase, privacy)
+    if privacy.where == "gateway":
+        return phase._replace(train=_training(algorithm, index, privacy), admit=admit)
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        secret = server.kept[NOISE_SECRET]
+        sums = with_noise(server.shared, total, privacy.deviation, secret, f"cloud/{server.round_index}/{index}")
+        advanced = phase.advance(_unkept(server), sums)
+        return advanced._replace(kept={**advanced.kept, NOISE_SECRET: secret})
+
+    return phase._replace(train=_training(algorithm, index, privacy), advance=advance, admit=admit)
+
+
+def _unkept(server: Server) -> Server:
+    return server._replace(kept={name: array for name, array in server.kept.items() if name != NOISE_SECRET})
+
+
+class _Bounding:
+    """The `admit` of a private exchange."""
+
+    def __init__(self, phase: Phase, privacy: Privacy) -> None:
+        self._phase, self._clip, self.in_cloud = phase, privacy.clip, privacy.where == "cloud"
+
+    def __call__(self, server: Server, update: Arrays) -> Arrays:
+        wide = self._phase.admit(_unkept(server), update)
+        for name in WEIGHTS:
+            if name in wide and float(wide[name]) != 1.0:
+                raise UpdateError(f"{name}: expected 1, as all gateways count alike, got {float(wide[name]):g}")
+        length = _length({name: array for name, array in wide.items() if name not in WEIGHTS})
+        if self.in_cloud and length > self._clip * (1.0 + SLACK):
+            raise UpdateError(
+                f"change: expected a length up to {self._clip:g} (setting 'privacy.clip'), got {length:g}"
+            )
+        return wide
+
+
+def _training(algorithm: Algorithm, index: int, privacy: Privacy) -> Train:
+    """Return how a gateway trains, bounds what it says, adds its noise where it does, and keeps its ledger."""
+    phase = algorithm.phases[index]
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        ledger = {name: array for name, array in own.items() if name.startswith(LEDGER)}
+        inner = {name: array for name, array in own.items() if name not in ledger}
+        following = _spent(ledger, privacy) if len(data[FEATURES]) else ledger
+        if following and float(following[EPSILON]) > privacy.epsilon:
+            warnings.warn(_told(ledger, following, privacy), PrivacyWarning, stacklevel=2)
+            return own, {}
+        after, update = phase.train(shared, inner, data, rng)
+        if not update:
+            return {**after, **ledger}, {}
+        release = bounded(update, privacy.clip)
+        if privacy.where == "gateway":
+            if SECRET not in data:
+                raise ValueError(f"privacy: expected {SECRET!r} in the data, from which noise is drawn, and found none")
+            release = with_noise(shared, release, privacy.deviation, data[SECRET], f"gateway/{index}")
+        return {**after, **following}, release
+
+    return train
+
+
+def _spent(ledger: Arrays, privacy: Privacy) -> Arrays:
+    """Return the ledger with one release more."""
+    spent = float(ledger.get(SPENT, 0.0)) + privacy.noise_multiplier**-2
+    releases = int(ledger.get(RELEASES, 0)) + 1
+    epsilon = np.array(privacy.epsilon_of(spent))
+    return {**ledger, RELEASES: np.array(releases, np.int64), SPENT: np.array(spent), EPSILON: epsilon}
+
+
+def _told(ledger: Mapping[str, Array], following: Mapping[str, Array], privacy: Privacy) -> str:
+    spent, count = float(ledger.get(EPSILON, 0.0)), int(ledger.get(RELEASES, 0))
+    return (
+        f"the privacy budget is spent: epsilon {spent:.4g} after {count} updates, and the next one would make it "
+        f"{float(following[EPSILON]):.4g} of {privacy.epsilon:g}; this gateway runs the models of the others and sends "
+        "no update any more"
+    )

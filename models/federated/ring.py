@@ -1,0 +1,114 @@
+"""Sums under a mask: numbers as multiples of a quantum in the integers modulo 2^64, where adding loses nothing.
+
+A mask that is uniform over the ring hides whatever it is added to, which noise on floating numbers never does (Bonawitz
+et al. 2017, "Practical Secure Aggregation for Privacy-Preserving Machine Learning", Section 3). Negative numbers are
+two's complements, so a sum comes back right as long as it lies within half the ring: `most_of` says how large the
+numbers of one gateway may be for that, and `encoded` lets no larger one pass. All arrays of an update travel as one
+vector beside their `layout`, their names and shapes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.arrays import Array, Arrays
+from models.federated.algorithm import UpdateError
+from models.federated.tally import Tally
+
+Ring = NDArray[np.uint64]
+
+ROOM = 0.999 * 2.0**63  # quanta within half the ring, less what rounding to quanta and to float64 may add
+PLANNED = 1_000  # gateways that fit where no range is stated, so that it does not depend on who is there
+LAYOUT_BYTES_MAX = 65_536
+LAYOUT = "layout"
+
+
+class RingError(ValueError):
+    """Numbers that would not survive their sum modulo 2^64; the message says what to set."""
+
+
+def most_of(count: int, quantum: float, stated: float | None) -> float:
+    """Return the largest size of a number that each of `count` gateways may send.
+
+    Raises `RingError` where the `stated` one is too large for so many.
+    """
+    if stated is None:
+        return ROOM * quantum / max(count, PLANNED)
+    fits = ROOM * quantum / count
+    if stated > fits:
+        raise RingError(
+            f"masking.range: {stated:g} given for {count} gateways, expected up to {fits:g} at quantum {quantum:g}, or "
+            "their sum may wrap; set a smaller masking.range or a larger masking.quantum"
+        )
+    return stated
+
+
+def encoded(update: Mapping[str, Array], quantum: float, most: float) -> tuple[Ring, Array]:
+    """Return the arrays of an update as one vector (P,) of the ring, and their layout (L,) uint8.
+
+    Raises `RingError` for a value that is not finite or larger than `most`.
+    """
+    names = sorted(update)
+    for name in names:
+        size = float(np.abs(update[name]).max(initial=0.0))
+        if not size <= most:
+            raise RingError(
+                f"{name}: a value of size {size:g} given, expected up to {most:g}, which is what one gateway may send "
+                f"at a quantum of {quantum:g}; set a larger masking.quantum, or masking.range where fewer take part"
+            )
+    parts = [np.rint(np.ravel(update[name]) / quantum).astype(np.int64) for name in names]
+    text = json.dumps([[name, list(np.shape(update[name]))] for name in names], separators=(",", ":"))
+    return np.concatenate(parts).view(np.uint64), np.frombuffer(text.encode(), dtype=np.uint8)
+
+
+def decoded(vector: Ring, layout: Array, quantum: float) -> Arrays:
+    """Return the arrays of a vector of the ring as float64, the inverse of `encoded` within half a quantum."""
+    values, arrays, offset = vector.view(np.int64) * quantum, Arrays(), 0
+    for name, shape in _entries(layout):
+        size = math.prod(shape)
+        arrays[name] = np.asarray(values[offset : offset + size].reshape(shape))
+        offset += size
+    return arrays
+
+
+def check_layout(layout: Array, count: int) -> None:
+    """Raise `UpdateError` for what is no layout (L,) of `count` numbers."""
+    if layout.dtype != np.uint8 or layout.ndim != 1 or len(layout) > LAYOUT_BYTES_MAX:
+        raise UpdateError(f"{LAYOUT}: expected up to {LAYOUT_BYTES_MAX} bytes, got {layout.dtype} {layout.shape}")
+    try:
+        found = sum(math.prod(shape) for _, shape in _entries(layout))
+    except (ValueError, RecursionError) as error:
+        raise UpdateError(f"{LAYOUT}: expected a list of [name, shape] in JSON, got {str(error)[:80]}") from None
+    if found != count:
+        raise UpdateError(f"{LAYOUT}: expected shapes of {count} numbers in all, got {found}")
+
+
+def _entries(layout: Array) -> list[tuple[str, tuple[int, ...]]]:
+    entries = []
+    for entry in json.loads(layout.tobytes()):
+        match entry:
+            case [str(name), [*sides]] if all(type(side) is int and side >= 0 for side in sides):
+                entries.append((name, tuple(sides)))
+            case _:
+                raise ValueError(f"the entry {str(entry)[:40]}")
+    return entries
+
+
+def _merge(total: Arrays, update: Arrays) -> Arrays:
+    """Add vectors of one layout; the first one of an exchange says which, as the cloud cannot know it before."""
+    if not total or not update:
+        return dict(total or update)
+    if not np.array_equal(total[LAYOUT], update[LAYOUT]):
+        raise UpdateError(
+            f"{LAYOUT}: expected {total[LAYOUT].tobytes()[:80]!r} as of those before, got "
+            f"{update[LAYOUT].tobytes()[:80]!r}"
+        )
+    return {name: total[name] if name == LAYOUT else np.asarray(total[name] + update[name]) for name in total}
+
+
+RING_SUM = Tally("ring sum", _merge, additive=True, bounded=True)

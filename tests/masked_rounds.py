@@ -1,0 +1,127 @@
+"""A masked round taken apart: who came to which exchange, what the cloud was sent, and what it knew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from models.arrays import COUNTED, FEATURES, SECRET, Array, Arrays, exchange_secret, generator
+from models.federated.algorithm import Algorithm, Phase, Server, checked, close_round
+from models.federated.masked import Masking, masked
+from models.federated.masking_gateway import STEPS
+from models.federated.tally import SUM
+
+SEED = 3
+QUANTUM = Masking().quantum
+SUMMED = "summed"
+KEYS, SHARES, INPUT, UNMASK = range(STEPS)
+
+Damage = Callable[[int, str, Arrays], Arrays]  # (step, gateway, update) -> what arrives of it
+
+
+class Round(NamedTuple):
+    """One round: the server before each exchange and after the last, and what every gateway sent and kept in each."""
+
+    servers: list[Server]
+    updates: list[dict[str, Arrays]]
+    own: dict[str, Arrays]
+
+    @property
+    def server(self) -> Server:
+        return self.servers[-1]
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The place in the roster of each gateway that sent its keys."""
+        keys = sorted(update["agreement"].tobytes() for update in self.updates[KEYS].values())
+        return {name: keys.index(update["agreement"].tobytes()) for name, update in self.updates[KEYS].items()}
+
+
+def adding(size: int) -> Algorithm:
+    """Return an algorithm whose model is the sum of the gateways' rows, and how many rounds made one."""
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        rows = data[FEATURES]
+        return own, {SUMMED: rows.sum(axis=0)} if len(rows) else {}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        return server._replace(shared={SUMMED: total[SUMMED], "rounds": server.shared["rounds"] + np.ones(())})
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        return checked(update, {SUMMED: (size,)})
+
+    first = {SUMMED: np.zeros(size), "rounds": np.zeros(())}
+    return Algorithm("linear", lambda rng: Server(first, {}), (Phase(train, SUM, advance, admit),))
+
+
+def rows_of(names: Iterable[str], size: int, seed: int = SEED) -> dict[str, Arrays]:
+    """Return data of one row for each gateway."""
+    return {name: {FEATURES: generator(seed, 0, name).normal(size=(1, size))} for name in names}
+
+
+def names_of(count: int) -> list[str]:
+    return [f"gateway-{index:03d}" for index in range(count)]
+
+
+def secret_of(name: str, index: int) -> Array:
+    """Return the secret of a gateway in an exchange, from bytes of its own."""
+    return exchange_secret(generator(SEED, 0, f"secret/{name}").bytes(32), "run", index, name)
+
+
+def everybody(step: int, name: str) -> bool:
+    return True
+
+
+def unharmed(step: int, name: str, update: Arrays) -> Arrays:
+    return update
+
+
+def took_part(
+    algorithm: Algorithm,
+    data: Mapping[str, Arrays],
+    *,
+    comes: Callable[[int, str], bool] = everybody,
+    arrives: Damage = unharmed,
+    server: Server | None = None,
+    own: Mapping[str, Arrays] | None = None,
+) -> Round:
+    """Run one round of four exchanges, or up to the one that fails; raises `RoundFailedError` after none of it.
+
+    `comes` says who takes part in which step; whoever does not hears nothing of it.
+    """
+    server = algorithm.start(generator(SEED, 0, "cloud")) if server is None else server
+    made = Round([server], [], {name: dict((own or {}).get(name, {})) for name in data})
+    for step in range(STEPS):
+        phase, updates, total = algorithm.phases[server.phase], dict[str, Arrays](), Arrays()
+        for name in data:
+            if comes(step, name):
+                told = {COUNTED: np.array(True), SECRET: secret_of(name, server.round_index), **data[name]}
+                rng = generator(SEED, server.round_index, name)
+                made.own[name], update = phase.train(server.shared, made.own[name], told, rng)
+                if update:
+                    updates[name] = update
+        for name, update in updates.items():
+            total = phase.tally.merge(total, phase.admit(server, arrives(step, name, update)))
+        made.updates.append(updates)
+        server = close_round(algorithm, server, total)
+        made.servers.append(server)
+        if not total:
+            break
+    return made
+
+
+def failed(algorithm: Algorithm, server: Server) -> Server:
+    """Return the server as it goes on after a round that failed."""
+    return close_round(algorithm, server, {})
+
+
+def expected_sum(data: Mapping[str, Arrays], names: Iterable[str]) -> Array:
+    return np.sum([data[name][FEATURES].sum(axis=0) for name in names], axis=0)
+
+
+def masked_adding(size: int, **options: object) -> Algorithm:
+    return masked(adding(size), Masking.model_validate(options))

@@ -1,0 +1,283 @@
+"""Compressed updates: rounding is bounded, nothing is lost over rounds, hostile messages cost nothing, harm refused."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes
+from hypothesis.extra.numpy import arrays as any_array
+
+from config.wire import encode
+from models.arrays import COUNTED, FEATURES, Array, Arrays, Floats, generator
+from models.detectors import linear
+from models.federated import build
+from models.federated.algorithm import Algorithm, Phase, Server, UpdateError, checked
+from models.federated.compressed import Compression, compressed, is_compressed
+from models.federated.run import run
+from models.federated.tally import CHANGES, CONTRIBUTIONS, SUM, Tally
+from models.packing import Number, PackingError, entries_sent, packed, unpacked
+from tests.toy import FEATURE_COUNT, fleet
+
+NUMBERS: tuple[Number, ...] = get_args(Number)
+SHARES = (0.05, 0.3, 1.0)
+# How far a number may be from what it was, in units of the largest of its array.
+ERRORS = {"float64": 0.0, "float32": 2.0**-24, "float16": 2.0**-11, "int8": 0.5 / 127.0}
+
+values = any_array(
+    np.float64,
+    array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=9),
+    elements=st.floats(-1e12, 1e12, allow_subnormal=False),
+)
+
+
+def there_and_back(array: Array, number: Number, share: float) -> Floats:
+    return np.asarray(unpacked(packed({"a": array}, ["a"], number, share), number, share)["a"])
+
+
+@given(values, st.sampled_from(NUMBERS))
+def test_rounding_is_bounded_by_the_largest_entry(array: Floats, number: Number) -> None:
+    found = there_and_back(array, number, 1.0)
+    largest = float(np.abs(array).max(initial=0.0))
+    assert found.shape == array.shape and found.dtype == np.float64
+    assert np.abs(found - array).max(initial=0.0) <= ERRORS[number] * largest * (1 + 1e-9) + 1e-300
+
+
+@given(values, st.sampled_from(SHARES[:2]))
+def test_the_largest_entries_travel_and_the_others_are_zero(array: Floats, share: float) -> None:
+    found = there_and_back(array, "float64", share).ravel()
+    flat = array.ravel()
+    order = sorted(range(flat.size), key=lambda place: (-abs(flat[place]), place))
+    slow = np.zeros(flat.size)
+    for place in order[: entries_sent(flat.size, share)]:
+        slow[place] = flat[place]
+    assert np.array_equal(found, slow)
+
+
+@pytest.mark.parametrize(
+    ("size", "share", "count"), [(0, 0.5, 0), (1, 0.01, 1), (10, 0.3, 3), (100, 0.29, 29), (7, 0.5, 4)]
+)
+def test_a_share_is_rounded_up(size: int, share: float, count: int) -> None:
+    assert entries_sent(size, share) == count
+
+
+def test_what_is_tiny_or_nothing_survives() -> None:
+    for number in NUMBERS:
+        for array in (np.zeros(3), np.full(3, 1e-320), np.array([1e-310, -3e-309]), np.array([1e14, -1e-14])):
+            found = there_and_back(array, number, 1.0)
+            assert np.isfinite(found).all() and np.abs(found - array).max() <= max(np.abs(array).max() / 100, 1e-300)
+
+
+def hostile(**changed: Array) -> Arrays:
+    message = packed({"a": np.arange(40.0).reshape(5, 8)}, ["a"], "int8", 0.25)
+    return {**message, **changed}
+
+
+LIES: dict[str, Arrays] = {
+    "more entries than bits": {"shape.a": np.array([5, 9])},
+    "an astronomic shape": {"shape.a": np.array([2**31, 2**31])},
+    "sides whose product wraps to 40": {"shape.a": np.array([2**32, 2**32, 40])},
+    "a negative side": {"shape.a": np.array([-5, -8])},
+    "no sides": {"shape.a": np.zeros(0, dtype=np.int64)},
+    "sides of another width": {"shape.a": np.array([5, 8], dtype=np.int32)},
+    "a bit too many": {"mask.a": np.full(5, 255, dtype=np.uint8)},
+    "a longer bitmap": {"mask.a": np.full(6, 255, dtype=np.uint8)},
+    "a bitmap of numbers": {"mask.a": np.zeros(5)},
+    "a value too few": {"a": np.zeros(9, dtype=np.int8)},
+    "two scales": {"scales": np.ones(2)},
+    "scales of another width": {"scales": np.ones(1, dtype=np.float32)},
+    "values of another width": {"a": np.zeros(10, dtype=np.float16)},
+    "a bitmap of nobody": {"mask.b": np.zeros(5, dtype=np.uint8)},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_message_that_contradicts_itself_is_refused(lie: str) -> None:
+    with pytest.raises(PackingError, match=r"expected .*got"):
+        unpacked(hostile(**LIES[lie]), "int8", 0.25)
+
+
+def test_a_claim_allocates_nothing() -> None:
+    size = 2**24
+    claimed = {"shape.a": np.array([size]), "mask.a": np.zeros(size // 8, dtype=np.uint8)}
+    tracemalloc.start()
+    for shape in ([size], [2**40], [2**62, 2**62]):
+        with pytest.raises(PackingError):
+            unpacked(hostile(**{**claimed, "shape.a": np.array(shape)}), "int8", 0.25)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < size, "eight bytes an entry would be 128 MiB"
+
+
+class Taught:
+    """An algorithm whose updates are given: the model is the sum of all that arrived."""
+
+    def __init__(self, updates: list[Floats], tally: Tally = CHANGES) -> None:
+        self._updates = updates
+        self.algorithm = Algorithm("linear", self._start, (Phase(self._train, tally, self._advance, self._admit),))
+
+    def _start(self, rng: np.random.Generator) -> Server:
+        return Server({"w": np.zeros_like(self._updates[0]), "step": np.array(0)}, {})
+
+    def _train(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        return {**own, "seen": np.array(1.0)}, {"w": self._updates[int(data["round"])], "samples": np.array(1.0)}
+
+    def _advance(self, server: Server, total: Arrays) -> Server:
+        moved = {"w": server.shared["w"] + total["w"], "step": np.asarray(server.shared["step"] + 1)}
+        return server._replace(shared=moved)
+
+    def _admit(self, server: Server, update: Arrays) -> Arrays:
+        return checked(update, {"w": server.shared["w"].shape, "samples": ()})
+
+
+def residuals(own: Arrays, part: str) -> Floats:
+    return np.asarray(own.get(f"compression.{part}.0.w", 0.0))
+
+
+OPTIONS = [
+    {"number": "float32"},
+    {"number": "float16"},
+    {"number": "int8"},
+    {"number": "float64", "share": 0.1},
+    {"number": "int8", "share": 0.25},
+]
+
+
+@pytest.mark.parametrize("chosen", OPTIONS, ids=str)
+def test_what_arrived_and_what_is_left_are_all_that_was_sent(chosen: dict[str, Any]) -> None:
+    """Also where updates are lost, refused, or made again because nobody was counted."""
+    rng = generator(0, 0, "updates")
+    updates = [rng.normal(size=(6, 7)) * 10.0 ** rng.integers(-3, 3) for _ in range(60)]
+    algorithm = compressed(Taught(updates).algorithm, Compression.model_validate(chosen))
+    phase, server, own, counted, last = algorithm.phases[0], algorithm.start(rng), Arrays(), np.zeros((6, 7)), True
+    for index, update in enumerate(updates):
+        fate = ("counted", "lost", "nobody counted")[int(rng.integers(3))]
+        data = {FEATURES: np.zeros((1, 1)), "round": np.array(index), COUNTED: np.array(last)}
+        own, message = phase.train(server.shared, own, data, rng)
+        last = fate != "lost"  # of an exchange in which nobody was counted the word is worth nothing
+        if fate == "counted":
+            counted += update
+            server = phase.advance(server, phase.admit(server, message))
+            assert np.abs(server.shared["w"] + residuals(own, "sent") - counted).max() < 1e-9 * (
+                1 + np.abs(counted).max()
+            )
+        elif fate == "lost":  # but others were counted
+            server = server._replace(shared={**server.shared, "step": np.asarray(server.shared["step"] + 1)})
+    assert residuals(own, "left").shape == (6, 7)
+
+
+def test_without_feedback_it_would_not_hold() -> None:
+    updates = [np.full(4, 0.3) + np.array([1.0, 0.0, 0.0, 0.0]) for _ in range(40)]
+    sums = {}
+    for tally in (CHANGES, CONTRIBUTIONS):  # of which the other has none
+        algorithm = compressed(Taught(updates, tally).algorithm, Compression(number="int8"))
+        phase, server, own = algorithm.phases[0], algorithm.start(generator(0, 0, "a")), Arrays()
+        for index in range(40):
+            data = {FEATURES: np.zeros((1, 1)), "round": np.array(index)}
+            own, message = phase.train(server.shared, own, data, generator(0, 0, "a"))
+            server = phase.advance(server, phase.admit(server, message))
+        sums[tally.name] = float(np.abs(server.shared["w"] - np.sum(updates, axis=0)).max())
+    assert sums[CHANGES.name] < 0.006 and sums[CONTRIBUTIONS.name] > 0.02
+
+
+def test_feedback_brings_a_training_nearer_to_the_exact_one() -> None:
+    data = {name: each.data for name, each in fleet(3, labelled=True, rows=200).items()}
+    chosen = {"loss": "logistic", "rounds": 10}
+    exact = run(build("fedavg", FEATURE_COUNT, chosen), data).server.shared["weights"]
+    algorithm = build("fedavg", FEATURE_COUNT, {**chosen, "compression": {"share": 0.25}})
+
+    def forgetful(phase: Phase) -> Phase:
+        return phase._replace(train=lambda shared, own, data, rng: phase.train(shared, _own(own), data, rng))
+
+    def _own(own: Arrays) -> Arrays:
+        return {name: array for name, array in own.items() if not name.startswith("compression.")}
+
+    forgetting = algorithm._replace(phases=tuple(map(forgetful, algorithm.phases)))
+    apart = [np.linalg.norm(run(each, data).server.shared["weights"] - exact) for each in (algorithm, forgetting)]
+    assert apart[0] < 0.5 * apart[1]
+
+
+def log_loss(params: Arrays, data: dict[str, Arrays], own: dict[str, Arrays]) -> float:
+    losses = []
+    for name, rows in data.items():
+        z = linear.score({**params, **own[name]}, rows[FEATURES])
+        losses.append(np.logaddexp(0.0, np.where(rows["y"] == 1, -z, z)).mean())
+    return float(np.mean(losses))
+
+
+def test_int8_takes_a_quarter_of_the_bytes_at_no_loss() -> None:
+    data = {name: each.data for name, each in fleet(5, labelled=True, rows=100).items()}
+    chosen = {"loss": "logistic", "components": 8192, "rounds": 5}
+    size, loss = {}, {}
+    for number in ("float32", "int8"):
+        sent: list[int] = []
+        algorithm = build("fedavg", FEATURE_COUNT, {**chosen, "compression": {"number": number}})
+        outcome = run(algorithm, data, on_update=lambda _, update, sent=sent: sent.append(len(encode(update))))
+        size[number], loss[number] = sum(sent), log_loss(outcome.server.shared, data, outcome.own)
+    assert size["int8"] <= 0.27 * size["float32"]
+    assert abs(loss["int8"] - loss["float32"]) <= 0.005 and loss["float32"] < 0.3
+
+
+def test_an_exchange_that_bears_nothing_travels_as_it_is() -> None:
+    data = {name: each.data for name, each in fleet(1, labelled=True).items()}
+    kinds: list[dict[str, str]] = []
+    algorithm = build(
+        "fedavg", FEATURE_COUNT, {"whiten": 2, "loss": "logistic", "rounds": 2, "compression": {"number": "int8"}}
+    )
+    run(algorithm, data, on_update=lambda _, update: kinds.append({name: str(a.dtype) for name, a in update.items()}))
+    assert is_compressed(algorithm) and not is_compressed(build("fedavg", FEATURE_COUNT, {}))
+    assert set(kinds[0].values()) == {"float64"}
+    assert kinds[-1] == {"weights": "int8", "intercept": "float64", "samples": "float64", "scales": "float64"}
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "words"),
+    [
+        ("incfed", {"compression": {}}, "solved from rounded or thinned sums"),
+        ("federated-subspace", {"compression": {}}, "exchanges are of kind sum, expected"),
+        ("ensemble-svdd", {"compression": {}}, "exchanges are of kind stack, expected"),
+        ("fedavg", {"compression": {"share": 0.5}}, "updates say everything anew, expected 1"),
+        ("fedavg", {"compression": {"number": "float64"}}, "saves nothing"),
+        ("fedavg", {"compression": {"number": "int4"}}, r"compression.number: .*got 'int4'"),
+        ("fedavg", {"compression": {"share": 0.0}}, r"compression.share: .*greater than 0"),
+        (
+            "fedavg",
+            {
+                "loss": "logistic",
+                "compression": {},
+                "privacy": {"clip": 1.0, "noise_multiplier": 1.0, "epsilon": 9.0, "where": "cloud"},
+            },
+            "privacy.where 'cloud', expected 'gateway'",
+        ),
+    ],
+)
+def test_what_would_do_harm_is_refused(name: str, chosen: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        build(name, FEATURE_COUNT, chosen)
+
+
+def test_once_is_enough_and_names_are_kept_free() -> None:
+    algorithm = build("fedavg", FEATURE_COUNT, {"compression": {}})
+    with pytest.raises(ValueError, match="expected one without"):
+        compressed(algorithm, Compression())
+    with pytest.raises(ValueError, match=r"mask\.a: expected a name other than"):
+        packed({"mask.a": np.zeros(2)}, ["mask.a"], "int8", 1.0)
+    assert compressed(Taught([np.zeros(2)], CHANGES).algorithm, Compression()).phases[0].tally.additive
+    with pytest.raises(ValueError, match="of kind sum"):
+        compressed(Taught([np.zeros(2)], SUM).algorithm, Compression())
+
+
+def test_the_cloud_says_what_is_wrong_with_a_message() -> None:
+    algorithm = compressed(Taught([np.ones(9)]).algorithm, Compression(number="int8"))
+    server = algorithm.start(generator(0, 0, "a"))
+    data = {FEATURES: np.zeros((1, 1)), "round": np.array(0)}
+    _, message = algorithm.phases[0].train(server.shared, {}, data, generator(0, 0, "a"))
+    with pytest.raises(UpdateError, match=r"expected beside values of int8 arrays \['scales'\], got \[\]"):
+        algorithm.phases[0].admit(server, {name: array for name, array in message.items() if name != "scales"})
+    with pytest.raises(UpdateError, match="expected finite values"):
+        algorithm.phases[0].admit(server, {**message, "scales": np.array([math.inf])})

@@ -1,0 +1,280 @@
+"""Differential privacy: ε from its definition, noise that is what it says, bounds that hold, a budget that is kept."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays as any_array
+
+from models.arrays import SECRET, Array, Arrays, Floats, exchange_secret, generator
+from models.federated import build
+from models.federated.algorithm import EPSILON, NOISE_SECRET, Algorithm, UpdateError
+from models.federated.private import RELEASES, SPENT, Privacy, PrivacyWarning, bounded, private, with_noise
+from models.federated.run import Outcome, run
+from models.secret_noise import noised, normal
+from tests.toy import FEATURE_COUNT, fleet
+
+AVERAGE = {"loss": "logistic", "components": 0}
+MILD: dict[str, Any] = {"clip": 1.0, "noise_multiplier": 0.5, "epsilon": 1e3}
+SECRETS = [exchange_secret(b"s", "run", index, "a") for index in range(4_000)]
+
+changes = st.fixed_dictionaries(
+    {
+        "weights": any_array(np.float64, (5,), elements=st.floats(-1e6, 1e6)),
+        "border": any_array(np.float64, (), elements=st.floats(-1e6, 1e6)),
+        "samples": st.integers(1, 20_000).map(lambda count: np.array(float(count))),
+    }
+)
+
+
+def algorithm_of(**chosen: Any) -> Algorithm:
+    return build("fedavg", FEATURE_COUNT, {**AVERAGE, "rounds": 3, "privacy": {**MILD, **chosen}})
+
+
+def data_of(rows: int = 60) -> dict[str, Arrays]:
+    return {name: each.data for name, each in fleet(2, labelled=True, rows=rows).items()}
+
+
+def trained(**chosen: Any) -> tuple[Outcome, list[Arrays]]:
+    sent: list[Arrays] = []
+    return run(algorithm_of(**chosen), data_of(), on_update=lambda _, update: sent.append(update)), sent
+
+
+def length(update: Arrays) -> float:
+    return math.sqrt(sum(float(np.square(a).sum()) for name, a in update.items() if name != "samples"))
+
+
+def delta_of(epsilon: float, sigma: float) -> float:
+    """Balle and Wang (2018), Theorem 8, for sensitivity 1: Φ(1/2σ - εσ) - e^ε Φ(-1/2σ - εσ)."""
+
+    def phi(t: float) -> float:
+        return 0.5 * math.erfc(-t / math.sqrt(2.0))
+
+    return phi(0.5 / sigma - epsilon * sigma) - math.exp(epsilon) * phi(-0.5 / sigma - epsilon * sigma)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 3.7, 20.0])
+@pytest.mark.parametrize("releases", [1, 7, 100])
+def test_epsilon_is_that_of_the_definition(sigma: float, releases: int) -> None:
+    """Of k releases the multiplier is σ / √k; so it must be of two that differ, by their inverse squares."""
+    for delta in (1e-5, 1e-3):
+        privacy = Privacy(clip=1.0, noise_multiplier=sigma, epsilon=1.0, delta=delta)
+        epsilon = privacy.epsilon_of(releases / sigma**2)
+        together = sigma / math.sqrt(releases)
+        if epsilon == 0.0:
+            assert delta_of(0.0, together) <= delta
+        else:
+            assert delta_of(epsilon, together) == pytest.approx(delta, rel=1e-6)
+            assert delta_of(epsilon * 0.99, together) > delta
+    mixed = Privacy(**MILD).epsilon_of(1.0 / 3.0**2 + 1.0 / 4.0**2)
+    assert mixed == pytest.approx(Privacy(**MILD).epsilon_of(1.0 / 2.4**2))
+
+
+def test_epsilon_agrees_with_the_accountants_of_the_library() -> None:
+    """They compose numerically, and know nothing of our sum of inverse squares."""
+    from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+    from dp_accounting.pld import PLDAccountant
+
+    accountant = PLDAccountant().compose(SelfComposedDpEvent(GaussianDpEvent(4.0), 10)).compose(GaussianDpEvent(2.0))
+    found = Privacy(**{**MILD, "delta": 1e-5}).epsilon_of(10 / 4.0**2 + 1 / 2.0**2)
+    assert found == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
+
+
+def test_noise_is_normal_and_follows_from_secret_and_purpose_alone() -> None:
+    drawn = normal(SECRETS[0], "a", 200_001)
+    assert drawn.shape == (200_001,) and np.isfinite(drawn).all()
+    assert abs(drawn.mean()) < 0.01 and abs(drawn.std() - 1.0) < 0.01
+    for level in (-2.0, -0.5, 0.0, 1.0, 2.5):
+        assert np.mean(drawn < level) == pytest.approx(0.5 * math.erfc(-level / math.sqrt(2.0)), abs=0.005)
+    assert np.corrcoef(drawn[:100_000], drawn[100_001:])[0, 1] == pytest.approx(0.0, abs=0.02)
+    assert np.array_equal(drawn, normal(SECRETS[0].copy(), "a", 200_001))
+    others = (normal(SECRETS[1], "a", 9), normal(SECRETS[0], "b", 9))
+    assert not any(np.isclose(drawn[:9], other).any() for other in others)
+
+
+def test_the_way_from_a_secret_to_noise_is_pinned() -> None:
+    """A gateway that repeats a training after a power cut must send the same noise, or it tells twice."""
+    golden = [-0.9286036693592392, 0.1849161248134711, -1.3329580334743896]
+    assert normal(np.arange(32, dtype=np.uint8), "golden", 3) == pytest.approx(golden, rel=1e-12)
+
+
+@pytest.mark.parametrize("secret", [np.zeros(31, dtype=np.uint8), np.zeros(32), np.zeros((1, 32), dtype=np.uint8)])
+def test_a_secret_has_32_bytes(secret: Array) -> None:
+    with pytest.raises(ValueError, match="expected 32 bytes, got"):
+        normal(secret, "a", 1)
+
+
+def test_what_is_noised_lies_on_a_grid_that_hides_its_last_bits() -> None:
+    grid = 2.0 ** (math.floor(math.log2(0.3)) - 20)
+    first, second = (noised(np.array([value]), 0.3, SECRETS[0], "a") for value in (1.0, 1.0 + grid / 1e3))
+    assert float(first[0] / grid).is_integer() and float(second[0] / grid).is_integer()
+    assert abs(float(first[0] - second[0])) <= grid
+
+
+@given(changes, st.floats(1e-3, 1e3))
+def test_no_update_is_longer_than_the_bound(update: Arrays, clip: float) -> None:
+    found = bounded(update, clip)
+    assert length(found) <= clip * (1 + 1e-12) and found["samples"] == 1.0
+    mean = {name: array / float(update["samples"]) for name, array in update.items() if name != "samples"}
+    if length(mean) <= clip:
+        assert all(np.array_equal(found[name], mean[name]) for name in mean)
+    else:  # as long as it may be, and in the same direction
+        assert length(found) == pytest.approx(clip)
+        assert np.allclose(found["weights"] * length(mean), mean["weights"] * clip)
+
+
+@settings(max_examples=50)
+@given(st.lists(changes, min_size=1, max_size=5), changes, st.floats(1e-2, 1e2))
+def test_neighbours_differ_by_no_more_than_the_sensitivity(others: list[Arrays], one: Arrays, clip: float) -> None:
+    """Of one gateway removed `clip`; of one exchanged for another twice that."""
+
+    def total(updates: list[Arrays]) -> Floats:
+        parts = [bounded(update, clip) for update in updates]
+        return np.sum([np.append(part["weights"], part["border"]) for part in parts], axis=0)
+
+    slack = 1e-9 * clip * len(others)
+    assert np.linalg.norm(total([*others, one]) - total(others)) <= clip + slack
+    assert np.linalg.norm(total([*others, one]) - total([*others, others[0]])) <= 2 * clip + slack
+
+
+def test_an_attacker_does_no_better_than_epsilon_allows() -> None:
+    """The best test of one who knows all but one update, over 4,000 draws; with half the noise it does better."""
+    privacy = Privacy(clip=2.0, noise_multiplier=1.5, epsilon=9.0, delta=1e-2)
+    epsilon, there, nothing = privacy.epsilon_of(1.5**-2), {"w": np.array([2.0])}, {"w": np.zeros(1)}
+
+    def advantage(deviation: float) -> float:
+        seen = [
+            np.array([with_noise({}, each, deviation, secret, "a")["w"][0] for secret in part])
+            for each, part in ((there, SECRETS[:2_000]), (nothing, SECRETS[2_000:]))
+        ]
+        level = deviation**2 * epsilon / privacy.clip + privacy.clip / 2.0  # above it e^epsilon times as likely
+        hits, alarms = (float((each > level).mean()) for each in seen)
+        return hits - math.exp(epsilon) * alarms
+
+    assert advantage(privacy.deviation) <= privacy.delta + 0.01
+    assert advantage(privacy.deviation / 2.0) > privacy.delta + 0.05
+
+
+def test_a_gateway_adds_the_noise_before_it_sends() -> None:
+    shared = {"weights": np.zeros(50_000)}
+    update = {"weights": np.full(50_000, 3.0), "samples": np.array(4.0), "squares": np.full(50_000, 1e-9)}
+    clean = bounded(update, 0.5)
+    found = with_noise(shared, clean, 0.25 * 0.5, SECRETS[0], "a")
+    noise = found["weights"] - clean["weights"]
+    assert noise.std() == pytest.approx(0.125, rel=0.02) and abs(noise.mean()) < 0.003
+    assert found["samples"] == 1.0 and found["squares"].min() == 0.0  # beside changes nothing is below zero
+    assert with_noise({}, clean, 0.125, SECRETS[0], "a")["squares"].min() < -0.3  # of what moves nothing by name
+
+
+def test_the_cloud_adds_it_once() -> None:
+    algorithm, data = algorithm_of(where="cloud"), data_of()
+    plain = build("fedavg", FEATURE_COUNT, AVERAGE | {"rounds": 1})
+    server = algorithm.start(generator(0, 0, "cloud"))
+    assert server.shared.keys() == plain.start(generator(0, 0, "cloud")).shared.keys()
+    phase, total = algorithm.phases[0], Arrays()
+    for name, rows in data.items():
+        own, update = phase.train(server.shared, {}, rows, generator(0, 0, name))
+        assert length(update) <= 1.0 + 1e-9 and own[RELEASES] == 1
+        total = phase.tally.merge(total, phase.admit(server, update))
+    apart = []
+    for secret in SECRETS[:500]:
+        noisy = phase.advance(server._replace(kept={NOISE_SECRET: secret}), total)
+        assert noisy.kept.keys() == {NOISE_SECRET} and NOISE_SECRET not in noisy.shared
+        mean = server.shared["weights"] + total["weights"] / total["samples"]
+        apart.append(noisy.shared["weights"] - mean)
+    assert np.std(apart) == pytest.approx(0.5 / len(data), rel=0.1)  # of the mean over all, once
+    again = phase.advance(server._replace(round_index=7), total).shared["weights"]
+    assert not np.allclose(again, phase.advance(server, total).shared["weights"])
+
+
+def test_no_size_shows_in_an_update() -> None:
+    for where in ("gateway", "cloud"):
+        for update in trained(where=where)[1]:
+            assert update["samples"] == 1.0
+
+
+def test_a_gateway_falls_silent_at_its_budget_and_says_so() -> None:
+    privacy = Privacy(**MILD)
+    budget = privacy.epsilon_of(2 / 0.5**2) + 1e-6
+    with pytest.warns(PrivacyWarning, match=r"epsilon .* after 2 updates, and the next one would make it"):
+        outcome, sent = trained(epsilon=budget)
+    assert [bool(update) for update in sent] == [True] * 8 + [False] * 4
+    for own in outcome.own.values():
+        assert own[RELEASES] == 2 and own[SPENT] == pytest.approx(8.0)
+        assert budget - 1e-6 == pytest.approx(float(own[EPSILON]))
+    assert float(outcome.server.shared["step"]) == 2
+
+
+def test_the_ledger_goes_on_in_another_training_with_other_noise() -> None:
+    ledger = {name: array for name, array in trained()[0].own["north"].items() if name.startswith("privacy.")}
+    algorithm = algorithm_of(noise_multiplier=2.0)
+    server, rows = algorithm.start(generator(0, 0, "cloud")), data_of()["north"] | {SECRET: SECRETS[0]}
+    own, _ = algorithm.phases[0].train(server.shared, ledger, rows, generator(0, 0, "north"))
+    assert own[RELEASES] == 4 and own[SPENT] == pytest.approx(3 / 0.5**2 + 1 / 2.0**2)
+    assert float(own[EPSILON]) == pytest.approx(Privacy(**MILD).epsilon_of(12.25))
+
+
+def test_less_noise_is_nearer_to_none() -> None:
+    exact = run(build("fedavg", FEATURE_COUNT, AVERAGE | {"rounds": 3}), data_of()).server.shared["weights"]
+    apart = [
+        float(
+            np.linalg.norm(trained(clip=1e3, noise_multiplier=noise, epsilon=1e15)[0].server.shared["weights"] - exact)
+        )
+        for noise in (1e-3, 1e-6)
+    ]
+    assert apart[1] < 1e-2 < apart[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "words"),
+    [
+        ("fedavg", {}, "exchange 0 is of kind 'sum of contributions', expected a 'sum of changes'"),
+        ("fedper", {}, "'sum of contributions'"),
+        ("incfed", {}, "exchange 0 is of kind 'sum', expected"),
+        ("robust-svm-admm", {}, "'sum of contributions'"),
+        ("conditional-fedavg", {}, "exchange 0 is of kind 'stack'"),
+        ("fedavg", {**AVERAGE, "whiten": 2}, "exchange 0 is of kind 'sum', expected"),
+        ("fedavg", {**AVERAGE, "privacy": {"clip": 1.0, "epsilon": 1.0}}, r"privacy\.noise_multiplier: "),
+        ("fedavg", {**AVERAGE, "privacy": {**MILD, "delta": 0.5}}, r"privacy\.delta: .*less than 0\.1"),
+    ],
+)
+def test_what_would_leak_is_refused(name: str, chosen: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        build(name, FEATURE_COUNT, {"privacy": MILD, **chosen})
+    with pytest.raises(ValueError, match="expected one without"):
+        private(algorithm_of(), Privacy(**MILD))
+
+
+def test_without_a_secret_or_a_weight_nothing_is_sent() -> None:
+    algorithm = algorithm_of()
+    server = algorithm.start(generator(0, 0, "cloud"))
+    with pytest.raises(ValueError, match="expected 'secret' in the data"):
+        algorithm.phases[0].train(server.shared, {}, data_of()["north"], generator(0, 0, "north"))
+    for update in ({"weights": np.zeros(3)}, {"weights": np.zeros(3, dtype=np.int64), "samples": np.array(1.0)}):
+        with pytest.raises(ValueError, match="expected floating-point arrays and one weight"):
+            bounded(update, 1.0)
+
+
+def test_the_cloud_refuses_what_breaks_the_promise() -> None:
+    algorithm = algorithm_of(where="cloud")
+    server = algorithm.start(generator(0, 0, "cloud"))
+    _, update = algorithm.phases[0].train(server.shared, {}, data_of()["north"], generator(0, 0, "north"))
+    with pytest.raises(UpdateError, match="samples: expected 1, as all gateways count alike, got 3"):
+        algorithm.phases[0].admit(server, {**update, "samples": np.array(3.0)})
+    with pytest.raises(UpdateError, match=r"expected a length up to 1 \(setting 'privacy\.clip'\), got 9"):
+        algorithm.phases[0].admit(server, {**update, "weights": np.array([9.0, 0.0, 0.0]), "intercept": np.zeros(())})
+
+
+def test_a_gateway_without_rows_spends_nothing() -> None:
+    algorithm = algorithm_of(epsilon=1e-9)
+    server, rows = algorithm.start(generator(0, 0, "cloud")), data_of()["north"]
+    empty = {name: array[:0] for name, array in rows.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert algorithm.phases[0].train(server.shared, {}, empty, generator(0, 0, "north")) == ({}, {})
