@@ -188,11 +188,12 @@ class Store:
     def outward(self) -> Outward:
         """Return what is stored of alarms and of whom they were told."""
         by_cause = func.row_number().over(
-            partition_by=(ALARMS.c.gateway, ALARMS.c.cause), order_by=(ALARMS.c.received_ns.desc(), ALARMS.c.id)
+            partition_by=(ALARMS.c.gateway, ALARMS.c.cause),
+            order_by=(ALARMS.c.received_ns.desc(), ALARMS.c.onset_ns.desc(), ALARMS.c.id),
         )
         latest = select(ALARMS, by_cause.label("place")).subquery()
         is_kept = (latest.c.place <= KEPT) | latest.c.cleared_ns.is_(None)
-        rows = self._read(select(latest).where(is_kept).order_by(latest.c.received_ns, latest.c.id))
+        rows = self._read(select(latest).where(is_kept).order_by(latest.c.received_ns, latest.c.onset_ns))
         return outward(
             alarms=[row._asdict() for row in rows],
             posts=[(row.id, row.body) for row in self._read(select(POSTS).order_by(POSTS.c.number))],

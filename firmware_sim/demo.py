@@ -21,7 +21,7 @@ from firmware_sim import broker as brokers
 from firmware_sim import report, stage
 from firmware_sim.outcome import AlarmSpan, Trace
 from firmware_sim.scenarios import Story
-from firmware_sim.stage import EXCHANGE_S, EXCHANGES_MAX, PATIENCE_S, DemoError, Watch, seconds
+from firmware_sim.stage import EXCHANGE_S, EXCHANGES_MAX, PATIENCE_S, DemoError, Watch
 
 LINE_S = 2.0
 POLL_S = 0.05
@@ -66,7 +66,7 @@ class Performance:
 
     def start_nodes(self, start_s: float, end_s: float) -> list[subprocess.Popen[bytes]]:
         """Start one sensor node a gateway."""
-        return stage.start_nodes(self.names, self.folder, self.address, self.speed, start_s, end_s)
+        return stage.start_nodes(self.story, self.names, self.folder, self.address, self.speed, start_s, end_s)
 
     def wait(
         self, what: str, done: Callable[[], bool], patience_s: float, line: Callable[[], str] | None = None
@@ -108,7 +108,7 @@ class Performance:
         last_s = self.story.length_s - self.story.features["hop_s"] - 1.0
         return all(
             self.heard.scores.get(name)
-            and seconds(self.heard.scores[name][-1].t_ns) >= last_s
+            and self.story.seconds(self.heard.scores[name][-1].t_ns) >= last_s
             and self.heard.status[name].outbox == 0
             and self.heard.status[name].windows >= self.story.baseline_windows + len(self.heard.scores[name])
             for name in self.names
@@ -124,7 +124,7 @@ class Performance:
         latest = {name: self.heard.scores[name][-1] for name in self.names if self.heard.scores.get(name)}
         if not latest:
             return "no window is scored yet"
-        at_s = max(seconds(score.t_ns) for score in latest.values())
+        at_s = max(self.story.seconds(score.t_ns) for score in latest.values())
         truth = next((span.text for span in self.story.spans if at_s <= span.end_s), "")
         said = "; ".join(
             f"{name} {score.score:.3g} of {score.level:.3g}{' ALARM' if score.alarm else ''}"
@@ -137,26 +137,36 @@ def run(
     story: Story, folder: Path, kind: brokers.Kind | None, speed: float, algorithm: str, say: Callable[[str], None]
 ) -> Played:
     """Play a story and write its report; raises `DemoError` where anything on the path failed."""
+    names = [f"gateway-{number + 1}" for number in range(len(story.sensors))]
+    heard, facts = perform(story, names, folder, kind, speed, algorithm, say)
+    traces = [trace_of(story, name, index, heard) for index, name in enumerate(names)]
+    return Played(traces, report.write(story.scenario, traces, folder, facts))
+
+
+def perform(
+    story: Story, names: list[str], folder: Path, kind: brokers.Kind | None, speed: float, algorithm: str, say: Say
+) -> tuple[Watch, dict[str, object]]:
+    """Play a story on gateways of these names; return what was heard over MQTT, and facts about the run.
+
+    Raises `DemoError` where anything on the path failed.
+    """
     if folder.exists():
         stage.clear(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    names = [f"gateway-{number + 1}" for number in range(len(story.sensors))]
     started_s = time.monotonic()
     with brokers.broker(folder, kind or "auto") as broker:
         say(f"broker: {broker.kind} {broker.version} on {broker.address}")
         stage.write_settings(story, names, folder, broker.address, algorithm)
-        with stage.processes(names, folder) as running, stage.watching(broker.address) as heard:
+        with stage.processes(names, folder) as running, stage.watching(story, broker.address) as heard:
             Performance(story, names, folder, broker.address, speed, running, heard, say).play()
         broker_text = f"{broker.kind} {broker.version}"
-    traces = [trace_of(story, name, index, heard) for index, name in enumerate(names)]
-    extra = {
+    return heard, {
         "broker": broker_text,
         "speed": speed,
         "seconds": round(time.monotonic() - started_s, 1),
         "algorithm": heard.manifest.algorithm if heard.manifest else "",
         "model_digest": heard.manifest.model.digest if heard.manifest else "",
     }
-    return Played(traces, report.write(story.scenario, traces, folder, extra))
 
 
 def trace_of(story: Story, name: str, index: int, heard: Watch) -> Trace:
@@ -164,8 +174,8 @@ def trace_of(story: Story, name: str, index: int, heard: Watch) -> Trace:
     window_s, sensor = story.features["window_s"], story.sensors[index]
     commissioned_s = story.scenario.commissioning[1]
     scores = {score.t_ns: score for score in heard.scores.get(name, [])}  # by time: QoS 1 and restarts may repeat
-    kept = [scores[t_ns] for t_ns in sorted(scores) if seconds(t_ns) - window_s >= commissioned_s - 1e-6]
-    ends_s = np.array([seconds(score.t_ns) for score in kept])
+    kept = [scores[t_ns] for t_ns in sorted(scores) if story.seconds(t_ns) - window_s >= commissioned_s - 1e-6]
+    ends_s = np.array([story.seconds(score.t_ns) for score in kept])
     means = np.array([sensor.cut(max(end - window_s, 0.0), min(end, sensor.length_s)).values.mean() for end in ends_s])
     baseline = sensor.cut(0.0, commissioned_s).values
     status = heard.status[name]
@@ -178,7 +188,7 @@ def trace_of(story: Story, name: str, index: int, heard: Watch) -> Trace:
         label=np.array([story.label(end - window_s, end) for end in ends_s], dtype=np.int64),
         alarmed=np.array([score.alarm for score in kept], dtype=np.bool_),
         model_version=np.array([score.model_version for score in kept], dtype=np.int64),
-        alarms=spans_of(heard.alarms.get(name, [])),
+        alarms=spans_of(story, heard.alarms.get(name, [])),
         window_s=window_s,
         bytes_sent=status.bytes_sent,
         bytes_received=status.bytes_received,
@@ -186,11 +196,11 @@ def trace_of(story: Story, name: str, index: int, heard: Watch) -> Trace:
     )
 
 
-def spans_of(alarms: list[Alarm]) -> tuple[AlarmSpan, ...]:
+def spans_of(story: Story, alarms: list[Alarm]) -> tuple[AlarmSpan, ...]:
     """Return the anomaly alarms as spans on the replay's clock."""
-    cleared = {alarm.id: seconds(alarm.t_ns) for alarm in alarms if alarm.state == "cleared"}
+    cleared = {alarm.id: story.seconds(alarm.t_ns) for alarm in alarms if alarm.state == "cleared"}
     return tuple(
-        AlarmSpan(alarm.id, seconds(alarm.onset_ns), seconds(alarm.t_ns), cleared.get(alarm.id))
+        AlarmSpan(alarm.id, story.seconds(alarm.onset_ns), story.seconds(alarm.t_ns), cleared.get(alarm.id))
         for alarm in alarms
         if alarm.state == "raised" and alarm.kind == "anomaly"
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from firmware_sim.outcome import Scenario
 from firmware_sim.recordings import Channel, Recording, read, shipped
 
 HEALTHY, DAMAGED, NEITHER = 0, 1, -1
+NS = 1_000_000_000
+T0_NS = 1_700_000_000 * NS  # the replay's own clock: when its first sample is said to have been taken
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,19 @@ class Story:
     baseline_windows: int
     alarm: dict[str, Any]  # the [alarm] table
     speed: float
+    t0_ns: int = T0_NS
+    frame_s: float | None = None  # of the nodes; None: a second, or one sample
+    source: Mapping[str, Any] = NOTHING  # what else stands in the [[source]] table of a gateway
+    settings: Mapping[str, Any] = NOTHING  # of the algorithm, beside the quick ones of all demos
 
     @property
     def length_s(self) -> float:
         """Length of the replay in recording seconds."""
         return self.spans[-1].end_s
+
+    def seconds(self, t_ns: int) -> float:
+        """Return a time stamp of the replay as seconds into it."""
+        return (t_ns - self.t0_ns) / NS
 
     def label(self, start_s: float, end_s: float) -> int:
         """Return what is true of a window: the label of the span it lies in, `NEITHER` where it lies in none."""
@@ -95,7 +107,7 @@ def munich() -> Story:
         Recording(channel.name, (channel,), healthy.rate_hz, whole[:, [column]])
         for column, channel in enumerate(healthy.channels)
     ]
-    alarm = {"false_alarms_per_day": 1.0, "minimum_duration_s": 10.0}
+    alarm = {"false_alarms_per_day": 1.0, "reach": 3.0, "minimum_duration_s": 10.0}
     return _story(scenario, sensors, spans, features, alarm, speed=40.0)
 
 

@@ -25,12 +25,10 @@ from config.mqtt import Link
 from config.settings import Broker as BrokerSettings
 from config.topics import ALL, CLOUD, parse, watch
 from firmware_sim.broker import Address
-from firmware_sim.scenarios import Story
+from firmware_sim.scenarios import NS, Story
 from models.federated import ALGORITHMS, build
 
-NS = 1_000_000_000
 SITE, STREAM = "demo", "sensor"
-T0_NS = 1_700_000_000 * NS  # the replay's own clock: when its first sample is said to have been taken
 PATIENCE_S = 60.0
 EXCHANGES_MAX = 20
 EXCHANGE_S = 6.0  # for one of all gateways, whose training children start one after the other on a small machine
@@ -66,16 +64,17 @@ def write_settings(story: Story, names: list[str], folder: Path, address: Addres
         "aggregator": {"site": SITE},
         "broker": table,
         "features": story.features,
-        "algorithm": {"name": algorithm, "settings": quick_settings(algorithm)},
+        "algorithm": {"name": algorithm, "settings": quick_settings(algorithm) | dict(story.settings)},
         "rounds": {"quorum": len(names), "deadline_s": PATIENCE_S},
     }
     (folder / "aggregator.toml").write_text(_toml(aggregator), encoding="utf-8")
+    source = {"name": STREAM, "kind": "frames", "silent_after_s": 2 * PATIENCE_S}
     for name, sensor in zip(names, story.sensors, strict=True):
         channel = {"role": story.features["channels"][0], "unit": sensor.channels[0].unit}
         gateway = {
             "gateway": {"id": name, "site": SITE, "store": f"{name}.db"},
             "broker": table,
-            "source": [{"name": STREAM, "kind": "frames", "channels": [channel], "silent_after_s": 2 * PATIENCE_S}],
+            "source": [source | {"channels": [channel]} | dict(story.source)],
             "features": story.features,
             "baseline": {"windows": story.baseline_windows},
             "alarm": story.alarm,
@@ -141,11 +140,12 @@ def log_tail(folder: Path, name: str) -> str:
 
 
 def start_nodes(
-    names: list[str], folder: Path, address: Address, speed: float, start_s: float, end_s: float
+    story: Story, names: list[str], folder: Path, address: Address, speed: float, start_s: float, end_s: float
 ) -> list[subprocess.Popen[bytes]]:
     """Start one sensor node a gateway, replaying a part of its recording."""
     common = ["--broker", str(address), "--site", SITE, "--stream", STREAM, "--speed", str(speed), "--quiet"]
-    common += ["--start", str(start_s), "--end", str(end_s), "--t0", str(T0_NS / NS)]
+    common += ["--start", str(start_s), "--end", str(end_s), "--t0", str(story.t0_ns / NS)]
+    common += [] if story.frame_s is None else ["--frame", str(story.frame_s)]
     return [
         subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", "firmware_sim", "replay", str(folder / f"{name}.npz"), "--gateway", name, *common]
@@ -158,6 +158,7 @@ def start_nodes(
 class Watch:
     """What was heard over MQTT, by gateway."""
 
+    story: Story
     inbox: queue.Queue[tuple[str, bytes]] = field(default_factory=queue.Queue)
     status: dict[str, Status] = field(default_factory=dict)
     scores: dict[str, list[Score]] = field(default_factory=dict)
@@ -188,18 +189,13 @@ class Watch:
         if alarm.item not in [other.item for other in heard]:
             heard.append(alarm)
             what = f"ALARM {alarm.state.upper()} ({alarm.severity})"
-            say(f"{gateway}: {what} at {seconds(alarm.t_ns):.0f} s: {alarm.text}")
-
-
-def seconds(t_ns: int) -> float:
-    """Return a time stamp of the replay as seconds into it."""
-    return (t_ns - T0_NS) / NS
+            say(f"{gateway}: {what} at {self.story.seconds(alarm.t_ns):.0f} s: {alarm.text}")
 
 
 @contextmanager
-def watching(address: Address) -> Iterator[Watch]:
+def watching(story: Story, address: Address) -> Iterator[Watch]:
     """Listen to all gateways as an operator would."""
-    heard = Watch()
+    heard = Watch(story)
     settings = BrokerSettings(host=address.host, port=address.port)
     topics = [watch(SITE, "+", channel) for channel in ("status", "score", "alarm")] + [watch(SITE, ALL, "manifest")]
     link = Link(

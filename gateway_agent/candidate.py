@@ -99,6 +99,7 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
     state, told = tell(state)
     levels = judge.levels
     how = "extrapolated from" if levels.extrapolated else "seen in"
+    how = f"capped at [alarm] reach above what was {how}" if levels.capped else how
     level = (
         f"model {manifest.version} in force; alarms from {levels.raise_level:.3g}, {how} {levels.samples} calibration "
         f"windows with median {levels.median:.3g}"

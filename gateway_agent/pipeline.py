@@ -143,7 +143,8 @@ def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Readin
         start_ns = end_ns - round(pipeline.spec.window_s * NS)
         return _lost(pipeline, Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}"))
     seen, told = Seen(row, end_ns), score if is_settled else None
-    watching, height = judged(pipeline.alarm_table, judge.watch, pipeline.watching, seen, told)
+    is_calm = not pipeline.alarm.active
+    watching, height = judged(pipeline.alarm_table, judge.watch, pipeline.watching, seen, told, is_calm=is_calm)
     pipeline = replace(pipeline, memory=memory, watching=watching)
     if height is None:
         return pipeline, Reading(end_ns, row)

@@ -116,14 +116,15 @@ def _context(
 
 
 def judged(
-    table: AlarmTable, watch: Watch, watching: Watching, seen: Seen, score: float | None
+    table: AlarmTable, watch: Watch, watching: Watching, seen: Seen, score: float | None, *, is_calm: bool
 ) -> tuple[Watching, Height | None]:
     """Return what is remembered after a window, and what is to be judged of it: nothing where nothing can be said.
 
-    `score` is the model's, None while that has not settled.
+    `score` is the model's, None while that has not settled. Only windows of a calm time, while there is no alarm, say
+    whether the level is out of date: damage is no drift.
     """
     remembered = watching.drift
-    if watch.drift is not None and score is not None:
+    if watch.drift is not None and score is not None and is_calm:
         remembered, _ = drift.update(watch.drift, remembered, score)
     if watch.rules is None:
         height = None if score is None else Height(score, SCORE, score, watch.levels.raise_level, None)

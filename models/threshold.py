@@ -123,7 +123,7 @@ def calibrate(spec: AlarmSpec, scores: Array, windows_per_day: float) -> Levels:
     extrapolated = ways.beyond(ordered, rate)
     median, quantile = np.quantile(ordered, [0.5, spec.clear_quantile]).tolist()
     farthest = math.inf if spec.reach is None else median + spec.reach * (float(ordered[-1]) - median)
-    capped = extrapolated and level > farthest
+    capped = level > farthest
     raise_level = farthest if capped else level
     return Levels(raise_level, cleared_at(median, quantile, raise_level), median, len(ordered), extrapolated, capped)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from firmware_sim.studies.building_tables_air import HEALTHY, KIND, POINTS, TRUTH, UNITS
-from models.arrays import generator
+from models.arrays import Floats, generator
 from tests.stream_files import write_table
 
 ROOMS, ROOM_DAYS, FIVE_MIN_S = 7, 5, 300
@@ -48,7 +49,7 @@ def _write_sites(folder: Path) -> None:
     folder.mkdir(parents=True)
     rng = generator(0, 0, "sites")
     for site, nodes in NODES.items():
-        columns: dict[str, list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]] = {}
+        columns: dict[str, list[Floats]] = {}
         for run in range(1, RUNS + 1):
             seconds = np.arange(0, RUN_S, 4.0)
             there = seconds >= RUN_S * rng.uniform(0.3, 0.6)
@@ -56,12 +57,17 @@ def _write_sites(folder: Path) -> None:
                 warm = 21.0 + np.cumsum(there) * 0.005 + 0.05 * rng.normal(size=len(seconds))
                 light = np.where(there, 300.0, 20.0) * rng.uniform(0.8, 1.2, len(seconds))
                 x = np.stack([warm, 40.0 + rng.normal(size=len(seconds)), light, light], axis=1)
-                named = {"measurement": run, "t_ms": 1e6 * run + 1e3 * seconds, "node": node, "occupants": there}
+                named: dict[str, Any] = {
+                    "measurement": run,
+                    "t_ms": 1e6 * run + 1e3 * seconds,
+                    "node": node,
+                    "occupants": there,
+                }
                 for name, value in named.items():
                     columns.setdefault(name, []).append(np.broadcast_to(value, seconds.shape))
                 columns.setdefault("x", []).append(x)
         arrays = {name: np.concatenate(parts) for name, parts in columns.items()}
-        whole = {name: arrays[name].astype(np.int64) for name in arrays if name != "x"}
+        whole: dict[str, Any] = {name: arrays[name].astype(np.int64) for name in arrays if name != "x"}
         np.savez(folder / f"location_{site}.npz", x=arrays["x"].astype(np.float32), **whole)
 
 

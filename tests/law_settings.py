@@ -43,6 +43,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {},
         {"normalisation": "none"},
         {"loss": "logistic", "components": 0},
+        {"loss": "logistic", "components": 0, "server_optimiser": {"kind": "yogi", "rate": 0.1}},
         {"rate": 0.5},
         {"whiten": 1},
         {"whiten": 1, "masking": {}},

@@ -76,6 +76,14 @@ def everybody(step: int, name: str) -> bool:
     return True
 
 
+def nobody(step: int, name: str) -> bool:
+    return False
+
+
+def ignored(server: Server) -> None:
+    return None
+
+
 def unharmed(step: int, name: str, update: Arrays) -> Arrays:
     return update
 
@@ -85,17 +93,21 @@ def took_part(
     data: Mapping[str, Arrays],
     *,
     comes: Callable[[int, str], bool] = everybody,
+    loses: Callable[[int, str], bool] = nobody,
     arrives: Damage = unharmed,
     server: Server | None = None,
     own: Mapping[str, Arrays] | None = None,
+    watch: Callable[[Server], None] = ignored,
 ) -> Round:
-    """Run one round of four exchanges, or up to the one that fails; raises `RoundFailedError` after none of it.
+    """Run one round of four exchanges, or those up to one that nobody answers; `watch` sees the server before each.
 
-    `comes` says who takes part in which step; whoever does not hears nothing of it.
+    `comes` says who takes part in which step, and whoever does not hears nothing of it; `loses` whose update
+    comes too late, and `arrives` what of it does.
     """
     server = algorithm.start(generator(SEED, 0, "cloud")) if server is None else server
     made = Round([server], [], {name: dict((own or {}).get(name, {})) for name in data})
     for step in range(STEPS):
+        watch(server)
         phase, updates, total = algorithm.phases[server.phase], dict[str, Arrays](), Arrays()
         for name in data:
             if comes(step, name):
@@ -105,7 +117,8 @@ def took_part(
                 if update:
                     updates[name] = update
         for name, update in updates.items():
-            total = phase.tally.merge(total, phase.admit(server, arrives(step, name, update)))
+            if not loses(step, name):
+                total = phase.tally.merge(total, phase.admit(server, arrives(step, name, update)))
         made.updates.append(updates)
         server = close_round(algorithm, server, total)
         made.servers.append(server)
@@ -120,7 +133,7 @@ def failed(algorithm: Algorithm, server: Server) -> Server:
 
 
 def expected_sum(data: Mapping[str, Arrays], names: Iterable[str]) -> Array:
-    return np.sum([data[name][FEATURES].sum(axis=0) for name in names], axis=0)
+    return np.asarray(np.sum([data[name][FEATURES].sum(axis=0) for name in names], axis=0))
 
 
 def masked_adding(size: int, **options: object) -> Algorithm:

@@ -42,6 +42,7 @@ FEATURES: dict[str, Any] = {
 WINDOWS = 60  # of a baseline: 40 train, 20 calibrate
 WINDOW_SAMPLES = 20
 TO_CLOUD = {"status", "update", "alarm", "want"}
+TO_OTHERS = {"score", "maintenance", "alarm"}  # an alarm of all is the fleet's, for whoever watches
 NEVER_S = 1e7
 
 
@@ -238,9 +239,11 @@ class Site:
 
     def _receivers(self, where: str) -> list[str]:
         parsed = topics.parse(where)
-        if parsed.channel in TO_CLOUD:
+        if parsed.channel in TO_CLOUD and parsed.gateway != topics.ALL:
             return ["cloud"]
-        return [who for who in self.agents if parsed.gateway in (who, topics.ALL) and parsed.channel != "score"]
+        if parsed.channel in TO_OTHERS:
+            return []
+        return [who for who in self.agents if parsed.gateway in (who, topics.ALL)]
 
     def deliver(self, *, cut: bool = False) -> str:
         """Deliver one message, if the weather lets it pass; return to whom."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloud_aggregator.events import Connection, Log, RecordGateway, Tick
+from cloud_aggregator.events import Connection, Heard, Log, RecordGateway, RecordRound, Tick
 from cloud_aggregator.rounds import REMIND_S
 from cloud_aggregator.state import restore
 from config.messages import Manifest, RoundOpen, Status, Want
@@ -116,3 +116,17 @@ def test_a_deadline_that_ran_out_while_the_machine_was_off_leaves_the_others_the
     state, _ = after(state, *update("east", body(state)), at_s=901)
     assert (state.server.round_index, len(state.counted)) == (0, 2)
     assert after(state, Tick(), at_s=960)[0].server.round_index == 1
+
+
+def test_a_closed_round_says_what_it_weighed_and_who_had_nothing_to_send() -> None:
+    full, nothing = update("north", body(OPEN)), update("west", body(OPEN, {}))
+    again = [*full, *full, *nothing]  # what is sent again was received too
+    state, effects = after(OPEN, *again)
+    shelf = CloudShelf(gateways=dict.fromkeys(GATEWAYS, READY))
+    shelf.commit(effects)
+    state = after(started(shelf), Connection(True))[0]  # a restart forgets neither
+    state, effects = after(state, *update("east", body(state)))
+    (record,) = [effect for effect in effects if isinstance(effect, RecordRound)]
+    expected = sum(len(event.payload) for event in (*again, *update("east", body(OPEN))) if isinstance(event, Heard))
+    assert (record.bytes_received, record.empty, record.gateways) == (expected, ("west",), GATEWAYS)
+    assert (state.bytes_received, state.empty) == (0, ())

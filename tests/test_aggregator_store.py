@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import permutations, product
 from pathlib import Path
 from typing import Any
@@ -156,9 +157,43 @@ def test_a_store_of_a_newer_aggregator_is_refused_and_left_as_it_is(path: Path, 
     database.commit()
     database.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=rf"it has schema {SCHEMA_VERSION + 1}, this aggregator knows {SCHEMA_VERSION}; update"):
+    with pytest.raises(
+        StoreError, match=rf"it has schema {SCHEMA_VERSION + 1}, this aggregator knows {SCHEMA_VERSION}; update"
+    ):
         Store(path, create=create)
     assert path.read_bytes() == before
+
+
+FIRST_SCHEMA = """
+CREATE TABLE rounds (id INTEGER NOT NULL, run VARCHAR NOT NULL, round_index INTEGER NOT NULL, algorithm VARCHAR NOT NULL,
+    gateways VARCHAR NOT NULL, refused INTEGER NOT NULL, closed_ns BIGINT NOT NULL, PRIMARY KEY (id));
+CREATE TABLE alarms (id VARCHAR NOT NULL, gateway VARCHAR NOT NULL, cause VARCHAR NOT NULL, kind VARCHAR NOT NULL,
+    severity VARCHAR NOT NULL, text VARCHAR NOT NULL, onset_ns BIGINT NOT NULL, raised_ns BIGINT, cleared_ns BIGINT,
+    score FLOAT, level FLOAT, model_version INTEGER NOT NULL, model_digest VARCHAR NOT NULL, clock VARCHAR NOT NULL,
+    boot_id VARCHAR NOT NULL, received_ns BIGINT NOT NULL, PRIMARY KEY (id, gateway));
+INSERT INTO rounds VALUES (1, 'run', 0, 'fedavg', 'east north', 1, 77);
+INSERT INTO alarms VALUES ('north.anomaly.5', 'north', 'anomaly', 'anomaly', 'major', 'x', 5, 6, NULL, 2.0, 1.0, 1, '',
+    'synchronised', '', 100);
+PRAGMA user_version = 1;
+"""
+
+
+@pytest.mark.parametrize("torn", ["", "ALTER TABLE rounds ADD COLUMN bytes_received BIGINT;"])
+def test_a_store_of_0_3_is_taken_over_also_where_the_power_failed_half_way(path: Path, torn: str) -> None:
+    database = sqlite3.connect(path)
+    database.executescript(FIRST_SCHEMA + torn)
+    database.close()
+    with pytest.raises(StoreError, match=r"it has schema 1 and is not yet taken over; start the aggregator"):
+        Store(path, create=False)
+    Store(path).close()
+    store = Store(path)
+    (known,) = store.outward().alarms["north"].values()
+    assert known.active and known.alarm.cause == "anomaly"
+    store.commit([replace(ROUND, round_index=1, bytes_received=2**40, empty=("east",)), *told(CLEARED)])
+    figures = store.rows("rounds", "round_index", "bytes_received", "empty")
+    assert [tuple(row.values()) for row in figures] == [(0, None, None), (1, 2**40, "east")]
+    assert store.rows("alarms", "raised_ns", "cleared_ns") == [{"raised_ns": 6, "cleared_ns": 9}]
+    store.close()
 
 
 @pytest.mark.parametrize("create", [True, False])

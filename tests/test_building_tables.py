@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
@@ -75,12 +75,11 @@ def test_what_is_reported_neither_trains_nor_chooses(name: DataSet, data: Path) 
     for trains, chooses in task.inner:
         assert training(task, (trains,)) and training(task, (chooses,)) and trains != chooses
     for stream in task.streams:
-        trains = windows(task, stream, TRAINS).at
-        assert stream.seen or not len(trains)
-        assert not set(trains) & set(windows(task, stream, (REPORT,)).at)
-        first = np.flatnonzero(stream.part == REPORT)
-        if name == "keti" and len(trains):
-            assert trains.max() + task.horizon < first.min()
+        learnt = windows(task, stream, TRAINS).at
+        assert stream.seen or not len(learnt)
+        assert not set(learnt) & set(windows(task, stream, (REPORT,)).at)
+        if name == "keti" and len(learnt):
+            assert learnt.max() + task.horizon < np.flatnonzero(stream.part == REPORT).min()
     if name == "keti":
         assert len(task.streams) == ROOMS and sum(not stream.seen for stream in task.streams) == 2
 
@@ -199,9 +198,9 @@ def test_one_gateway_is_central_training(data: Path) -> None:
     task = task_of(data, "keti")
     alone = task._replace(streams=task.streams[:1])
     some = windows(alone, alone.streams[0], (REPORT,))
-    ways = ("central", "local")
-    found = [fit(alone, Method(model="recurrent", data=way), TINY, TRAINS, 0, 2).tell(some) for way in ways]
-    assert np.array_equal(*found)
+    ways: tuple[Literal["central", "local"], ...] = ("central", "local")
+    one, other = (fit(alone, Method(model="recurrent", data=way), TINY, TRAINS, 0, 2).tell(some) for way in ways)
+    assert np.array_equal(one, other)
 
 
 def test_settings_and_rounds_are_chosen_without_what_is_reported(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from collections.abc import Callable
 from typing import Any, get_args
 
 import numpy as np
@@ -210,6 +211,10 @@ def log_loss(params: Arrays, data: dict[str, Arrays], own: dict[str, Arrays]) ->
     return float(np.mean(losses))
 
 
+def counting_into(sent: list[int]) -> Callable[[str, Arrays], None]:
+    return lambda _, update: sent.append(len(encode(update)))
+
+
 def test_int8_takes_a_quarter_of_the_bytes_at_no_loss() -> None:
     data = {name: each.data for name, each in fleet(5, labelled=True, rows=100).items()}
     chosen = {"loss": "logistic", "components": 8192, "rounds": 5}
@@ -217,7 +222,7 @@ def test_int8_takes_a_quarter_of_the_bytes_at_no_loss() -> None:
     for number in ("float32", "int8"):
         sent: list[int] = []
         algorithm = build("fedavg", FEATURE_COUNT, {**chosen, "compression": {"number": number}})
-        outcome = run(algorithm, data, on_update=lambda _, update, sent=sent: sent.append(len(encode(update))))
+        outcome = run(algorithm, data, on_update=counting_into(sent))
         size[number], loss[number] = sum(sent), log_loss(outcome.server.shared, data, outcome.own)
     assert size["int8"] <= 0.27 * size["float32"]
     assert abs(loss["int8"] - loss["float32"]) <= 0.005 and loss["float32"] < 0.3

@@ -95,6 +95,7 @@ def test_methods_need_the_less_the_more_they_assume() -> None:
         assert needed == sorted(needed)
     spec = AlarmSpec(method="conformal", false_alarms_per_day=2)
     assert threshold.least_scores(spec, 1000.0) == 499
+    assert [least_scores(method, 0.01) for method in METHODS] == [20, 1000, 120, 99]
 
 
 @pytest.mark.parametrize("method", METHODS)

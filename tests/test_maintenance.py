@@ -16,7 +16,19 @@ from cloud_aggregator.store import Store
 from config.messages import Device, Maintenance, Status
 from config.settings import GatewaySettings, SettingsError, load
 from gateway_agent.state import status as gateway_status
-from tests.sites import KEY, NS, SITE, T0_NS, Shelf, Site, agent, aggregator_settings, gateway_settings, samples
+from tests.sites import (
+    KEY,
+    NS,
+    SITE,
+    T0_NS,
+    WINDOWS,
+    Shelf,
+    Site,
+    agent,
+    aggregator_settings,
+    gateway_settings,
+    samples,
+)
 from tests.test_aggregator_machine import after, heard, published
 from tests.test_fleet import ALL, WATCHING, alarm, site, status
 
@@ -164,7 +176,7 @@ def test_an_alarm_of_a_real_gateway_reaches_the_building_through_both_machines()
         name: {"gateway": {"id": name, "site": SITE, "device": {**TABLE, "serial": name}}} for name in names
     }
     made = Site(
-        aggregator_settings(algorithm={"name": "federated-subspace"}, rounds={"quorum": 3}),
+        aggregator_settings(rounds={"quorum": 3}),
         [gateway_settings(name, **tables[name]) for name in names],
     )
     heard_by_building: dict[str, dict[str, Any]] = {}
@@ -172,7 +184,7 @@ def test_an_alarm_of_a_real_gateway_reaches_the_building_through_both_machines()
     made.commission()
     made.run(made.in_force)
     for name in names:
-        made.feed(name, samples(7, 10, shift=60.0), 100.0)
+        made.feed(name, samples(7, 10, shift=60.0), float(WINDOWS))
     made.run(lambda: "fedgate/v1/bridge/all/alarm/fleet" in made.retained and made.settled())
     for where, payload in made.retained.items():
         if "/maintenance/" in where:

@@ -136,7 +136,7 @@ def test_neighbours_differ_by_no_more_than_the_sensitivity(others: list[Arrays],
 
     def total(updates: list[Arrays]) -> Floats:
         parts = [bounded(update, clip) for update in updates]
-        return np.sum([np.append(part["weights"], part["border"]) for part in parts], axis=0)
+        return np.asarray(np.sum([np.append(part["weights"], part["border"]) for part in parts], axis=0))
 
     slack = 1e-9 * clip * len(others)
     assert np.linalg.norm(total([*others, one]) - total(others)) <= clip + slack
@@ -168,7 +168,7 @@ def test_a_gateway_adds_the_noise_before_it_sends() -> None:
     found = with_noise(shared, clean, 0.25 * 0.5, SECRETS[0], "a")
     noise = found["weights"] - clean["weights"]
     assert noise.std() == pytest.approx(0.125, rel=0.02) and abs(noise.mean()) < 0.003
-    assert found["samples"] == 1.0 and found["squares"].min() == 0.0  # beside changes nothing is below zero
+    assert found["samples"] == 1.0 and 0.0 < found["squares"].min() < 1e-6  # beside changes all is above zero
     assert with_noise({}, clean, 0.125, SECRETS[0], "a")["squares"].min() < -0.3  # of what moves nothing by name
 
 

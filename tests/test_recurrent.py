@@ -68,7 +68,7 @@ def test_torch_numpy_and_onnx_are_one(cell: str, layers: int, task: str) -> None
     params, x = made(cell, layers, task, **TASKS[task]), rows(1)
     found = recurrent.said(params, x)
     assert np.abs(found - of_torch(params, x, cell, layers)).max() <= TOLERANCE
-    assert found.std(axis=0).min() > 0.05
+    assert found.std(axis=0).min() > 100 * TOLERANCE
     scores = recurrent.score(params, x)
     model = DETECTORS["recurrent"].graph(params, PERSONAL)
     assert np.abs(onnx_scores(model, x) - scores).max() <= TOLERANCE * max(1.0, float(np.abs(scores).max()))
@@ -156,7 +156,7 @@ def test_the_paper_is_what_the_operator_left_open() -> None:
 
 
 def test_the_sizes_of_the_paper() -> None:
-    """Parameters of FSLSTM, FLSTM-2, FLSTM-1 and FGRU for seven channels and two classes, as 4h(F + h + 2) gives them."""
+    """Parameters of FSLSTM, FLSTM-2, FLSTM-1 and FGRU for seven channels and two classes."""
     for cell, layers, count in (("lstm", 3, 347_438), ("lstm", 2, 215_342), ("lstm", 1, 83_246), ("gru", 1, 65_710)):
         settings = {"paper": True, "cell": cell, "layers": layers, "task": "classify", "steps": 40}
         network = Recurrent.model_validate(settings)

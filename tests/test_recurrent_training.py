@@ -155,8 +155,7 @@ def test_bfloat16_goes_the_same_way_less_exactly() -> None:
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "linear"])
 def test_it_learns_to_predict_better_than_persistence(cell: str) -> None:
-    sizes = {"cell": cell, "steps": STEPS} if cell == "linear" else {"cell": cell, "steps": STEPS}
-    network = Recurrent.model_validate(sizes)
+    network = Recurrent.model_validate({"cell": cell, "steps": STEPS})
     params = recurrent.fit(waves(4, 300), None, np.random.default_rng(0), network=network, descent=Descent(epochs=40))
     x = waves(5, 200)
     wanted, last = recurrent.targets_of(params, x)

@@ -73,7 +73,7 @@ def heights(readings: list[Reading]) -> list[tuple[str, float]]:
 
 
 def test_a_small_shift_is_found_by_the_slow_rule_and_not_by_the_point_rule() -> None:
-    shifted = 0.6 * values_of(48, 3) + 1.2  # no hour of which is remarkable
+    shifted = 0.2 * values_of(48, 3) + 1.2  # no hour of which is remarkable
     _, with_rules = fed(commissioned(settings_of(rules={"rules": RULES})), shifted, BASELINE + 1)
     raised = [reading for reading in with_rules if reading.transition]
     assert raised and raised[0].height is not None and raised[0].height.rule == "slow"
@@ -132,7 +132,7 @@ def test_windows_of_an_unset_clock_give_no_profile() -> None:
     assert isinstance(judge, Judge)
     units = {"center": np.zeros(1), "scale": np.ones(1)}
     undated_pipeline = replace(pipeline, baseline=undated)
-    with pytest.raises((CalibrationError, ProfileError), match="time|baseline"):
+    with pytest.raises((CalibrationError, ProfileError), match=r"time|baseline"):
         walk.calibrated(undated_pipeline, Level(), walk.of_baseline(undated_pipeline, Level()), CALIBRATION, units, {})
 
 

@@ -4,6 +4,8 @@ side.
 
 from firmware_sim.studies import (
     bridges,
+    building_federation,
+    building_tables,
     esn_memory,
     esn_readout,
     esn_streams,
@@ -18,6 +20,8 @@ from firmware_sim.studies.study import Cell, Figures, Study, StudyOptions
 
 STUDIES: dict[str, Study] = {
     "bridges": bridges.STUDY,
+    "building-federation": building_federation.STUDY,
+    "building-tables": building_tables.STUDY,
     "esn-memory": esn_memory.STUDY,
     "esn-readout": esn_readout.STUDY,
     "esn-streams": esn_streams.STUDY,

@@ -1,4 +1,4 @@
-"""Tables 2 and 4 of Abdel Sater and Ben Hamza (FSLSTM, ACM Transactions on Internet of Things 2 (2021) 28) on open recordings.
+"""Tables 2 and 4 of Abdel Sater and Ben Hamza (ACM Transactions on Internet of Things 2 (2021) 28), on open recordings.
 
 The paper's recordings are not public, so its tables cannot be repeated; their pattern can: the same methods, classes
 and values, with rooms and air handling units as clients. Settings and the number of rounds are chosen on inner folds of

@@ -22,7 +22,18 @@ from numpy.typing import NDArray
 
 from firmware_sim.studies.building_tables_air import air_streams
 from firmware_sim.studies.building_tables_files import arrays, binned, gaps, table
-from firmware_sim.studies.building_tables_streams import FOLDS, IGNORED, LATER, REPORT, Steps, Stream, Task, later, own_units
+from firmware_sim.studies.building_tables_streams import (
+    BETWEEN,
+    FOLDS,
+    IGNORED,
+    LATER,
+    REPORT,
+    Steps,
+    Stream,
+    Task,
+    later,
+    own_units,
+)
 from firmware_sim.studies.study import StudyError
 from models.arrays import Floats
 
@@ -44,7 +55,8 @@ OFFICE_STEP_S = 60
 OFFICE_COLUMNS = ("Temperature", "Humidity", "Light", "Occupancy")
 
 
-def load(name: DataSet, folder: Path, window: int, horizon: int, every: int, left_out: str, change: bool = True
+def load(
+    name: DataSet, folder: Path, window: int, horizon: int, every: int, left_out: str, change: bool = True
 ) -> Task:
     """Return a task; raises `StudyError` where a file is missing or laid out otherwise."""
     if name == "keti":
@@ -72,9 +84,9 @@ def _keti(folder: Path, horizon: int) -> tuple[Stream, ...]:
         y = later(z[:, 0], missing, horizon)
         early = int(KETI_EARLY * (bins[-1] + 1))
         fold = index % KETI_HELD_OUT % FOLDS
-        # No value of later days is a target before them.
-        ends = [bins >= cut, (bins >= early) & (bins + horizon < cut) & seen, (bins + horizon < early) & seen]
-        part = np.select(ends, [REPORT, fold + LATER, fold], IGNORED)
+        target = bins + horizon  # no value of later days is one before them
+        ends = [bins >= cut, (bins >= early) & (target < cut) & seen, (target < early) & seen, (target < cut) & seen]
+        part = np.select(ends, [REPORT, fold + LATER, fold, BETWEEN], IGNORED)
         z = np.column_stack([z, np.sin(angle), np.cos(angle)])
         streams.append(Stream(name, name, z, missing, y, part, seen))
     return tuple(streams)

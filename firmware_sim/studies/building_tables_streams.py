@@ -20,7 +20,8 @@ from models.federated.algorithm import normalise
 REPORT, IGNORED = -1, -2  # parts beside the inner folds 0, 1
 FOLDS = 2
 LATER = FOLDS  # added to the fold of what comes after all days of the folds 0, 1
-TRAINS = tuple(range(2 * FOLDS))
+BETWEEN = 2 * FOLDS  # days of the folds 0, 1 whose values are later ones: they only train in the end
+TRAINS = tuple(range(BETWEEN + 1))
 MAX_GAP = 2  # missing steps that are bridged, as in the networks' default; more begin a new series
 Steps = NDArray[np.int64]
 

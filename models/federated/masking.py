@@ -50,6 +50,10 @@ class Masking(BaseModel):
     neighbours: Annotated[int, Field(ge=2, multiple_of=2)] = 60
     threshold: Share = 0.4
 
+    def holders_of(self, count: int) -> int:
+        """Return how many of `count` gateways hold shares of each, itself among them."""
+        return min(count, self.neighbours + 1)
+
 
 class Roster(NamedTuple):
     """Those who began a round: `digest` names the round, `holders` (n, k + 1) are for each place, in rising order, the

@@ -36,6 +36,7 @@ from models.federated.masking_keys import (
     add_mask,
     agreed,
     chained,
+    loaded,
 )
 from models.federated.masking_recovery import SENDER, masks_left, once
 from models.federated.ring import LAYOUT, check_layout, decoded, most_of
@@ -57,7 +58,7 @@ class Cloud(NamedTuple):
         _check_bytes(update, dict.fromkeys(ROSTER, (1, KEY_BYTES)))
         for name in (AGREEMENT, CHANNEL):
             try:
-                agreed(ANY_KEY, update[name].tobytes(), "trial", b"")
+                agreed(loaded(ANY_KEY), update[name].tobytes(), "trial", b"")
             except KeyAgreementError as error:
                 raise UpdateError(f"{name}: {error}") from None
         return update
@@ -74,7 +75,7 @@ class Cloud(NamedTuple):
 
     def admit_shares(self, server: Server, update: Arrays) -> Arrays:
         mine = split(server.kept)[1]
-        neighbours = self._roster(mine).holders.shape[1] - 1
+        neighbours = self.masking.holders_of(len(mine[TOKEN])) - 1
         _check_bytes(update, {SEALED: (1, neighbours, BOX_BYTES), TOKEN: (1, KEY_BYTES)})
         return {SEALED: update[SEALED], SENDER: _sender(mine, update, SHARES_SENT)}
 
@@ -123,7 +124,7 @@ class Cloud(NamedTuple):
 
     def admit_reveal(self, server: Server, update: Arrays) -> Arrays:
         mine = split(server.kept)[1]
-        holders = self._roster(mine).holders.shape[1]
+        holders = self.masking.holders_of(len(mine[TOKEN]))
         _check_bytes(update, {SHARES: (1, holders, KEY_BYTES), TOKEN: (1, KEY_BYTES)})
         sender = _sender(mine, update, REVEALED)
         _among(sender, mine[PRESENT])

@@ -8,7 +8,7 @@ would betray it. With its last step it forgets the secret.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from models.federated.masking_keys import (
     chained,
     coefficients,
     derived,
+    loaded,
     public_key,
     sealed,
     secret_of,
@@ -43,6 +44,9 @@ from models.federated.masking_keys import (
 )
 from models.federated.ring import LAYOUT, encoded, most_of
 from models.federated.shamir import shares_of
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 COMMITMENT, TOKEN, SEALED, SHARES, MASKED = "commitment", "token", "sealed", "shares", "masked"  # of updates
 ROUND, POSTED, PRESENT, LOST = "round", "posted", "present", "lost"  # of `shared`, under the prefix
@@ -86,9 +90,9 @@ class Gateway(NamedTuple):
         if len(found) == 0:  # its keys came too late, or were refused
             return own, {}
         place, others = int(found[0]), roster.neighbours_of(int(found[0]))
-        texts = _share_texts(keys, roster, place, others)
+        texts, channel = _share_texts(keys, roster, place, others), loaded(keys.channel)
         boxes = [
-            sealed(agreed(keys.channel, roster.channel[other].tobytes(), "share", roster.pair(place, other)), text)
+            sealed(agreed(channel, roster.channel[other].tobytes(), "share", roster.pair(place, other)), text)
             for other, text in zip(others, texts, strict=True)
         ]
         mine = {**mine, AGREEMENT: roster.agreement, CHANNEL: roster.channel, PLACE: np.array(place)}
@@ -120,8 +124,9 @@ class Gateway(NamedTuple):
         vector, layout = encoded(admitted, self.masking.quantum, most)
         keys = Keys.of(mine[SECRET].tobytes())
         add_mask(vector, derived(keys.seed, "self mask", roster.digest))
+        agreement = loaded(keys.agreement)
         for other in sorted(set(roster.neighbours_of(place)) & set(posted)):
-            add_mask(vector, mask_key(keys.agreement, roster, place, other), taken_off=other < place)
+            add_mask(vector, mask_key(agreement, roster, place, other), taken_off=other < place)
         history = {INPUT: bytes_of(roster.digest), STAGE: np.array(INPUT_SENT), POSTED: np.array(posted)}
         mine = {name: array for name, array in mine.items() if name != WAS_COUNTED} | history
         return {**after, **prefixed(mine)}, {MASKED: vector, LAYOUT: layout, TOKEN: _token(keys, INPUT_SENT)}
@@ -163,7 +168,7 @@ class Gateway(NamedTuple):
             )
 
 
-def mask_key(private: bytes, roster: Roster, place: int, other: int) -> bytes:
+def mask_key(private: X25519PrivateKey, roster: Roster, place: int, other: int) -> bytes:
     """Return the key of the mask that two places share: the lower one adds it, the other takes it off."""
     context = roster.pair(min(place, other), max(place, other))
     return agreed(private, roster.agreement[other].tobytes(), "mask", context)
@@ -206,9 +211,10 @@ def _share_texts(keys: Keys, roster: Roster, place: int, others: Iterable[int]) 
 def _held(keys: Keys, roster: Roster, place: int, posted: list[int], boxes: Array) -> dict[int, bytes]:
     """Return what this gateway holds of each of its neighbours and itself, zeros where it holds nothing."""
     texts: dict[int, bytes] = dict.fromkeys(map(int, roster.holders[place]), bytes(2 * KEY_BYTES))
+    channel = loaded(keys.channel)
     for row, other in enumerate(posted):
         if other != place and other in texts:
-            key = agreed(keys.channel, roster.channel[other].tobytes(), "share", roster.pair(other, place))
+            key = agreed(channel, roster.channel[other].tobytes(), "share", roster.pair(other, place))
             text = unsealed(key, boxes[row, roster.neighbours_of(other).index(place)].tobytes())
             texts[other] = text or texts[other]
     (texts[place],) = _share_texts(keys, roster, place, [place])

@@ -17,6 +17,7 @@ from models.federated.ring import Ring
 from models.federated.shamir import PRIME
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
     from cryptography.hazmat.primitives.ciphers import CipherContext
 
 KEY_BYTES = 32
@@ -84,20 +85,25 @@ def to_bytes(number: int) -> bytes:
 
 def public_key(private: bytes) -> bytes:
     """Return the public key of an X25519 private key."""
+    return loaded(private).public_key().public_bytes_raw()
+
+
+def loaded(private: bytes) -> X25519PrivateKey:
+    """Return an X25519 private key ready to agree with many others: loading it costs as much as an agreement."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return X25519PrivateKey.from_private_bytes(private)
 
 
-def agreed(private: bytes, public: bytes, purpose: str, context: bytes) -> bytes:
+def agreed(private: X25519PrivateKey, public: bytes, purpose: str, context: bytes) -> bytes:
     """Return the key that only the two owners of these keys can know.
 
     Raises `KeyAgreementError` for a public key of small order, with which everybody would agree on the same.
     """
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
     try:
-        agreement = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+        agreement = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         raise KeyAgreementError(f"{public.hex()}: expected a public key of X25519, got one of small order") from None
     return derived(agreement, purpose, context)

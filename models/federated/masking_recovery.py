@@ -15,7 +15,7 @@ from models.arrays import Array, Arrays
 from models.federated.algorithm import RoundFailedError
 from models.federated.masking import Roster
 from models.federated.masking_gateway import COMMITMENT, POSTED, PRESENT, SHARES, mask_key
-from models.federated.masking_keys import derived, public_key, to_bytes, to_number
+from models.federated.masking_keys import derived, loaded, public_key, to_bytes, to_number
 from models.federated.shamir import interpolated
 
 SENDER = "sender"  # (1,) the place of who sent an update, put in where its token is checked
@@ -47,7 +47,7 @@ def masks_left(roster: Roster, mine: Arrays, total: Arrays) -> Iterator[tuple[by
             yield derived(seed, "self mask", roster.digest), True
             continue
         public = roster.agreement[place].tobytes()
-        private = _recovered(roster, points, place, suspects, public_key, public)
+        private = loaded(_recovered(roster, points, place, suspects, public_key, public))
         for other in present.intersection(roster.neighbours_of(place)):
             yield mask_key(private, roster, place, other), other < place
 

@@ -45,7 +45,7 @@ from models.federated.algorithm import (
     UpdateError,
 )
 from models.federated.alone import WEIGHTS, moving
-from models.secret_noise import SECRET_BYTES, noised
+from models.secret_noise import GRID_BITS, SECRET_BYTES, noised
 
 LIBRARY = "dp_accounting"
 RELEASES, SPENT = f"{LEDGER}releases", f"{LEDGER}spent"
@@ -146,15 +146,15 @@ def bounded(update: Mapping[str, Array], clip: float) -> Arrays:
 def with_noise(shared: Arrays, update: Arrays, deviation: float, secret: Array, purpose: str) -> Arrays:
     """Return a bounded update, or a sum of some, with noise on all it says but on how much it counts.
 
-    What an average holds beside the changes it moves the model by is never below zero (`fedavg.averaging`), and noise
-    must not make it so; to mend that tells nothing more.
+    What an average holds beside the changes it moves the model by is a mean above zero (`fedavg.averaging`), and noise
+    must not take it below; to mend that tells nothing more.
     """
     names = sorted(name for name in update if name not in (*WEIGHTS, IDENTITY))
     flat = np.concatenate([np.ravel(update[name]) for name in names])
     parts = np.split(noised(flat, deviation, secret, purpose), np.cumsum([update[name].size for name in names])[:-1])
     found = {name: part.reshape(update[name].shape) for name, part in zip(names, parts, strict=True)}
-    signed = moving(shared, update) or names
-    return update | {name: part if name in signed else np.maximum(part, 0.0) for name, part in found.items()}
+    signed, least = moving(shared, update) or names, deviation * 2.0**-GRID_BITS  # by nothing at all some divide
+    return update | {name: part if name in signed else np.maximum(part, least) for name, part in found.items()}
 
 
 def _length(arrays: Mapping[str, Array]) -> float:

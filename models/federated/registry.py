@@ -70,6 +70,10 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
     own = {key: value for key, value in settings.items() if key not in COMMON_SETTINGS}
     algorithm = _on_features(factory, feature_count, own, settings)
     if settings.get("survey") is not None:
+        if settings.get("privacy") is not None:
+            raise ValueError(
+                "survey given beside privacy, expected one of both: noise on each of its many counts hides all of them"
+            )
         algorithm = _surveyed(algorithm, feature_count, settings["survey"])
     for step, wrap in (("privacy", _private), ("compression", _compressed), ("masking", _masked)):
         if settings.get(step) is not None:

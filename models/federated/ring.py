@@ -69,7 +69,7 @@ def encoded(update: Mapping[str, Array], quantum: float, most: float) -> tuple[R
 def decoded(vector: Ring, layout: Array, quantum: float) -> Arrays:
     """Return the arrays of a vector of the ring as float64, the inverse of `encoded` within half a quantum."""
     values, arrays, offset = vector.view(np.int64) * quantum, Arrays(), 0
-    for name, shape in _entries(layout):
+    for name, shape in _entries(layout).items():
         size = math.prod(shape)
         arrays[name] = np.asarray(values[offset : offset + size].reshape(shape))
         offset += size
@@ -81,19 +81,19 @@ def check_layout(layout: Array, count: int) -> None:
     if layout.dtype != np.uint8 or layout.ndim != 1 or len(layout) > LAYOUT_BYTES_MAX:
         raise UpdateError(f"{LAYOUT}: expected up to {LAYOUT_BYTES_MAX} bytes, got {layout.dtype} {layout.shape}")
     try:
-        found = sum(math.prod(shape) for _, shape in _entries(layout))
+        found = sum(map(math.prod, _entries(layout).values()))
     except (ValueError, RecursionError) as error:
         raise UpdateError(f"{LAYOUT}: expected a list of [name, shape] in JSON, got {str(error)[:80]}") from None
     if found != count:
         raise UpdateError(f"{LAYOUT}: expected shapes of {count} numbers in all, got {found}")
 
 
-def _entries(layout: Array) -> list[tuple[str, tuple[int, ...]]]:
-    entries = []
-    for entry in json.loads(layout.tobytes()):
+def _entries(layout: Array) -> dict[str, tuple[int, ...]]:
+    listed, entries = json.loads(layout.tobytes()), dict[str, tuple[int, ...]]()
+    for entry in listed if isinstance(listed, list) else [listed]:
         match entry:
-            case [str(name), [*sides]] if all(type(side) is int and side >= 0 for side in sides):
-                entries.append((name, tuple(sides)))
+            case [str(name), [*sides]] if name not in entries and all(type(n) is int and n >= 0 for n in sides):
+                entries[name] = tuple(sides)
             case _:
                 raise ValueError(f"the entry {str(entry)[:40]}")
     return entries

@@ -1,0 +1,119 @@
+"""The recurrent network in the paper's size, 3 x 128 on windows of 40 steps of 10 channels: a window, an epoch, memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from config import wire
+from models.arrays import FEATURES, Arrays, Floats, generator, joined
+from models.detectors import DETECTORS, PERSONAL, recurrent
+from models.detectors.recurrent_network import Descent, Recurrent
+from models.federated import build
+from tests.benchmarks.conftest import Note
+from tests.benchmarks.station import ROOT
+from tests.benchmarks.timing import median_s, repeat
+
+CHANNELS, STEPS = 10, 40
+FEATURE_COUNT = CHANNELS * STEPS
+WINDOWS, FEW_WINDOWS = 2_000, 64
+WINDOW_MS, EPOCH_S, AGENT_MIB = 0.4, 1.5, 85.0
+MIB = 2.0**20
+PAPER = {"paper": True, "steps": STEPS}
+AGENT = """
+import pathlib, sys
+import gateway_agent.__main__, gateway_agent.shell
+from gateway_agent.scorer import Scorer
+import numpy as np
+
+scorer = Scorer(pathlib.Path(sys.argv[1]).read_bytes(), {})
+for _ in range(50):
+    scorer(np.zeros((1, int(sys.argv[2])), np.float32))
+with open("/proc/self/status") as status:
+    print(next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024)
+"""
+
+
+def made(**settings: Any) -> tuple[Recurrent, Arrays]:
+    network = Recurrent.model_validate({**PAPER, **settings})
+    return network, recurrent.initial(np.random.default_rng(0), network, FEATURE_COUNT)
+
+
+def rows(count: int) -> Floats:
+    return np.random.default_rng(1).normal(size=(count, FEATURE_COUNT))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_a_window_in_onnx(cell: str, benchmark: BenchmarkFixture, note: Note) -> None:
+    import onnxruntime
+
+    _, params = made(cell=cell, task="classify")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    model = DETECTORS["recurrent"].graph(params, PERSONAL)
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    feed = {"x": rows(1).astype(np.float32)}
+    (scores,) = benchmark(session.run, ["score"], feed)
+    np.testing.assert_allclose(scores, recurrent.score(params, feed["x"]), atol=1e-5)
+    if benchmark.enabled:
+        note(f"ONNX window, {cell} 3 x 128", 1e3 * median_s(benchmark), "ms", at_most=WINDOW_MS)
+        note(f"ONNX model, {cell} 3 x 128", len(model) / 1e6, "MB")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_epoch(precision: str, benchmark: BenchmarkFixture, note: Note) -> None:
+    pytest.importorskip("torch", reason="torch is in the extra [lstm] only")
+    network, params = made()
+    x = rows(WINDOWS if benchmark.enabled else FEW_WINDOWS)
+    descent = Descent(epochs=1, bfloat16=precision == "bfloat16")
+
+    def epoch() -> Arrays:
+        return recurrent.descended(params, x, None, np.random.default_rng(0), network, descent)
+
+    after = repeat(benchmark, epoch, rounds=3)
+    assert not np.array_equal(after["cell.2.state"], params["cell.2.state"])
+    if benchmark.enabled:
+        what = f"epoch of {WINDOWS} windows, lstm 3 x 128 with dropout, batch {descent.batch}, {precision}"
+        note(what, median_s(benchmark), "s", at_most=EPOCH_S)
+
+
+@pytest.mark.slow
+def test_memory_of_a_process_with_the_model(tmp_path: Path, note: Note) -> None:
+    (tmp_path / "model").write_bytes(DETECTORS["recurrent"].graph(made()[1], PERSONAL))
+    command = [sys.executable, "-c", AGENT, str(tmp_path / "model"), str(FEATURE_COUNT)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    note("agent's modules with lstm 3 x 128 loaded and run: resident", float(done.stdout), "MiB", at_most=AGENT_MIB)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "settings"), [("3 x 128", {"paper": True}), ("1 x 16", {})])
+def test_memory_of_a_training(what: str, settings: dict[str, Any], note: Note) -> None:
+    pytest.importorskip("torch", reason="torch is in the extra [lstm] only")
+    chosen = {**settings, "network": {"steps": STEPS}, "batch": 64, "epochs": 1}
+    server = build("recurrent-fedavg", FEATURE_COUNT, chosen).start(generator(0, 0, "cloud"))
+    order = {"algorithm": "recurrent-fedavg", "settings": chosen, "feature_count": FEATURE_COUNT, "phase": 0}
+    parts = {"shared": server.shared, "data": {FEATURES: rows(WINDOWS).astype(np.float32)}}
+    told = {**order, "seed": 0, "round_index": 0, "gateway": "north", "secret": ""}
+    command = [sys.executable, "-m", "gateway_agent.trainer"]
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=ROOT
+    )
+    assert child.stdin is not None and child.stdout is not None
+    child.stdin.write(wire.encode(joined(parts), told))
+    child.stdin.close()
+    answer = child.stdout.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    child.stdout.close()
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0 and answer
+    name = f"recurrent-fedavg: child that trains lstm {what} on {WINDOWS} windows"
+    note(f"{name}, peak", usage.ru_maxrss * 1024 / MIB, "MiB")
+    note(f"{name}, one core with start and end", usage.ru_utime + usage.ru_stime, "s")

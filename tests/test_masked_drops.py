@@ -1,0 +1,190 @@
+"""Gateways that drop out of a masked round, at every step of it, or come to it too late."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from models.arrays import COUNTED, Arrays, generator
+from models.federated import build
+from models.federated.algorithm import RoundFailedError, Server
+from models.federated.masking import split
+from models.federated.run import run
+from tests.masked_rounds import (
+    INPUT,
+    KEYS,
+    QUANTUM,
+    SHARES,
+    SUMMED,
+    UNMASK,
+    Round,
+    expected_sum,
+    failed,
+    masked_adding,
+    names_of,
+    rows_of,
+    secret_of,
+    took_part,
+)
+
+SIZE = 40
+
+
+def is_sum(made: Round, data: dict[str, Arrays], names: list[str]) -> bool:
+    error = np.abs(made.server.shared[SUMMED] - expected_sum(data, names)).max()
+    return bool(error <= len(names) * QUANTUM / 2.0 + 1e-12)
+
+
+def test_a_fifth_of_all_drops_out_at_each_of_the_four_steps() -> None:
+    """One in five is left at the end: as few need a lower threshold."""
+    names, order = names_of(100), generator(1, 0, "drops").permutation(100)
+    data = rows_of(names, SIZE)
+    missed = {names[at]: rank // 20 for rank, at in enumerate(order)}  # of the last twenty none
+    algorithm = masked_adding(SIZE, threshold=0.2, neighbours=100)
+    made = took_part(algorithm, data, comes=lambda step, name: step < missed[name])
+    assert [len(updates) for updates in made.updates] == [80, 60, 40, 20]
+    assert is_sum(made, data, sorted(made.updates[INPUT]))
+
+
+def test_a_fifth_of_those_who_are_left_drops_out_at_each_step() -> None:
+    names = names_of(100)
+    data, rng = rows_of(names, SIZE), generator(2, 0, "drops")
+    left, came = names, list[set[str]]()
+    for _ in range(4):
+        left = sorted(rng.permutation(left)[: round(0.8 * len(left))])
+        came.append(set(left))
+    made = took_part(masked_adding(SIZE), data, comes=lambda step, name: name in came[step])
+    assert [len(updates) for updates in made.updates] == [80, 64, 51, 41]
+    assert is_sum(made, data, sorted(came[INPUT]))
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_fifth_that_misses_one_step_only_is_survived(step: int) -> None:
+    names = names_of(100)
+    data, gone = rows_of(names, SIZE), set(names_of(100)[::5])
+    made = took_part(masked_adding(SIZE), data, comes=lambda at, name: at != step or name not in gone)
+    stayed = [name for name in names if name not in gone or step == UNMASK]
+    assert sorted(made.updates[INPUT]) == stayed
+    assert is_sum(made, data, stayed)
+    # Whoever missed a step is not asked again in this round, and does not answer.
+    assert all(name not in updates for updates in made.updates[step:] for name in gone) or step == UNMASK
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(0, 5), min_size=3, max_size=9), st.sampled_from([2, 4, 60]), st.sampled_from([0.1, 0.4, 0.8])
+)
+def test_a_round_ends_in_the_sum_of_its_inputs_or_fails_and_changes_nothing(
+    missed: list[int], neighbours: int, threshold: float
+) -> None:
+    """Gateway k misses step missed[k], where there is one, and comes to the others."""
+    names = names_of(len(missed))
+    data, algorithm = rows_of(names, 3), masked_adding(3, neighbours=neighbours, threshold=threshold)
+    misses = dict(zip(names, missed, strict=True))
+    seen: list[Server] = []
+    try:
+        made = took_part(algorithm, data, comes=lambda step, name: step != misses[name], watch=seen.append)
+    except RoundFailedError:
+        server = failed(algorithm, seen[-1])
+        assert server.phase == 0
+        made = took_part(algorithm, data, server=server)
+        assert is_sum(made, data, names)
+        assert made.server.shared["rounds"] == 1.0
+        return
+    if made.server.phase == 0 and SUMMED in made.server.shared and made.server.shared["rounds"] == 1.0:
+        assert is_sum(made, data, sorted(made.updates[INPUT]))
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_too_few_at_any_step_fail_the_round_and_the_next_one_has_new_keys(step: int) -> None:
+    data = rows_of(names_of(5), SIZE)
+    algorithm = masked_adding(SIZE, threshold=0.6)
+    begun: list[Server] = []
+    few = names_of(2)
+    with pytest.raises(RoundFailedError, match=r"expected .*got"):
+        took_part(algorithm, data, comes=lambda at, name: at < step or name in few, watch=begun.append)
+    server = failed(algorithm, begun[-1])
+    assert (server.phase, begun[-1].phase) == (0, step)
+    made = took_part(algorithm, data, server=server)
+    assert is_sum(made, data, list(data))
+    assert made.server.shared["rounds"] == 1.0
+    assert "masking.lost" not in made.server.shared
+
+
+def test_an_exchange_in_which_nobody_answers_begins_the_round_anew() -> None:
+    data, algorithm = rows_of(names_of(4), SIZE), masked_adding(SIZE)
+    for step in range(1, 4):
+        made = took_part(algorithm, data, comes=lambda at, name, step=step: at != step)
+        assert made.server.phase == 0
+        again = took_part(algorithm, data, server=made.server, own=made.own)
+        assert is_sum(again, data, list(data))
+
+
+def test_a_gateway_that_appears_in_the_middle_waits_for_the_next_round() -> None:
+    data, algorithm = rows_of(names_of(6), SIZE), masked_adding(SIZE)
+    newcomer = "gateway-000"
+    for step in (SHARES, INPUT, UNMASK):
+        made = took_part(algorithm, data, comes=lambda at, name, step=step: name != newcomer or at >= step)
+        assert all(newcomer not in updates for updates in made.updates)
+        assert made.own[newcomer] == {}
+        assert is_sum(made, data, names_of(6)[1:])
+        following = took_part(algorithm, data, server=made.server, own=made.own)
+        assert is_sum(following, data, names_of(6))
+
+
+def test_a_gateway_without_anything_to_say_is_a_drop_out() -> None:
+    data, algorithm = rows_of(names_of(5), SIZE), masked_adding(SIZE)
+    silent = {name: array[:0] for name, array in data["gateway-001"].items()}
+    made = took_part(algorithm, data | {"gateway-001": silent})
+    assert all("gateway-001" not in updates for updates in made.updates)
+    # One that leaves, with nothing of its own in the sum: it has keys, and then no input.
+    made = took_part(algorithm, data | {"gateway-001": silent | {"weight": np.array(0.0)}})
+    assert ["gateway-001" in updates for updates in made.updates] == [True, True, False, False]
+    assert is_sum(made, data, [name for name in data if name != "gateway-001"])
+
+
+def test_sums_of_changes_stay_right_when_a_round_is_lost_after_its_inputs_were_counted() -> None:
+    """The gateways were told that their inputs were counted, and one of them is away when the round is repeated."""
+    algorithm = build("incfed", 3, {"ridge": 1.0, "masking": {}})
+    rng = generator(4, 0, "rows")
+    data: dict[str, Arrays] = {name: {"x": rng.normal(size=(80, 3))} for name in names_of(5)}
+    away = "gateway-000"
+    lost = took_part(algorithm, data, comes=lambda step, name: step != UNMASK)
+    assert lost.server.phase == KEYS
+    second = took_part(algorithm, data, server=lost.server, own=lost.own, comes=lambda step, name: name != away)
+    third = took_part(algorithm, data, server=second.server, own=second.own)
+    expected = run(build("incfed", 3, {"ridge": 1.0}), data, seed=3).server.kept
+    found = split(third.server.kept)[0]
+    assert found["samples"] == expected["samples"]
+    np.testing.assert_allclose(found["gram"], expected["gram"], atol=20 * QUANTUM)
+
+
+def test_a_gateway_is_told_apart_whose_input_was_not_counted() -> None:
+    """Refused in the third exchange, it drops out; its next input says so to the inner algorithm."""
+    algorithm = build("incfed", 3, {"ridge": 1.0, "masking": {}})
+    rng = generator(4, 0, "rows")
+    data: dict[str, Arrays] = {name: {"x": rng.normal(size=(80, 3))} for name in names_of(5)}
+    refused = "gateway-002"
+    first = took_part(algorithm, data, loses=lambda step, name: (step, name) == (INPUT, refused))
+    data[refused] = {**data[refused], COUNTED: np.array(False)}
+    second = took_part(algorithm, data, server=first.server, own=first.own)
+    expected = run(build("incfed", 3, {"ridge": 1.0}), data, seed=3).server.kept
+    assert split(second.server.kept)[0]["samples"] == expected["samples"]
+
+
+def test_a_second_call_of_a_step_says_nothing_new() -> None:
+    """In all but the first: that begins a round of its own."""
+    data, algorithm = rows_of(names_of(4), SIZE), masked_adding(SIZE)
+    made = took_part(algorithm, data)
+    name = "gateway-003"
+    own: Arrays = {}
+    for step, server in enumerate(made.servers[:4]):
+        told = {**data[name], "secret": secret_of(name, server.round_index)}
+        rng = generator(3, server.round_index, name)
+        own, update = algorithm.phases[step].train(server.shared, own, told, rng)
+        assert update.keys() == made.updates[step][name].keys()
+        again, second = algorithm.phases[step].train(server.shared, own, told, rng)
+        assert second.keys() == (update.keys() if step == KEYS else set())
+        own = again

@@ -1,0 +1,234 @@
+"""What the cloud can make of everything it was sent in a masked round: the sum, and of one gateway nothing.
+
+The attacks are run, not argued: whatever reached the cloud is collected, and one gateway's input looked for in all that
+can be computed from it. That the same attacks succeed with one secret more shows that they would find it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from models.arrays import FEATURES, Array, Arrays, exchange_secret
+from models.federated.masking import AGREEMENT, CHANNEL, Masking, Roster
+from models.federated.masking_gateway import COMMITMENT, MASKED, SHARES, mask_key
+from models.federated.masking_keys import Keys, add_mask, derived, loaded, public_key, to_bytes, to_number
+from models.federated.ring import Ring, encoded
+from models.federated.shamir import interpolated
+from tests.masked_rounds import (
+    INPUT,
+    KEYS,
+    QUANTUM,
+    SUMMED,
+    UNMASK,
+    Round,
+    expected_sum,
+    masked_adding,
+    names_of,
+    rows_of,
+    secret_of,
+    took_part,
+)
+
+SIZE = 8_192
+NAMES = names_of(6)
+LATE, LATER = "gateway-002", "gateway-004"  # their inputs come when they were declared to have dropped out
+DATA = rows_of(NAMES, SIZE)
+MOST = 1e6
+CRITICAL = 400.0  # of χ² with 255 degrees of freedom: a uniform one is above it once in 10^8
+
+
+class Cloud(NamedTuple):
+    """What an honest but curious cloud has after a round: the roster, inputs by place, and the secrets it put together."""
+
+    roster: Roster
+    inputs: dict[int, Ring]
+    seeds: dict[int, bytes]
+    privates: dict[int, bytes]
+
+
+def round_with_late_inputs() -> Round:
+    late = {LATE, LATER}
+    return took_part(masked_adding(SIZE), DATA, loses=lambda step, name: step == INPUT and name in late)
+
+
+@pytest.fixture(scope="module")
+def made() -> Round:
+    return round_with_late_inputs()
+
+
+@pytest.fixture(scope="module")
+def cloud(made: Round) -> Cloud:
+    return known_to_the_cloud(made)
+
+
+def known_to_the_cloud(made: Round) -> Cloud:
+    rows = sorted(made.updates[KEYS].values(), key=lambda update: update[AGREEMENT].tobytes())
+    keys = {name: np.concatenate([row[name] for row in rows]) for name in (AGREEMENT, CHANNEL, COMMITMENT)}
+    roster = Roster.of(keys, Masking())
+    shares = {place: dict[int, int]() for place in range(len(rows))}
+    for name, update in made.updates[UNMASK].items():
+        for slot, place in enumerate(map(int, roster.holders[made.places[name]])):
+            shares[place][made.places[name] + 1] = to_number(update[SHARES][0, slot].tobytes())
+    seeds, privates = dict[int, bytes](), dict[int, bytes]()
+    for place, points in shares.items():
+        for chosen in itertools.combinations(sorted(points), roster.threshold):
+            secret = to_bytes(interpolated({point: points[point] for point in chosen}))
+            if derived(secret, "commitment") == keys[COMMITMENT][place].tobytes():
+                seeds[place] = secret
+            if public_key(secret) == keys[AGREEMENT][place].tobytes():
+                privates[place] = secret
+    inputs = {made.places[name]: update[MASKED] for name, update in made.updates[INPUT].items()}
+    return Cloud(roster, inputs, seeds, privates)
+
+
+def input_of(name: str) -> Ring:
+    return encoded({SUMMED: DATA[name][FEATURES].sum(axis=0)}, QUANTUM, MOST)[0]
+
+
+def unmasked(cloud: Cloud, place: int, extra: Keys | None = None) -> Ring:
+    """Return an input without every mask of which the cloud knows the key, with the `extra` keys of its owner too."""
+    vector = cloud.inputs[place].copy()
+    seed = cloud.seeds.get(place) if extra is None else extra.seed
+    if seed is not None:
+        add_mask(vector, derived(seed, "self mask", cloud.roster.digest), taken_off=True)
+    own = cloud.privates.get(place) if extra is None else extra.agreement
+    for other in cloud.inputs:
+        if other != place and own is not None:
+            add_mask(vector, mask_key(loaded(own), cloud.roster, place, other), taken_off=place < other)
+        elif other != place and other in cloud.privates:
+            key = mask_key(loaded(cloud.privates[other]), cloud.roster, other, place)
+            add_mask(vector, key, taken_off=place < other)
+    return vector
+
+
+def chi_square(vector: Ring) -> float:
+    """Return χ² of the bytes of the lower and upper halves of a vector against all bytes being equally likely."""
+    found = vector.astype("<u8").view(np.uint8).reshape(-1, 8)[:, [0, 7]]
+    counts = np.stack([np.bincount(column, minlength=256) for column in found.T])
+    expected = len(vector) / 256.0
+    return float((np.square(counts - expected) / expected).sum(axis=1).max())
+
+
+def betrays(vector: Ring, name: str) -> bool:
+    """Tell whether a vector says more of a gateway's input than any other number would, in any of its places."""
+    near = np.abs((vector - input_of(name)).view(np.int64)) < 2**44  # of a ring of 2^64: one in half a million
+    return bool(near.mean() > 0.01) or chi_square(vector) > CRITICAL
+
+
+def combinations(vectors: list[Ring]) -> Iterator[Ring]:
+    """Yield every sum of vectors in which each is added, taken off or left out."""
+    for signs in itertools.product((0, 1, -1), repeat=len(vectors)):
+        if any(signs):
+            total = np.zeros(SIZE, dtype=np.uint64)
+            for sign, vector in zip(signs, vectors, strict=True):
+                total = total + vector if sign > 0 else total - vector if sign < 0 else total
+            yield total
+
+
+def test_the_sum_is_right_and_the_late_ones_are_not_in_it(made: Round) -> None:
+    in_time = [name for name in NAMES if name not in (LATE, LATER)]
+    np.testing.assert_allclose(made.server.shared[SUMMED], expected_sum(DATA, in_time), atol=len(NAMES) * QUANTUM)
+
+
+def test_of_nobody_both_secrets_are_known(made: Round, cloud: Cloud) -> None:
+    late = {made.places[LATE], made.places[LATER]}
+    assert cloud.seeds.keys() == set(range(len(NAMES))) - late
+    assert cloud.privates.keys() == late
+
+
+def test_what_arrives_are_bytes_and_ring_values_that_look_like_any_others(made: Round, cloud: Cloud) -> None:
+    for updates in made.updates:
+        for update in updates.values():
+            assert {array.dtype for array in update.values()} <= {np.dtype(np.uint8), np.dtype(np.uint64)}
+    for vector in cloud.inputs.values():
+        assert chi_square(vector) < CRITICAL
+    assert all(chi_square(input_of(name)) > 100.0 * CRITICAL for name in NAMES)  # an input itself does not
+
+
+def test_no_input_comes_out_of_all_that_the_cloud_can_take_off(made: Round, cloud: Cloud) -> None:
+    for name in NAMES:
+        assert not betrays(unmasked(cloud, made.places[name]), name)
+
+
+def test_no_combination_of_inputs_betrays_one(made: Round, cloud: Cloud) -> None:
+    """Each added, taken off or left out, as they came and with all known masks off: only the sum of all in time is not
+    noise, and it is none of them.
+    """
+    raw = [cloud.inputs[place] for place in sorted(cloud.inputs)]
+    bare = [unmasked(cloud, place) for place in sorted(cloud.inputs)]
+    in_time = [place for place in sorted(cloud.inputs) if place in cloud.seeds]
+    whole = np.sum([bare[place] for place in in_time], axis=0, dtype=np.uint64)
+    assert chi_square(whole) > CRITICAL
+    for vectors in (raw, bare):
+        for total in combinations(vectors):
+            is_the_sum = vectors is bare and any(np.array_equal(total, each) for each in (whole, np.uint64(0) - whole))
+            if not is_the_sum:
+                assert chi_square(total) < CRITICAL
+
+
+def test_the_cloud_cannot_guess_a_secret_from_what_everybody_knows(cloud: Cloud, made: Round) -> None:
+    known = [b"", b"0", bytes(32), b"run", cloud.roster.digest, *(row.tobytes() for row in cloud.roster.agreement)]
+    known += [token for updates in made.updates for update in updates.values() for token in tokens_of(update)]
+    publics = {row.tobytes() for row in cloud.roster.agreement}
+    for name, secret in itertools.product(NAMES, known):
+        for guess in (secret, exchange_secret(secret, "run", 0, name).tobytes()):
+            assert public_key(Keys.of(guess).agreement) not in publics
+
+
+def tokens_of(update: Arrays) -> list[bytes]:
+    return [array.tobytes() for name, array in update.items() if name in ("token", COMMITMENT)]
+
+
+def test_with_the_secret_of_one_drop_out_the_same_attack_finds_its_input(made: Round, cloud: Cloud) -> None:
+    for name in (LATE, LATER, NAMES[0]):
+        keys = Keys.of(secret_of(name, 0).tobytes())
+        found = unmasked(cloud, made.places[name], keys)
+        np.testing.assert_array_equal(found, input_of(name))
+        assert betrays(found, name)
+
+
+def test_with_the_seed_alone_or_the_private_key_alone_it_does_not(made: Round, cloud: Cloud) -> None:
+    """The cloud has the private key of a late gateway and the seeds of the others; the other half is missing."""
+    keys = Keys.of(secret_of(NAMES[0], 0).tobytes())
+    half = keys._replace(seed=bytes(32))
+    assert not betrays(unmasked(cloud, made.places[NAMES[0]], half), NAMES[0])
+
+
+def test_fewer_colluding_gateways_than_the_threshold_cannot_open_a_late_input(made: Round, cloud: Cloud) -> None:
+    """A gateway that gives the cloud all it has adds one share of the seed, and two are needed at least."""
+    assert cloud.roster.threshold == 3
+    place, colluding = made.places[LATE], [made.places[name] for name in NAMES[:2]]
+    texts = shares_of_seed(made, LATE, colluding)
+    for chosen in itertools.permutations(texts.items(), 2):
+        secret = to_bytes(interpolated(dict(chosen)))
+        assert derived(secret, "commitment") != made.updates[KEYS][LATE][COMMITMENT].tobytes()
+    enough = shares_of_seed(made, LATE, [made.places[name] for name in (NAMES[0], NAMES[1], NAMES[3])])
+    secret = to_bytes(interpolated(enough))
+    assert derived(secret, "commitment") == made.updates[KEYS][LATE][COMMITMENT].tobytes()
+    assert place not in cloud.seeds
+
+
+def shares_of_seed(made: Round, name: str, holders: list[int]) -> dict[int, int]:
+    """Return the shares of a gateway's seed, by point, as their holders can open them."""
+    from models.federated.masking_gateway import _share_texts
+
+    roster, keys = known_to_the_cloud(made).roster, Keys.of(secret_of(name, 0).tobytes())
+    texts = _share_texts(keys, roster, made.places[name], holders)
+    return {holder + 1: to_number(text[:32]) for holder, text in zip(holders, texts, strict=True)}
+
+
+def test_two_rounds_share_no_key_and_no_mask() -> None:
+    """The difference of one gateway's two inputs is noise, though its data is the same."""
+    algorithm = masked_adding(SIZE)
+    first = took_part(algorithm, DATA)
+    second = took_part(algorithm, DATA, server=first.server, own=first.own)
+    for name in NAMES:
+        inputs: list[Array] = [made.updates[INPUT][name][MASKED] for made in (first, second)]
+        assert chi_square(inputs[1] - inputs[0]) < CRITICAL
+        for key in (AGREEMENT, CHANNEL, COMMITMENT, "token"):
+            assert not np.array_equal(first.updates[KEYS][name][key], second.updates[KEYS][name][key])
