@@ -18,7 +18,7 @@ TORCH := $(shell sed -n 's/^\(torch==[0-9.]*\).*/\1/p' constraints.txt)
 TO_CLEAN := $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-lstm demo test check bench reproduce named clean
+.PHONY: help install install-lstm demo demo-building test check bench reproduce named clean
 
 help: ## Say what each command does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,9 @@ install-lstm: install ## Add torch for the LSTM detector: the CPU build where th
 
 demo: install ## Run the whole loop on a real bridge recording; options in ARGS, e.g. ARGS="--scenario footbridge".
 	@$(BIN)/firmware-sim demo $(ARGS)
+
+demo-building: install ## Run it on five rooms with a fault in each; rooms of your own: ARGS="--data FOLDER".
+	@$(BIN)/firmware-sim demo-building $(ARGS)
 
 test: install check ## Run the checks and every test.
 	@echo "test: pytest"

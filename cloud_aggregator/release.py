@@ -7,8 +7,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from config import signing
 from config.messages import Manifest
-from config.survey import packed
 from config.settings import Limits
+from config.survey import packed
 from config.transfer import describe
 from models.arrays import generator
 from models.detectors import DETECTORS

@@ -52,7 +52,7 @@ class State:
     asked: tuple[str, ...] | None = None  # who takes part in the round; None: everyone
     asked_round: int = -1  # the round for which `asked` was drawn
     refused: int = 0
-    bytes_received: int = 0  # in chunks of updates since the round before was closed
+    bytes_received: int = 0  # in chunks of updates, in this round
     empty: tuple[str, ...] = ()  # of those counted, who had nothing to send
     since_release: int = 0  # rounds of all phases since the last release
     rest_until_ns: int = 0

@@ -1,4 +1,6 @@
-"""What an operator chooses to train, in which rounds, and how updates are judged before they count."""
+"""What an operator chooses to train: at the aggregator what, in which rounds and how updates are judged, at a gateway
+with what it takes part.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from config.messages import Count, first_problem
 from config.table import Table
+
+Positive = Annotated[float, Field(gt=0)]
 
 
 class AlgorithmChoice(Table):
@@ -23,10 +27,22 @@ class Rounds(Table):
     """When a round closes and when a model is released."""
 
     quorum: Annotated[int, Field(ge=1)] = 2
-    deadline_s: Annotated[float, Field(gt=0)] = 600.0  # from the first update of the round
+    deadline_s: Positive = 600.0  # from the first update of the round
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     per_release: Annotated[int, Field(ge=1)] | None = None  # None: as many as the algorithm asks for
     rest_s: Annotated[float, Field(ge=0)] = 86_400.0  # from a release to the next round
+
+
+class Training(Table):
+    """What this gateway trains on besides its baseline, and how the child process that trains behaves."""
+
+    enabled: bool = True
+    labelled: Path | None = None  # CSV: windows of known condition, for algorithms that learn from labels
+    # Of this gateway in algorithms that weigh gateways; 0 takes back what it sent. None: the algorithm's own rule.
+    weight: Annotated[float, Field(ge=0)] | None = None
+    radius: Positive | None = None  # of its ambiguity set, for the robust SVM; None: as for all
+    nice: Annotated[int, Field(ge=0, le=19)] = 10
+    timeout_s: Positive = 600.0
 
 
 class DefenceChoice(Table):

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from config.alarm import AlarmTable
-from config.choices import AlgorithmChoice, DefenceChoice, Rounds
+from config.choices import AlgorithmChoice, DefenceChoice, Rounds, Training
 from config.messages import Id, first_problem
 from config.outlets import DeviceTable, FleetSpec, HomeAssistant, Webhook
 from config.table import Table as Table
@@ -135,18 +135,6 @@ class Baseline(Table):
     def calibration_windows(self) -> int:
         """How many windows, the last of the baseline, calibrate the threshold and train nothing."""
         return round(self.windows * self.calibration_share)
-
-
-class Training(Table):
-    """What this gateway trains on besides its baseline, and how the child process that trains behaves."""
-
-    enabled: bool = True
-    labelled: Path | None = None  # CSV: windows of known condition, for algorithms that learn from labels
-    # Of this gateway in algorithms that weigh gateways; 0 takes back what it sent. None: the algorithm's own rule.
-    weight: Annotated[float, Field(ge=0)] | None = None
-    radius: Positive | None = None  # of its ambiguity set, for the robust SVM; None: as for all
-    nice: Annotated[int, Field(ge=0, le=19)] = 10
-    timeout_s: Positive = 600.0
 
 
 class Trust(Table):

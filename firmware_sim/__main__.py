@@ -35,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_demo(commands)
+    _add_demo_building(commands)
     _add_info(commands)
     _add_replay(commands)
     _add_label(commands)
@@ -60,6 +61,15 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     demo.add_argument("--algorithm", choices=without_labels, default="support-vector-election", help="the rule")
     demo.add_argument("--broker", choices=("auto", "mosquitto", "embedded"), default="auto", help="default: auto")
     demo.set_defaults(act=_demo)
+
+
+def _add_demo_building(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from firmware_sim import building
+
+    text = "Five rooms watched by five gateways as processes: real recordings, a fault in each, alarms and profiles."
+    demo = commands.add_parser("demo-building", help="the whole system on five rooms", description=text)
+    building.add_arguments(demo)
+    demo.set_defaults(act=building.main)
 
 
 def _add_info(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

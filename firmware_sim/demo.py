@@ -53,7 +53,7 @@ class Performance:
         commissioned_s, end_s = self.story.scenario.commissioning[1], self.story.length_s
         self.say(f"waiting for {len(self.names)} gateways")
         self.wait("all gateways online", self.online, PATIENCE_S)
-        self.say(f"commissioning: {commissioned_s:.0f} s of healthy recording at {self.speed:g} x real time")
+        self.say(f"commissioning: healthy to {self.story.moment(commissioned_s)}, at {self.speed:g} x real time")
         nodes = self.start_nodes(0.0, commissioned_s)
         patience_s = commissioned_s / self.speed + PATIENCE_S
         self.wait("the end of commissioning", lambda: self.done(nodes), patience_s, self.baseline_line)
@@ -130,7 +130,7 @@ class Performance:
             f"{name} {score.score:.3g} of {score.level:.3g}{' ALARM' if score.alarm else ''}"
             for name, score in latest.items()
         )
-        return f"{at_s:5.0f} s ({truth}): {said}"
+        return f"{self.story.moment(at_s)} ({truth}): {said}"
 
 
 def run(

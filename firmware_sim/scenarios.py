@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ from firmware_sim.recordings import Channel, Recording, read, shipped
 
 HEALTHY, DAMAGED, NEITHER = 0, 1, -1
 NS = 1_000_000_000
+DAY_S = 86_400.0
 T0_NS = 1_700_000_000 * NS  # the replay's own clock: when its first sample is said to have been taken
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,9 @@ class Story:
     speed: float
     t0_ns: int = T0_NS
     frame_s: float | None = None  # of the nodes; None: a second, or one sample
-    source: Mapping[str, Any] = NOTHING  # what else stands in the [[source]] table of a gateway
-    settings: Mapping[str, Any] = NOTHING  # of the algorithm, beside the quick ones of all demos
+    source: Mapping[str, Any] = field(default_factory=dict)  # what else stands in the [[source]] table of a gateway
+    aggregator: Mapping[str, Any] = field(default_factory=dict)  # more tables of aggregator.toml
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the algorithm, beside the quick ones of all demos
 
     @property
     def length_s(self) -> float:
@@ -53,6 +53,10 @@ class Story:
     def seconds(self, t_ns: int) -> float:
         """Return a time stamp of the replay as seconds into it."""
         return (t_ns - self.t0_ns) / NS
+
+    def moment(self, at_s: float) -> str:
+        """Return a moment of the replay as a person would say it."""
+        return f"day {at_s / DAY_S:.1f}" if self.length_s > 3 * DAY_S else f"{at_s:.0f} s"
 
     def label(self, start_s: float, end_s: float) -> int:
         """Return what is true of a window: the label of the span it lies in, `NEITHER` where it lies in none."""

@@ -66,7 +66,7 @@ def write_settings(story: Story, names: list[str], folder: Path, address: Addres
         "features": story.features,
         "algorithm": {"name": algorithm, "settings": quick_settings(algorithm) | dict(story.settings)},
         "rounds": {"quorum": len(names), "deadline_s": PATIENCE_S},
-    }
+    } | dict(story.aggregator)
     (folder / "aggregator.toml").write_text(_toml(aggregator), encoding="utf-8")
     source = {"name": STREAM, "kind": "frames", "silent_after_s": 2 * PATIENCE_S}
     for name, sensor in zip(names, story.sensors, strict=True):
@@ -189,7 +189,7 @@ class Watch:
         if alarm.item not in [other.item for other in heard]:
             heard.append(alarm)
             what = f"ALARM {alarm.state.upper()} ({alarm.severity})"
-            say(f"{gateway}: {what} at {self.story.seconds(alarm.t_ns):.0f} s: {alarm.text}")
+            say(f"{gateway}: {what} at {self.story.moment(self.story.seconds(alarm.t_ns))}: {alarm.text}")
 
 
 @contextmanager

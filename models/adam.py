@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from models.arrays import Array, Floats
 
@@ -10,10 +11,10 @@ FIRST_DECAY, SECOND_DECAY, SMALLEST = 0.9, 0.999, 1e-7
 
 
 class Adam:
-    """Turns the slopes of one array into directions; both moments begin at zero."""
+    """Turns the slopes of one array into directions of the precision given; both moments begin at zero."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._first, self._second, self._count = np.zeros(shape), np.zeros(shape), 0
+    def __init__(self, shape: tuple[int, ...], precision: DTypeLike = np.float64) -> None:
+        self._first, self._second, self._count = np.zeros(shape, precision), np.zeros(shape, precision), 0
 
     def direction(self, slope: Array) -> Floats:
         """Return the step for the next slope, to be taken times the learning rate against its sign."""

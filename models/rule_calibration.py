@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from models import threshold
 from models.arrays import Array, Floats
-from models.expected import BRIDGED_ROWS, LEAST_ROWS, expectation, usual
+from models.expected import BRIDGED_ROWS, LEAST_ROWS, Expectation, Usual, expectation, usual
 from models.rule_levels import level_of_alarms
 from models.rule_statistics import STUCK_FACTOR, Part, Seen, Stuck, looks_at
 from models.rules import DAY_S, Calibrated, RuleLevel, RuleSpec, all_told
@@ -26,6 +26,7 @@ from models.threshold import AlarmSpec, CalibrationError, Levels
 TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
 LEAST_SPREAD = 1e-9
 CLEAR_CAP = 0.8  # height
+OF_FEATURES = frozenset({"values", "level", "features"})
 
 
 class Baseline(NamedTuple):
@@ -42,6 +43,15 @@ class Baseline(NamedTuple):
     extra: Mapping[str, Floats] = MappingProxyType({})
 
 
+class _Features(NamedTuple):
+    """What the features of a baseline show: where they lie, what is expected, and how far its windows are from both."""
+
+    usual: Usual | None
+    expected: Expectation | None
+    levels: Floats  # (n, W), NaN where nothing can be said
+    deviations: Floats  # (n, W)
+
+
 def calibrate(
     spec: RuleSpec, alarm_spec: AlarmSpec, baseline: Baseline, names: Sequence[str], hop_s: float
 ) -> Calibrated:
@@ -50,28 +60,47 @@ def calibrate(
     Raises:
         CalibrationError: no rule at all has a level, or a watched feature does not exist.
     """
-    columns, needs, missing = _columns(spec, names), spec.needs, np.asarray(baseline.missing, dtype=np.int64)
-    found, expected, silent = None, None, dict[str, str]()
-    levels = deviations = np.full((len(missing), len(columns)), np.nan)
-    if needs & {"values", "level", "features"}:
-        if len(missing) < LEAST_ROWS:
-            raise CalibrationError(f"{len(missing)} windows given, at least {LEAST_ROWS} needed for rules on features")
-        found, around = usual(baseline.values)
-        levels = around[:, list(columns)]
-    if found is not None and "values" in needs:
-        try:
-            z = found.deviations(baseline.values)
-            expected, deviations = expectation(z, missing, columns, spec.lags, spec.others)
-        except CalibrationError as error:
-            silent = {name: str(error) for name, rule in spec.rules.items() if looks_at(rule) == "values"}
+    columns, silent = _columns(spec, names), dict[str, str]()
+    features = _features(spec, baseline, columns, silent)
     judged = baseline.scores[np.isfinite(baseline.scores)]
     median = float(np.median(judged)) if len(judged) else 0.0
     spread = TO_DEVIATION * float(np.median(np.abs(judged - median))) if len(judged) else 0.0
-    watched = tuple(names[column] for column in columns)
-    blank = Levels(1.0, CLEAR_CAP, 0.0, len(missing), extrapolated=False)
-    scale = max(spread, LEAST_SPREAD)
-    rules = Calibrated(spec, {}, silent, blank, watched, columns, found, expected, median, scale, hop_s)
-    return _levelled(rules, alarm_spec, _statistics(rules, baseline, levels, deviations))
+    rules = Calibrated(
+        spec=spec,
+        by_rule={},
+        silent=silent,
+        levels=Levels(1.0, CLEAR_CAP, 0.0, len(baseline.missing), extrapolated=False),
+        watched=tuple(names[column] for column in columns),
+        columns=columns,
+        usual=features.usual,
+        expected=features.expected,
+        score_median=median,
+        score_spread=max(spread, LEAST_SPREAD),
+        hop_s=hop_s,
+    )
+    return _levelled(rules, alarm_spec, _statistics(rules, baseline, features))
+
+
+def _features(spec: RuleSpec, baseline: Baseline, columns: tuple[int, ...], silent: dict[str, str]) -> _Features:
+    """Return what the rules on features need; those that cannot have it go into `silent`."""
+    missing = np.asarray(baseline.missing, dtype=np.int64)
+    found = _Features(None, None, *np.full((2, len(missing), len(columns)), np.nan))
+    if not spec.needs & OF_FEATURES:
+        return found
+    by_need = {need: [name for name, rule in spec.rules.items() if looks_at(rule) == need] for need in OF_FEATURES}
+    if len(missing) < LEAST_ROWS:
+        reason = f"{len(missing)} windows given, at least {LEAST_ROWS} needed for rules on features: wait for more"
+        silent.update({name: reason for names in by_need.values() for name in names})
+        return found
+    around, levels = usual(baseline.values)
+    found = found._replace(usual=around, levels=levels[:, list(columns)])
+    try:
+        z = around.deviations(baseline.values)
+        expected, deviations = expectation(z, missing, columns, spec.lags, spec.others)
+    except CalibrationError as error:
+        silent.update(dict.fromkeys(by_need["values"], str(error)))
+        return found
+    return found._replace(expected=expected, deviations=deviations)
 
 
 def _columns(spec: RuleSpec, names: Sequence[str]) -> tuple[int, ...]:
@@ -83,21 +112,20 @@ def _columns(spec: RuleSpec, names: Sequence[str]) -> tuple[int, ...]:
     return tuple(index for index, name in enumerate(names) if not spec.watched or name in spec.watched)
 
 
-def _statistics(rules: Calibrated, baseline: Baseline, levels: Floats, deviations: Floats) -> dict[str, Floats]:
+def _statistics(rules: Calibrated, baseline: Baseline, features: _Features) -> dict[str, Floats]:
     """Return what every rule says of every window of the baseline (n,), NaN where nothing."""
     found = {name: np.full(len(baseline.missing), np.nan) for name in rules.spec.rules}
     parts: Mapping[str, Part] = {}
     for row, missing in enumerate(baseline.missing.tolist()):
-        score = _known(baseline.scores[row])
-        seen = Seen(
-            score,
-            None if score is None else (score - rules.score_median) / rules.score_spread,
-            deviations[row] if np.isfinite(deviations[row]).all() else None,
-            levels[row] if rules.usual is not None else None,
-            np.asarray(baseline.values[row], np.float64)[list(rules.columns)] if rules.usual is not None else None,
-            {name: _known(each[row]) for name, each in baseline.extra.items()},
-        )
-        parts, says = all_told(rules, parts if 0 <= missing <= BRIDGED_ROWS else {}, seen)
+        score, deviations = _known(baseline.scores[row]), features.deviations[row]
+        seen = Seen(score, rules.deviation_of(score), None, None, None, {})
+        if rules.usual is not None:
+            own = np.asarray(baseline.values[row], dtype=np.float64)[list(rules.columns)]
+            known = deviations if np.isfinite(deviations).all() else None
+            seen = seen._replace(deviations=known, levels=features.levels[row], values=own)
+        extra = {name: _known(each[row]) for name, each in baseline.extra.items()}
+        unbroken = 0 <= missing <= BRIDGED_ROWS
+        parts, says = all_told(rules, parts if unbroken else {}, seen._replace(extra=extra))
         for name, each in says.items():
             found[name][row] = each.statistic
     return found
@@ -128,18 +156,18 @@ def _levelled(rules: Calibrated, alarm_spec: AlarmSpec, statistics: Mapping[str,
 
 def _rule_level(rules: Calibrated, alarm_spec: AlarmSpec, name: str, series: Floats) -> RuleLevel:
     rule, judged, windows_per_day = rules.spec.rules[name], series[np.isfinite(series)], DAY_S / rules.hop_s
+    largest = float(judged.max(initial=0.0))
     if isinstance(rule, Stuck):
-        longest = float(judged.max(initial=0.0))
-        return RuleLevel(0.0, STUCK_FACTOR * longest + rule.least_s / rules.hop_s, extrapolated=True)
+        return RuleLevel(0.0, STUCK_FACTOR * largest + rule.least_s / rules.hop_s, True, largest)
     promised = rules.spec.shares[name] * alarm_spec.false_alarms_per_day
     if rules.spec.promise == "windows":
         own = alarm_spec.model_copy(update={"false_alarms_per_day": promised})
         levels = threshold.calibrate(own, judged, windows_per_day)
-        found = RuleLevel(levels.median, levels.raise_level, levels.extrapolated)
+        level, extrapolated = levels.raise_level, levels.extrapolated
     else:
         merge_rows = rules.spec.merge_s / rules.hop_s
         level, extrapolated = level_of_alarms(series, promised, windows_per_day, merge_rows)
-        found = RuleLevel(float(np.median(judged)), level, extrapolated)
-    if found.level <= found.median:
-        raise CalibrationError(f"level {found.level:g} is no higher than the median: the statistic has no tail")
-    return found
+    median = float(np.median(judged))
+    if level <= median:
+        raise CalibrationError(f"level {level:g} is no higher than the median: the statistic has no tail")
+    return RuleLevel(median, level, extrapolated, largest)

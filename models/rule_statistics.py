@@ -20,10 +20,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from models.arrays import Floats
 
@@ -57,6 +57,12 @@ class Collective(_Sharing):
     on: Of = "score"
     count: int = Field(default=3, ge=1)
     of: int = Field(default=6, ge=1, le=1000)
+
+    @model_validator(mode="after")
+    def _no_more_than_there_are(self) -> Self:
+        if self.count > self.of:
+            raise ValueError(f"count {self.count} of the last {self.of} windows; expected no more than there are")
+        return self
 
 
 class Slow(_Sharing):

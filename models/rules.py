@@ -89,11 +89,12 @@ class RuleSpec(BaseModel):
 
 
 class RuleLevel(NamedTuple):
-    """Where a rule's height is 0 and 1."""
+    """Where a rule's height is 0 and 1, and the largest statistic of its baseline."""
 
     median: float
     level: float
     extrapolated: bool
+    largest: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +112,10 @@ class Calibrated:
     score_median: float
     score_spread: float
     hop_s: float
+
+    def deviation_of(self, score: float | None) -> float | None:
+        """Return how far a score is above the median of the baseline's, in their spread."""
+        return None if score is None else (score - self.score_median) / self.score_spread
 
 
 class Height(NamedTuple):
@@ -193,7 +198,7 @@ def _seen(
     extra: Mapping[str, float | None],
 ) -> tuple[tuple[tuple[float, ...], ...], Seen]:
     """Return the past with this window in it, and the window as the rules see it."""
-    deviation = None if score is None else (score - rules.score_median) / rules.score_spread
+    deviation = rules.deviation_of(score)
     if values is None or rules.usual is None:
         return (), Seen(score, deviation, None, None, None, extra)
     now = rules.usual.deviations(values)
@@ -212,9 +217,9 @@ def _highest(rules: Calibrated, says: Mapping[str, Told]) -> Height | None:
     best = None
     for name, each in says.items():
         if name in rules.by_rule:
-            median, level, _ = rules.by_rule[name]
-            value = (each.statistic - median) / (level - median)
+            of = rules.by_rule[name]
+            value = (each.statistic - of.median) / (of.level - of.median)
             if best is None or value > best.value:
                 feature = None if each.feature is None else rules.watched[each.feature]
-                best = Height(value, name, each.statistic, level, feature)
+                best = Height(value, name, each.statistic, of.level, feature)
     return best

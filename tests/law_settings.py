@@ -82,6 +82,15 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"network": {"hidden": 4, "dense": 4, "change": False}, "rounds": 3},
         {"network": {"cell": "linear"}, "learning_rate": 0.05, "rounds": 5, "server_optimiser": {"momentum": 0.5}},
         {
+            "network": {"hidden": 4, "dense": 4, "change": False},
+            "rounds": 3,
+            "privacy": {"clip": 10.0, "noise_multiplier": 1e-3, "epsilon": 1e12},
+        },
+        {
+            "network": {"hidden": 4, "dense": 4, "change": False},
+            **{"rounds": 3, "compression": {"number": "int8", "share": 0.5}},
+        },
+        {
             "network": {"task": "classify", "cell": "gru", "hidden": 4, "dense": 4, "layers": 2, "class_weights": True},
             **{"learning_rate": 0.03, "rounds": 4, "server_optimiser": {"kind": "yogi", "rate": 0.1}, "mu": 0.01},
         },

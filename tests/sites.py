@@ -241,9 +241,8 @@ class Site:
         parsed = topics.parse(where)
         if parsed.channel in TO_CLOUD and parsed.gateway != topics.ALL:
             return ["cloud"]
-        if parsed.channel in TO_OTHERS:
-            return []
-        return [who for who in self.agents if parsed.gateway in (who, topics.ALL)]
+        listening = () if parsed.channel in TO_OTHERS else self.agents
+        return [who for who in listening if parsed.gateway in (who, topics.ALL)]
 
     def deliver(self, *, cut: bool = False) -> str:
         """Deliver one message, if the weather lets it pass; return to whom."""

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveTraining
-from cloud_aggregator.store import SCHEMA_VERSION, Store, StoreError
+from cloud_aggregator.store import Store, StoreError
+from cloud_aggregator.tables import SCHEMA_VERSION
 from config.messages import LARGEST, Alarm, Status
 from tests.test_gateway_models import FIRST, SECOND
 
@@ -40,7 +41,7 @@ COMMITTER = """
 import sys
 from pathlib import Path
 from cloud_aggregator.events import RecordRound, SaveTraining
-from cloud_aggregator.store import ROUNDS, Store
+from cloud_aggregator.store import Store
 store = Store(Path(sys.argv[1]))
 number = len(store.rows("rounds"))
 print("ready", flush=True)
@@ -165,8 +166,9 @@ def test_a_store_of_a_newer_aggregator_is_refused_and_left_as_it_is(path: Path, 
 
 
 FIRST_SCHEMA = """
-CREATE TABLE rounds (id INTEGER NOT NULL, run VARCHAR NOT NULL, round_index INTEGER NOT NULL, algorithm VARCHAR NOT NULL,
-    gateways VARCHAR NOT NULL, refused INTEGER NOT NULL, closed_ns BIGINT NOT NULL, PRIMARY KEY (id));
+CREATE TABLE rounds (id INTEGER NOT NULL, run VARCHAR NOT NULL, round_index INTEGER NOT NULL,
+    algorithm VARCHAR NOT NULL, gateways VARCHAR NOT NULL, refused INTEGER NOT NULL, closed_ns BIGINT NOT NULL,
+    PRIMARY KEY (id));
 CREATE TABLE alarms (id VARCHAR NOT NULL, gateway VARCHAR NOT NULL, cause VARCHAR NOT NULL, kind VARCHAR NOT NULL,
     severity VARCHAR NOT NULL, text VARCHAR NOT NULL, onset_ns BIGINT NOT NULL, raised_ns BIGINT, cleared_ns BIGINT,
     score FLOAT, level FLOAT, model_version INTEGER NOT NULL, model_digest VARCHAR NOT NULL, clock VARCHAR NOT NULL,

@@ -233,7 +233,8 @@ def test_the_best_round_is_chosen(data: Path) -> None:
         left = [windows(task, stream, (chooses,), 4) for stream in task.streams if stream.seen]
         for index, tell in enumerate(fitted.after):
             errors[index] += figures(told(tell, left), classify=False)["all.mse"] / 2
-    assert found.rounds == int(np.argmin(errors)) + 1 and found.worth == pytest.approx(-errors.min())
+    beside = [errors[:2].mean(), errors.mean(), errors[1:].mean()]  # each round with its neighbours
+    assert found.rounds == int(np.argmin(beside)) + 1 and found.worth == pytest.approx(-min(beside))
 
 
 def test_figures_are_pooled_and_by_place() -> None:

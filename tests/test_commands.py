@@ -197,7 +197,7 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
         [
             RecordGateway("north", status, 2 * second),
             RecordModel(*FIRST),
-            RecordRound("run", 0, "fedavg", ("east", "north"), 1, 3 * second),
+            RecordRound("run", 0, "fedavg", ("east", "north"), 1, 3 * second, 4_096, ("east",)),
             RecordAlarm("north", RAISED, 4 * second),
             RecordAlarm("south", CLEARED, 4 * second),
             save_training(replace(OPEN, server=OPEN.server._replace(kept={"median": np.array(0.25)}, phase=1))),
@@ -213,6 +213,7 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
     value, text = look("models")
     assert value[0]["digest"] == FIRST[0].model.digest and FIRST[0].model.digest in text
     value, text = look("rounds")
+    assert (value[0]["bytes_received"], value[0]["empty"]) == (4_096, "east") and "4096" in text
     assert (value[0]["gateways"], value[0]["refused"], value[0]["closed"]) == (
         "east north",
         1,

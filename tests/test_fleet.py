@@ -122,6 +122,12 @@ def test_who_does_not_watch_counts_for_no_quorum(change: dict[str, Any]) -> None
     assert standing(state) is not None
 
 
+def test_who_is_of_the_group_counts_among_those_it_is_a_share_of_also_when_it_is_gone() -> None:
+    state = site([f"g{number}" for number in range(8)])
+    state, _ = after(state, *[alarm(f"g{number}") for number in range(3)], *gone("g0", "g1", "g2"), Tick())
+    assert standing(state) is None  # three of eight, not three of the five that are left
+
+
 def test_what_did_not_begin_together_or_is_of_a_sensor_is_local() -> None:
     apart = [alarm(gateway, onset_s=number * (WINDOW_S / 2 + 1)) for number, gateway in enumerate(ALL)]
     assert standing(after(site(), *apart, Tick(), at_s=5_000)[0]) is None

@@ -103,6 +103,12 @@ def test_the_late_end_of_an_earlier_alarm_is_told_but_does_not_hide_the_one_that
     assert not retained(effects)
 
 
+def test_a_raising_that_comes_after_its_clearing_does_not_raise_again() -> None:
+    state, effects = after(site(), alarm("a", "cleared"), alarm("a"))
+    assert {one.state for one in retained(effects).values()} == {"cleared"}
+    assert {one.state for one in retained(after(state, Connection(True))[1]).values()} == {"cleared"}
+
+
 def test_a_device_that_is_told_later_or_changed_is_told_again() -> None:
     state, effects = after(site(), alarm("a"))
     assert told(effects)[0].manufacturer == "" and told(effects)[0].category == "other"

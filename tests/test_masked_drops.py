@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -30,6 +32,14 @@ from tests.masked_rounds import (
 )
 
 SIZE = 40
+
+
+def skipping(step: int) -> Callable[[int, str], bool]:
+    return lambda at, name: at != step
+
+
+def from_step(step: int, newcomer: str) -> Callable[[int, str], bool]:
+    return lambda at, name: name != newcomer or at >= step
 
 
 def is_sum(made: Round, data: dict[str, Arrays], names: list[str]) -> bool:
@@ -64,7 +74,8 @@ def test_a_fifth_of_those_who_are_left_drops_out_at_each_step() -> None:
 def test_a_fifth_that_misses_one_step_only_is_survived(step: int) -> None:
     names = names_of(100)
     data, gone = rows_of(names, SIZE), set(names_of(100)[::5])
-    made = took_part(masked_adding(SIZE), data, comes=lambda at, name: at != step or name not in gone)
+    algorithm = masked_adding(SIZE, neighbours=20)
+    made = took_part(algorithm, data, comes=lambda at, name: at != step or name not in gone)
     stayed = [name for name in names if name not in gone or step == UNMASK]
     assert sorted(made.updates[INPUT]) == stayed
     assert is_sum(made, data, stayed)
@@ -116,7 +127,7 @@ def test_too_few_at_any_step_fail_the_round_and_the_next_one_has_new_keys(step: 
 def test_an_exchange_in_which_nobody_answers_begins_the_round_anew() -> None:
     data, algorithm = rows_of(names_of(4), SIZE), masked_adding(SIZE)
     for step in range(1, 4):
-        made = took_part(algorithm, data, comes=lambda at, name, step=step: at != step)
+        made = took_part(algorithm, data, comes=skipping(step))
         assert made.server.phase == 0
         again = took_part(algorithm, data, server=made.server, own=made.own)
         assert is_sum(again, data, list(data))
@@ -126,7 +137,7 @@ def test_a_gateway_that_appears_in_the_middle_waits_for_the_next_round() -> None
     data, algorithm = rows_of(names_of(6), SIZE), masked_adding(SIZE)
     newcomer = "gateway-000"
     for step in (SHARES, INPUT, UNMASK):
-        made = took_part(algorithm, data, comes=lambda at, name, step=step: name != newcomer or at >= step)
+        made = took_part(algorithm, data, comes=from_step(step, newcomer))
         assert all(newcomer not in updates for updates in made.updates)
         assert made.own[newcomer] == {}
         assert is_sum(made, data, names_of(6)[1:])
@@ -151,7 +162,7 @@ def test_sums_of_changes_stay_right_when_a_round_is_lost_after_its_inputs_were_c
     rng = generator(4, 0, "rows")
     data: dict[str, Arrays] = {name: {"x": rng.normal(size=(80, 3))} for name in names_of(5)}
     away = "gateway-000"
-    lost = took_part(algorithm, data, comes=lambda step, name: step != UNMASK)
+    lost = took_part(algorithm, data, comes=skipping(UNMASK))
     assert lost.server.phase == KEYS
     second = took_part(algorithm, data, server=lost.server, own=lost.own, comes=lambda step, name: name != away)
     third = took_part(algorithm, data, server=second.server, own=second.own)

@@ -15,7 +15,7 @@ import pytest
 
 from models.arrays import FEATURES, Array, Arrays, exchange_secret
 from models.federated.masking import AGREEMENT, CHANNEL, Masking, Roster
-from models.federated.masking_gateway import COMMITMENT, MASKED, SHARES, mask_key
+from models.federated.masking_gateway import COMMITMENT, MASKED, SHARES, _share_texts, mask_key
 from models.federated.masking_keys import Keys, add_mask, derived, loaded, public_key, to_bytes, to_number
 from models.federated.ring import Ring, encoded
 from models.federated.shamir import interpolated
@@ -43,7 +43,7 @@ CRITICAL = 400.0  # of χ² with 255 degrees of freedom: a uniform one is above 
 
 
 class Cloud(NamedTuple):
-    """What an honest but curious cloud has after a round: the roster, inputs by place, and the secrets it put together."""
+    """What an honest but curious cloud has after a round: the roster, inputs by place, and secrets put together."""
 
     roster: Roster
     inputs: dict[int, Ring]
@@ -124,7 +124,7 @@ def combinations(vectors: list[Ring]) -> Iterator[Ring]:
     """Yield every sum of vectors in which each is added, taken off or left out."""
     for signs in itertools.product((0, 1, -1), repeat=len(vectors)):
         if any(signs):
-            total = np.zeros(SIZE, dtype=np.uint64)
+            total: Ring = np.zeros(SIZE, dtype=np.uint64)
             for sign, vector in zip(signs, vectors, strict=True):
                 total = total + vector if sign > 0 else total - vector if sign < 0 else total
             yield total
@@ -162,7 +162,7 @@ def test_no_combination_of_inputs_betrays_one(made: Round, cloud: Cloud) -> None
     raw = [cloud.inputs[place] for place in sorted(cloud.inputs)]
     bare = [unmasked(cloud, place) for place in sorted(cloud.inputs)]
     in_time = [place for place in sorted(cloud.inputs) if place in cloud.seeds]
-    whole = np.sum([bare[place] for place in in_time], axis=0, dtype=np.uint64)
+    whole = np.asarray(np.sum([bare[place] for place in in_time], axis=0, dtype=np.uint64))
     assert chi_square(whole) > CRITICAL
     for vectors in (raw, bare):
         for total in combinations(vectors):
@@ -215,8 +215,6 @@ def test_fewer_colluding_gateways_than_the_threshold_cannot_open_a_late_input(ma
 
 def shares_of_seed(made: Round, name: str, holders: list[int]) -> dict[int, int]:
     """Return the shares of a gateway's seed, by point, as their holders can open them."""
-    from models.federated.masking_gateway import _share_texts
-
     roster, keys = known_to_the_cloud(made).roster, Keys.of(secret_of(name, 0).tobytes())
     texts = _share_texts(keys, roster, made.places[name], holders)
     return {holder + 1: to_number(text[:32]) for holder, text in zip(holders, texts, strict=True)}

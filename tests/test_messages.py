@@ -17,146 +17,18 @@ from hypothesis import strategies as st
 from config.messages import (
     CHUNKS_MAX,
     LARGEST,
-    Alarm,
-    Device,
-    FleetAlarm,
-    Maintenance,
     Manifest,
     Message,
     MessageError,
-    Receipt,
-    RoundOpen,
-    Score,
     Signed,
     Status,
     Transfer,
-    Want,
     alarm_item,
 )
 from config.topics import Topic, parse, topic_of
-from config.transfer import ChunkHeader
-from models.features import FeatureSpec
+from tests.message_samples import DIGEST, MESSAGES
 
 GOLDEN = Path(__file__).parent / "golden" / "messages_1"
-T_NS = 1_800_000_000_123_456_789
-DIGEST = "0123456789abcdef" * 4
-DEVICE = Device(manufacturer="Acme", model="T-1", serial="4711", location="Room 12", category="thermostats")
-TRANSFER = Transfer(digest=DIGEST, size_bytes=200_000, chunks=2)
-FEATURES = FeatureSpec.model_validate(
-    {
-        "rate_hz": 100.0,
-        "window_s": 10.0,
-        "hop_s": 5.0,
-        "channels": ["x", "y", "z"],
-        "magnitude": {"size": ["x", "y", "z"]},
-        "steps": [
-            {"kind": "level", "channels": ["size"]},
-            {"kind": "bands", "edges_hz": [0.5, 2.0, 5.0]},
-            {"kind": "spectrum", "low_hz": 1.0, "high_hz": 1.2},
-            {"kind": "welch", "segment_s": 2.0, "high_hz": 1.0, "log": True},
-        ],
-    }
-)
-MESSAGES: list[Message] = [
-    TRANSFER,
-    Status(
-        state="online",
-        version="0.1.0",
-        boot_id="b00t",
-        clock="synchronised",
-        can_train=True,
-        baseline_windows=60,
-        baseline_needed=60,
-        windows=61,
-        windows_lost=1,
-        model_version=2,
-        model_digest=DIGEST,
-        alarms_active=1,
-        outbox=3,
-        bytes_sent=10,
-        bytes_received=20,
-        dropped={"message": 4},
-        refusal="model 1 is not newer than 2 in force",
-        device=DEVICE,
-    ),
-    RoundOpen(
-        run="0a1b2c3d4e5f",
-        round_index=7,
-        phase=1,
-        algorithm="fedavg",
-        settings={"nu": 0.1, "rounds": 3},
-        seed=5,
-        features=FEATURES,
-        shared=TRANSFER,
-        cohort=("gateway-1", "gateway-2"),
-        signature="c2lnbmF0dXJl",
-    ),
-    Want(missing=(0, 2, 5)),
-    Receipt(accepted=False, reason="vectors: expected shape (None, 3), got (2, 4)"),
-    Manifest(
-        version=3,
-        model=TRANSFER,
-        algorithm="support-vector-election",
-        detector="svdd",
-        run="0a1b2c3d4e5f",
-        round_index=8,
-        features=FEATURES,
-        personal=("center", "scale"),
-        opset=17,
-        golden_x=((0.5, -1.25), (0.10000000149011612, 3.0)),
-        golden_score=(0.75, -2.5e-05),
-        gateways=3,
-        created_ns=T_NS,
-        signature="c2lnbmF0dXJl",
-    ),
-    Score(t_ns=T_NS, score=0.25, level=1.5, alarm=False, model_version=3),
-    Alarm(
-        id="gateway-1.anomaly.1800000000000000000",
-        cause="anomaly",
-        kind="anomaly",
-        state="raised",
-        severity="major",
-        text="score 3 is above the level 1.5 of this gateway's own baseline",
-        onset_ns=T_NS,
-        t_ns=T_NS + 1,
-        score=3.0,
-        level=1.5,
-        window_s=10.0,
-        model_version=3,
-        model_digest=DIGEST,
-        baseline_windows=60,
-        clock="unsynchronised",
-        boot_id="b00t",
-    ),
-    FleetAlarm(
-        id="all.fleet.1800000000123456790",
-        cause="fleet",
-        kind="anomaly",
-        state="raised",
-        severity="critical",
-        text="3 gateways (east, north, west) raised anomalies within 900 s",
-        onset_ns=T_NS,
-        t_ns=T_NS + 1,
-        common="power",
-        gateways=("east", "north", "west"),
-    ),
-    DEVICE,
-    Maintenance(
-        **DEVICE.model_dump(),
-        id="gateway-1.anomaly.1800000000000000000",
-        state="cleared",
-        site="bridge",
-        device="gateway-1",
-        what="anomaly",
-        kind="anomaly",
-        severity="major",
-        text="score stayed below 1.5; its peak was 3",
-        since="2027-01-15T08:00:00+00:00",
-        until="2027-01-15T09:00:00+00:00",
-        clock="synchronised",
-    ),
-    ChunkHeader(digest=DIGEST, index=1, chunks=2, size_bytes=200_000),
-]
 KINDS = [type(message) for message in MESSAGES]
 each_message = pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -19,7 +19,7 @@ from config.outlets import Webhook
 from config.settings import AggregatorSettings, SettingsError, load
 from tests.sites import NS, T0_NS
 
-SPEC = Webhook(url="http://127.0.0.1:1/", retry_s=4.0, retry_max_s=60.0, queue=10)
+SPEC = Webhook(url="http://127.0.0.1:1/", retry_s=4.0, retry_max_s=60.0).model_copy(update={"queue": 3})
 STEPS = st.lists(
     st.one_of(
         st.just("change"), st.just("ok"), st.just("fail"), st.just("stale"), st.integers(0, 200), st.just("restart")

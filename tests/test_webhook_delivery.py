@@ -268,7 +268,8 @@ def test_turned_off_nothing_is_queued_and_what_waited_waits_on(tmp_path: Path, r
         aggregator_settings(), KEY, None, None, {"a": Status(state="online")}, T0_NS, outward=store.outward()
     )
     effects: list[Effect] = []
-    for event in (*changes(2, 50), Tick(), Posted("x")):
+    events: list[Event] = [*changes(2, 50), Tick(), Posted("x")]
+    for event in events:
         state, more = machine.step(state, T0_NS, event)
         effects += more
     assert not [one for one in effects if isinstance(one, Enqueue | Send | Dequeue)]

@@ -4,6 +4,7 @@ side.
 
 from firmware_sim.studies import (
     bridges,
+    building_alarms,
     building_federation,
     building_tables,
     esn_memory,
@@ -20,6 +21,7 @@ from firmware_sim.studies.study import Cell, Figures, Study, StudyOptions
 
 STUDIES: dict[str, Study] = {
     "bridges": bridges.STUDY,
+    "building-alarms": building_alarms.STUDY,
     "building-federation": building_federation.STUDY,
     "building-tables": building_tables.STUDY,
     "esn-memory": esn_memory.STUDY,

@@ -86,7 +86,7 @@ class Sensor(NamedTuple):
 
 
 def load(chosen: AlarmSet, data: Path, part: Part, seed: int) -> list[Sensor]:
-    """Return the sensors of one part of a data set; raises `StudyError` where a file is missing or of another layout."""
+    """Return the sensors of one part of a data set; raises `StudyError` where a file is missing."""
     folder = data / chosen.folder
     sensors = _LOADERS[chosen.data](folder, part)
     if chosen.watched:

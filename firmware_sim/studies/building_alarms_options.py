@@ -25,6 +25,7 @@ class Method(settings.Table):
     :param network: settings of the echo state network.
     :param profile: as a gateway has it in [alarm.contextual], for the rule named `context`.
     :param times_largest: the level of every rule is so often the largest of its baseline, whatever was promised.
+    :param false_alarms_per_day: the promises that are tried, where not those of the set.
     """
 
     rules: RuleSpec
@@ -32,6 +33,7 @@ class Method(settings.Table):
     network: dict[str, Any] = Field(default_factory=dict)
     profile: ProfileSpec | None = None
     times_largest: float | None = Field(default=None, gt=1)
+    false_alarms_per_day: list[float] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _context_has_a_profile(self) -> Self:
@@ -90,23 +92,34 @@ class Paper(settings.Table):
 class Options(StudyOptions):
     """The keys of an experiment file of this study.
 
-    :param held_within: the factor within which a promise is to hold on healthy data of a later period, and for which
-        method it is checked.
+    :param collective: kinds of faults that are collective, many rows wrong together; `contextual` those out of place.
+    :param held_within: the factor within which a promise is to hold on healthy data of a later period.
+    :param checked: by set the methods whose promise is checked.
     """
 
     sets: dict[str, AlarmSet]
     targets: list[Target] = Field(default_factory=list)
     paper: list[Paper] = Field(default_factory=list)
     paper_note: str = ""
+    collective: list[str] = Field(default_factory=list)
+    contextual: list[str] = Field(default_factory=list)
     held_within: float = Field(default=1.5, gt=1)
+    checked: dict[str, list[str]] = Field(default_factory=dict)
     note: str = ""
+
+    def promises(self, name: str, method: str) -> list[float]:
+        """Return the promises at which a method is tried; a level that promises nothing is tried once."""
+        each = self.sets[name]
+        tried = each.methods[method].false_alarms_per_day or each.false_alarms_per_day
+        return tried[:1] if each.methods[method].times_largest is not None else tried
 
     @model_validator(mode="after")
     def _targets_exist(self) -> Self:
         for target in self.targets:
-            each = self.sets.get(target.set)
-            if each is not None and (
-                target.method not in each.methods or target.promised not in each.false_alarms_per_day
-            ):
+            known = target.set not in self.sets or (
+                target.method in self.sets[target.set].methods
+                and target.promised in self.promises(target.set, target.method)
+            )
+            if not known:
                 raise ValueError(f"targets: {target.set!r} has no {target.method!r} at {target.promised:g} a day")
         return self

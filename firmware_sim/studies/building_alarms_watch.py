@@ -21,7 +21,7 @@ from models import profile, rules, threshold
 from models.arrays import NEW_SERIES, Floats
 from models.profile import Profile
 from models.rule_calibration import Baseline, calibrate
-from models.rules import Calibrated, Height, RuleLevel, RulesState
+from models.rules import Calibrated, Height, RulesState
 from models.threshold import AlarmSpec, AlarmState
 
 NS = 10**9
@@ -98,7 +98,9 @@ def _last_value(sensor: Sensor) -> Scores:
     return score
 
 
-def guarded(method: Method, sensor: Sensor, false_alarms_per_day: float, merge_s: float, scores: Scores | None) -> Guard:
+def guarded(
+    method: Method, sensor: Sensor, false_alarms_per_day: float, merge_s: float, scores: Scores | None
+) -> Guard:
     """Return what judges a sensor, calibrated on its baseline; a score only on the rows that did not train it.
 
     Raises `models.threshold.CalibrationError` where no rule has a level.
@@ -117,15 +119,11 @@ def guarded(method: Method, sensor: Sensor, false_alarms_per_day: float, merge_s
     baseline = Baseline(found, x, missing, {CONTEXT: extra})
     known = calibrate(settings, spec, baseline, sensor.names, sensor.hop_s)
     if method.times_largest is not None:
-        known = _times_largest(known, baseline, method.times_largest, spec)
+        levels = {
+            name: each._replace(level=method.times_largest * each.largest) for name, each in known.by_rule.items()
+        }
+        known = replace(known, by_rule=levels)
     return Guard(method, spec, scores, context, known, merge_s / sensor.hop_s)
-
-
-def _times_largest(known: Calibrated, baseline: Baseline, factor: float, spec: AlarmSpec) -> Calibrated:
-    """Return the rules with levels at so many times the largest statistic of the baseline."""
-    largest = {name: factor * top for name, top in known.largest.items()}
-    by_rule = {name: RuleLevel(each.median, largest[name], True) for name, each in known.by_rule.items()}
-    return replace(known, by_rule=by_rule)
 
 
 def _context(method: Method, sensor: Sensor) -> Context | None:
@@ -155,7 +153,7 @@ def watched(guard: Guard, sensor: Sensor) -> tuple[list[Alarm], list[State], lis
             state = state._replace(alarm=AlarmState())  # commissioning: nothing is raised
         states.append(state)
         heights.append(height)
-    return _alarms(states, heights, sensor.begin, 0, guard.merge_rows), states, heights
+    return _alarms(states, heights, sensor.begin, guard.merge_rows), states, heights
 
 
 def begun(guard: Guard, sensor: Sensor, states: list[State], event: Event) -> Alarm | None:
@@ -191,13 +189,11 @@ def _step(
     return State(remembered, alarm), height
 
 
-def _alarms(
-    states: list[State], heights: list[Height | None], begin: int, offset: int, merge_rows: float
-) -> list[Alarm]:
+def _alarms(states: list[State], heights: list[Height | None], begin: int, merge_rows: float) -> list[Alarm]:
     """Return the alarms from row `begin` on, those less than `merge_rows` apart as one."""
     found: list[Alarm] = []
     for row in range(begin, len(states)):
-        height = heights[row - offset]
+        height = heights[row]
         if not states[row].alarm.active or height is None:
             continue
         if found and row - found[-1].last <= merge_rows:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from config.wire import encode
-from firmware_sim.studies.building_federation_data import fleet, load
+from firmware_sim.studies.building_federation_data import INPUTS, fleet, load
 from firmware_sim.studies.building_federation_options import Method, Options
 from firmware_sim.studies.building_federation_report import report
 from firmware_sim.studies.study import Cell, Figures, Study
@@ -23,7 +23,6 @@ from models.detectors import readout, recurrent
 from models.federated import build
 from models.federated.algorithm import EPSILON, Algorithm, Phase, Server
 from models.federated.run import run
-
 
 RIDGE = 0.01  # in mean eigenvalues, as IncFed's default
 
@@ -55,7 +54,7 @@ def measure(options: Options, data: Path, cell: Cell) -> Figures:
         "rows": float(np.mean([len(each[FEATURES]) for each in rows.values()])),
     }
     if method.model == "last value":
-        return {**told, "loss.0": _square(later[:, -1] - later[:, options.heard - 1]), "up": 0.0, "down": 0.0}
+        return {**told, "loss.0": _square(_lesson(options, later)[1]), "up": 0.0, "down": 0.0}
     if method.model == "ridge":
         return {**told, **_ridge(options, rows, later)}
     if method.model == "central":
@@ -68,10 +67,14 @@ def _square(residuals: Array) -> float:
 
 
 def _trained(options: Options, method: Method, rows: dict[str, Arrays], later: Floats, seed: int) -> Figures:
-    width = options.heard + options.horizon
+    steps = options.heard + options.horizon
     settings: dict[str, Any] = {**options.algorithm, "normalisation": "none", **method.settings}
-    settings["network"] = {**settings.get("network", {}), "horizon": options.horizon}
-    algorithm = build("recurrent-fedavg", width, settings)
+    settings["network"] = {**options.algorithm.get("network", {}), **method.settings.get("network", {})} | {
+        "horizon": options.horizon,
+        "steps": steps,
+        "targets": (0,),
+    }
+    algorithm = build("recurrent-fedavg", INPUTS * steps, settings)
     losses: list[float] = []
     received: list[int] = []
     seen = _watched(algorithm, lambda params: losses.append(float(recurrent.squares(params, later).mean())), received)
@@ -125,7 +128,7 @@ def _weighed(phase: Phase, received: list[int]) -> Phase:
 
 
 def _ridge(options: Options, rows: dict[str, Arrays], later: Floats) -> Figures:
-    """Return the loss of a ridge on the values heard, told as the change over the last, from the sums of all sensors."""
+    """Return the loss of a ridge that tells the change over the last value heard, from the sums of all sensors."""
     total, sent = Arrays(), []
     for each in rows.values():
         part = readout.sums(*_lesson(options, each[FEATURES]))
@@ -138,8 +141,12 @@ def _ridge(options: Options, rows: dict[str, Arrays], later: Floats) -> Figures:
 
 
 def _lesson(options: Options, rows: Floats) -> tuple[Floats, Floats]:
-    heard, last = rows[:, : options.heard], rows[:, options.heard - 1 : options.heard]
-    return np.column_stack([heard, np.ones(len(rows))]), rows[:, -1:] - last
+    """Return regressors, for each kind of sensor its own, and how far the value goes from the last one heard (n, 1)."""
+    cube = rows.reshape(len(rows), INPUTS, options.heard + options.horizon)
+    last = cube[:, :, options.heard - 1]
+    seen = np.column_stack([cube[:, 0, : options.heard], last[:, 1:3], np.ones(len(rows))])  # (n, heard + 3)
+    of_kind = last[:, 3:, None] * seen[:, None, :]
+    return of_kind.reshape(len(rows), of_kind[0].size), cube[:, 0, -1:] - last[:, :1]
 
 
 def identity(options: Options, cell: Cell) -> Any:

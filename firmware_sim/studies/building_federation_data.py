@@ -2,9 +2,10 @@
 
     keti_rooms     room413.npz ..: CO2, humidity, light and temperature of each room, means of 5 minutes
 
-A row is a window: so many steps that are heard, and so many more up to the one to be told. Each sensor trains on the
-head of its recording and is judged on what came later, in units of its own head. Where a fleet is to be larger than the
-building has sensors, each head is cut in time, and the parts count as sensors of their own.
+A row is a window: so many steps that are heard, and so many more up to the one to be told. Beside its own values a
+sensor hears the time of day and of which kind it is, since what is likely next differs by kind. Each sensor trains on
+the head of its recording and is judged on what came later, in units of its own head. Where a fleet is to be larger than
+the building has sensors, each head is cut in time, and the parts count as sensors of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ CHANNELS = {"CO2": 0, "humidity": 1, "light": 2, "temperature": 4}  # motion is 
 POSSIBLE_C = (5.0, 45.0)  # one sensor reports 394 degrees
 CLIP = 6.0  # of a sensor's own deviations
 LEAST_DEVIATION = 1e-6  # of a sensor that never moved
+SECONDS_PER_DAY = 86_400
+INPUTS = 3 + len(CHANNELS)  # value, sine and cosine of the time of day, kind
 
 
 class Windows(NamedTuple):
@@ -39,8 +42,8 @@ class Windows(NamedTuple):
 
 
 class Sensor(NamedTuple):
-    """One sensor: rows (n, heard + horizon) that train and (m, heard + horizon) of later, and how many raw samples the
-    former were made of.
+    """One sensor: rows (n, INPUTS * T) that train and (m, INPUTS * T) of later, T = heard + horizon, and how many raw
+    samples the former were made of.
     """
 
     name: str
@@ -65,27 +68,30 @@ def _sensors(path: Path, cut: Windows) -> list[Sensor]:
     x[:, list(CHANNELS).index("temperature")] = np.clip(x[:, list(CHANNELS).index("temperature")], *POSSIBLE_C)
     means, steps = binned((t_s - t_s[0]) // STEP_S, x)
     last = int(cut.trains * (steps[-1] + 1))
-    head, found = steps < last, []
+    head, found = steps < last, list[Sensor]()
     if steps[-1] + 1 < LEAST_STEPS:
-        return []
+        return found
+    angle = 2.0 * np.pi * (t_s[0] + steps * STEP_S) / SECONDS_PER_DAY
+    samples = int((t_s - t_s[0] < last * STEP_S).sum())
     for column, channel in enumerate(CHANNELS):
         series = means[:, column]
         center, deviation = float(series[head].mean()), float(series[head].std())
         if deviation < LEAST_DEVIATION:
             continue
-        z = np.clip((series - center) / deviation, -CLIP, CLIP)
-        samples = int((t_s - t_s[0] < last * STEP_S).sum())
-        parts = (windows(z[part], steps[part], cut) for part in (head, ~head))
-        found.append(Sensor(f"{path.stem}/{channel}", *parts, samples))
+        z = np.zeros((len(series), INPUTS))
+        z[:, 0] = np.clip((series - center) / deviation, -CLIP, CLIP)
+        z[:, 1], z[:, 2], z[:, 3 + column] = np.sin(angle), np.cos(angle), 1.0
+        train, later = (windows(z[part], steps[part], cut) for part in (head, ~head))
+        found.append(Sensor(f"{path.stem}/{channel}", train, later, samples))
     return found
 
 
 def windows(z: Floats, steps: NDArray[np.int64], cut: Windows) -> Floats:
-    """Return rows (n, heard + horizon) of values (m,), only such without a missing step."""
+    """Return rows (n, C * T) of values (m, C), one channel after the other, only such without a missing step."""
     size = cut.heard + cut.horizon
     starts = np.arange(0, len(z) - size + 1, cut.every)
     whole = starts[steps[starts + size - 1] - steps[starts] == size - 1]
-    return np.asarray(z[whole[:, None] + np.arange(size)])
+    return np.asarray(z[whole[:, None] + np.arange(size)].transpose(0, 2, 1).reshape(len(whole), z.shape[1] * size))
 
 
 def fleet(sensors: tuple[Sensor, ...], count: int, seed: int) -> dict[str, Arrays]:

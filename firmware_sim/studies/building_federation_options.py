@@ -1,4 +1,4 @@
-"""What the study of the costs of federation may be told: how many sensors, which ways to travel, and the paper's sum."""
+"""What the study of the costs of federation may be told: sensors, ways to travel, and the paper's sum."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Model = Literal["federated", "central", "ridge", "last value"]
 class Method(settings.Table):
     """One row of the table of costs.
 
-    :param model: `federated` and `central` train the network, the latter on the rows of all; `ridge` on the values
-        heard is solved from federated sums, and `last value` knows nothing.
+    :param model: `federated` and `central` train the network, the latter on the rows of all; `ridge`, on what the
+        network hears too, is solved from federated sums, and `last value` knows nothing.
     :param settings: of the algorithm, beside those that all share: how updates travel.
     :param sensors: where it is other than that of the others.
     :param rounds: where it is other than that of the others.

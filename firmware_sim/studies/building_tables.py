@@ -19,10 +19,11 @@ import numpy as np
 from firmware_sim.studies.building_tables_data import load
 from firmware_sim.studies.building_tables_figures import figures, roc, told, worth
 from firmware_sim.studies.building_tables_methods import Fitted, fit
-from firmware_sim.studies.building_tables_options import Method, Options, TableOptions, combinations
+from firmware_sim.studies.building_tables_options import Method, Options, TableOptions, combinations, of_table
 from firmware_sim.studies.building_tables_report import report
 from firmware_sim.studies.building_tables_streams import REPORT, TRAINS, Task, windows
 from firmware_sim.studies.study import Cell, Figures, Study
+from models.arrays import Floats
 
 CURVE_EVERY = 4  # of the reported windows, one in so many shows how the error fell
 
@@ -86,7 +87,7 @@ def _curve(task: Task, fitted: Fitted, streams: list[Any]) -> Figures:
 def chosen(options: Options, table: TableOptions, method: Method, data: Path, left_out: str) -> Choice:
     """Return what was chosen for a method on the inner folds, its own `fixed` on top where it goes by another's."""
     if not _grid(options, method):
-        return Choice(method.fixed, method.rounds, float("nan"))
+        return Choice({**of_table(table, method), **method.fixed}, method.rounds, float("nan"))
     chooser = options.methods[method.like] if method.like else method
     found = _chosen(_json(chooser), _json(table), str(data), left_out)
     return found._replace(settings={**found.settings, **method.fixed}) if method.like else found
@@ -94,7 +95,11 @@ def chosen(options: Options, table: TableOptions, method: Method, data: Path, le
 
 def _json(options: Method | TableOptions) -> str:
     """Return options as text, by which a choice that many cells share is known."""
-    keys = {"data", "folder", "window", "horizon", "change", "every"} if isinstance(options, TableOptions) else None
+    keys = (
+        {"data", "folder", "window", "horizon", "change", "every", "recurrent"}
+        if isinstance(options, TableOptions)
+        else None
+    )
     return options.model_dump_json(include=keys)
 
 
@@ -104,20 +109,26 @@ def _chosen(method_json: str, table_json: str, data: str, left_out: str) -> Choi
     method = Method.model_validate_json(method_json)
     table = TableOptions.model_validate({**json.loads(table_json), "methods": [""]})
     task = _task(table, Path(data), left_out)
-    return max(_tried(task, method), key=lambda each: each.worth)
+    return max(_tried(task, table, method), key=lambda each: each.worth)
 
 
-def _tried(task: Task, method: Method) -> Iterator[Choice]:
-    for settings in combinations(method):
+def _tried(task: Task, table: TableOptions, method: Method) -> Iterator[Choice]:
+    for settings in combinations(table, method):
         folds = []
         for trains, chooses in task.inner:
             fitted = fit(task, method, settings, (trains,), 0, method.rounds)
             streams = [stream for stream in task.streams if stream.seen]
             left = [windows(task, stream, (chooses,), task.every) for stream in streams]
             folds.append([worth(told(tell, left), classify=task.classify) for tell in fitted.after or (fitted.tell,)])
-        means = np.mean(folds, axis=0)
+        means = _with_neighbours(np.mean(folds, axis=0))
         best = int(np.argmax(means))
         yield Choice(settings, best + 1 if len(means) > 1 else method.rounds, float(means[best]))
+
+
+def _with_neighbours(values: Floats) -> Floats:
+    """Return the mean of each value, the one before and the one after: a single lucky round is no reason to stop."""
+    window = np.ones(min(3, len(values)))
+    return np.asarray(np.convolve(values, window, "same") / np.convolve(np.ones(len(values)), window, "same"))
 
 
 def identity(options: Options, cell: Cell) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class TableOptions(settings.Table):
     :param every: of the windows that train one in so many does.
     :param left_out: rooms that are left out in turn.
     :param group: gateways over which the figures are: those that trained, the others, or all of them.
+    :param recurrent: settings of the recurrent networks here, below those of a method; not of the paper's form, nor of
+        linear ones, which have no size.
     :param curve: methods whose error after each round is drawn, and `roc` those whose curve is.
     :param near: pairs of a federated method and the same in one place.
     """
@@ -85,6 +87,7 @@ class TableOptions(settings.Table):
     seeds: Count = 3
     left_out: list[str] = Field(default_factory=lambda: [""], min_length=1)
     group: Literal["all", "seen", "unseen"] = "all"
+    recurrent: dict[str, Any] = Field(default_factory=dict)
     curve: list[str] = Field(default_factory=list)
     roc: list[str] = Field(default_factory=list)
     near: list[tuple[str, str]] = Field(default_factory=list)
@@ -131,7 +134,13 @@ class Options(StudyOptions):
         return found if found is not None and found.grid and found.model == "recurrent" else None
 
 
-def combinations(method: Method) -> Iterator[dict[str, Any]]:
-    """Yield every choice of settings that a method offers."""
+def combinations(table: TableOptions, method: Method) -> Iterator[dict[str, Any]]:
+    """Yield every choice of settings that a method offers on a table."""
     for values in product(*method.grid.values()):
-        yield {**method.fixed, **dict(zip(method.grid, values, strict=True))}
+        yield {**of_table(table, method), **method.fixed, **dict(zip(method.grid, values, strict=True))}
+
+
+def of_table(table: TableOptions, method: Method) -> dict[str, Any]:
+    """Return the settings that a table has for a method."""
+    sized = method.fixed.get("network.cell") != "linear" and not method.fixed.get("paper")
+    return table.recurrent if method.model == "recurrent" and sized else {}

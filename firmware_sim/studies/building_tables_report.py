@@ -60,11 +60,12 @@ def _protocol(options: Options) -> str:
     return (
         "The paper (Abdel Sater and Ben Hamza, ACM Transactions on Internet of Things 2 (2021) 28, Tables 2 and 4)"
         " measured on recordings that are not public; its figures stand beside for their order only. Its F1 is not the"
-        " harmonic mean of its precision and recall. Figures here are over all windows of the gateways together, ± the standard"
-        " deviation over seeds; a room counts for as much as it has windows. RMSE is the root of the pooled MSE; F1,"
-        " precision and recall are of the class 1 (somebody there, a fault).\n\n"
+        " harmonic mean of its precision and recall. Figures here are over all windows of the gateways together, ± the"
+        " standard deviation over seeds; a room counts for as much as it has windows. RMSE is the root of the pooled"
+        " MSE; F1, precision and recall are of the class 1 (somebody there, a fault).\n\n"
         "Settings and the number of rounds are those that were best, with the first seed, on two inner folds of what"
-        " trains; no window that is reported chose anything. Methods that go by another's choice say so."
+        " trains, a round taken together with its neighbours; no window that is reported chose anything. Methods that go"
+        " by another's choice say so."
         f"{f'{chr(10)}{chr(10)}{options.note}' if options.note else ''}"
     )
 

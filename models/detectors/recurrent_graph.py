@@ -1,8 +1,8 @@
-"""The recurrent network as ONNX: one LSTM or GRU node a layer, with the weights in the layout in which they travel.
+"""The recurrent network as ONNX: one LSTM or GRU node a layer.
 
-ONNX has other orders of gates than torch (input, output, forget, cell; update, reset, new). The weights are put into
-them inside the graph: of constants onnxruntime does that once, when it loads the model, and what is personal stays an
-input in the layout of the parameters, so that a gateway feeds its own weights without the `onnx` package.
+ONNX has other orders of gates than torch (input, output, forget, cell; update, reset, new). What is personal stays an
+input in the layout of the parameters and is put in order inside the graph, so that a gateway feeds its own weights
+without the `onnx` package; constants are in order already, since onnxruntime would keep both forms of them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Collection
 
 import numpy as np
 
-from models.arrays import Arrays
+from models.arrays import Array, Arrays
 from models.detectors.esn_graph import Drawing
 from models.detectors.principal import RESIDUAL_FLOOR
 from models.detectors.recurrent_network import layers_of
 
 ORDERS = {4: ("LSTM", [0, 3, 1, 2]), 3: ("GRU", [1, 0, 2])}  # by the number of gates: where ONNX wants those of torch
-PARAMETERS = ("cell.", "dense.", "output.", "variance")
+PARAMETERS = ("dense.", "output.", "variance")
 
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
@@ -30,9 +30,8 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     layers = layers_of(params)
     channels = params["cell.0.input"].shape[1] if layers else params["output.weight"].shape[1] // heard
     cube = drawing.node("Reshape", ["z", drawing.constant("window", [-1, channels, steps])], "cube")
-    bounds = [drawing.constant("first", [0]), drawing.constant("heard", [heard]), drawing.constant("time", [2])]
-    seen = cube if heard == steps else drawing.node("Slice", [cube, *bounds], "seen")
-    said = _recurrent(drawing, params, seen, layers) if layers else _linear(drawing, channels * heard, seen)
+    seen = cube if heard == steps else _until(drawing, cube, heard)
+    said = _recurrent(drawing, params, seen, personal) if layers else _linear(drawing, channels * heard, seen)
     more: dict[str, list[int | str]] = {}
     if "targets" in params:
         _residual(drawing, params, cube)
@@ -43,41 +42,70 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     return model_bytes("recurrent", drawing.nodes, drawing.tensors, personal, channels * steps, more_outputs=more)
 
 
+def _until(drawing: Drawing, cube: str, heard: int) -> str:
+    """The first steps of windows (n, channels, T)."""
+    bounds = [drawing.constant("first", [0]), drawing.constant("heard", [heard]), drawing.constant("time", [2])]
+    return drawing.node("Slice", [cube, *bounds], "seen")
+
+
 def _linear(drawing: Drawing, width: int, seen: str) -> str:
     flat = drawing.node("Reshape", [seen, drawing.constant("flat_window", [-1, width])], "flat")
     return drawing.node("Gemm", [flat, "output.weight", "output.bias"], "said", transB=1)
 
 
-def _recurrent(drawing: Drawing, params: Arrays, seen: str, layers: int) -> str:
+def _recurrent(drawing: Drawing, params: Arrays, seen: str, personal: Collection[str]) -> str:
+    layers = layers_of(params)
     below = drawing.node("Transpose", [seen], "series", perm=[2, 0, 1])  # (steps, n, channels)
     for layer in range(layers):
-        below = _layer(drawing, params, layer, below, is_last=layer + 1 == layers)
+        below = _layer(drawing, params, layer, below, personal, is_last=layer + 1 == layers)
     last = drawing.node("Gemm", [below, "dense.weight", "dense.bias"], "dense", transB=1)
     nodes = drawing.node("Relu", [last], "nodes")
     return drawing.node("Gemm", [nodes, "output.weight", "output.bias"], "said", transB=1)
 
 
-def _layer(drawing: Drawing, params: Arrays, layer: int, below: str, *, is_last: bool) -> str:
+def _layer(
+    drawing: Drawing, params: Arrays, layer: int, below: str, personal: Collection[str], *, is_last: bool
+) -> str:
     """States (steps, n, H) of a layer, of the last one the state (n, H) after the last step."""
     prefix, (rows, hidden) = f"cell.{layer}", params[f"cell.{layer}.state"].shape
     operator, order = ORDERS[rows // hidden]
-    turn = drawing.constant(f"order.{operator}", np.concatenate([np.arange(hidden) + gate * hidden for gate in order]))
-    turned = {
-        name: drawing.node("Gather", [f"{prefix}.{name}", turn], f"{prefix}.{name}.turned", axis=0)
-        for name in ("input", "state", "input_bias", "state_bias")
-    }
-    shape = drawing.constant("one_direction", [1, rows, -1])
-    weights = [drawing.node("Reshape", [turned[name], shape], f"{prefix}.{name}.3d") for name in ("input", "state")]
-    both = drawing.node("Concat", [turned["input_bias"], turned["state_bias"]], f"{prefix}.biases", axis=0)
-    bias = drawing.node("Reshape", [both, drawing.constant("one_bias", [1, 2 * rows])], f"{prefix}.bias")
+    gates = np.concatenate([np.arange(hidden) + gate * hidden for gate in order])
+    weights = [
+        _in_order(drawing, params, [f"{prefix}.{name}" for name in names], gates, shape, personal)
+        for names, shape in (
+            (["input"], [1, rows, -1]),
+            (["state"], [1, rows, -1]),
+            (["input_bias", "state_bias"], [1, 2 * rows]),
+        )
+    ]
     kind = {"hidden_size": hidden} | ({"linear_before_reset": 1} if operator == "GRU" else {})
     # The name of an output that is not wanted is empty: all states, then the last one.
     wanted = ["", f"{prefix}.last"] if is_last else [f"{prefix}.all", ""]
-    drawing.node_of_many(operator, [below, *weights, bias], wanted, **kind)
+    drawing.node_of_many(operator, [below, *weights], wanted, **kind)
     if is_last:
         return drawing.node("Reshape", [wanted[1], drawing.constant("last_state", [-1, hidden])], "last")
     # (steps, 1, n, H) without the direction
     return drawing.node("Squeeze", [wanted[0], drawing.constant("direction", [1])], f"{prefix}.states")
+
+
+def _in_order(
+    drawing: Drawing,
+    params: Arrays,
+    names: list[str],
+    gates: Array,
+    shape: list[int],
+    personal: Collection[str],
+) -> str:
+    """Return the name of weights with their gates as ONNX has them, one behind the other in this shape."""
+    turned = f"{names[0]}.turned"
+    if not set(names) & set(personal):
+        return drawing.constant(turned, np.concatenate([params[name][gates] for name in names]).reshape(shape))
+    turn = drawing.constant(f"gates.{len(gates)}", gates)
+    parts = [
+        drawing.node("Gather", [drawing.constant(name, params[name]), turn], f"{name}.part", axis=0) for name in names
+    ]
+    joined = drawing.node("Concat", parts, f"{names[0]}.joined", axis=0) if len(parts) > 1 else parts[0]
+    return drawing.node("Reshape", [joined, drawing.constant(f"{names[0]}.shape", shape)], turned)
 
 
 def _residual(drawing: Drawing, params: Arrays, cube: str) -> None:

@@ -2,7 +2,7 @@
 
 Loss is the mean squared error, or the cross-entropy with each row times the weight of its class (fslstm paper, Eq. 2,
 3, 6); a gateway passes over its rows in mini-batches (Algorithm 1, lines 6 to 10). All chance comes from the numpy
-generator, and torch runs on one thread, so equal arguments give equal bytes on one machine.
+generator, none from torch's own, and torch runs on one thread, so equal arguments give equal bytes on one machine.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from models.adam import Adam
 from models.arrays import Array, Arrays
 from models.detectors.recurrent import GATES, Singles, targets_of, trained_names, whole_classes, windows_of
 from models.detectors.recurrent_network import Descent, Recurrent, layers_of
@@ -59,8 +60,8 @@ def examples(params: Arrays, network: Recurrent, z: Array, y: Array | None, shar
 class Net:
     """The network as torch computes it, on parameters named and laid out as ours."""
 
-    def __init__(self, params: Mapping[str, Array], network: Recurrent) -> None:
-        self._network = network
+    def __init__(self, params: Mapping[str, Array], network: Recurrent, rng: np.random.Generator | None = None) -> None:
+        self._network, self._rng = network, rng
         self.weights = {
             name: torch.nn.Parameter(torch.tensor(params[name], dtype=torch.float32)) for name in trained_names(params)
         }
@@ -70,35 +71,47 @@ class Net:
         rows, inputs = self.weights[f"cell.{layer}.input"].shape
         hidden = self.weights[f"cell.{layer}.state"].shape[1]
         kind = torch.nn.LSTM if rows == GATES["lstm"] * hidden else torch.nn.GRU
-        cell = kind(inputs, hidden)  # one layer each: the stacked module with dropout leaves the fast kernels
+        # One layer each: the stacked module with dropout leaves the fast kernels. Without a device it draws no weights.
+        cell = kind(inputs, hidden, device="meta")
         for theirs, ours in CELL_NAMES.items():
             setattr(cell, theirs, self.weights[f"cell.{layer}.{ours}"])
         return cell
 
-    def outputs(self, windows: torch.Tensor, *, training: bool) -> torch.Tensor:
-        """Return the outputs (n, c) for windows (steps, n, channels); dropout and random first states in training."""
-        seen, chance = windows, self._network.dropout
-        linear, dropout = torch.nn.functional.linear, torch.nn.functional.dropout
+    def outputs(self, windows: torch.Tensor) -> torch.Tensor:
+        """Return the outputs (n, c) for windows (steps, n, channels), with dropout and the paper's random first states
+        where there is a generator to draw them from.
+        """
+        linear = torch.nn.functional.linear
         if not self._cells:
-            seen = windows.permute(1, 2, 0).flatten(1)
-            return linear(seen, self.weights["output.weight"], self.weights["output.bias"])
-        for cell in self._cells:
-            seen = dropout(seen, chance, training and cell is not self._cells[0])
-            seen = cell(seen, self._first(cell, seen) if training and self._network.paper else None)[0]
-        nodes = dropout(seen[-1], chance, training)
-        nodes = torch.relu(linear(nodes, self.weights["dense.weight"], self.weights["dense.bias"]))
-        return linear(nodes, self.weights["output.weight"], self.weights["output.bias"])
+            flat = windows.permute(1, 2, 0).flatten(1)
+            return linear(flat, self.weights["output.weight"], self.weights["output.bias"])
+        seen = windows
+        for layer, cell in enumerate(self._cells):
+            seen = cell(self._thinned(seen) if layer else seen, self._first(cell, seen))[0]
+        nodes = linear(self._thinned(seen[-1]), self.weights["dense.weight"], self.weights["dense.bias"])
+        return linear(torch.relu(nodes), self.weights["output.weight"], self.weights["output.bias"])
+
+    def _thinned(self, seen: torch.Tensor) -> torch.Tensor:
+        """Dropout: each value is left out by itself, and the others are raised to keep the mean."""
+        if self._rng is None or self._network.dropout == 0.0:
+            return seen
+        draws = np.frombuffer(self._rng.bytes(2 * seen.numel()), dtype=np.uint16).reshape(seen.shape)
+        kept = (draws >= round(self._network.dropout * 2**16)).astype(np.float32)
+        return seen * torch.from_numpy(kept / np.float32(1.0 - self._network.dropout))
 
     def _first(
         self, cell: torch.nn.LSTM | torch.nn.GRU, seen: torch.Tensor
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None:
         """Random first states, as the paper has them (below Eq. 7)."""
-        state = torch.randn(1, seen.shape[1], cell.hidden_size)
-        return (state, torch.randn_like(state)) if isinstance(cell, torch.nn.LSTM) else state
+        if self._rng is None or not self._network.paper:
+            return None
+        drawn = self._rng.standard_normal((2, 1, seen.shape[1], cell.hidden_size), dtype=np.float32)
+        state, memory = torch.from_numpy(drawn)
+        return (state, memory) if isinstance(cell, torch.nn.LSTM) else state
 
     def loss(self, windows: torch.Tensor, wanted: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """Return the mean loss of rows, each times its weight."""
-        found = self.outputs(windows, training=True).float()
+        found = self.outputs(windows).float()
         if self._network.task == "predict":
             return torch.square(found - wanted).mean()
         return (torch.nn.functional.cross_entropy(found, wanted, reduction="none") * weights).mean()
@@ -121,9 +134,8 @@ def descended(
     Raises `ConvergenceError` where a weight is no finite number in the end.
     """
     torch.set_num_threads(1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(rng.integers(2**63)))
-        net = Net(params, network)
+    net = Net(params, network, rng)
+    with np.errstate(over="ignore", invalid="ignore"):  # where that leads is seen in the end
         _descend(net, rows, rng, descent, anchored)
     moved = net.arrays()
     if not all(np.isfinite(array).all() for array in moved.values()):
@@ -134,21 +146,28 @@ def descended(
 
 
 def _descend(net: Net, rows: Examples, rng: np.random.Generator, descent: Descent, anchored: tuple[str, ...]) -> None:
-    weights, anchors = list(net.weights.values()), net.arrays()
-    pulled = [(net.weights[name], torch.from_numpy(anchors[name])) for name in anchored if descent.proximity]
-    kind = torch.optim.Adam if descent.optimiser == "adam" else torch.optim.SGD
-    optimiser = kind(weights, lr=descent.learning_rate)
+    anchors = net.arrays() if descent.proximity else {}
+    adams = {name: Adam(tuple(weight.shape), np.float32) for name, weight in net.weights.items()}
     windows, wanted, counts = (torch.from_numpy(part) for part in rows)
     for _ in range(descent.epochs):
         order = torch.from_numpy(rng.permutation(len(counts)))
         for batch in torch.split(order, descent.batch):
-            optimiser.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=descent.bfloat16):
                 loss = net.loss(windows[:, batch], wanted[batch], counts[batch])
-            torch.autograd.backward(loss)
-            for weight, anchor in pulled:
-                if weight.grad is not None:
-                    weight.grad.add_(weight.detach() - anchor, alpha=descent.proximity)
-            if math.isfinite(descent.largest_gradient):
-                torch.nn.utils.clip_grad_norm_(weights, descent.largest_gradient)
-            optimiser.step()
+            slopes = dict(zip(net.weights, torch.autograd.grad(loss, list(net.weights.values())), strict=True))
+            downhill = {name: slope.numpy() for name, slope in slopes.items()}
+            for name in anchored if anchors else ():
+                pull = net.weights[name].detach().numpy() - anchors[name]
+                downhill[name] = downhill[name] + np.float32(descent.proximity) * pull
+            cut = np.float32(_cut(downhill, descent.largest_gradient))
+            for name, slope in downhill.items():
+                step = adams[name].direction(cut * slope) if descent.optimiser == "adam" else cut * slope
+                # Into torch's own memory; its optimisers would load a compiler, 100 MiB and a second.
+                view = net.weights[name].detach().numpy()
+                view -= np.float32(descent.learning_rate) * step
+
+
+def _cut(slopes: Arrays, longest: float) -> float:
+    """Return by what slopes are multiplied, so that all together are no longer than that."""
+    length = math.sqrt(sum(float(np.vdot(slope, slope)) for slope in slopes.values()))
+    return min(1.0, longest / length) if length > 0.0 else 1.0

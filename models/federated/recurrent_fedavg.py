@@ -22,6 +22,7 @@ predicts. So it is to be asked for with `paper`; the defaults are what worked.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from models.federated.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Phase,
     Positive,
     Server,
     healthy_rows,
@@ -123,6 +125,23 @@ def _local(
     return Local(network, descent, trained, at_home, measured, largest_change)
 
 
+def _begin(local: Local, feature_count: int) -> Callable[[np.random.Generator], Server]:
+    def start(rng: np.random.Generator) -> Server:
+        shared = {**recurrent.initial(rng, local.network, feature_count), STEP: np.array(0, dtype=np.int64)}
+        if CLASS_COUNTS in local.measured:
+            shared[CLASS_SHARES] = np.full(local.network.classes, 1.0 / local.network.classes)
+        return Server(shared=shared, kept={})
+
+    return start
+
+
+def _on_teaching_rows(phase: Phase, local: Local) -> Phase:
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        return phase.train(shared, own, local.rows_of(data), rng)
+
+    return phase._replace(train=train)
+
+
 def recurrent_fedavg(
     feature_count: Count,
     *,
@@ -178,19 +197,10 @@ def recurrent_fedavg(
         normalisation=normalisation,
     )
 
-    def start(rng: np.random.Generator) -> Server:
-        shared = {**recurrent.initial(rng, network, feature_count), STEP: np.array(0, dtype=np.int64)}
-        if CLASS_COUNTS in local.measured:
-            shared[CLASS_SHARES] = np.full(network.classes, 1.0 / network.classes)
-        return Server(shared=shared, kept={})
-
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        return phase.train(shared, own, local.rows_of(data), rng)
-
     return Algorithm(
         "recurrent",
-        start,
-        (phase._replace(train=train),),
+        _begin(local, feature_count),
+        (_on_teaching_rows(phase, local),),
         rounds,
         (*personal_tensors(normalisation), *local.home),
         labels=network.task == "classify",

@@ -1,4 +1,4 @@
-"""The recurrent network in the paper's size, 3 x 128 on windows of 40 steps of 10 channels: a window, an epoch, memory."""
+"""The recurrent network in the paper's size, 3 x 128 on windows of 40 steps of 10 channels."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_memory_of_a_training(what: str, settings: dict[str, Any], note: Note) -
     server = build("recurrent-fedavg", FEATURE_COUNT, chosen).start(generator(0, 0, "cloud"))
     order = {"algorithm": "recurrent-fedavg", "settings": chosen, "feature_count": FEATURE_COUNT, "phase": 0}
     parts = {"shared": server.shared, "data": {FEATURES: rows(WINDOWS).astype(np.float32)}}
-    told = {**order, "seed": 0, "round_index": 0, "gateway": "north", "secret": ""}
+    told = {**order, "seed": 0, "round_index": 0, "gateway": "north", "secret": "", "run": "0"}
     command = [sys.executable, "-m", "gateway_agent.trainer"]
     child = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=ROOT

@@ -1,0 +1,195 @@
+"""Masked rounds in which somebody sends what he should not: gateways, or a cloud that says what cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from models.arrays import Arrays
+from models.federated.algorithm import RoundFailedError, UpdateError
+from models.federated.masked import ShareWarning
+from models.federated.masking_gateway import MASKED, SEALED, SHARES, TOKEN
+from tests.masked_rounds import (
+    INPUT,
+    KEYS,
+    QUANTUM,
+    SUMMED,
+    UNMASK,
+    Damage,
+    Round,
+    expected_sum,
+    masked_adding,
+    names_of,
+    rows_of,
+    took_part,
+)
+from tests.masked_rounds import (
+    SHARES as SHARING,
+)
+
+SIZE = 30
+NAMES = names_of(7)
+DATA = rows_of(NAMES, SIZE)
+ALGORITHM = masked_adding(SIZE)  # of seven holders three can put a secret together
+LIAR, OTHER, AWAY = NAMES[1], NAMES[3], NAMES[5]
+
+
+@pytest.fixture(scope="module")
+def made() -> Round:
+    return took_part(ALGORITHM, DATA)
+
+
+def only(step: int, name: str, change: Callable[[Arrays], Arrays]) -> Damage:
+    def arrives(at: int, who: str, update: Arrays) -> Arrays:
+        return change(update) if (at, who) == (step, name) else update
+
+    return arrives
+
+
+def flipped(name: str, *at: int) -> Callable[[Arrays], Arrays]:
+    def change(update: Arrays) -> Arrays:
+        array = update[name].copy()
+        array[at] ^= 1
+        return {**update, name: array}
+
+    return change
+
+
+def check_sum(found: Round, names: list[str]) -> None:
+    error = np.abs(found.server.shared[SUMMED] - expected_sum(DATA, names)).max()
+    assert error <= len(NAMES) * QUANTUM / 2.0 + 1e-12
+
+
+def test_a_tampered_share_is_named_and_others_are_used() -> None:
+    """Of all neighbours: of each the first three shares are tried first."""
+
+    def change(update: Arrays) -> Arrays:
+        return {**update, SHARES: np.where(np.arange(32) == 0, update[SHARES] ^ 1, update[SHARES]).astype(np.uint8)}
+
+    last = took_part(ALGORITHM, DATA)
+    liar = next(name for name, place in last.places.items() if place == 0)
+    with pytest.warns(ShareWarning, match=r"wrong shares of place 0 from 0 \([0-9a-f]{8}\.\.\.\); left out"):
+        found = took_part(ALGORITHM, DATA, arrives=only(UNMASK, liar, change))
+    check_sum(found, NAMES)
+
+
+def test_tampered_shares_of_a_drop_outs_key_are_found_too() -> None:
+    liar = next(name for name, place in took_part(ALGORITHM, DATA).places.items() if place == 1 and name != AWAY)
+
+    def change(update: Arrays) -> Arrays:
+        return {**update, SHARES: update[SHARES][:, :, ::-1].copy()}
+
+    with pytest.warns(ShareWarning, match="left out"):
+        found = took_part(
+            ALGORITHM,
+            DATA,
+            comes=lambda step, name: name != AWAY or step < INPUT,
+            arrives=only(UNMASK, liar, change),
+        )
+    check_sum(found, [name for name in NAMES if name != AWAY])
+
+
+def test_more_liars_than_the_shares_can_bear_fail_the_round_by_name() -> None:
+    def arrives(step: int, name: str, update: Arrays) -> Arrays:
+        return {**update, SHARES: update[SHARES] ^ np.uint8(1)} if step == UNMASK and name in NAMES[:5] else update
+
+    with pytest.raises(
+        RoundFailedError, match=r"expected 3 shares that give the secret of place 0 \([0-9a-f]{8}\.\.\.\)"
+    ):
+        took_part(ALGORITHM, DATA, arrives=arrives)
+
+
+def test_shares_for_the_wrong_one_are_as_if_there_were_none() -> None:
+    """A gateway mixes up whom it seals what for: nobody can open a box of it, so its secrets stay with itself."""
+
+    def change(update: Arrays) -> Arrays:
+        return {**update, SEALED: np.roll(update[SEALED], 1, axis=1)}
+
+    with pytest.raises(RoundFailedError, match=r"expected 3 shares that give the secret of place \d .*, got 1"):
+        took_part(ALGORITHM, DATA, arrives=only(SHARING, LIAR, change))
+
+
+def test_boxes_that_were_damaged_for_a_few_are_survived() -> None:
+    def change(update: Arrays) -> Arrays:
+        boxes = update[SEALED].copy()
+        boxes[:, :3] ^= 1
+        return {**update, SEALED: boxes}
+
+    check_sum(took_part(ALGORITHM, DATA, arrives=only(SHARING, LIAR, change)), NAMES)
+
+
+def test_an_input_under_other_masks_than_were_shared_spoils_no_model() -> None:
+    def change(update: Arrays) -> Arrays:
+        return {**update, MASKED: update[MASKED] + np.uint64(2**63)}
+
+    with pytest.raises(RoundFailedError, match="masked its input with other keys than it shared"):
+        took_part(ALGORITHM, DATA, arrives=only(INPUT, LIAR, change))
+
+
+def test_two_gateways_with_one_key_fail_the_round() -> None:
+    keys = took_part(ALGORITHM, DATA).updates[KEYS][OTHER]
+    with pytest.raises(RoundFailedError, match="expected each key once"):
+        took_part(ALGORITHM, DATA, arrives=only(KEYS, LIAR, lambda update: keys))
+
+
+def test_an_input_that_is_counted_twice_fails_the_round(made: Round) -> None:
+    server, phase = made.servers[INPUT], ALGORITHM.phases[INPUT]
+    updates = [phase.admit(server, update) for update in made.updates[INPUT].values()]
+    total = Arrays()
+    for update in [*updates, updates[2]]:
+        total = phase.tally.merge(total, update)
+    with pytest.raises(RoundFailedError, match="got those of 7, up to 2 of one"):
+        phase.advance(server, total)
+
+
+@pytest.mark.parametrize("step", [SHARING, UNMASK])
+def test_rows_that_are_counted_twice_fail_the_round(made: Round, step: int) -> None:
+    server, phase = made.servers[step], ALGORITHM.phases[step]
+    updates = [phase.admit(server, update) for update in made.updates[step].values()]
+    total = Arrays()
+    for update in [*updates, updates[2]]:
+        total = phase.tally.merge(total, update)
+    with pytest.raises(RoundFailedError, match="expected one answer from each place"):
+        phase.advance(server, total)
+
+
+def test_what_was_sent_in_another_round_is_refused(made: Round) -> None:
+    following = took_part(ALGORITHM, DATA, server=made.server, own=made.own)
+    for step in (SHARING, INPUT, UNMASK):
+        with pytest.raises(UpdateError, match="token: expected that of a gateway which began this round, got"):
+            ALGORITHM.phases[step].admit(following.servers[step], made.updates[step][OTHER])
+
+
+def test_nobody_can_speak_for_another(made: Round) -> None:
+    """A token that was shown once proves nothing in the exchanges after it."""
+    for step in (SHARING, INPUT, UNMASK):
+        for shown in range(step):
+            forged = {**made.updates[step][LIAR], TOKEN: made.updates[shown][OTHER][TOKEN]}
+            with pytest.raises(UpdateError, match="token: expected"):
+                ALGORITHM.phases[step].admit(made.servers[step], forged)
+
+
+@pytest.mark.parametrize("step", [INPUT, UNMASK])
+def test_who_missed_an_exchange_is_refused_in_those_after_it(step: int) -> None:
+    found = took_part(ALGORITHM, DATA, loses=lambda at, name: (at, name) == (step - 1, LIAR))
+    honest = took_part(ALGORITHM, DATA)
+    with pytest.raises(UpdateError, match="expected one of those who went along so far, got place"):
+        ALGORITHM.phases[step].admit(found.servers[step], honest.updates[step][LIAR])
+    assert LIAR not in found.updates[step]
+
+
+def test_a_key_of_small_order_is_refused_before_it_can_stop_the_others(made: Round) -> None:
+    for name in ("agreement", "channel"):
+        update = {**made.updates[KEYS][LIAR], name: np.zeros((1, 32), dtype=np.uint8)}
+        with pytest.raises(UpdateError, match=rf"{name}: 0+: expected a public key of X25519, got one of small order"):
+            ALGORITHM.phases[KEYS].admit(made.servers[KEYS], update)
+
+
+def test_inputs_of_another_layout_are_refused(made: Round) -> None:
+    server, phase = made.servers[INPUT], ALGORITHM.phases[INPUT]
+    first, second, *_ = (phase.admit(server, update) for update in made.updates[INPUT].values())
+    text = second["layout"].tobytes().replace(b"summed", b"another")
+    with pytest.raises(UpdateError, match="as of those before"):
+        phase.tally.merge(first, {**second, "layout": np.frombuffer(text, dtype=np.uint8)})
