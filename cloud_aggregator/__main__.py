@@ -32,7 +32,7 @@ GATEWAY_COLUMNS = (
     *("gateway", "state", "baseline_windows", "baseline_needed", "can_train", "windows", "windows_lost", "dropped"),
     *("model_version", "settling", "alarms_active", "refusal", "seen"),
 )
-TEMPLATES = ("aggregator.toml", "gateway.toml")
+TEMPLATES = ("aggregator.toml", "gateway.toml", "mosquitto.conf", "mosquitto.acl")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -85,7 +85,8 @@ def _init(arguments: argparse.Namespace) -> int:
         if not (folder / name).exists():
             (folder / name).write_bytes((resources.files("config") / name).read_bytes())
     print(
-        f"{folder}: release.key stays here, release.pub and gateway.toml go to every gateway, aggregator.toml is yours"
+        f"{folder}: release.key stays here, release.pub and gateway.toml go to every gateway, aggregator.toml is yours, "
+        "mosquitto.conf and mosquitto.acl are the broker's"
     )
     return 0
 

@@ -58,7 +58,7 @@ def invitation(state: State) -> Publish:
         features=state.settings.features,
         shared=describe(body, state.settings.limits.max_payload_bytes),
         cohort=state.asked,
-        library=state.algorithm.library,
+        libraries=state.algorithm.libraries,
     )
     signature = signing.sign(state.key, message.signed_bytes())
     signed = message.model_copy(update={"signature": signature})
@@ -94,7 +94,8 @@ def _waited_for(state: State) -> set[str]:
 
 def ready_gateways(state: State) -> list[str]:
     """Return the gateways that could answer a round now."""
-    return sorted(gateway for gateway, status in state.gateways.items() if status.ready(state.algorithm.library))
+    needed = state.algorithm.libraries
+    return sorted(gateway for gateway, status in state.gateways.items() if status.ready(needed))
 
 
 def chunks(state: State, gateway: str, body: bytes, missing: tuple[int, ...] = ()) -> list[Effect]:
@@ -138,8 +139,9 @@ def _close(state: State) -> tuple[State, list[Effect]]:
     )
     told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates")
     server, problem = _advanced(state)
-    # Nobody will have anything to send a second later either.
-    is_idle = not state.total and state.server.phase <= state.algorithm.setup
+    # Nobody will have anything else to send a second later either.
+    has_failed = bool(problem) and not lacking(server)
+    is_idle = has_failed if state.total else state.server.phase <= state.algorithm.setup
     wait_ns = state.now_ns + round(state.settings.rounds.deadline_s * NS) if is_idle else 0
     # The next phase is a round's first; but a round that came to nothing half way begins anew and is none.
     is_complete = state.server.phase >= state.algorithm.setup == server.phase

@@ -101,9 +101,9 @@ class Status(Message):
     privacy_epsilon: float | None = None  # spent so far, where differential privacy is kept
     device: Device | None = None
 
-    def ready(self, library: str = "") -> bool:
-        """Return True where the gateway can answer a round of an algorithm that needs such a library."""
-        equipped = self.can_train and (not library or library in self.libraries)
+    def ready(self, libraries: tuple[str, ...] = ()) -> bool:
+        """Return True where the gateway can answer a round of an algorithm that needs such libraries."""
+        equipped = self.can_train and set(libraries) <= set(self.libraries)
         return self.state == "online" and equipped and self.baseline_windows >= self.baseline_needed > 0
 
     @property
@@ -155,7 +155,7 @@ class RoundOpen(Signed):
     features: FeatureSpec
     shared: Transfer
     cohort: tuple[Id, ...] | None = None  # None: everyone
-    library: str = ""  # that training needs besides what every gateway has that can train
+    libraries: tuple[str, ...] = ()  # that training needs besides what every gateway has that can train
 
 
 class Want(Message):

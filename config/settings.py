@@ -15,8 +15,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from config.alarm import AlarmTable
+from config.algorithm import check_algorithm
 from config.choices import AlgorithmChoice, DefenceChoice, Rounds, Training
-from config.messages import Id, first_problem
+from config.messages import Id
 from config.outlets import DeviceTable, FleetSpec, HomeAssistant, Webhook
 from config.table import Table as Table
 from config.toml_lines import described
@@ -231,27 +232,7 @@ class AggregatorSettings(Table):
 
     @model_validator(mode="after")
     def _algorithm_builds(self) -> AggregatorSettings:
-        from models.federated import ALGORITHMS, build
-
-        try:
-            build(self.algorithm.name, len(feature_names(self.features)), self.algorithm.settings)
-        except ValidationError as error:
-            raise ValueError(f"algorithm.settings.{first_problem(error)}") from None
-        except ValueError as error:
-            unknown = re.match(r"setting '(\w+)' is unknown", str(error))
-            key = f"settings.{unknown[1]}" if unknown else "settings"
-            raise ValueError(f"algorithm.{key if self.algorithm.name in ALGORITHMS else 'name'}: {error}") from None
-        network = self.algorithm.settings.get("network", {})
-        if network.get("steps", 1) > 1:
-            kinds = {step.kind for step in self.features.steps}
-            is_series = "samples" in kinds <= {"samples", "calendar"}
-            is_series &= {len(step.labels(self.features)) for step in self.features.steps} == {network["steps"]}
-            if not is_series or self.features.hop_samples != self.features.samples:
-                raise ValueError(
-                    f"algorithm.settings.network.steps: {network['steps']} time steps in a row come from features of "
-                    "kind 'samples' (and 'calendar') alone, as many values of each, and from windows that do not "
-                    f"overlap (hop_s = window_s); got {sorted(kinds)}, hop_s = {self.features.hop_s:g}"
-                )
+        check_algorithm(self.algorithm, self.rounds, self.features)
         return self
 
 

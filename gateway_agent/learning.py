@@ -41,10 +41,11 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     if shared_bytes > most_bytes:
         reason = f"its shared parameters have {shared_bytes} bytes, at most {most_bytes} are taken"
         return refuse(state, f"round {message.round_index}: {reason}")
-    if state.can_train and message.library and message.library not in state.libraries:
+    lacking = [name for name in message.libraries if name not in state.libraries]
+    if state.can_train and lacking:
         return refuse(
             replace(state, round=None),
-            f"round {message.round_index}: {message.algorithm} needs {message.library}, which is not installed here; "
+            f"round {message.round_index}: {message.algorithm} needs {', '.join(lacking)}, not installed here; "
             "this gateway runs the models of the others, and takes part once it is",
         )
     return take_part(replace(state, round=message))

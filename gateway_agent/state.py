@@ -231,26 +231,15 @@ def restore(
     """Return the state of an agent that starts with what the store held; the model in force is loaded by
     `candidate`.
 
-    Raises `BaselineError` where the stored baseline was measured with other features.
+    Raises `BaselineError` where the stored baseline does not fit the settings.
     """
-    if stored.baseline and FEATURES in stored.blobs:
-        before = FeatureSpec.model_validate_json(stored.blobs[FEATURES])
-        if before != settings.features:
-            raise BaselineError(
-                f"{settings.gateway.store} holds a baseline of other [features]; restore that table, or remove the "
-                "store to commission this gateway anew"
-            )
+    own, answered = _own(stored)
+    _check_baseline(settings, stored, own)
     pipeline = walk.start(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
     )
-    own, answered = _own(stored)
     awaited, is_counted = json.loads(stored.blobs.get(COUNTED, b'["", true]'))  # 0.2 did not ask
     sensors, raised_by = {}, RaisedBy()
-    if "center" in own and 0 < len(stored.baseline) < settings.baseline.windows:
-        raise BaselineError(
-            f"baseline.windows is {settings.baseline.windows}, but this gateway was commissioned with "
-            f"{len(stored.baseline)}; set it back, or remove {settings.gateway.store} to commission it anew"
-        )
     if ALARMS in stored.blobs:
         held = json.loads(stored.blobs[ALARMS])
         pipeline = replace(pipeline, alarm=AlarmState(**held["anomaly"]))
@@ -274,6 +263,22 @@ def restore(
         raised_by=raised_by,
         sensor_alarms=sensors,
     )
+
+
+def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> None:
+    """Raise `BaselineError` for a baseline of other features, or one that was whole and now would not be."""
+    if stored.baseline and FEATURES in stored.blobs:
+        before = FeatureSpec.model_validate_json(stored.blobs[FEATURES])
+        if before != settings.features:
+            raise BaselineError(
+                f"{settings.gateway.store} holds a baseline of other [features]; restore that table, or remove the "
+                "store to commission this gateway anew"
+            )
+    if "center" in own and 0 < len(stored.baseline) < settings.baseline.windows:
+        raise BaselineError(
+            f"baseline.windows is {settings.baseline.windows}, but this gateway was commissioned with "
+            f"{len(stored.baseline)}; set it back, or remove {settings.gateway.store} to commission it anew"
+        )
 
 
 def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None]:

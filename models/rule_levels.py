@@ -51,7 +51,7 @@ def level_of_alarms(
     for quantile in QUANTILES:
         threshold = float(np.quantile(judged, quantile))
         found = peaks(statistic, threshold, merge_rows)
-        if len(found) >= max(ENOUGH_RUNS, math.ceil(alarms_per_day * days)):
+        if len(found) > max(ENOUGH_RUNS - 1, math.ceil(alarms_per_day * days)):
             break
     count = len(found)
     if count < FEWEST_RUNS:

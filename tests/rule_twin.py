@@ -1,4 +1,4 @@
-"""Alarm rules as a slow twin sees them: every statistic from its definition, over the whole past anew for every window."""
+"""Alarm rules as a slow twin sees them: every statistic from its definition, over the whole past anew each time."""
 
 from __future__ import annotations
 
@@ -81,15 +81,16 @@ class Twin:
         self.known, self.weights, self.spread = known, weights, spread
         head = VALUES[:HEAD]
         self.z = np.clip((VALUES - head.mean(axis=0)) / head.std(axis=0), -LARGEST, LARGEST)
+        self.residuals = [self._residual(row) for row in range(COUNT)]
 
     def history(self, row: int) -> list[int]:
         """Rows of the unbroken series up to one, held ones repeated, oldest first."""
         found = [row]
-        while 0 <= MISSING[found[0]] <= BRIDGED_ROWS:
-            found = [found[0] - 1] * (int(MISSING[found[0]]) + 1) + found
-        return found
+        while 0 <= MISSING[found[-1]] <= BRIDGED_ROWS:
+            found += [found[-1] - 1] * (int(MISSING[found[-1]]) + 1)
+        return found[::-1]
 
-    def residual(self, row: int) -> Floats | None:
+    def _residual(self, row: int) -> Floats | None:
         past = self.history(row)[:-1][::-1]
         if len(past) < LAGS:
             return None
@@ -106,7 +107,7 @@ class Twin:
             if on == "score":
                 known = np.array([(SCORES[each] - self.known.score_median) / self.known.score_spread])
             else:
-                residual = self.z[each] if on == "level" else self.residual(each)
+                residual = self.z[each] if on == "level" else self.residuals[each]
                 if residual is None:
                     found = []
                     continue
@@ -123,11 +124,11 @@ class Twin:
         )
 
     def statistic(self, name: str, row: int) -> float | None:
-        residual = self.residual(row)
+        residual = self.residuals[row]
         if name == "sudden":
             return None if residual is None else float(np.abs(residual).max())
         if name == "collective":
-            last = [self.residual(each) for each in dict.fromkeys(self.history(row))][-5:]
+            last = [self.residuals[each] for each in dict.fromkeys(self.history(row))][-5:]
             sizes = [float(np.abs(each).max()) for each in last if each is not None]
             return sorted(sizes)[-3] if len(sizes) == 5 else None
         if name == "cumulative":

@@ -1,7 +1,11 @@
 """Calendar features against Python's own calendar, moment by moment, across changes of summer time."""
 
+import json
 import math
+import re
+import tomllib
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -11,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from config.settings import GatewaySettings
 from models.features import FeatureError, FeatureSpec, extract, extract_many, feature_names
 
 HOUR_NS = 3_600 * 10**9
@@ -147,3 +152,13 @@ def test_a_calendar_survives_json_and_older_specifications_are_as_they_were() ->
 def test_a_contradiction_names_its_key(chosen: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         spec_of({"kind": "calendar", **chosen})
+
+
+def test_the_room_of_the_documentation_is_a_valid_gateway() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "features.md").read_text("utf-8")
+    blocks = re.findall(r"^```toml\n(\[\[source.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (block,) = [block for block in blocks if "calendar" in block]
+    tables = {"gateway": {"id": "room-1", "site": "house"}, **tomllib.loads(block)}
+    found = GatewaySettings.model_validate_json(json.dumps(tables), strict=True)
+    assert (found.streams[0].aggregate, found.features.samples) == ("mean", 24)
+    assert len(feature_names(found.features)) == 24 + 3 * 24

@@ -230,3 +230,14 @@ def test_sources_that_share_a_topic_each_take_what_is_theirs() -> None:
         said += [told.text for told in kinds(effects, Log)]
     assert state.counts["dropped.message"] == 66
     assert len(said) == 1 and "(64 so far)" in said[0]  # at 1, 2, 4, ...: a flood must not flood the journal too
+
+
+def test_bridged_values_and_lost_windows_are_counted_in_the_status() -> None:
+    values = samples(3, 6)
+    values[3:5], values[-30:-20] = np.nan, np.nan  # two are bridged, ten are too many
+    state, _ = feed(agent(gateway_settings(**WATCHED), Shelf()), values, START_S)
+    told_now = status(state)
+    assert (told_now.values_filled, told_now.windows_lost) == ({"load": 2}, 1)
+    strict = {**WATCHED["source"][0], "gap_s": 0.0}
+    state, _ = feed(agent(gateway_settings(source=[strict]), Shelf()), values, START_S)
+    assert (status(state).values_filled, status(state).windows_lost) == ({}, 2)

@@ -254,4 +254,4 @@ def test_weights_travel_as_float32_and_the_fleet_learns() -> None:
     found: Floats = recurrent.score({**outcome.server.shared, **outcome.own["south"]}, unseen[FEATURES])
     balanced = np.mean([np.mean((found > 0.0)[unseen[LABELS] == each] == each) for each in (0, 1)])
     assert balanced > 0.8
-    assert algorithm.library == "torch" and algorithm.labels and not made(PLAIN).labels
+    assert algorithm.libraries == ("torch",) and algorithm.labels and not made(PLAIN).labels

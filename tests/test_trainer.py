@@ -22,6 +22,7 @@ ORDER: dict[str, Any] = {
     "settings": {"components": 8},
     "feature_count": 3,
     "phase": 0,
+    "run": "run",
     "seed": 5,
     "round_index": 2,
     "gateway": "north",

@@ -90,6 +90,8 @@ def _targets(options: Options, lines: list[Line]) -> str:
             rows.append(
                 [target.words, target.method, f"{target.promised:g}", *words, _verdict(target, found["reported"])]
             )
+    if not rows:
+        return "None in this profile."
     return table(["target", "method", "promised a day", "reported", "development", ""], rows)
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firmware_sim.studies import esn_streams_options
 from firmware_sim.studies.building_alarms_data import Event, Sensor
@@ -25,9 +26,12 @@ from models.rules import Calibrated, Height, RulesState
 from models.threshold import AlarmSpec, AlarmState
 
 NS = 10**9
+LATER_S = 2_700 * 7 * 86_400  # whole weeks: a profile takes no time before 2020 for a clock that was set
 WARM_ROWS = 288  # before a fault, for the state of a network to settle
 
-Scores = Callable[[Floats, np.ndarray], Floats]  # rows (n, F) and missing (n,) -> (n,), NaN where nothing can be said
+Scores = Callable[
+    [Floats, NDArray[np.int64]], Floats
+]  # rows (n, F) and missing (n,) -> (n,), NaN where nothing can be said
 
 
 class Alarm(NamedTuple):
@@ -91,7 +95,7 @@ def _last_value(sensor: Sensor) -> Scores:
     columns = sensor.columns
     scale = np.maximum(sensor.x[: sensor.trained, columns].std(axis=0), 1e-9)
 
-    def score(x: Floats, missing: np.ndarray) -> Floats:
+    def score(x: Floats, missing: NDArray[np.int64]) -> Floats:
         changes = np.abs(np.diff(x[:, columns], axis=0, prepend=x[:1, columns])) / scale
         return np.asarray(np.where(missing == NEW_SERIES, np.nan, changes.max(axis=1)))
 
@@ -131,15 +135,19 @@ def _context(method: Method, sensor: Sensor) -> Context | None:
         return None
     x = sensor.x[: sensor.trained, sensor.columns]
     centre, scale = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-9)
-    places = profile.cells(method.profile, sensor.seconds[: len(x)] * NS, np.zeros((len(x), 0)))
+    places = profile.cells(method.profile, _times_ns(sensor, slice(len(x))), np.zeros((len(x), 0)))
     own = profile.sums(method.profile, places, (x - centre) / scale)
     return Context(profile.made(method.profile, own), centre, scale)
+
+
+def _times_ns(sensor: Sensor, rows: slice) -> NDArray[np.int64]:
+    return np.asarray((sensor.seconds[rows] + LATER_S) * NS, dtype=np.int64)
 
 
 def _deviation(method: Method, sensor: Sensor, context: Context | None, row: int, x: Floats) -> float | None:
     if method.profile is None or context is None:
         return None
-    place = int(profile.cells(method.profile, sensor.seconds[row : row + 1] * NS, np.zeros((1, 0)))[0])
+    place = int(profile.cells(method.profile, _times_ns(sensor, slice(row, row + 1)), np.zeros((1, 0)))[0])
     return profile.deviation(context.profile, place, (x[sensor.columns] - context.centre) / context.scale)
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from firmware_sim.picture import BLUE, GREY, INK, VERMILLION
 from firmware_sim.studies.building_tables_options import Options
-from firmware_sim.studies.building_tables_rows import Row, lead
+from firmware_sim.studies.building_tables_rows import Row, closed_form, lead
 from firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
 
 COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY, INK)
@@ -19,8 +19,8 @@ Drawn = Sequence[tuple[str, list[Row]]]
 
 
 def draw_curves(options: Options, tables: Drawn, path: Path) -> None:
-    """Write a panel for each table: the error or balanced accuracy on reported windows after each round, and the
-    methods without rounds as level lines.
+    """Write a panel for each table: the error or balanced accuracy on reported windows after each round, and as level
+    lines the table's first method and the closed forms.
     """
 
     def fill(axes: Any, name: str, rows: list[Row]) -> None:
@@ -28,9 +28,12 @@ def draw_curves(options: Options, tables: Drawn, path: Path) -> None:
         for colour, row in zip(COLOURS * len(rows), [r for r in rows if r.name in each.curve], strict=False):
             values = _values(row, "curve.")
             axes.plot(np.arange(1, len(values) + 1), values, color=colour, lw=1.4, label=row.name)
-        for style, row in zip(("--", ":", "-."), [r for r in rows if not _rounds(r)], strict=False):
+        level = [row for index, row in enumerate(rows) if index == 0 or closed_form(row)]
+        for style, row in zip(("--", ":", "-."), level, strict=False):
             axes.axhline(row.of_group(lead(each)), color=GREY, ls=style, lw=1.2, label=row.name)
         axes.set_xlabel("round", color=INK)
+        if each.horizon:
+            axes.set_yscale("log")  # what does not learn is far above the rest
         axes.set_ylabel("MSE" if each.horizon else "balanced accuracy", color=INK)
 
     _draw(tables, fill, path)
@@ -49,10 +52,6 @@ def draw_roc(options: Options, tables: Drawn, path: Path) -> None:
         axes.set_ylabel("true positive rate", color=INK)
 
     _draw(tables, fill, path)
-
-
-def _rounds(row: Row) -> bool:
-    return row.method.model == "recurrent"
 
 
 def _values(row: Row, start: str) -> list[float]:

@@ -82,5 +82,6 @@ def closed_form(row: Row) -> bool:
 
 def by_gradient(row: Row) -> bool:
     """Tell whether a row is a federated recurrent network, with a model that serves all."""
-    fixed = row.method.fixed
-    return row.method.model == "recurrent" and row.method.data == "federated" and fixed.get("network.cell") != "linear"
+    method = row.method
+    federated = method.model == "recurrent" and method.data == "federated" and not method.only_seen
+    return federated and method.fixed.get("network.cell") != "linear"

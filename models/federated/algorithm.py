@@ -97,6 +97,10 @@ class Phase(NamedTuple):
     admit: Callable[[Server, Arrays], Arrays]
 
 
+def _as_it_is(server: Server) -> Server:
+    return server
+
+
 class Algorithm(NamedTuple):
     """A federated algorithm with its settings bound in.
 
@@ -104,7 +108,8 @@ class Algorithm(NamedTuple):
     of all phases make a model worth releasing. `personal` names the tensors that every gateway keeps for itself and
     feeds to the exported model. The first `setup` phases run once, at the beginning of a training. With `labels` the
     algorithm trains on windows of known condition and not on the baseline alone. Every `stride` exchanges belong
-    together and begin together anew. Only gateways that have the `library`, where one is named, can train it.
+    together and begin together anew. Only gateways that have the `libraries` can train it. `restored` puts
+    the model back into `shared` where a round that came to nothing had moved it out of the way.
     """
 
     detector: str
@@ -115,7 +120,8 @@ class Algorithm(NamedTuple):
     setup: int = 0
     labels: bool = False
     stride: int = 1
-    library: str = ""
+    libraries: tuple[str, ...] = ()
+    restored: Callable[[Server], Server] = _as_it_is
 
     def exchanges(self, rounds: int | None = None) -> int:
         """Return how many exchanges make so many rounds from the beginning of a training, by default `self.rounds`."""
@@ -127,7 +133,8 @@ def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
     if total:
         advanced = algorithm.phases[server.phase].advance(server, total)
     else:
-        advanced = server._replace(phase=min(server.phase - server.phase % algorithm.stride, algorithm.setup))
+        begun = min(server.phase - server.phase % algorithm.stride, algorithm.setup)
+        advanced = algorithm.restored(server)._replace(phase=begun)
     following = server.round_index + 1
     cohort_index = server.cohort_index if advanced.phase > server.phase else following
     return advanced._replace(round_index=following, cohort_index=cohort_index)

@@ -22,8 +22,8 @@ import numpy as np
 from models.federated.algorithm import Algorithm, Phase, Server
 from models.federated.compressed import is_compressed
 from models.federated.defended import is_defended
-from models.federated.masking import Masking
-from models.federated.masking_cloud import Cloud
+from models.federated.masking import Masking, prefixed, split
+from models.federated.masking_cloud import MODEL, Cloud
 from models.federated.masking_gateway import STEPS, Gateway
 from models.federated.masking_recovery import ShareWarning
 from models.federated.ring import RING_SUM
@@ -60,8 +60,15 @@ def masked(algorithm: Algorithm, masking: Masking) -> Algorithm:
         server = algorithm.start(rng)
         return server._replace(phase=STEPS * server.phase)
 
+    def restored(server: Server) -> Server:
+        (kept, mine), (shared, _) = split(server.kept), split(server.shared)
+        resting = {name.removeprefix(MODEL): array for name, array in mine.items() if name.startswith(MODEL)}
+        ours = {name: array for name, array in mine.items() if not name.startswith(MODEL)}
+        return server._replace(shared=resting or shared, kept={**kept, **prefixed(ours)})
+
     phases = [step for index, phase in enumerate(algorithm.phases) for step in _steps(masking, phase, index)]
-    return algorithm._replace(start=start, phases=tuple(phases), setup=STEPS * algorithm.setup, stride=STEPS)
+    setup = STEPS * algorithm.setup
+    return algorithm._replace(start=start, phases=tuple(phases), setup=setup, stride=STEPS, restored=restored)
 
 
 def _steps(masking: Masking, phase: Phase, index: int) -> tuple[Phase, ...]:

@@ -115,7 +115,7 @@ def private(algorithm: Algorithm, privacy: Privacy) -> Algorithm:
 
     phases = tuple(_noised(algorithm, index, privacy) for index in range(len(algorithm.phases)))
     begin = start if privacy.where == "cloud" else algorithm.start
-    return algorithm._replace(start=begin, phases=phases, library=algorithm.library or LIBRARY)
+    return algorithm._replace(start=begin, phases=phases, libraries=(*algorithm.libraries, LIBRARY))
 
 
 def is_noised_in_cloud(algorithm: Algorithm) -> bool:

@@ -204,5 +204,5 @@ def recurrent_fedavg(
         rounds,
         (*personal_tensors(normalisation), *local.home),
         labels=network.task == "classify",
-        library="torch",
+        libraries=("torch",),
     )

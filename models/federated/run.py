@@ -42,8 +42,9 @@ def run(
     """Train `algorithm` over the data sets of named gateways for `rounds` times all phases and return the outcome.
 
     `secrets` are those that gateways mix into their random numbers, none where they do not matter. `fraction` of the
-    gateways take part in each round, others each time or, without `redraw`, always the same; `on_update(gateway, update)` sees what each of them would send. An update that is
-    not admitted ends the training, or where `on_refusal(gateway, error)` is given only does not count.
+    gateways take part in each round, others each time or, without `redraw`, always the same. `on_update(gateway,
+    update)` sees what each of them would send. An update that is not admitted ends the training, or where
+    `on_refusal(gateway, error)` is given only does not count.
     """
     server = algorithm.start(generator(seed, 0, "cloud"))
     own: dict[str, Arrays] = {name: {} for name in data}
