@@ -74,6 +74,8 @@ def _trained(options: Options, method: Method, rows: dict[str, Arrays], later: F
         "steps": steps,
         "targets": (0,),
     }
+    if method.model == "central":  # a momentum of the cloud is for the mean of many
+        settings.pop("server_optimiser", None)
     algorithm = build("recurrent-fedavg", INPUTS * steps, settings)
     losses: list[float] = []
     received: list[int] = []

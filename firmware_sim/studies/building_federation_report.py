@@ -14,6 +14,7 @@ from firmware_sim.studies.markdown import deviation, spread, table
 from firmware_sim.studies.pictures import beside
 from firmware_sim.studies.study import Results
 from models.arrays import Floats
+from models.federated.compressed import Compression
 
 ROUNDS_SHOWN = (1, 2, 3, 5, 8, 12, 15, 20, 30)
 MOST_INT8_BYTES, MOST_INT8_LOSS = 0.27, 0.005  # of float32's, and above float32's
@@ -203,20 +204,34 @@ def _paper(paper: Paper, rows: list[Row]) -> str:
     exchanges = paper.sensors * paper.rounds
     events = paper.events * paper.event_bytes
     lines = []
-    for row in rows:
-        if row.method.model == "federated" and row.parameters:
-            up, down = (size * paper.parameters / row.parameters for size in (row.up, row.down))
-            both = exchanges * (up + down)
-            lines.append([row.name, _in(exchanges * up, GIGA), _in(both, GIGA), f"{both / events:.3g}"])
+    for name, size in _ways(rows).items():
+        up, down = exchanges * size * paper.parameters, exchanges * 4.0 * paper.parameters
+        lines.append([name, f"{size:.3g}", _in(up, GIGA), _in(up + down, GIGA), f"{(up + down) / events:.3g}"])
     text = (
         f"The paper lets {paper.sensors} sensors train a network of {paper.parameters:,} parameters for {paper.rounds}"
         " rounds, to spare the network the raw events. In float32 that is"
         f" {4 * exchanges * paper.parameters / GIGA:.1f} GB up and as much down; {paper.events:,} events of"
-        f" {paper.event_bytes} bytes are {events / GIGA:.1f} GB. With the bytes for each parameter as measured above"
-        " that would be:\n\n"
+        f" {paper.event_bytes} bytes are {events / GIGA:.1f} GB. With headers left out, and float32 on the way"
+        " down, the ways above would take:\n\n"
     )
-    saves = [line[0] for line in lines if float(line[3]) < 1.0]
+    saves = [line[0] for line in lines if float(line[-1]) < 1.0]
     verdict = (
         f"Less than the events takes: {', '.join(saves)}." if saves else "No way to travel takes less than the events."
     )
-    return text + table(["way", "GB up", "GB both ways", "times the events"], lines) + "\n\n" + verdict
+    return (
+        text
+        + table(["way", "bytes a parameter up", "GB up", "GB both ways", "times the events"], lines)
+        + "\n\n"
+        + verdict
+    )
+
+
+def _ways(rows: list[Row]) -> dict[str, float]:
+    """Return the bytes that a parameter takes on its way up, of ways that do nothing but compress, or not even that."""
+    found = {}
+    for row in rows:
+        compression = Compression.model_validate(row.method.settings.get("compression", {}))
+        if row.method.model == "federated" and not row.method.sensors and set(row.method.settings) <= {"compression"}:
+            bitmap = 0.125 if compression.share < 1.0 else 0.0
+            found[row.name] = compression.share * np.dtype(compression.number).itemsize + bitmap
+    return found

@@ -140,7 +140,8 @@ def bounded(update: Mapping[str, Array], clip: float) -> Arrays:
     mean = {name: np.asarray(update[name] / weight, dtype=np.float64) for name in numbers}
     factor = min(1.0, clip / max(_length(mean), np.finfo(np.float64).tiny))
     exact = {name: array for name, array in update.items() if name == IDENTITY}
-    return {name: np.asarray(factor * array) for name, array in mean.items()} | exact | {weights[0]: np.array(1.0)}
+    short = {name: np.asarray(factor * array, dtype=update[name].dtype) for name, array in mean.items()}
+    return short | exact | {weights[0]: np.array(1.0)}
 
 
 def with_noise(shared: Arrays, update: Arrays, deviation: float, secret: Array, purpose: str) -> Arrays:
@@ -153,6 +154,7 @@ def with_noise(shared: Arrays, update: Arrays, deviation: float, secret: Array, 
     flat = np.concatenate([np.ravel(update[name]) for name in names])
     parts = np.split(noised(flat, deviation, secret, purpose), np.cumsum([update[name].size for name in names])[:-1])
     found = {name: part.reshape(update[name].shape) for name, part in zip(names, parts, strict=True)}
+    found = {name: np.asarray(part, dtype=update[name].dtype) for name, part in found.items()}  # no wider than it was
     signed, least = moving(shared, update) or names, deviation * 2.0**-GRID_BITS  # by nothing at all some divide
     return update | {name: part if name in signed else np.maximum(part, least) for name, part in found.items()}
 
