@@ -71,7 +71,8 @@ def _drawn(state: State) -> tuple[str, ...] | None:
     if rounds.fraction == 1.0:
         return None
     fraction = max(rounds.fraction, rounds.quorum / len(ready))
-    return tuple(select(state.settings.algorithm.seed, state.server.cohort_index, ready, fraction))
+    index = state.server.cohort_index if rounds.redraw else 0
+    return tuple(select(state.settings.algorithm.seed, index, ready, fraction))
 
 
 def remind(state: State) -> tuple[State, list[Effect]]:

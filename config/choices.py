@@ -29,6 +29,7 @@ class Rounds(Table):
     quorum: Annotated[int, Field(ge=1)] = 2
     deadline_s: Positive = 600.0  # from the first update of the round
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    redraw: bool = True  # whether another share of the gateways is drawn each round, or once and for all
     per_release: Annotated[int, Field(ge=1)] | None = None  # None: as many as the algorithm asks for
     rest_s: Annotated[float, Field(ge=0)] = 86_400.0  # from a release to the next round
 

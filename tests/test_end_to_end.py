@@ -93,7 +93,9 @@ def test_the_lowered_support_is_detected_on_every_gateway(
 
     models = listed(tmp_path / "demo", "models", capsys)
     assert [model["version"] for model in models] == [1]
-    alarms = listed(tmp_path / "demo", "alarms", capsys)
+    told = listed(tmp_path / "demo", "alarms", capsys)
+    assert [alarm["cause"] for alarm in told if alarm["gateway"] == "all"] == ["fleet"]  # all three within a minute
+    alarms = [alarm for alarm in told if alarm["gateway"] != "all"]
     assert [alarm["gateway"] for alarm in sorted(alarms, key=lambda row: row["gateway"])] == [
         result["gateway"] for result in results
     ]

@@ -160,6 +160,7 @@ def test_without_labels_the_training_says_how_to_name_them() -> None:
     chosen = {"loss": "logistic", "components": 0}
     shared = build("fedavg", 3, chosen).start(np.random.default_rng(0)).shared
     order = {"algorithm": "fedavg", "settings": chosen, "feature_count": 3, "phase": 0, "seed": 0, "round_index": 0}
+    order |= {"run": "run"}
     data = {FEATURES: np.random.default_rng(0).normal(size=(40, 3))}
     job = joined({"shared": shared, "own": {}, "data": data})
     arrays, meta = wire.decode(answer(wire.encode(job, {**order, "gateway": "north", "secret": ""})))

@@ -28,6 +28,7 @@ FEDERATED_SHARED = {"__init__", "algorithm", "registry", "run", "tally", "weighe
     "shamir",
     "compressed",
     "private",
+    "surveyed",
     "server_optimiser",
     "local_dual",
     "column_masks",

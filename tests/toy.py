@@ -32,7 +32,7 @@ def fleet(seed: int, *, labelled: bool = False, alike: bool = False, rows: int =
     Without labels the training data holds no anomaly, with them every fifth row is one.
     """
     rng = np.random.default_rng(seed)
-    gateways = {}
+    gateways: dict[str, Gateway] = {}
     for name in NAMES:
         spread = np.ones(FEATURE_COUNT) if alike else 10.0 ** rng.uniform(-9.0, 3.0, FEATURE_COUNT)
         level = spread * (np.zeros(FEATURE_COUNT) if alike else rng.uniform(-50.0, 50.0, FEATURE_COUNT))

@@ -154,9 +154,10 @@ def _guarded(phase: Phase, judge: Judge, lessons: Sequence[Arrays], *, paper: bo
         for index, table in enumerate(lessons):
             rng = generator(0, server.round_index, f"trusted/{index}")
             _, update = phase.train(server.shared, {}, table, rng)
-            if update and not moving(server.shared, update):
+            lesson = phase.admit(bare, update) if update else {}
+            if lesson and not moving(server.shared, lesson):
                 raise DefenceError("teach given for an algorithm that does not average, expected one that does")
-            sums = phase.tally.merge(sums, phase.admit(bare, update)) if update else sums
+            sums = phase.tally.merge(sums, lesson)
         advanced = phase.advance(bare, sums)
         return advanced._replace(kept={**advanced.kept, **_prefixed(judge.remembered(memory, notes))})
 

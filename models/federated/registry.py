@@ -69,6 +69,11 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
         raise ValueError(f"setting {unknown[0]!r} is unknown to {name}; expected one of {', '.join(known)}")
     own = {key: value for key, value in settings.items() if key not in COMMON_SETTINGS}
     algorithm = _on_features(factory, feature_count, own, settings)
+    mixed = [step for step in ("whiten", "compensate") if settings.get(step)]
+    if mixed and (algorithm.detector == "recurrent" or _steps_of(own) > 1):
+        raise ValueError(
+            f"{mixed[0]} given for rows that are windows, expected rows without time steps: it would mix the steps"
+        )
     if settings.get("survey") is not None:
         if settings.get("privacy") is not None:
             raise ValueError(
@@ -79,6 +84,11 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
         if settings.get(step) is not None:
             algorithm = wrap(algorithm, settings[step])
     return algorithm
+
+
+def _steps_of(settings: Mapping[str, Any]) -> int:
+    network = settings.get("network") or {}
+    return int(network.get("steps") or 1) if isinstance(network, Mapping) else int(getattr(network, "steps", 1) or 1)
 
 
 def _on_features(

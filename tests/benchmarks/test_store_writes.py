@@ -12,6 +12,7 @@ from gateway_agent import alarms, machine
 from gateway_agent.events import Connection, Durable, Effect, Heard, Queue
 from gateway_agent.state import State
 from gateway_agent.store import Store
+from models.rules import Height
 from models.threshold import Transition
 from tests.benchmarks import station, usage
 from tests.benchmarks.conftest import Note
@@ -38,7 +39,7 @@ class Card:
 
 def told(card: Card, state: State, transition: Transition) -> State:
     """Raise or clear an alarm and receive the aggregator's word that it has it."""
-    state, effects = alarms.of_transition(state, transition)
+    state, effects = alarms.of_transition(state, transition, Height(transition.score, "score", 2.0, 1.0, None))
     card.take(effects)
     name = next(effect.name for effect in effects if isinstance(effect, Queue))
     receipt = Heard(topic_of(Topic(SITE, GATEWAY, "receipt", name)), Receipt(accepted=True).to_bytes())
