@@ -85,8 +85,8 @@ def _init(arguments: argparse.Namespace) -> int:
         if not (folder / name).exists():
             (folder / name).write_bytes((resources.files("config") / name).read_bytes())
     print(
-        f"{folder}: release.key stays here, release.pub and gateway.toml go to every gateway, aggregator.toml is yours, "
-        "mosquitto.conf and mosquitto.acl are the broker's"
+        f"{folder}: release.key stays here, release.pub and gateway.toml go to every gateway, aggregator.toml is "
+        "yours, mosquitto.conf and mosquitto.acl are the broker's"
     )
     return 0
 

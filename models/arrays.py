@@ -28,7 +28,7 @@ END_NS = "end_ns"  # (n,) int64, ns of Unix time: the end of each row's window, 
 CALIBRATION = "calibration"  # (m, F) the rows behind them, which train no model and give the gateway its own level
 RADIUS = "radius"  # () the radius of this gateway's ambiguity set; absent where the setting holds for all
 WEIGHT = "weight"  # () how much this gateway counts; absent where the setting says it
-SECRET = "secret"  # (32,) uint8 that nobody else can know, others in every exchange: see `exchange_secret`
+SECRET = "secret"  # noqa: S105 - a name. (32,) uint8 nobody else can know, new in every exchange: `exchange_secret`
 
 NEVER = np.iinfo(np.int64).min  # in END_NS
 NEW_SERIES = -1  # in MISSING: the row before, where there is one, belongs to another recording

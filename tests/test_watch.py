@@ -113,7 +113,7 @@ def test_a_restart_changes_no_height(cut: int) -> None:
 
 def test_scores_that_stay_higher_make_the_level_outdated() -> None:
     pipeline = commissioned(settings_of(drift={"block_h": 24.0}, false_alarms_per_day=0.01))
-    after, readings = fed(pipeline, values_of(24 * 30, 7, shift=1.0), BASELINE + 1)
+    after, _ = fed(pipeline, values_of(24 * 30, 7, shift=1.0), BASELINE + 1)
     assert after.watching.drift.change == "higher"
     calm, _ = fed(pipeline, values_of(24 * 30, 8), BASELINE + 1)
     assert calm.watching.drift.change is None
