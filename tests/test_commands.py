@@ -34,6 +34,7 @@ from tests.test_gateway_models import FIRST
 
 Command = Callable[[list[str]], int]
 COMMANDS: dict[str, Command] = {"gateway-agent": gateway_agent, "cloud-aggregator": cloud_aggregator}
+BROKER = ("mosquitto.acl", "mosquitto.conf")
 FILES = {"gateway-agent": "gateway.toml", "cloud-aggregator": "aggregator.toml"}
 PARTS = {"gateway-agent": ("run", "status", "check"), "cloud-aggregator": ("init", "run", "check", "status", "models")}
 each_command = pytest.mark.parametrize("name", COMMANDS)
@@ -82,7 +83,7 @@ def test_each_command_is_one_that_a_shell_can_run(name: str) -> None:
 
 
 def test_init_makes_what_is_good_and_overwrites_nothing(folder: Path, capsys: Capture) -> None:
-    assert {path.name for path in folder.iterdir()} == {"release.key", "release.pub", *FILES.values()}
+    assert {path.name for path in folder.iterdir()} == {"release.key", "release.pub", *FILES.values(), *BROKER}
     assert stat.S_IMODE((folder / "release.key").stat().st_mode) == 0o600
     for name, command in COMMANDS.items():
         path = folder / FILES[name]

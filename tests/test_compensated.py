@@ -18,7 +18,8 @@ from models.federated.algorithm import NORMALISATION, UpdateError
 from models.federated.run import Outcome, run
 from tests.toy import auc, onnx_scores
 
-FEATURE_COUNT, WEATHER = 5, (1, 4)
+FEATURE_COUNT, WINDOWED = {"recurrent-fedavg"}
+WEATHER = 5, (1, 4)
 OTHERS = [0, 2, 3]
 TRUE_SLOPES = np.array([[0.9, -0.4, 0.0], [0.1, 0.5, -0.8]])
 Data = dict[str, Arrays]
@@ -134,7 +135,7 @@ def labelled() -> Data:
     return {f"gateway-{k}": {FEATURES: np.concatenate([rows(k), unusual(k)]), LABELS: y} for k in range(3)}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", sorted(ALGORITHMS.keys() - WINDOWED))
 @pytest.mark.parametrize("whiten", [None, 1])
 def test_every_algorithm_takes_it_and_exports_it(name: str, whiten: int | None) -> None:
     chosen = {"compensate": WEATHER, "whiten": whiten}
@@ -149,6 +150,14 @@ def test_every_algorithm_takes_it_and_exports_it(name: str, whiten: int | None) 
         scores = detector.score({**shared, **held}, x)
         found = onnx_scores(model, x, held)
         np.testing.assert_allclose(found, scores, atol=2e-3 * max(1.0, float(np.abs(scores).max())))
+
+
+@pytest.mark.parametrize("step", [{"compensate": WEATHER}, {"whiten": 1}])
+@pytest.mark.parametrize("name", ["recurrent-fedavg", "incfed"])
+def test_rows_that_are_windows_are_not_mixed(name: str, step: dict[str, Any]) -> None:
+    windows = {"network": {"steps": 2}} if name == "incfed" else {}
+    with pytest.raises(ValueError, match=f"{next(iter(step))} given for rows that are windows, expected rows without"):
+        build(name, 4, {**windows, **step})
 
 
 def test_it_is_the_algorithm_on_features_compensated_by_hand() -> None:
