@@ -18,8 +18,8 @@ from models.federated.algorithm import NORMALISATION, UpdateError
 from models.federated.run import Outcome, run
 from tests.toy import auc, onnx_scores
 
-FEATURE_COUNT, WINDOWED = {"recurrent-fedavg"}
-WEATHER = 5, (1, 4)
+FEATURE_COUNT, WEATHER = 5, (1, 4)
+WINDOWED = {"recurrent-fedavg"}
 OTHERS = [0, 2, 3]
 TRUE_SLOPES = np.array([[0.9, -0.4, 0.0], [0.1, 0.5, -0.8]])
 Data = dict[str, Arrays]
