@@ -61,7 +61,8 @@ def of_transition(state: State, transition: Transition, height: Height) -> tuple
 def _text(state: State, transition: Transition, height: Height) -> str:
     if transition.kind == "cleared":
         return f"{state.raised_by.rule} stayed below {transition.level:.3g}; its peak was {transition.score:.3g}"
-    whose = "this gateway's own baseline" if state.pipeline.commissioned else "the site"
+    judge = state.pipeline.judge
+    whose = "the site" if judge is not None and judge.watch.is_borrowed else "this gateway's own baseline"
     what = f"{height.rule} of {height.feature}" if height.feature else height.rule
     return f"{what} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}"
 

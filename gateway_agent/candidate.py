@@ -14,7 +14,7 @@ from config import wire
 from config.messages import Manifest
 from config.settings import GatewaySettings
 from config.survey import unpacked
-from gateway_agent import alarms, fetching
+from gateway_agent import fetching
 from gateway_agent import memory as recall
 from gateway_agent.events import Effect, Log
 from gateway_agent.learning import refuse
@@ -31,7 +31,7 @@ from models.threshold import MINIMUM_SCORES, CalibrationError
 
 OPSET_MAX = 17
 UNFIT = (ModelRefusedError, CalibrationError, ProfileError, SketchError, wire.WireError)  # why a model is not taken
-BORROWING_WINDOWS = MINIMUM_SCORES  # of its own that a gateway needs for its units, to use the level of the site
+BORROWING_WINDOWS = 200  # or half of a short baseline: of its own, for its units, to use the level of the site
 FAR_SPREADS = 100.0  # of the whole range that a feature took during commissioning
 FAR_SHARE = 1e-3  # of its size, for a feature that hardly moved
 GOLDEN_TOLERANCE = 1e-3  # of the score scale: float32 on another processor, far below any threshold's precision
@@ -93,8 +93,10 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
         judge, watching = examined(state, manifest, body, personal)
     except UNFIT as error:
         return _refuse(state, manifest, f"refused: {error}")
+    before = state.pipeline.judge
+    if before is not None and before.watch.drift is not None:  # another model is no other baseline
+        watching = watching._replace(drift=state.pipeline.watching.drift)
     state = replace(state, manifest=manifest, refusal="", pipeline=judged_by(state.pipeline, judge, watching))
-    state, fresh = alarms.sensor_well(state, alarms.OUTDATED, state.now_ns)
     state, warned = _warned(state, judge)
     state, told = tell(state)
     levels = judge.levels
@@ -107,8 +109,8 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
     neutral = sorted(set(manifest.personal) - personal.keys())
     if neutral:
         level += f"; {', '.join(neutral)} as the model has them, as this gateway took no part in learning its own"
-    told_rules = [Log(*said) for said in spoken(judge.watch)]
-    return state, [save_model(manifest, body, personal), Log("info", level), *told_rules, *fresh, *warned, *told]
+    told_rules = [Log(*said) for said in spoken(judge.watch, watching)]
+    return state, [save_model(manifest, body, personal), Log("info", level), *told_rules, *warned, *told]
 
 
 def _can_borrow(state: State, manifest: Manifest) -> bool:
@@ -116,27 +118,34 @@ def _can_borrow(state: State, manifest: Manifest) -> bool:
     has from its first windows, the level from the site.
     """
     is_new = state.manifest is None or state.manifest.version < manifest.version
-    return is_new and bool(manifest.site) and len(state.pipeline.baseline) >= BORROWING_WINDOWS
+    windows = max(min(BORROWING_WINDOWS, state.pipeline.baseline_needed // 2), MINIMUM_SCORES)
+    is_lent = bool(manifest.site) and state.unlent != _digest(manifest)
+    return is_new and is_lent and len(state.pipeline.baseline) >= windows
 
 
 def _borrow(state: State, manifest: Manifest, body: bytes) -> tuple[State, list[Effect]]:
     """Put the candidate in force at the level of the site; it stays the candidate until the baseline is whole.
 
-    It is not stored: after a restart it comes again, as long as the gateway still has nothing of its own.
+    It is not stored: after a restart it comes again, as long as the gateway still has nothing of its own. Where the
+    site has no level to lend, the candidate waits for the baseline.
     """
     units, _ = normalise({}, {FEATURES: rows_of(state.pipeline.baseline)}, "own")
     try:
         scorer, _ = loaded(state, manifest, body, {name: units[name] for name in manifest.personal if name in units})
         counts = unpacked(manifest.site)["scores"]
         levels = levels_of(state.settings.alarm, counts, DAY_S / state.settings.features.hop_s)
-    except (*UNFIT, LookupError) as error:
+    except ModelRefusedError as error:
         return _refuse(replace(state, candidate=None), manifest, f"refused: {error}")
-    judge = Judge(scorer, Watch(levels))
+    except (*UNFIT, LookupError) as error:
+        state = replace(state, unlent=_digest(manifest))
+        return refuse(state, f"model {manifest.version} waits for this gateway's own baseline: {error}")
+    judge = Judge(scorer, Watch(levels, is_borrowed=True))
     state = replace(state, manifest=manifest, refusal="", pipeline=judged_by(state.pipeline, judge))
     state, told = tell(state)
     text = (
         f"model {manifest.version} in force; alarms from {levels.raise_level:.3g}, the level of the site in "
-        f"{levels.samples} windows of {manifest.gateways} gateways, until this gateway's own baseline is whole"
+        f"{levels.samples} windows of {manifest.gateways} gateways, until this gateway's own baseline is whole; rules, "
+        "context and drift wait for that"
     )
     return state, [Log("info", text), *told]
 

@@ -37,7 +37,8 @@ def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
     if stored.blobs.get(features.key) != features.body:
         effects.append(features)
     watched = {f"silent-{source.name}" for source in state.settings.source}
-    watched |= {alarms.OUTDATED} | {f"faulty-{channel}" for channel in state.settings.features.channels}
+    watched |= {alarms.OUTDATED} if state.settings.alarm.drift is not None else set()
+    watched |= {f"faulty-{channel}" for channel in state.settings.features.channels}
     for cause in sorted(state.sensor_alarms.keys() - watched):
         state, cleared = alarms.sensor_well(state, cause, state.now_ns)
         effects += cleared

@@ -96,11 +96,14 @@ def scored(model: Model, rows: Array, gaps: Gaps) -> tuple[Floats, NDArray[np.bo
 
 
 class Owner(NamedTuple):
-    """Whose memory it is: the model, by its digest, and the clock by which its windows have their time."""
+    """Whose memory it is: the model, by its digest, the clock by which its windows have their time, and the rules, by
+    the digest of their settings.
+    """
 
     model: str
     boot_id: str
     clock: Quality
+    rules: str = ""
 
 
 def to_bytes(memory: Memory, watched: str, owner: Owner) -> bytes:
@@ -118,4 +121,5 @@ def from_bytes(stored: bytes, owner: Owner) -> tuple[Memory, str]:
     if meta["model"] != owner.model or not is_timed:
         return BLANK, ""
     watched = tensors.pop(WATCHED, np.zeros(0, np.uint8)).tobytes().decode()  # 0.3 stored none
+    watched = watched if meta.get("rules") == owner.rules else ""  # what other rules remember means nothing to these
     return Memory(tensors, meta["rows"], meta["last_ns"]), watched

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -93,6 +94,7 @@ class State:
     retry_ns: int = 0  # not before then again
     manifest: Manifest | None = None  # the model in force
     candidate: Manifest | None = None  # the model on its way
+    unlent: str = ""  # the manifest, by its signed digest, whose site has no level for this gateway
     refused: tuple[str, str] = ("", "")  # the manifest refused last, by its signed digest, and why
     fetches: dict[str, Fetch] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)  # fetched whole, not used yet
@@ -208,7 +210,8 @@ def save_memory(state: State) -> list[Effect]:
 
 def owner(state: State, manifest: Manifest) -> recall.Owner:
     """Return whose memory is that of a model now."""
-    return recall.Owner(manifest.model.digest, state.boot_id, state.clock)
+    rules = state.settings.alarm.model_dump_json().encode()
+    return recall.Owner(manifest.model.digest, state.boot_id, state.clock, hashlib.sha256(rules).hexdigest())
 
 
 def save_alarms(state: State) -> Save:

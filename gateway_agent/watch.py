@@ -43,6 +43,7 @@ class Watch(NamedTuple):
     rules: Calibrated | None = None
     context: Context | None = None
     drift: Reference | None = None
+    is_borrowed: bool = False  # whether the level is the site's
 
 
 class Watching(NamedTuple):
@@ -144,9 +145,9 @@ def _deviation(table: AlarmTable, context: Context, seen: Seen) -> float | None:
     return profile.deviation(context.profile, int(place[0]), (row - context.units["center"]) / context.units["scale"])
 
 
-def spoken(watch: Watch) -> list[tuple[Literal["info", "warning"], str]]:
-    """Return what is to be told of the rules of a gateway: their levels, those that say nothing and why, and whose
-    the profile is.
+def spoken(watch: Watch, watching: Watching) -> list[tuple[Literal["info", "warning"], str]]:
+    """Return what is to be told of the rules of a gateway: their levels, those that say nothing and why, whose the
+    profile is, and whether drift has anything to compare with.
     """
     said: list[tuple[Literal["info", "warning"], str]] = []
     if watch.rules is not None:
@@ -157,6 +158,9 @@ def spoken(watch: Watch) -> list[tuple[Literal["info", "warning"], str]]:
         origins = watch.context.profile.origins
         told = ", ".join(f"{count} from {origin}" for origin, count in origins.items() if count)
         said.append(("info" if origins["own"] == sum(origins.values()) else "warning", f"profile by cell: {told}"))
+    if watch.drift is not None and watching.drift.blocks == 0:
+        nothing = "the calibration windows fill no block of [alarm.drift] block_h, those that follow are learned first"
+        said.append(("warning", f"drift: {nothing}"))
     return said
 
 

@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from config.messages import Manifest, Transfer
 from config.settings import GatewaySettings
+from gateway_agent import memory as recall
 from gateway_agent import pipeline as walk
 from gateway_agent import watch
+from gateway_agent.memory import BLANK, Owner
 from gateway_agent.pipeline import Judge, Pipeline, Reading
+from gateway_agent.state import owner as owner_of
 from gateway_agent.watch import Watching
 from models.arrays import Array, Arrays, Floats
 from models.profile import ProfileError
 from models.signal import Block
 from models.threshold import CalibrationError
-from tests.sites import NS, Site, aggregator_settings, gateway_settings, samples
+from tests.sites import NS, Shelf, Site, agent, aggregator_settings, gateway_settings, samples
 
 HOUR_NS = 3_600 * NS
 BASELINE, CALIBRATION = 480, 240  # windows of an hour: twenty days, of which ten calibrate
@@ -189,6 +193,17 @@ class TestBorrowing:
         assert borrowed is not None and own is not None and own.levels != borrowed.levels
         assert own.levels.samples == 20 and borrowed.levels.samples == 40
 
+    def test_where_the_site_has_no_level_to_lend_the_model_waits_for_the_baseline(self, site: Site) -> None:
+        site.settings["south"] = gateway_settings("south", alarm={"false_alarms_per_day": 1.0})  # rarer than they saw
+        site.restart("south")
+        site.feed("south", samples(7, 30), 0.0)
+        site.run(lambda: any("waits for this gateway's own baseline" in line for line in site.log), patience_s=60)
+        assert site.agents["south"].pipeline.judge is None
+        site.feed("south", samples(8, 31), 30.0)
+        site.run(lambda: site.agents["south"].pipeline.judge is not None, patience_s=60)
+        assert site.agents["south"].manifest == site.cloud.manifest
+        assert sum("waits for this gateway's own baseline" in line for line in site.log) == 1
+
     def test_after_a_restart_it_borrows_again(self, site: Site) -> None:
         site.feed("south", samples(7, 30), 0.0)
         site.run(lambda: site.agents["south"].manifest is not None, patience_s=60)
@@ -197,6 +212,36 @@ class TestBorrowing:
         site.feed("south", samples(9, 2), 30.0)
         site.run(lambda: site.agents["south"].manifest is not None, patience_s=60)
         assert site.agents["south"].pipeline.judge is not None
+
+
+def test_rules_that_were_changed_begin_anew() -> None:
+    """What other rules remember fits no rule of these, in number or in kind."""
+    owner = Owner("model", "boot", "synchronised", "these rules")
+    stored = recall.to_bytes(BLANK, watch.stored(Watching()), owner)
+    assert recall.from_bytes(stored, owner) == (BLANK, watch.stored(Watching()))
+    assert recall.from_bytes(stored, owner._replace(rules="others")) == (BLANK, "")
+    states = [agent(settings_of(rules={"rules": rules}), Shelf()) for rules in (RULES, {"point": {"kind": "point"}})]
+    manifest = Manifest.model_construct(model=Transfer(digest="0" * 64, size_bytes=1, chunks=1))
+    assert len({owner_of(state, manifest).rules for state in states}) == 2
+
+
+def test_drift_is_watched_over_releases() -> None:
+    """A fleet that trains every day releases every day; its gateways would never see two days of one model."""
+    names = ("east", "north")
+    cloud = aggregator_settings(
+        algorithm={"name": "fedavg", "settings": {"rounds": 1, "components": 8}}, rounds={"quorum": 2, "rest_s": 40.0}
+    )
+    alarm = {"drift": {"block_h": 10.0 / 3_600}, "false_alarms_per_day": 1.0}
+    made = Site(cloud, [gateway_settings(one, alarm=alarm) for one in names])
+    made.connect_all()
+    made.commission()
+    made.run(made.in_force)
+    first = made.agents["east"].pipeline.watching.drift.blocks
+    for release in range(2, 6):
+        for who in names:
+            made.feed(who, samples(release, 20), 60.0 + 20.0 * release)
+        made.run(lambda version=release: made.in_force(version), patience_s=200)  # type: ignore[misc]
+    assert made.agents["east"].pipeline.watching.drift.blocks >= first + 6
 
 
 def test_nothing_is_remembered_at_first() -> None:
