@@ -146,9 +146,10 @@ def _status(arguments: argparse.Namespace) -> int:
     version = latest[0].version if latest else 0
     training = _training(stored, load(arguments.config, AggregatorSettings)) if stored else None
     fleet = told.fleet.alarm.model_dump(mode="json") if told.fleet.alarm and told.fleet.active else None
-    webhook = {"waiting": len(told.queue.waiting), "dropped": told.queue.dropped}
+    queue = told.queue
+    webhook = {"waiting": len(queue.waiting), "dropped": queue.dropped, "refused": queue.refused}
     summary = {"rounds_closed": closed, "model_version": version, "training": training, "gateways": gateways}
-    summary |= {"fleet": fleet, "webhook": webhook}
+    summary |= {"fleet": fleet, "webhook": webhook, "alarms_refused": told.alarms_refused}
     text = f"{closed} rounds closed, model version {version}\n"
     if training:
         figures = ", ".join(f"{name} {value:.4g}" for name, value in training["figures"].items())
@@ -157,7 +158,10 @@ def _status(arguments: argparse.Namespace) -> int:
     if fleet:
         text += f"fleet alarm since {_time(fleet['onset_ns'])}: {fleet['text']}\n"
     if any(webhook.values()):
-        text += f"webhook: {webhook['waiting']} changes wait, {webhook['dropped']} were given up\n"
+        given_up = f"{webhook['dropped']} were given up, {webhook['refused']} refused"
+        text += f"webhook: {webhook['waiting']} changes wait, {given_up}\n"
+    if told.alarms_refused:
+        text += f"alarms: {told.alarms_refused} messages refused, of gateways with too many causes\n"
     _show(arguments, summary, text + _text(GATEWAY_COLUMNS, gateways))
     return 0
 
@@ -210,8 +214,8 @@ def _alarms(arguments: argparse.Namespace) -> int:
         row |= {name.removesuffix("_ns"): _time(row[name]) for name in ("onset_ns", "raised_ns", "cleared_ns")}
     alarms.sort(key=lambda row: (row["onset_ns"], row["gateway"]))
     columns = (
-        *("gateway", "cause", "severity", "onset", "raised", "cleared", "score", "level", "model_version", "clock"),
-        *("common", "gateways"),
+        *("gateway", "cause", "rule", "severity", "onset", "raised", "cleared", "ended", "score", "level"),
+        *("model_version", "clock", "common", "gateways"),
     )
     _show(arguments, alarms, _text(columns, alarms))
     return 0

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Literal
 
 from cloud_aggregator import fleet, home_assistant, maintenance, standing, webhook
-from cloud_aggregator.events import Effect, Log, Posted, Publish, RecordAlarm, RecordFleet
+from cloud_aggregator.events import Effect, Log, Posted, Publish, RecordAlarm, RecordCount, RecordFleet
+from cloud_aggregator.outward import ALARMS_REFUSED
 from cloud_aggregator.state import State, topic
 from config.messages import Alarm, FleetAlarm, Receipt, Status
 from config.topics import ALL
@@ -19,16 +20,63 @@ Result = tuple[State, list[Effect]]
 
 def heard(state: State, gateway: str, alarm: Alarm) -> Result:
     """Take in a change of a gateway's alarm; one that was told before only gets its receipt again."""
+    state = _with_quiet(state, gateway, None)
+    if reason := standing.refusal(state.outward.alarms, gateway, alarm):
+        return _refused(state, gateway, alarm, reason)
     alarms, known, is_news = standing.take(state.outward.alarms, gateway, alarm, state.now_ns)
     receipt = Publish(topic(state, gateway, "receipt", alarm.item), Receipt(accepted=True).to_bytes())
-    stored = RecordAlarm(gateway, alarm, state.now_ns)
+    stored = RecordAlarm(gateway, alarm, state.now_ns, known.onset_ns)
     if not is_news:
         return state, [stored, receipt]
     state = replace(state, outward=replace(state.outward, alarms=alarms))
-    state, posts = _post(state, gateway, alarm, active=known.active)
+    ends = standing.superseded(alarms, gateway)
+    its_own = [end for end in ends if end.id == alarm.id]  # it came late, and was over before
+    state, others = _ended(state, gateway, [end for end in ends if end.id != alarm.id], "superseded")
+    state, posts = _post(state, gateway, alarm, active=known.active and not its_own)
     state, discovery = home_assistant.cause_seen(state, gateway)
-    told = [*maintenance.of_change(state, gateway, known), *discovery, _log(gateway, alarm)]
-    return state, [stored, *posts, receipt, *told]
+    told = [] if its_own else maintenance.of_change(state, gateway, known)
+    state, late = _ended(state, gateway, its_own, "superseded")
+    return state, [stored, *others, *posts, receipt, *told, *discovery, _log(gateway, alarm), *late]
+
+
+def _refused(state: State, gateway: str, alarm: Alarm, reason: str) -> Result:
+    refused = state.outward.alarms_refused + 1
+    state = replace(state, outward=replace(state.outward, alarms_refused=refused))
+    receipt = Receipt(accepted=False, reason=f"alarm {alarm.cause}: {reason}")
+    effects: list[Effect] = [
+        RecordCount(ALARMS_REFUSED, refused),
+        Publish(topic(state, gateway, "receipt", alarm.item), receipt.to_bytes()),
+    ]
+    if refused.bit_count() == 1:  # told at 1, 2, 4, 8, ...: who raises without end would fill the log
+        effects.append(Log("warning", f"{gateway}: {receipt.reason}; refused, as {refused} were so far"))
+    return state, effects
+
+
+def _ended(state: State, gateway: str, ends: list[Alarm], how: standing.Ended) -> Result:
+    """End alarms whose end their gateway has not told; they are stored and told of as any other change."""
+    effects: list[Effect] = []
+    for end in ends:
+        alarms, known = standing.ended(state.outward.alarms, gateway, end, how)
+        state = replace(state, outward=replace(state.outward, alarms=alarms))
+        state, posts = _post(state, gateway, end, active=False)
+        stored = RecordAlarm(gateway, end, state.now_ns, known.onset_ns, how)
+        effects += [stored, *posts, *maintenance.of_change(state, gateway, known), _log(gateway, end)]
+    return state, effects
+
+
+def _with_quiet(state: State, gateway: str, quiet: standing.Quiet | None) -> State:
+    others = {name: one for name, one in state.outward.quiet.items() if name != gateway}
+    return replace(state, outward=replace(state.outward, quiet=others if quiet is None else {**others, gateway: quiet}))
+
+
+def _forgotten(state: State, gateway: str) -> Result:
+    """End what a gateway no longer knows of, where its statuses have said so for long enough."""
+    quiet = standing.quieted(state.outward.quiet.get(gateway), state.gateways[gateway], state.now_ns)
+    state = _with_quiet(state, gateway, quiet)
+    if quiet is None or not quiet.is_over(state.now_ns):
+        return state, []
+    ends = standing.forgotten(state.outward.alarms, gateway, state.now_ns)
+    return _ended(state, gateway, ends, "forgotten")
 
 
 def status_changed(state: State, gateway: str, before: Status | None) -> Result:
@@ -38,17 +86,21 @@ def status_changed(state: State, gateway: str, before: Status | None) -> Result:
         known = state.outward.disturbances.get(gateway, fleet.Disturbance())
         befell = {**state.outward.disturbances, gateway: fleet.disturbed(known, before, after, state.now_ns)}
         state = replace(state, outward=replace(state.outward, disturbances=befell))
+    state, ends = _forgotten(state, gateway)
     if before is not None and (before.device, before.version) == (after.device, after.version):
-        return state, []
+        return state, ends
     state, effects = home_assistant.gateway_changed(state, gateway)
-    return state, [*effects, *maintenance.of_gateway(state, gateway)]
+    return state, [*ends, *effects, *maintenance.of_gateway(state, gateway)]
 
 
 def connected(state: State) -> Result:
     """Tell again how every alarm is now: brokers forget, and not every message arrived."""
+    state = replace(state, outward=replace(state.outward, quiet={}))
     state, effects = home_assistant.sync(state)
     for gateway in state.outward.alarms:
-        effects += maintenance.of_gateway(state, gateway)
+        # Stores of 0.3 hold alarms that stand beside later ones.
+        state, ends = _ended(state, gateway, standing.superseded(state.outward.alarms, gateway), "superseded")
+        effects += [*ends, *maintenance.of_gateway(state, gateway)]
     return state, [*effects, *_fleet_told(state)]
 
 

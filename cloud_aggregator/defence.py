@@ -66,6 +66,11 @@ def algorithm_of(settings: AggregatorSettings, material: Material) -> Algorithm:
     algorithm = build(choice.name, len(feature_names(settings.features)), choice.settings)
     if chosen.kind == "none":
         return algorithm
+    if choice.settings.get("masking") is not None:
+        raise MaterialError(
+            f"[defence] kind = {chosen.kind!r} given beside algorithm.settings.masking, expected one of both: a judge "
+            "looks at single updates, and masks hide them"
+        )
     defence = Defence(kind=chosen.kind, **chosen.settings)
     try:
         guarded = defended(algorithm, defence, material.trusted, material.network)

@@ -37,6 +37,7 @@ class Posted:
 
     id: str
     problem: str = ""
+    is_refused: bool = False  # the receiver will not take this change, however often it is sent
 
 
 Event = Heard | Connection | Tick | Posted
@@ -86,6 +87,8 @@ class RecordAlarm:
     gateway: str
     alarm: Alarm
     received_ns: int
+    begun_ns: int | None = None  # its onset as far as it can be believed; None: not known
+    ended: str = ""  # how, where its gateway did not tell the end; see `standing`
 
 
 @dataclass(frozen=True)

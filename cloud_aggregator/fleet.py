@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cloud_aggregator.standing import NS, ROW, Alarms, Standing, active
+from cloud_aggregator.standing import NS, Alarms, Standing, active, said
 from config.messages import FleetAlarm, Status
 from config.outlets import FleetSpec
 from config.topics import ALL
@@ -183,6 +183,6 @@ def restored_fleet(rows: Iterable[Mapping[str, Any]]) -> Fleet:
     if latest is None:
         return Fleet()
     state = "raised" if latest["cleared_ns"] is None else "cleared"
-    told = {name: latest[name] for name in (*ROW, "common")}
+    told = {**said(latest), "common": latest["common"]}
     told |= {"state": state, "t_ns": latest[f"{state}_ns"], "gateways": tuple(latest["gateways"].split())}
     return Fleet(FleetAlarm.model_validate(told))

@@ -8,9 +8,11 @@ from typing import Any
 
 from cloud_aggregator.events import Post
 from cloud_aggregator.fleet import Disturbance, Fleet, restored_fleet
-from cloud_aggregator.standing import Alarms, restored
-from cloud_aggregator.webhook import DROPPED, Queue
+from cloud_aggregator.standing import Alarms, Quiet, restored
+from cloud_aggregator.webhook import DROPPED, REFUSED, Queue
 from config.topics import ALL
+
+ALARMS_REFUSED = "alarms_refused"
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class Outward:
     """All of it; a part of the aggregator's state."""
 
     alarms: Alarms = field(default_factory=dict)
+    alarms_refused: int = 0  # messages of alarms of one cause too many, ever
+    quiet: dict[str, Quiet] = field(default_factory=dict)  # gateway -> since when it says that it has no alarm
     disturbances: dict[str, Disturbance] = field(default_factory=dict)  # gateway -> what befell it
     fleet: Fleet = field(default_factory=Fleet)
     queue: Queue = field(default_factory=Queue)
@@ -35,6 +39,9 @@ def outward(
     return Outward(
         alarms=restored(row for row in rows if row["gateway"] != ALL),
         fleet=restored_fleet(row for row in rows if row["gateway"] == ALL),
-        queue=Queue(tuple(Post(*post) for post in posts), dropped=counts.get(DROPPED, 0)),
+        alarms_refused=counts.get(ALARMS_REFUSED, 0),
+        queue=Queue(
+            tuple(Post(*post) for post in posts), dropped=counts.get(DROPPED, 0), refused=counts.get(REFUSED, 0)
+        ),
         discovered=frozenset(discovered),
     )

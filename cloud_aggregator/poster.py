@@ -18,6 +18,12 @@ from config.version import VERSION
 
 SUCCESS = range(HTTPStatus.OK, HTTPStatus.MULTIPLE_CHOICES)
 REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)
+CLIENT_ERRORS = range(HTTPStatus.BAD_REQUEST, HTTPStatus.INTERNAL_SERVER_ERROR)
+# Of these the ones that say nothing of the change: who may post, and when.
+OF_THE_SENDER = {
+    *(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED),
+    *(HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS),
+}
 
 
 class Poster:
@@ -36,14 +42,14 @@ class Poster:
         threading.Thread(target=self._send, args=(post,), daemon=True).start()
 
     def _send(self, post: Post) -> None:
-        problem = "the attempt broke off"
+        posted = Posted(post.id, "the attempt broke off")
         try:
-            problem = self.attempt(post)
+            posted = self.attempt(post)
         finally:  # whatever happens: the queue waits for this word
-            self._done(Posted(post.id, problem))
+            self._done(posted)
 
-    def attempt(self, post: Post) -> str:
-        """Post a change and return what went wrong; empty where the receiver took it.
+    def attempt(self, post: Post) -> Posted:
+        """Post a change and return how it went.
 
         Nothing is followed: a redirect could lead to a receiver that nobody has chosen, without TLS.
         """
@@ -51,12 +57,14 @@ class Poster:
         try:
             status = self._status(post)
         except TimeoutError:
-            return f"{host} did not answer within {self._spec.timeout_s:g} s"
+            return Posted(post.id, f"{host} did not answer within {self._spec.timeout_s:g} s")
         except (OSError, http.client.HTTPException) as error:
-            return f"{host} cannot be reached ({type(error).__name__}: {error})"
-        if status in REDIRECTS:
-            return f"{host} answers {status}, which sends elsewhere; give the address itself in webhook.url"
-        return "" if status in SUCCESS else f"{host} answers {status}"
+            return Posted(post.id, f"{host} cannot be reached ({type(error).__name__}: {error})")
+        if status in SUCCESS:
+            return Posted(post.id)
+        elsewhere = ", which sends elsewhere; give the address itself in webhook.url" if status in REDIRECTS else ""
+        is_refused = status in CLIENT_ERRORS and status not in OF_THE_SENDER
+        return Posted(post.id, f"{host} answers {status}{elsewhere}", is_refused)
 
     def _status(self, post: Post) -> int:
         parts, timeout_s = self._spec.parts, self._spec.timeout_s

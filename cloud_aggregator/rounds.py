@@ -16,7 +16,7 @@ from config.messages import Manifest, MessageError, RoundOpen
 from config.topics import ALL
 from config.transfer import describe, split
 from models.arrays import finite, select
-from models.federated.algorithm import Server, close_round, lacking
+from models.federated.algorithm import Server, close_round, is_silent, lacking
 
 NS = 1_000_000_000
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
@@ -139,14 +139,15 @@ def _close(state: State) -> tuple[State, list[Effect]]:
         empty=tuple(sorted(state.empty)),
     )
     told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates")
-    server, problem = _advanced(state)
-    # Nobody will have anything else to send a second later either.
-    has_failed = bool(problem) and not lacking(server)
-    is_idle = has_failed if state.total else state.server.phase <= state.algorithm.setup
+    server, problem, has_failed = _advanced(state)
+    algorithm, phase = state.algorithm, state.server.phase
+    is_first = phase - phase % algorithm.stride <= algorithm.setup
+    # Nobody will have anything else to send a second later either; what comes to nothing half way begins at once.
+    is_idle = has_failed or (not state.total and (is_first or algorithm.stride > 1))
     wait_ns = state.now_ns + round(state.settings.rounds.deadline_s * NS) if is_idle else 0
-    # The next phase is a round's first; but a round that came to nothing half way begins anew and is none.
-    is_complete = state.server.phase >= state.algorithm.setup == server.phase
-    is_complete = is_complete and not (problem and state.server.phase > state.algorithm.setup)
+    # The next phase is a round's first; but a round that failed or came to nothing half way begins anew and is none.
+    is_whole = bool(state.total) or (is_first and is_silent(algorithm, phase, state.total))
+    is_complete = phase >= algorithm.setup == server.phase and is_whole and not has_failed
     state = replace(
         state,
         server=server,
@@ -172,20 +173,21 @@ def _close(state: State) -> tuple[State, list[Effect]]:
     return state, [record, save_training(state), *effects, *opening]
 
 
-def _advanced(state: State) -> tuple[Server, str]:
-    """Return the server after the round and, where it is as before, why: updates that were fine one by one may be
-    beyond the solver together, and that must not stop the service for good.
+def _advanced(state: State) -> tuple[Server, str, bool]:
+    """Return the server after the round, why it makes no model where it does not, and whether it failed: updates that
+    were fine one by one may be beyond the solver together, and that must not stop the service for good.
     """
     if not state.total:
-        return close_round(state.algorithm, state.server, {}), "changes nothing: nobody had anything to send"
+        return close_round(state.algorithm, state.server, {}), "changes nothing: nobody had anything to send", False
+    failed = "its parameters are not finite"
     try:
         server = close_round(state.algorithm, state.server, state.total)
-    except (ArithmeticError, ValueError) as error:
-        return close_round(state.algorithm, state.server, {}), f"changes nothing: {type(error).__name__}: {error}"
-    if not finite(server.shared):
-        return close_round(state.algorithm, state.server, {}), "changes nothing: its parameters are not finite"
-    why = lacking(server)
-    return server, f"makes no model: {why}" if why else ""
+        if finite(server.shared):
+            why = lacking(server)
+            return server, f"makes no model: {why}" if why else "", False
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        failed = f"{type(error).__name__}: {error}"
+    return close_round(state.algorithm, state.server, {}), f"changes nothing: {failed}", True
 
 
 def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:

@@ -3,24 +3,34 @@
 A message says one of two things of an alarm, that it was raised or that it was cleared. What is known of it is the set
 of these, so the order of their coming leaves no trace: an alarm that was cleared before its raising arrives never
 stands. Alarms that are over are remembered for a while, so that a late or repeated message is known as such.
+
+A gateway has one alarm of a cause at a time, so one that began later is the end of those before it: a gateway that lost
+its store never tells theirs. Which is later is told by the onset, and where that cannot be believed by the arrival. So
+a clock that goes back without saying so makes a new alarm look like a late one of old; it is told, recorded, and over.
+The end of an alarm that is the only one of its cause comes from the statuses: see `Quiet`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from config.messages import Alarm
+from config.messages import Alarm, Status
 
 NS = 1_000_000_000
 KEPT = 8  # alarms of one cause of one gateway that are remembered after they ended
 SET_NS = 1_577_836_800 * NS  # 2020-01-01: a clock that says less was never set
 AHEAD_NS = 60 * NS  # a clock that says more than this after the arrival is wrong
+GRACE_S = 300.0  # five statuses of a gateway, as it is shipped
+ACTIVE_CAUSES_MAX = 200  # of one gateway at once
+CAUSES_MAX = 1_000  # of one gateway, ever: each stays retained at the broker
+ALWAYS = "anomaly"  # what a gateway is there for is never one cause too many
 ROW = (
     *("id", "cause", "kind", "severity", "text", "onset_ns", "score", "level"),
-    *("model_version", "model_digest", "clock", "boot_id"),
+    *("model_version", "model_digest", "clock", "boot_id", "rule", "feature"),
 )
+Ended = Literal["", "superseded", "forgotten"]  # how an alarm ended whose gateway did not tell its end
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,7 @@ class Standing:
     is_raised: bool
     is_cleared: bool
     is_astray: bool = False  # a clock that claims to be right gave it an impossible onset
+    ended: Ended = ""
 
     @property
     def active(self) -> bool:
@@ -46,7 +57,7 @@ def take(alarms: Alarms, gateway: str, alarm: Alarm, now_ns: int) -> tuple[Alarm
     """Return the alarms with one more message, what is now known of its alarm, and whether it said anything new."""
     of_gateway = alarms.get(gateway, {})
     known = of_gateway.get(alarm.id)
-    if known is not None and (known.is_raised if alarm.state == "raised" else known.is_cleared):
+    if known is not None and (known.is_raised if alarm.state == "raised" else known.is_cleared and not known.ended):
         return alarms, known, False
     now_known = _begun(alarm, now_ns) if known is None else _joined(known, alarm)
     of_gateway = {**of_gateway, alarm.id: now_known}
@@ -67,13 +78,14 @@ def _begun(alarm: Alarm, now_ns: int) -> Standing:
 
 def _joined(known: Standing, alarm: Alarm) -> Standing:
     both = replace(known, is_raised=True, is_cleared=True)
-    return replace(both, alarm=alarm) if alarm.state == "cleared" else both
+    return replace(both, alarm=alarm, ended="") if alarm.state == "cleared" else both
 
 
 def _pruned(of_gateway: dict[str, Standing], cause: str) -> dict[str, Standing]:
-    """Forget the oldest alarms of a cause that are over, and where too many claim to stand, the oldest of those."""
+    """Forget those alarms of a cause first that are over and became known first, and never the latest."""
     same = [key for key, known in of_gateway.items() if known.alarm.cause == cause]
-    first_to_go = sorted(same, key=lambda key: of_gateway[key].active)
+    latest = max(same, key=lambda key: _age(of_gateway[key]))
+    first_to_go = sorted(same, key=lambda key: (key == latest, of_gateway[key].active))
     surplus = set(first_to_go[: max(len(same) - KEPT, 0)])
     return {key: known for key, known in of_gateway.items() if key not in surplus}
 
@@ -91,16 +103,96 @@ def current(alarms: Alarms, gateway: str) -> dict[str, Standing]:
 
 
 def _age(known: Standing) -> tuple[int, int, str]:
-    return (known.onset_ns if known.active else known.alarm.t_ns, known.alarm.onset_ns, known.alarm.id)
+    return (known.onset_ns, known.alarm.onset_ns, known.alarm.id)
+
+
+def superseded(alarms: Alarms, gateway: str) -> list[Alarm]:
+    """Return the ends of the alarms of a gateway that stand although it has told of a later one of their cause."""
+    latest: dict[str, Standing] = {}
+    for known in sorted(alarms.get(gateway, {}).values(), key=_age):
+        latest[known.alarm.cause] = known
+    ends = []
+    for known in active(alarms, gateway):
+        later = latest[known.alarm.cause]
+        if later.alarm.id != known.alarm.id:
+            text = f"superseded: its gateway has since raised {later.alarm.id}, and told no end of this one"
+            ends.append(_end(known, max(known.onset_ns, later.onset_ns), text))
+    return ends
+
+
+def forgotten(alarms: Alarms, gateway: str, now_ns: int) -> list[Alarm]:
+    """Return the ends of all alarms of a gateway that stand, as it knows of none."""
+    text = f"forgotten: its gateway has said for {GRACE_S:.0f} s that it has no alarm, and told no end of this one"
+    return [_end(known, now_ns, text) for known in active(alarms, gateway)]
+
+
+def _end(known: Standing, t_ns: int, text: str) -> Alarm:
+    return known.alarm.model_copy(update={"state": "cleared", "t_ns": t_ns, "text": text})
+
+
+def ended(alarms: Alarms, gateway: str, end: Alarm, how: Ended) -> tuple[Alarms, Standing]:
+    """Return the alarms with one ended that its gateway has not ended, and what is now known of it."""
+    over = replace(alarms[gateway][end.id], alarm=end, is_cleared=True, ended=how)
+    return {**alarms, gateway: {**alarms[gateway], end.id: over}}, over
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """Since when a gateway says that it has no alarm and nothing to send; the time of the aggregator.
+
+    An empty outbox means that every end it has told is stored here, so an alarm that stands then was forgotten. A
+    status may be older than the alarm all the same (retained, sent again, overtaken on its way), and says nothing of
+    its age. So it takes two of one boot with `GRACE_S` between them, and no word of an alarm or a new connection since
+    the first: of these the second was sent after the first had come, and that after the alarm had.
+    """
+
+    boot_id: str
+    since_ns: int
+
+    def is_over(self, now_ns: int) -> bool:
+        """True where it has lasted long enough."""
+        return now_ns - self.since_ns >= GRACE_S * NS
+
+
+def quieted(known: Quiet | None, status: Status, now_ns: int) -> Quiet | None:
+    """Return since when a gateway is quiet with one more status of it; None where it is not, or does not say so."""
+    is_said = {"alarms_active", "outbox"} <= status.model_fields_set and status.boot_id != ""
+    if status.state != "online" or not is_said or status.alarms_active or status.outbox:
+        return None
+    if known is None or known.boot_id != status.boot_id or known.since_ns > now_ns:
+        return Quiet(status.boot_id, now_ns)
+    return known
+
+
+def refusal(alarms: Alarms, gateway: str, alarm: Alarm) -> str:
+    """Return why a message is not taken; empty where it is. What is stored and told of causes must have an end."""
+    of_gateway = alarms.get(gateway, {})
+    if alarm.id in of_gateway or alarm.cause == ALWAYS:
+        return ""
+    causes = {known.alarm.cause for known in of_gateway.values()}
+    standing = {known.alarm.cause for known in of_gateway.values() if known.active}
+    if alarm.state == "raised" and alarm.cause not in standing and len(standing) >= ACTIVE_CAUSES_MAX:
+        return f"alarms of {len(standing)} causes stand, and {ACTIVE_CAUSES_MAX} are the most of one gateway"
+    if alarm.cause not in causes and len(causes) >= CAUSES_MAX:
+        return f"alarms of {len(causes)} causes are known, and {CAUSES_MAX} are the most of one gateway"
+    return ""
+
+
+def said(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a row of the store says of an alarm, but for its state; what an older store lacks is left out."""
+    return {name: row[name] for name in ROW if row[name] is not None}
 
 
 def restored(rows: Iterable[dict[str, Any]]) -> Alarms:
     """Return what is known of alarms from their rows in the store, given in the order they were received."""
     alarms: Alarms = {}
     for row in rows:
-        said = {name: row[name] for name in ROW}
+        gateway, begun_ns = row["gateway"], row["begun_ns"]
         for state in ("raised", "cleared"):
             if row[f"{state}_ns"] is not None:
-                alarm = Alarm.model_validate({**said, "state": state, "t_ns": row[f"{state}_ns"]})
-                alarms, _, _ = take(alarms, row["gateway"], alarm, row["received_ns"])
+                alarm = Alarm.model_validate({**said(row), "state": state, "t_ns": row[f"{state}_ns"]})
+                alarms, known, _ = take(alarms, gateway, alarm, row["received_ns"])
+                onset_ns = known.onset_ns if begun_ns is None else begun_ns  # 0.3 stored none
+                held = replace(known, onset_ns=onset_ns, ended=row["ended"] or "")
+                alarms = {**alarms, gateway: {**alarms[gateway], alarm.id: held}}
     return alarms

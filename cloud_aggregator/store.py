@@ -50,11 +50,11 @@ from config.topics import ALL
 # Columns of an alarm that carry the same name in the message.
 SAME_IN_ALARM = (
     *("cause", "kind", "severity", "text", "onset_ns", "score", "level"),
-    *("model_version", "model_digest", "clock", "boot_id"),
+    *("model_version", "model_digest", "clock", "boot_id", "rule", "feature"),
 )
 
 
-OF_ITS_RAISE = ("text", "level", "model_version", "model_digest")
+OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature")
 OF_ITS_PEAK = ("score", "severity", "received_ns")
 
 
@@ -149,13 +149,15 @@ class Store:
     def _alarm(self, effect: RecordAlarm) -> None:
         alarm = effect.alarm
         values = {name: getattr(alarm, name) for name in SAME_IN_ALARM} | {"received_ns": effect.received_ns}
-        values[f"{alarm.state}_ns"] = alarm.t_ns
+        values |= {f"{alarm.state}_ns": alarm.t_ns, "begun_ns": effect.begun_ns, "ended": effect.ended}
         key = {"id": alarm.id, "gateway": effect.gateway}
-        held = self._db.execute(select(ALARMS.c.raised_ns, ALARMS.c.cleared_ns).filter_by(**key)).first()
-        if held is not None and getattr(held, f"{alarm.state}_ns") is not None:
+        columns = select(ALARMS.c.raised_ns, ALARMS.c.cleared_ns, ALARMS.c.ended)
+        held = self._db.execute(columns.filter_by(**key)).first()
+        is_its_own_end = held is not None and held.ended and alarm.state == "cleared" and not effect.ended
+        if held is not None and getattr(held, f"{alarm.state}_ns") is not None and not is_its_own_end:
             return  # sent again, or retained by the broker: it was received when it was received
         if held is not None:  # what raised an alarm stays on record, whichever end of its story came first
-            kept = OF_ITS_RAISE if alarm.state == "raised" else OF_ITS_PEAK
+            kept = OF_ITS_RAISE if alarm.state == "raised" else (*OF_ITS_PEAK, "ended")
             values = {name: values[name] for name in (*kept, f"{alarm.state}_ns")}
         self._put(ALARMS, key, values)
 

@@ -48,6 +48,10 @@ ALARMS = Table(
     Column("received_ns", BigInteger, nullable=False),
     Column("common", String),  # of a fleet alarm: what its gateways seem to have in common ...
     Column("gateways", String),  # ... and which they are
+    Column("rule", String),  # that raised it, and ...
+    Column("feature", String),  # ... what it is about; unknown of alarms before 0.4
+    Column("begun_ns", BigInteger),  # the onset as far as it can be believed
+    Column("ended", String),  # how, where its gateway did not tell the end
 )
 GATEWAYS = Table(
     "gateways",
@@ -71,4 +75,7 @@ COUNTS = Table("counts", META, Column("name", String, primary_key=True), Column(
 
 FIRST_SCHEMA, SCHEMA_VERSION = 1, 2
 # Columns that stores of the first schema lack; what tables they lack is made as in a new store.
-ADDED = (ROUNDS.c.bytes_received, ROUNDS.c.empty, ALARMS.c.common, ALARMS.c.gateways)
+ADDED = (
+    *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ALARMS.c.common, ALARMS.c.gateways),
+    *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
+)

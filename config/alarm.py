@@ -9,9 +9,9 @@ from pydantic import model_validator
 from models.drift import DriftSpec
 from models.profile import context_columns
 from models.profile_spec import ProfileSpec
-from models.rule_statistics import Given, Point
+from models.rule_statistics import Given, Point, Stuck
 from models.rules import RuleSpec
-from models.threshold import AlarmSpec
+from models.threshold import AlarmSpec, least_scores
 
 CONTEXTUAL = "contextual"  # the name of that rule where none is given
 
@@ -49,6 +49,25 @@ class AlarmTable(AlarmSpec):
         unknown = [name for name in (self.rules.watched if self.rules else ()) if name not in names]
         if unknown:
             raise ValueError(f"alarm.rules.watched: {unknown[0]!r} is no feature; expected some of {', '.join(names)}")
+
+    def check_windows(self, calibration_windows: int, windows_per_day: float) -> None:
+        """Raise `ValueError` where the calibration windows can not give a level by the `method` for what is promised."""
+        shares = {"": 1.0} if self.active_rules is None else self.active_rules.shares
+        known = {} if self.active_rules is None else self.active_rules.rules
+        if self.active_rules is not None and self.active_rules.promise == "alarms":
+            return  # whose levels come from runs of windows, by a way of their own
+        for name, share in shares.items():
+            if isinstance(known.get(name), Stuck):
+                continue
+            own = self.model_copy(update={"false_alarms_per_day": share * self.false_alarms_per_day})
+            needed = least_scores(own, windows_per_day)
+            if needed > calibration_windows:
+                whose = f"rule {name!r}" if name else "the level"
+                raise ValueError(
+                    f"alarm.method: {self.method!r} needs {needed} calibration windows for {whose} at "
+                    f"{own.false_alarms_per_day:g} false alarms a day, and baseline leaves {calibration_windows}: take a "
+                    "longer baseline, promise more, or take 'automatic', which extrapolates"
+                )
 
     @model_validator(mode="after")
     def _belong_together(self) -> AlarmTable:

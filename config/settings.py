@@ -192,6 +192,7 @@ class GatewaySettings(Table):
     @model_validator(mode="after")
     def _alarm_knows_its_features(self) -> GatewaySettings:
         self.alarm.check_features(feature_names(self.features))
+        self.alarm.check_windows(self.baseline.calibration_windows, 86_400.0 / self.features.hop_s)
         return self
 
     @model_validator(mode="after")

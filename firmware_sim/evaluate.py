@@ -36,6 +36,7 @@ from models.federated.algorithm import Algorithm
 
 PROGRESS_S = 5.0  # between lines where the output is no terminal
 SEEDS = 2**31
+FOR_FLEETS = ("privacy", "compression", "masking")  # settings that mean nothing where all rows lie in one place
 
 __all__ = ["add_arguments", "evaluate", "main"]
 
@@ -102,6 +103,8 @@ def evaluate(experiment: Experiment, say: Callable[[str], None]) -> dict[str, An
     rows = data.rows if isinstance(data, Table) else next(iter(data.gateways.values())).rows
     chosen = _with_normalisation(experiment, data)
     algorithm = _built(experiment.algorithm, rows.x.shape[1], chosen)
+    apart = {key: value for key, value in chosen.items() if key not in FOR_FLEETS}
+    alone = algorithm if apart == chosen else _built(experiment.algorithm, rows.x.shape[1], apart)
     plan = _plan(experiment, algorithm.labels)
     trials, splits = [], []
     for index in range(experiment.repeats):
@@ -109,7 +112,13 @@ def evaluate(experiment: Experiment, say: Callable[[str], None]) -> dict[str, An
         seed = int(generator(experiment.seed, index, "repeat").integers(SEEDS))
         split = split_table(data, plan, seed) if isinstance(data, Table) else split_folder(data, plan)
         trial = run_trial(
-            algorithm, split, metric=experiment.metric, fraction=experiment.fraction, seed=seed, say=progress
+            algorithm,
+            split,
+            alone=alone,
+            metric=experiment.metric,
+            fraction=experiment.fraction,
+            seed=seed,
+            say=progress,
         )
         trials.append(trial)
         splits.append(split)
@@ -159,6 +168,8 @@ def _with_normalisation(experiment: Experiment, data: Table | Folder) -> dict[st
 
 
 def _built(name: str, feature_count: int, chosen: dict[str, Any]) -> Algorithm:
+    if chosen.get("survey") is not None:
+        raise OptionError("--set survey: expected none, a survey gives levels to gateways of a live site; leave it out")
     for key, value in chosen.items():
         if isinstance(value, float) and not math.isfinite(value):  # TOML has inf and nan, JSON has neither
             raise OptionError(f"--set {key}: expected a finite number, got {value}")

@@ -70,9 +70,19 @@ class _Fit(NamedTuple):
 
 
 def run_trial(
-    algorithm: Algorithm, split: Split, *, metric: Metric, fraction: float, seed: int, say: Callable[[str], None]
+    algorithm: Algorithm,
+    split: Split,
+    *,
+    alone: Algorithm | None = None,
+    metric: Metric,
+    fraction: float,
+    seed: int,
+    say: Callable[[str], None],
 ) -> Trial:
     """Train and measure once; `say` is told what is being done.
+
+    `alone` is what clients by themselves and all rows in one place are trained with, where that is another: masks and
+    noise are for fleets.
 
     Raises:
         TrainingError: the algorithm refuses its data or settings, or no client could train.
@@ -88,7 +98,7 @@ def run_trial(
         raise TrainingError(f"no client could train; {counts}: {remedy}")
     own = _commissioned(algorithm, fit, split, seed)
     graph = DETECTORS[algorithm.detector].graph(fit.shared, algorithm.personal)
-    baselines, untrained = _baselines(algorithm, split, metric, seed, say)
+    baselines, untrained = _baselines(alone or algorithm, split, metric, seed, say)
     return Trial(
         value=_mean_value(_verified(algorithm, fit.shared, graph), own, split, metric),
         bytes_up=float(np.mean(list(fit.sent_bytes.values()))),

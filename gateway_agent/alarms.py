@@ -4,14 +4,18 @@ damage.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import replace
 from typing import Literal
 
 from config.messages import Alarm
-from config.settings import Source
+from config.settings import GatewaySettings, Source
 from gateway_agent import outbox
 from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Effect, Item, Log
 from gateway_agent.state import ANOMALY, RaisedBy, State, alarm_id, save_alarms, topic
+from gateway_agent.watch import SCORE
+from models.features import feature_names
 from models.rule_statistics import Stuck
 from models.rules import Height
 from models.signal import Lost
@@ -19,26 +23,23 @@ from models.threshold import Transition, severity
 
 NS = 1_000_000_000
 OUTDATED = "level-outdated"
+STUCK = "stuck"
+NOT_IN_A_CAUSE = re.compile(r"[^A-Za-z0-9_.-]")
+CAUSE_LENGTH, DIGEST_LENGTH = 64, 8  # characters
 
 
 def of_transition(state: State, transition: Transition, height: Height) -> tuple[State, list[Effect]]:
-    """Queue the message of a raised or cleared anomaly, with the model, rule, level and window it comes from.
-
-    What repeats itself is a broken sensor or bus, whichever rule saw it.
-    """
+    """Queue the message of a raised or cleared anomaly, with the model, rule, level and window it comes from."""
     judge, manifest = state.pipeline.judge, state.manifest
     if judge is None or manifest is None:  # a transition needs a judge, and a judge comes with its manifest
         raise AssertionError("a transition without a model in force")
     if transition.kind == "raised":
-        known = judge.watch.rules.spec.rules if judge.watch.rules else {}
-        is_stuck = isinstance(known.get(height.rule), Stuck)
-        kind: Literal["anomaly", "sensor"] = "sensor" if is_stuck else "anomaly"
-        state = replace(state, raised_by=RaisedBy(height.rule, height.feature or "", kind))
+        state = replace(state, raised_by=RaisedBy(height.rule, height.feature or ""))
     by = state.raised_by
     alarm = Alarm(
         id=alarm_id(state, ANOMALY, transition.onset_ns),
         cause=ANOMALY,
-        kind=by.kind,
+        kind="anomaly",
         state=transition.kind,
         severity=severity(judge.levels, transition.score),
         text=_text(state, transition, height),
@@ -60,7 +61,8 @@ def of_transition(state: State, transition: Transition, height: Height) -> tuple
 
 def _text(state: State, transition: Transition, height: Height) -> str:
     if transition.kind == "cleared":
-        return f"{state.raised_by.rule} stayed below {transition.level:.3g}; its peak was {transition.score:.3g}"
+        what = "score" if state.raised_by.rule == SCORE else "height of all rules"
+        return f"{what} stayed below {transition.level:.3g}; its peak was {transition.score:.3g}"
     judge = state.pipeline.judge
     whose = "the site" if judge is not None and judge.watch.is_borrowed else "this gateway's own baseline"
     what = f"{height.rule} of {height.feature}" if height.feature else height.rule
@@ -79,26 +81,61 @@ def outdated(state: State, t_ns: int) -> tuple[State, list[Effect]]:
     return sensor(state, OUTDATED, text, t_ns)
 
 
-def sensor(state: State, cause: str, text: str, t_ns: int) -> tuple[State, list[Effect]]:
-    """Raise a sensor fault once; a fault that is active already changes nothing."""
+def stuck_cause(feature: str) -> str:
+    """Return the cause of a feature that is stuck; one whose name is none as it is ends with a digest of that name."""
+    cause = f"{STUCK}-{feature}"
+    plain = NOT_IN_A_CAUSE.sub("_", cause)
+    if plain == cause and len(cause) <= CAUSE_LENGTH:
+        return cause
+    digest = hashlib.sha256(feature.encode()).hexdigest()[:DIGEST_LENGTH]
+    return f"{plain[: CAUSE_LENGTH - DIGEST_LENGTH - 1]}-{digest}"
+
+
+def stuck_causes(settings: GatewaySettings) -> set[str]:
+    """Return the causes of all features that the rules in the settings may find stuck."""
+    rules = settings.alarm.active_rules
+    if rules is None or not any(isinstance(rule, Stuck) for rule in rules.rules.values()):
+        return set()
+    return {stuck_cause(name) for name in rules.watched or feature_names(settings.features)}
+
+
+def stuck(state: State, features: tuple[str, ...], moved: tuple[str, ...], t_ns: int) -> tuple[State, list[Effect]]:
+    """Raise a sensor fault for every feature that is stuck: a bus that repeats itself is no damage, and must not hide
+    any. It clears when the feature was seen to change.
+    """
+    effects: list[Effect] = []
+    for feature in features:
+        text = f"{feature} has not changed for longer than it ever did in this gateway's baseline; see to the sensor"
+        state, raised = sensor(state, stuck_cause(feature), text, t_ns, feature)
+        effects += raised
+    for feature in moved:
+        state, cleared = sensor_well(state, stuck_cause(feature), t_ns, feature)
+        effects += cleared
+    return state, effects
+
+
+def sensor(state: State, cause: str, text: str, t_ns: int, feature: str = "") -> tuple[State, list[Effect]]:
+    """Raise a sensor fault once, of a stuck `feature` where one is named; one that is active changes nothing."""
     if cause in state.sensor_alarms:
         return state, []
     state = replace(state, sensor_alarms={**state.sensor_alarms, cause: t_ns})
-    return _queue(state, _sensor_alarm(state, cause, "raised", text, t_ns, t_ns))
+    return _queue(state, _sensor_alarm(state, cause, "raised", text, (t_ns, t_ns), feature))
 
 
-def sensor_well(state: State, cause: str, t_ns: int) -> tuple[State, list[Effect]]:
+def sensor_well(state: State, cause: str, t_ns: int, feature: str = "") -> tuple[State, list[Effect]]:
     """Clear a sensor fault where it is active."""
     if cause not in state.sensor_alarms:
         return state, []
     onset_ns = state.sensor_alarms[cause]
     state = replace(state, sensor_alarms={key: at for key, at in state.sensor_alarms.items() if key != cause})
-    return _queue(state, _sensor_alarm(state, cause, "cleared", "the sensor is well again", onset_ns, t_ns))
+    return _queue(state, _sensor_alarm(state, cause, "cleared", "the sensor is well again", (onset_ns, t_ns), feature))
 
 
 def _sensor_alarm(
-    state: State, cause: str, kind: Literal["raised", "cleared"], text: str, onset_ns: int, t_ns: int
+    state: State, cause: str, kind: Literal["raised", "cleared"], text: str, span_ns: tuple[int, int], feature: str
 ) -> Alarm:
+    """Return the message of a fault from an onset to now, both in `span_ns`."""
+    onset_ns, t_ns = span_ns
     return Alarm(
         id=alarm_id(state, cause, onset_ns),
         cause=cause,
@@ -106,6 +143,8 @@ def _sensor_alarm(
         state=kind,
         severity="warning",
         text=text,
+        rule=STUCK if feature else "",
+        feature=feature,
         onset_ns=onset_ns,
         t_ns=t_ns,
         clock=state.clock,

@@ -39,6 +39,7 @@ def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
     watched = {f"silent-{source.name}" for source in state.settings.source}
     watched |= {alarms.OUTDATED} if state.settings.alarm.drift is not None else set()
     watched |= {f"faulty-{channel}" for channel in state.settings.features.channels}
+    watched |= alarms.stuck_causes(state.settings)
     for cause in sorted(state.sensor_alarms.keys() - watched):
         state, cleared = alarms.sensor_well(state, cause, state.now_ns)
         effects += cleared
@@ -183,6 +184,8 @@ def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
     state, effects = alarms.window_whole(counted(state, "windows"), reading.faulty, reading.t_ns)
     if reading.learned and reading.row is not None:
         effects.append(Keep(Seen(reading.row, reading.t_ns)))
+    state, more = alarms.stuck(state, reading.stuck, reading.moved, reading.t_ns)
+    effects += more
     if reading.height is None:
         return state, effects
     if reading.transition is not None:

@@ -75,6 +75,8 @@ class Reading(NamedTuple):
     row: Row | None = None  # (F,) features, None for a window that was lost or faulty
     score: float | None = None  # None as well while the model's memory is fresh
     height: Height | None = None  # what was judged of it
+    stuck: tuple[str, ...] = ()  # features that have not changed for too long
+    moved: tuple[str, ...] = ()  # features that have just changed, and so are not stuck
     transition: Transition | None = None
     learned: bool = False
     lost: Lost | None = None
@@ -144,15 +146,16 @@ def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Readin
         return _lost(pipeline, Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}"))
     seen, told = Seen(row, end_ns), score if is_settled else None
     is_calm = not pipeline.alarm.active
-    watching, height = judged(pipeline.alarm_table, judge.watch, pipeline.watching, seen, told, is_calm=is_calm)
+    watching, height, still = judged(pipeline.alarm_table, judge.watch, pipeline.watching, seen, told, is_calm=is_calm)
     pipeline = replace(pipeline, memory=memory, watching=watching)
     if height is None:
-        return pipeline, Reading(end_ns, row)
+        return pipeline, Reading(end_ns, row, stuck=still.stuck, moved=still.moved)
     gap_ns = 0 if pipeline.alarm.last_ns is None else end_ns - pipeline.alarm.last_ns
     if gap_ns > GAP_HOPS * pipeline.spec.hop_s * NS:  # what lies between was not seen, and can not have lasted
         pipeline = replace(pipeline, alarm=replace(pipeline.alarm, run_ns=None))
     alarm, transition = threshold.update(judge.levels, pipeline.alarm_table, pipeline.alarm, end_ns, height.value)
-    return replace(pipeline, alarm=alarm), Reading(end_ns, row, told, height, transition)
+    reading = Reading(end_ns, row, told, height, transition=transition, stuck=still.stuck, moved=still.moved)
+    return replace(pipeline, alarm=alarm), reading
 
 
 def _faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,7 +62,6 @@ class RaisedBy(NamedTuple):
 
     rule: str = SCORE
     feature: str = ""
-    kind: Literal["anomaly", "sensor"] = "anomaly"
 
 
 BY_SCORE = RaisedBy()

@@ -41,6 +41,7 @@ NOTHING = (
     "its rows give the algorithm nothing to send: they are too few (an echo state network washes out 5 / leak of them "
     "after each gap), or all the same, as of a sensor that is stuck"
 )
+NEEDS_SECRET = ("masking", "privacy")  # settings under which a gateway draws what nobody else may know
 LEAVES = "training.weight is 0, and nothing of this gateway is in the sum"
 # With a baseline alone there is one class. A gateway says so and sends nothing, so that the others need not wait.
 NO_LABELS = "the algorithm learns from labels and this gateway has none: name a table in training.labelled"
@@ -51,7 +52,7 @@ def answer(job: bytes) -> bytes:
     arrays, order = wire.decode(job, size_max=len(job))
     parts = parted(arrays)
     algorithm = build(order["algorithm"], order["feature_count"], order["settings"])
-    secret = bytes.fromhex(order["secret"])
+    secret = _secret(order)
     rng = generator(order["seed"], order["round_index"], order["gateway"], secret)
     drawn = exchange_secret(secret, order["run"], order["round_index"], order["gateway"])
     own, data, known = parts.get("own", {}), {**parts["data"], SECRET: drawn}, parts.get("labelled", {})
@@ -70,6 +71,18 @@ def answer(job: bytes) -> bytes:
     if caught:
         said["warnings"] = sorted({str(warning.message) for warning in caught})
     return wire.encode(joined({"own": own, "update": update}), said)
+
+
+def _secret(order: dict[str, Any]) -> bytes:
+    """Return the secret of the gateway; raises `ValueError` where it is empty and another must not guess its keys."""
+    secret = bytes.fromhex(order["secret"])
+    asking = [key for key in NEEDS_SECRET if order["settings"].get(key) is not None]
+    if asking and not secret:
+        raise ValueError(
+            f"secret: nothing given, expected the bytes that a gateway draws at its first start, since {asking[0]} "
+            "draws from them what nobody else may know; let the agent begin with a new store"
+        )
+    return secret
 
 
 def labelled(data: Arrays, known: Arrays) -> Arrays:

@@ -20,7 +20,7 @@ from models import drift, profile, rule_calibration, rules, threshold
 from models.arrays import NEVER, Array, Arrays, Floats
 from models.drift import DriftState, Reference
 from models.profile import Profile
-from models.rules import Calibrated, Height, RulesState
+from models.rules import Calibrated, Height, RulesState, Still
 from models.threshold import MINIMUM_SCORES, CalibrationError, Levels
 
 DAY_S = 86_400.0
@@ -118,8 +118,9 @@ def _context(
 
 def judged(
     table: AlarmTable, watch: Watch, watching: Watching, seen: Seen, score: float | None, *, is_calm: bool
-) -> tuple[Watching, Height | None]:
-    """Return what is remembered after a window, and what is to be judged of it: nothing where nothing can be said.
+) -> tuple[Watching, Height | None, Still]:
+    """Return what is remembered after a window, what is to be judged of it: nothing where nothing can be said, and
+    which features are stuck.
 
     `score` is the model's, None while that has not settled. Only windows of a calm time, while there is no alarm, say
     whether the level is out of date: damage is no drift.
@@ -129,11 +130,11 @@ def judged(
         remembered, _ = drift.update(watch.drift, remembered, score)
     if watch.rules is None:
         height = None if score is None else Height(score, SCORE, score, watch.levels.raise_level, None)
-        return Watching(watching.rules, remembered), height
+        return Watching(watching.rules, remembered), height, Still()
     extra = {} if watch.context is None else {table.contextual_rule or "": _deviation(table, watch.context, seen)}
     end_ns = 0 if seen.end_ns is None else seen.end_ns
-    state, highest = rules.step(watch.rules, watching.rules, end_ns, score, seen.row, extra)
-    return Watching(state, remembered), highest
+    state, highest, still = rules.step(watch.rules, watching.rules, end_ns, score, seen.row, extra)
+    return Watching(state, remembered), highest, still
 
 
 def _deviation(table: AlarmTable, context: Context, seen: Seen) -> float | None:
@@ -151,8 +152,11 @@ def spoken(watch: Watch, watching: Watching) -> list[tuple[Literal["info", "warn
     """
     said: list[tuple[Literal["info", "warning"], str]] = []
     if watch.rules is not None:
-        levels = ", ".join(f"{name} {each.level:.3g}" for name, each in watch.rules.by_rule.items())
-        said.append(("info", f"rules in force, with their levels: {levels}"))
+        levels = [f"{name} {each.level:.3g}" for name, each in watch.rules.by_rule.items()]
+        levels += [f"{name} {_windows(each)} windows" for name, each in watch.rules.stuck.items()]
+        said.append(("info", f"rules in force, with their levels: {', '.join(levels)}"))
+        for reason, names in _by_reason(watch.rules.left_out).items():
+            said.append(("info", f"features {reason}: {', '.join(names)}"))
         said += [("warning", f"rule {name} is silent: {reason}") for name, reason in watch.rules.silent.items()]
     if watch.context is not None:
         origins = watch.context.profile.origins
@@ -162,6 +166,19 @@ def spoken(watch: Watch, watching: Watching) -> list[tuple[Literal["info", "warn
         nothing = "the calibration windows fill no block of [alarm.drift] block_h, those that follow are learned first"
         said.append(("warning", f"drift: {nothing}"))
     return said
+
+
+def _windows(levels: Floats) -> str:
+    """Return from how many windows on features are stuck, of those that can be."""
+    known = np.ceil(levels[np.isfinite(levels)])
+    return f"{known.min():.0f}" if known.min() == known.max() else f"{known.min():.0f} to {known.max():.0f}"
+
+
+def _by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        found.setdefault(reason, []).append(name)
+    return found
 
 
 def stored(watching: Watching) -> str:

@@ -8,7 +8,8 @@
 
 Rounding is to the nearest, not at random: what it leaves out is not lost to whoever keeps it for the next time
 (`models.federated.compressed`), and of a random choice twice as much is left. Arrays that are not named travel as they
-are. What arrives is checked against the bytes at hand before anything is made of it.
+are. What arrives is checked against the bytes at hand before anything is made of it, and against how many entries it
+may have: a bitmap of zeros that is really there is worth 64 times its bytes in float64.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Number = Literal["float64", "float32", "float16", "int8"]
 SCALES, MASK, SHAPE = "scales", "mask.", "shape."
 STEPS: dict[Number, float] = {"float16": 1.0, "int8": 127.0}  # from zero to the largest entry
 DIMENSIONS_MAX, SIDE_MAX = 8, 2**32
-ENTRIES_MAX = 2**24  # of one array, 128 MiB once it is spread out
+ENTRIES_MAX = 2**24  # of a message, 128 MiB once it is spread out
 
 
 class PackingError(ValueError):
@@ -54,10 +55,11 @@ def packed(arrays: Mapping[str, Array], names: Iterable[str], number: Number, sh
     return message | ({SCALES: np.array(scales)} if number in STEPS else {})
 
 
-def unpacked(message: Mapping[str, Array], number: Number, share: float) -> Arrays:
+def unpacked(message: Mapping[str, Array], number: Number, share: float, entries_max: int = ENTRIES_MAX) -> Arrays:
     """Return the arrays of a message, those that were narrowed as float64.
 
-    Raises `PackingError` for a message of other options, or one that contradicts itself.
+    Raises `PackingError` for a message of other options, or one that contradicts itself, or whose narrowed arrays would
+    have more than `entries_max` entries in all.
     """
     arrays = {name: array for name, array in message.items() if not _is_ours(name)}
     names = sorted(name for name, array in arrays.items() if array.ndim > 0 and array.dtype == np.dtype(number))
@@ -68,10 +70,13 @@ def unpacked(message: Mapping[str, Array], number: Number, share: float) -> Arra
     if (found := {name for name in message if _is_ours(name)}) != expected:
         raise PackingError(f"expected beside values of {number} arrays {sorted(expected)}, got {sorted(found)}")
     scales = _of_type(message, SCALES, np.float64, (len(names),)) if number in STEPS else np.ones(len(names))
+    shapes = {name: message[name].shape if share == 1.0 else _claimed(message, name) for name in names}
+    if (claimed := sum(math.prod(shape) for shape in shapes.values())) > entries_max:
+        raise PackingError(f"expected up to {entries_max} entries in all, got {claimed} in {len(names)} arrays")
     for name, scale in zip(names, scales, strict=True):
         with np.errstate(over="ignore", invalid="ignore"):  # who admits them refuses what is not finite
             wide: Floats = message[name].astype(np.float64) * scale
-        arrays[name] = wide if share == 1.0 else _spread(message, name, wide, share)
+        arrays[name] = wide if share == 1.0 else _spread(message, name, wide, shapes[name], share)
     return arrays
 
 
@@ -110,15 +115,20 @@ def _of_type(message: Mapping[str, Array], name: str, kind: type[np.generic], sh
     return array
 
 
-def _spread(message: Mapping[str, Array], name: str, values: Floats, share: float) -> Floats:
-    """Return values in the places that the bitmap gives them, zeros in all others."""
-    mask, sides = message[MASK + name], message[SHAPE + name]
+def _claimed(message: Mapping[str, Array], name: str) -> tuple[int, ...]:
+    """Return the shape that a message gives to an array of which a part travels."""
+    sides = message[SHAPE + name]
     if sides.dtype != np.int64 or sides.ndim != 1 or not 1 <= len(sides) <= DIMENSIONS_MAX:
         raise PackingError(f"{SHAPE}{name}: expected 1 to {DIMENSIONS_MAX} sides, got {sides.dtype} of {sides.shape}")
     shape = tuple(int(side) for side in sides)
-    if min(shape) < 0 or max(shape) > SIDE_MAX or math.prod(shape) > ENTRIES_MAX:
-        raise PackingError(f"{SHAPE}{name}: expected sides of up to {ENTRIES_MAX} entries in all, got {shape}")
-    size = math.prod(shape)
+    if min(shape) < 0 or max(shape) > SIDE_MAX:
+        raise PackingError(f"{SHAPE}{name}: expected sides of 0 to {SIDE_MAX}, got {shape}")
+    return shape
+
+
+def _spread(message: Mapping[str, Array], name: str, values: Floats, shape: tuple[int, ...], share: float) -> Floats:
+    """Return values in the places that the bitmap gives them, zeros in all others."""
+    size, mask = math.prod(shape), message[MASK + name]
     _of_type(message, MASK + name, np.uint8, (-(-size // 8),))
     wanted = entries_sent(size, share)
     if values.shape != (wanted,):

@@ -1,7 +1,8 @@
 """The levels of alarm rules, from what a gateway saw while all was well.
 
 Every rule is walked over the baseline as it will be over new windows, and its level taken from what it said there: for
-a promise of windows by the ways of `models.levels`, for a promise of alarms by `models.rule_levels`.
+a promise of windows by the ways of `models.levels`, for a promise of alarms by `models.rule_levels`. How long a feature
+may stand still is taken of each feature by itself: one that rests at night says nothing of one that never does.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
 LEAST_SPREAD = 1e-9
 CLEAR_CAP = 0.8  # height
 OF_FEATURES = frozenset({"values", "level", "features"})
+CALENDAR = "calendar."  # how `models.calendar` begins the names of its columns
+FEWEST_VALUES = 3  # in the baseline, of a feature that is watched without being named
 
 
 class Baseline(NamedTuple):
@@ -60,7 +63,7 @@ def calibrate(
     Raises:
         CalibrationError: no rule at all has a level, or a watched feature does not exist.
     """
-    columns, silent = _columns(spec, names), dict[str, str]()
+    (columns, left_out), silent = _columns(spec, baseline, names), dict[str, str]()
     features = _features(spec, baseline, columns, silent)
     judged = baseline.scores[np.isfinite(baseline.scores)]
     median = float(np.median(judged)) if len(judged) else 0.0
@@ -68,7 +71,9 @@ def calibrate(
     rules = Calibrated(
         spec=spec,
         by_rule={},
+        stuck={},
         silent=silent,
+        left_out=left_out,
         levels=Levels(1.0, CLEAR_CAP, 0.0, len(baseline.missing), extrapolated=False),
         watched=tuple(names[column] for column in columns),
         columns=columns,
@@ -78,7 +83,8 @@ def calibrate(
         score_spread=max(spread, LEAST_SPREAD),
         hop_s=hop_s,
     )
-    return _levelled(rules, alarm_spec, _statistics(rules, baseline, features))
+    statistics, runs = _statistics(rules, baseline, features)
+    return _levelled(_stuck(rules, baseline, runs), alarm_spec, statistics)
 
 
 def _features(spec: RuleSpec, baseline: Baseline, columns: tuple[int, ...], silent: dict[str, str]) -> _Features:
@@ -88,8 +94,10 @@ def _features(spec: RuleSpec, baseline: Baseline, columns: tuple[int, ...], sile
     if not spec.needs & OF_FEATURES:
         return found
     by_need = {need: [name for name, rule in spec.rules.items() if looks_at(rule) == need] for need in OF_FEATURES}
-    if len(missing) < LEAST_ROWS:
+    if len(missing) < LEAST_ROWS or not columns:
         reason = f"{len(missing)} windows given, at least {LEAST_ROWS} needed for rules on features: wait for more"
+        if not columns:
+            reason = "no feature had three values in the baseline: name those that it is to watch in rules.watched"
         silent.update({name: reason for names in by_need.values() for name in names})
         return found
     around, levels = usual(baseline.values)
@@ -103,18 +111,55 @@ def _features(spec: RuleSpec, baseline: Baseline, columns: tuple[int, ...], sile
     return found._replace(expected=expected, deviations=deviations)
 
 
-def _columns(spec: RuleSpec, names: Sequence[str]) -> tuple[int, ...]:
+def _columns(spec: RuleSpec, baseline: Baseline, names: Sequence[str]) -> tuple[tuple[int, ...], dict[str, str]]:
+    """Return the places of the watched features, and why the others are left out that nobody chose to leave out."""
     unknown = [name for name in spec.watched if name not in names]
     if unknown:
         raise CalibrationError(
             f"rules.watched: no feature is named {unknown[0]!r}; expected some of {', '.join(names)}"
         )
-    return tuple(index for index, name in enumerate(names) if not spec.watched or name in spec.watched)
+    if spec.watched:
+        return tuple(index for index, name in enumerate(names) if name in spec.watched), {}
+    if not spec.needs & OF_FEATURES or len(baseline.missing) < LEAST_ROWS:
+        return tuple(range(len(names))), {}
+    left_out = {name: "not watched, a column of the calendar" for name in names if name.startswith(CALENDAR)}
+    for index, name in enumerate(names):
+        if name not in left_out and (count := _values_of(baseline, index)) < FEWEST_VALUES:
+            amount = "two values only" if count > 1 else "constant"
+            left_out[name] = f"not watched, {amount} in the baseline"
+    return tuple(index for index, name in enumerate(names) if name not in left_out), left_out
 
 
-def _statistics(rules: Calibrated, baseline: Baseline, features: _Features) -> dict[str, Floats]:
-    """Return what every rule says of every window of the baseline (n,), NaN where nothing."""
-    found = {name: np.full(len(baseline.missing), np.nan) for name in rules.spec.rules}
+def _values_of(baseline: Baseline, column: int) -> int:
+    return len(np.unique(np.asarray(baseline.values)[:, column]))
+
+
+def _stuck(rules: Calibrated, baseline: Baseline, runs: Mapping[str, Floats]) -> Calibrated:
+    """Return the rules with the windows (W,) from which on each feature is stuck; what was constant all through the
+    baseline never is.
+    """
+    moves = np.array([_values_of(baseline, column) > 1 for column in rules.columns], dtype=bool)
+    stuck, silent, left_out = dict[str, Floats](), dict(rules.silent), dict(rules.left_out)
+    for name, longest in runs.items():
+        rule = rules.spec.rules[name]
+        if isinstance(rule, Stuck) and name not in silent:
+            stuck[name] = np.where(moves, STUCK_FACTOR * longest + rule.least_s / rules.hop_s, np.inf)
+            still = [each for each, has_moved in zip(rules.watched, moves.tolist(), strict=True) if not has_moved]
+            left_out |= dict.fromkeys(still, "never called stuck, constant in the baseline")
+            if not moves.any():
+                silent[name] = "every watched feature was constant in the baseline: of none a standstill can be told"
+                del stuck[name]
+    return replace(rules, stuck=stuck, silent=silent, left_out=left_out)
+
+
+def _statistics(
+    rules: Calibrated, baseline: Baseline, features: _Features
+) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Return what every rule with a height says of every window of the baseline (n,), NaN where nothing, and by the
+    others the longest runs (W,) of equal values.
+    """
+    longest = {name: np.zeros(len(rules.columns)) for name, rule in rules.spec.rules.items() if isinstance(rule, Stuck)}
+    found = {name: np.full(len(baseline.missing), np.nan) for name in rules.spec.rules if name not in longest}
     parts: Mapping[str, Part] = {}
     for row, missing in enumerate(baseline.missing.tolist()):
         score, deviations = _known(baseline.scores[row]), features.deviations[row]
@@ -125,10 +170,12 @@ def _statistics(rules: Calibrated, baseline: Baseline, features: _Features) -> d
             seen = seen._replace(deviations=known, levels=features.levels[row], values=own)
         extra = {name: _known(each[row]) for name, each in baseline.extra.items()}
         unbroken = 0 <= missing <= BRIDGED_ROWS
-        parts, says = all_told(rules, parts if unbroken else {}, seen._replace(extra=extra))
+        parts, says, runs = all_told(rules, parts if unbroken else {}, seen._replace(extra=extra))
         for name, each in says.items():
             found[name][row] = each.statistic
-    return found
+        for name, run in runs.items():
+            longest[name] = np.maximum(longest[name], run)
+    return found, longest
 
 
 def _known(number: float) -> float | None:
@@ -143,8 +190,10 @@ def _levelled(rules: Calibrated, alarm_spec: AlarmSpec, statistics: Mapping[str,
                 by_rule[name] = _rule_level(rules, alarm_spec, name, series)
         except CalibrationError as error:
             silent[name] = str(error)
-    if not by_rule:
+    if not by_rule and not rules.stuck:
         raise CalibrationError("; ".join(f"rule {name}: {reason}" for name, reason in silent.items()))
+    if not by_rule:  # there are no heights
+        return replace(rules, silent=silent)
     heights = [(statistics[name] - each.median) / (each.level - each.median) for name, each in by_rule.items()]
     largest = np.fmax.reduce(heights)
     largest = largest[np.isfinite(largest)]
@@ -155,10 +204,8 @@ def _levelled(rules: Calibrated, alarm_spec: AlarmSpec, statistics: Mapping[str,
 
 
 def _rule_level(rules: Calibrated, alarm_spec: AlarmSpec, name: str, series: Floats) -> RuleLevel:
-    rule, judged, windows_per_day = rules.spec.rules[name], series[np.isfinite(series)], DAY_S / rules.hop_s
+    judged, windows_per_day = series[np.isfinite(series)], DAY_S / rules.hop_s
     largest = float(judged.max(initial=0.0))
-    if isinstance(rule, Stuck):
-        return RuleLevel(0.0, STUCK_FACTOR * largest + rule.least_s / rules.hop_s, True, largest)
     promised = rules.spec.shares[name] * alarm_spec.false_alarms_per_day
     if rules.spec.promise == "windows":
         own = alarm_spec.model_copy(update={"false_alarms_per_day": promised})

@@ -5,7 +5,7 @@
     slow         weighted mean of the values, exponentially forgetting       a small shift that stays: drift, offset
     cumulative   sum of what exceeds `slack` (Page 1954), both ways          a small shift, however slowly it grows
     noise        root of the weighted mean of squares                        unrest around the same level
-    stuck        for how many windows a feature has not changed              a sensor or bus that repeats itself
+    stuck        for how many windows each feature has not changed           a sensor or bus that repeats itself
     given        what the caller says: how far from a profile                out of place though not out of range
 
 Weighted means are those of Roberts, Control chart tests based on geometric moving averages, Technometrics 1, 1959;
@@ -90,9 +90,10 @@ class Noise(_Sharing):
 
 
 class Stuck(_Kind):
-    """Raises where a watched feature is unchanged for 1.5 times its longest healthy run and `least_s` more.
+    """Names each watched feature that is unchanged for 1.5 times its longest healthy run and `least_s` more.
 
-    It promises nothing and takes no share: of what never happened in the baseline no rate can be told.
+    It has no height, since what stands for days would hide all other rules. It promises nothing and takes no share: of
+    what never happened in the baseline no rate can be told.
     """
 
     kind: Literal["stuck"]
@@ -105,6 +106,7 @@ class Given(_Sharing):
     kind: Literal["given"]
 
 
+Judging = Point | Collective | Slow | Cumulative | Noise | Given  # rules with a height
 Rule = Annotated[Point | Collective | Slow | Cumulative | Noise | Stuck | Given, Field(discriminator="kind")]
 
 
@@ -138,14 +140,14 @@ class Seen(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a rule says of a window: its statistic, and of which watched feature it is, None where of the score."""
+    """What a rule with a height says of a window: its statistic, and of which watched feature, None where the score."""
 
     statistic: float
     feature: int | None
 
 
 def told(
-    name: str, rule: Rule, part: Part, seen: Seen, hop_s: float, level: float = math.inf
+    name: str, rule: Judging, part: Part, seen: Seen, hop_s: float, level: float = math.inf
 ) -> tuple[Part, Told | None]:
     """Return what a rule remembers after one window more, and what it says; None where it has nothing to go by.
 
@@ -156,8 +158,6 @@ def told(
             return FRESH, _largest(rule.on, seen)
         case Collective():
             return _collective(rule, part, _largest(rule.on, seen))
-        case Stuck():
-            return _stuck(part, seen.values)
         case Given():
             statistic = seen.extra.get(name)
             return FRESH, None if statistic is None else Told(statistic, None)
@@ -193,13 +193,14 @@ def _collective(rule: Collective, part: Part, latest: Told | None) -> tuple[Part
     return Part(part.seen + 1, last), says
 
 
-def _stuck(part: Part, values: Floats | None) -> tuple[Part, Told | None]:
+def unchanged(part: Part, values: Floats | None) -> tuple[Part, Floats | None]:
+    """Return what a `Stuck` rule remembers, and for how many windows each watched feature has not changed (W,)."""
     if values is None:
         return FRESH, None
     count = len(values)
     before, runs = np.array(part.values[:count]), np.array(part.values[count:])
     runs = np.where(values == before, runs + 1.0, 0.0) if part.seen else np.zeros(count)
-    return Part(part.seen + 1, (*values.tolist(), *runs.tolist())), _worst(runs, "values")
+    return Part(part.seen + 1, (*values.tolist(), *runs.tolist())), np.asarray(runs)
 
 
 def _summed(

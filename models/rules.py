@@ -5,14 +5,15 @@ those has its own level. A `Rule` is one statistic with a share of the promised 
 median of its baseline and 1 at its level, so heights compare. The largest wins, and the state machine of
 `models.threshold` raises where it reaches 1 (`Calibrated.levels` holds the levels of heights for it):
 
-    calibrated = calibrate(spec, alarm_spec, baseline, names, hop_s)      once, in `models.rule_calibration`
-    state, height = step(calibrated, state, t_ns, score, values, extra)   for each window, from `RulesState()` on
+    calibrated = calibrate(spec, alarm_spec, baseline, names, hop_s)             once, in `models.rule_calibration`
+    state, height, still = step(calibrated, state, t_ns, score, values, extra)   each window, from `RulesState()` on
     if height is not None:
         alarm, transition = threshold.update(calibrated.levels, alarm_spec, alarm, t_ns, height.value)
 
 A statistic is taken of the model's score or, with `on = "values"`, of how far the features of the window are from what
 those before it and beside it let expect (`models.expected`): with a sign, which is what tells a drift from noise. What
-only the caller knows, as a deviation from a profile, it hands over in `extra` under the name of the rule.
+only the caller knows, as a deviation from a profile, it hands over in `extra` under the name of the rule. A feature
+that is stuck has no height and is told apart: a sensor that repeats itself for days must not hide what others see.
 
 A rule whose statistic needs more history than there is says nothing; after a gap it begins anew. One whose baseline
 allows no level is `silent`, with the reason, and its share of the promise is not spent.
@@ -29,9 +30,9 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from models.arrays import Array
+from models.arrays import Array, Floats
 from models.expected import BRIDGED_ROWS, Expectation, Usual, residual
-from models.rule_statistics import FRESH, Part, Rule, Seen, Stuck, Told, looks_at, told
+from models.rule_statistics import FRESH, Part, Rule, Seen, Stuck, Told, looks_at, told, unchanged
 from models.threshold import Levels, ScoreError
 
 NS = 1e9
@@ -48,7 +49,9 @@ class RuleSpec(BaseModel):
     :param promise: `windows` counts every window at or above a level as a false alarm, as `models.threshold` does, and
         therefore promises more than it gives: what is wrong for hours is one alarm. `alarms` counts what lies less than
         `merge_s` apart once.
-    :param watched: names of the features that rules on values watch; all where none is given. The others are context.
+    :param watched: names of the features that rules on values watch. Where none is given these are all but the
+        columns of the calendar and what had one or two values only in the baseline: to something that only switches
+        every change is a wonder, and every rest a standstill. The others are context.
     :param lags: how many windows before it a value is expected from.
     :param others: whether it is expected from the other features as well, of the same window and of the one before.
     """
@@ -103,7 +106,9 @@ class Calibrated:
 
     spec: RuleSpec
     by_rule: dict[str, RuleLevel]
+    stuck: dict[str, Floats]  # by rule: windows (W,) without a change from which on a feature is stuck, inf for never
     silent: dict[str, str]  # rules without a level, and why
+    left_out: dict[str, str]  # features that rules do not watch, and why
     levels: Levels  # of heights, for `models.threshold`
     watched: tuple[str, ...]  # names of the watched features
     columns: tuple[int, ...]  # and their places
@@ -126,6 +131,13 @@ class Height(NamedTuple):
     statistic: float
     level: float
     feature: str | None  # the watched feature it is about; None where it is about the score
+
+
+class Still(NamedTuple):
+    """Which features are stuck after a window, and which have just moved; what was not seen to move is in neither."""
+
+    stuck: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +169,11 @@ def step(
     score: float | None,
     values: Array | None = None,
     extra: Mapping[str, float | None] = NOTHING,
-) -> tuple[RulesState, Height | None]:
+) -> tuple[RulesState, Height | None, Still]:
     """Judge the next window, which ends at `t_ns`: the model's score, None where it has none, and the features (F,).
 
-    Up to `BRIDGED_ROWS` missing windows are bridged by the last one; after more, or where the clock went backwards, all
-    that was remembered is forgotten.
+    Returns the state, the largest height, and which features are stuck. Up to `BRIDGED_ROWS` missing windows are
+    bridged by the last one; after more, or where the clock went backwards, all that was remembered is forgotten.
 
     Raises:
         ScoreError: the score or a feature is not finite, or a rule needs the features and there are none.
@@ -174,19 +186,42 @@ def step(
     if not 0 <= missing <= BRIDGED_ROWS:
         state, missing = RulesState(), 0
     past, seen = _seen(rules, state, missing, score, values, extra)
-    parts, says = all_told(rules, state.parts, seen)
-    return RulesState(t_ns, past, parts), _highest(rules, says)
+    parts, says, runs = all_told(rules, state.parts, seen)
+    return RulesState(t_ns, past, parts), _highest(rules, says), _still(rules, parts, runs)
 
 
-def all_told(rules: Calibrated, parts: Mapping[str, Part], seen: Seen) -> tuple[dict[str, Part], dict[str, Told]]:
-    """Return what every rule remembers and what those say that say something."""
-    now, says = {}, {}
+def all_told(
+    rules: Calibrated, parts: Mapping[str, Part], seen: Seen
+) -> tuple[dict[str, Part], dict[str, Told], dict[str, Floats]]:
+    """Return what every rule remembers, what those with a height say, and the runs (W,) of equal values by the rules
+    that look for them; only of those that say something.
+    """
+    now, says, runs = dict[str, Part](), dict[str, Told](), dict[str, Floats]()
     for name, rule in rules.spec.rules.items():
+        part = parts.get(name, FRESH)
+        if isinstance(rule, Stuck):
+            now[name], run = unchanged(part, seen.values)
+            if run is not None:
+                runs[name] = run
+            continue
         level = rules.by_rule[name].level if name in rules.by_rule else math.inf
-        now[name], each = told(name, rule, parts.get(name, FRESH), seen, rules.hop_s, level)
+        now[name], each = told(name, rule, part, seen, rules.hop_s, level)
         if each is not None:
             says[name] = each
-    return now, says
+    return now, says, runs
+
+
+def _still(rules: Calibrated, parts: Mapping[str, Part], runs: Mapping[str, Floats]) -> Still:
+    """Return which features are stuck by any rule; the first window after a gap cannot tell whether one moved."""
+    stuck, moved = np.zeros((2, len(rules.watched)), dtype=bool)
+    for name, run in runs.items():
+        if name in rules.stuck:
+            stuck |= run >= rules.stuck[name]
+            moved |= (run == 0.0) & (parts[name].seen > 1)
+    return Still(
+        tuple(name for name, is_stuck in zip(rules.watched, stuck.tolist(), strict=True) if is_stuck),
+        tuple(name for name, has_moved in zip(rules.watched, moved.tolist(), strict=True) if has_moved),
+    )
 
 
 def _seen(

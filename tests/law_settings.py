@@ -62,7 +62,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {},
         {"normalisation": "none", "reference": "pooled", "components": 1, "which": "residual"},
         {"sketch": 2, "forget": 0.5, "which": "distance"},
-        {"reference": "pooled", "masking": {"quantum": 2.0**-30, "neighbours": 2}},
+        {"reference": "pooled", "masking": {"quantum": 2.0**-30, "neighbours": 2, "threshold": 0.8}},
     ],
     "incfed": [
         {"ridge": 1.0},
@@ -83,7 +83,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"network": {"cell": "linear"}, "learning_rate": 0.05, "rounds": 5, "server_optimiser": {"momentum": 0.5}},
         {
             "network": {"hidden": 4, "dense": 4, "change": False},
-            "rounds": 3,
+            **{"rounds": 3, "measure": "own"},
             "privacy": {"clip": 10.0, "noise_multiplier": 1e-3, "epsilon": 1e12},
         },
         {

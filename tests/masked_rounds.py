@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from models.arrays import COUNTED, FEATURES, SECRET, Array, Arrays, exchange_secret, generator
-from models.federated.algorithm import Algorithm, Phase, Server, checked, close_round
+from models.federated.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
 from models.federated.masked import Masking, masked
 from models.federated.masking_gateway import STEPS
 from models.federated.tally import SUM
@@ -98,11 +98,13 @@ def took_part(
     server: Server | None = None,
     own: Mapping[str, Arrays] | None = None,
     watch: Callable[[Server], None] = ignored,
+    goes_on: bool = False,
 ) -> Round:
     """Run one round of four exchanges, or those up to one that nobody answers; `watch` sees the server before each.
 
     `comes` says who takes part in which step, and whoever does not hears nothing of it; `loses` whose update
-    comes too late, and `arrives` what of it does.
+    comes too late, and `arrives` what of it does. A round that fails raises; where the training `goes_on` it ends with
+    the server that begins the next one.
     """
     server = algorithm.start(generator(SEED, 0, "cloud")) if server is None else server
     made = Round([server], [], {name: dict((own or {}).get(name, {})) for name in data})
@@ -120,9 +122,14 @@ def took_part(
             if not loses(step, name):
                 total = phase.tally.merge(total, phase.admit(server, arrives(step, name, update)))
         made.updates.append(updates)
-        server = close_round(algorithm, server, total)
+        try:
+            server, is_over = close_round(algorithm, server, total), not total
+        except RoundFailedError:
+            if not goes_on:
+                raise
+            server, is_over = failed(algorithm, server), True
         made.servers.append(server)
-        if not total:
+        if is_over:
             break
     return made
 

@@ -11,7 +11,7 @@ from models.arrays import Floats, generator
 from models.expected import BRIDGED_ROWS, FOLDS, LARGEST, RIDGE
 from models.rule_calibration import Baseline, calibrate
 from models.rule_statistics import CLIP, HIGHEST_SUM
-from models.rules import Calibrated, Height, RuleSpec, RulesState, step
+from models.rules import Calibrated, Height, RuleSpec, RulesState, Still, step
 from models.threshold import AlarmSpec
 
 HOP_S, NS = 60.0, 10**9
@@ -30,6 +30,7 @@ KINDS: dict[str, dict[str, object]] = {
     "stuck": {"kind": "stuck", "least_s": 300.0},
     "context": {"kind": "given"},
 }
+JUDGING = tuple(name for name in KINDS if name != "stuck")  # rules with a height
 
 
 def spec_of(*names: str, **more: object) -> RuleSpec:
@@ -66,12 +67,20 @@ def walked(
     known: Calibrated, rows: range, state: RulesState | None = None, values: Floats = VALUES
 ) -> tuple[list[Height | None], RulesState]:
     """Return the height of every row and the state after them."""
-    state, heights, t_ns = state or RulesState(), [], times_of(MISSING.tolist())
+    told, state = walked_whole(known, rows, state, values)
+    return [height for height, _ in told], state
+
+
+def walked_whole(
+    known: Calibrated, rows: range, state: RulesState | None = None, values: Floats = VALUES
+) -> tuple[list[tuple[Height | None, Still]], RulesState]:
+    """Return the height of every row and what is stuck after it, and the state after them all."""
+    state, found, t_ns = state or RulesState(), [], times_of(MISSING.tolist())
     for row in rows:
         extra = {"context": float(EXTRA[row])}
-        state, height = step(known, state, t_ns[row], float(SCORES[row]), values[row], extra)
-        heights.append(height)
-    return heights, state
+        state, height, still = step(known, state, t_ns[row], float(SCORES[row]), values[row], extra)
+        found.append((height, still))
+    return found, state
 
 
 class Twin:
@@ -138,13 +147,6 @@ class Twin:
             for z in shown:
                 total = np.clip(total + np.array([z, -z]) - 0.7, 0.0, level)
             return float(total.max()) if shown else None
-        if name == "stuck":
-            runs = []
-            for feature in range(3):
-                rows = list(dict.fromkeys(self.history(row)))[::-1]
-                same = [VALUES[each, feature] == VALUES[row, feature] for each in rows]
-                runs.append((same.index(False) if False in same else len(same)) - 1)
-            return float(max(runs))
         of = {"slow": ("values", 600.0), "slow score": ("score", 600.0), "level": ("level", 1_200.0)}
         if name in of:
             mean = self.mean(row, *of[name])
@@ -153,6 +155,13 @@ class Twin:
             mean = self.mean(row, "values", 300.0, power=2)
             return None if mean is None else math.sqrt(float(mean.max()))
         return float({"point": SCORES, "context": EXTRA}[name][row])
+
+
+def runs_of(values: Floats, row: int) -> list[int]:
+    """For how many windows each feature has not changed, in the series that ends with a row."""
+    rows = list(dict.fromkeys(Twin.history(Twin.__new__(Twin), row)))[::-1]
+    same = [[values[each, feature] == values[row, feature] for each in rows] for feature in range(3)]
+    return [(each.index(False) if False in each else len(each)) - 1 for each in same]
 
 
 def regressors(z: Floats, past: Sequence[int], row: int, feature: int) -> Floats:

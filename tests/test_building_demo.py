@@ -90,11 +90,13 @@ def watched(built: Building, pipe: walk.Pipeline, scorer: Scorer, data: Arrays, 
     pipe = walk.judged_by(pipe, *walk.calibrated(pipe, scorer, scored, built.story.baseline_windows // 3, units, {}))
     border = round(built.watched_s * built.story.sensors[0].rate_hz)
     _, readings = pushed(built, pipe, said, slice(border, None))
-    raised = [
-        RoomAlarm(built.story.seconds(reading.t_ns), None, reading.height.rule, "anomaly", "warning")
-        for reading in readings
-        if reading.height is not None and reading.transition is not None and reading.transition.kind == "raised"
-    ]
+    raised, stuck = list[RoomAlarm](), set[str]()
+    for reading in readings:
+        at_s = built.story.seconds(reading.t_ns)
+        if reading.height is not None and reading.transition is not None and reading.transition.kind == "raised":
+            raised.append(RoomAlarm(at_s, None, reading.height.rule, "anomaly", "warning"))
+        raised += [RoomAlarm(at_s, None, "stuck", "sensor", "warning") for _ in set(reading.stuck) - stuck]
+        stuck = (stuck | set(reading.stuck)) - set(reading.moved)
     return Watched(raised, sum(bool(reading.faulty) for reading in readings))
 
 

@@ -188,7 +188,8 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
         "training": None,
         "gateways": [],
         "fleet": None,
-        "webhook": {"waiting": 0, "dropped": 0},
+        "webhook": {"waiting": 0, "dropped": 0, "refused": 0},
+        "alarms_refused": 0,
     }
     second = 10**9
     status = Status(

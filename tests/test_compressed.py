@@ -26,6 +26,7 @@ from models.packing import Number, PackingError, entries_sent, packed, unpacked
 from tests.toy import FEATURE_COUNT, fleet
 
 NUMBERS: tuple[Number, ...] = get_args(Number)
+LOGISTIC = {"loss": "logistic", "components": 0}
 SHARES = (0.05, 0.3, 1.0)
 # How far a number may be from what it was, in units of the largest of its array.
 ERRORS = {"float64": 0.0, "float32": 2.0**-24, "float16": 2.0**-11, "int8": 0.5 / 127.0}
@@ -113,6 +114,39 @@ def test_a_claim_allocates_nothing() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < size, "eight bytes an entry would be 128 MiB"
+
+
+@pytest.mark.parametrize("share", [0.01, 1.0])
+def test_what_really_came_is_not_expanded_beyond_what_the_cloud_holds(share: float) -> None:
+    """Bitmaps of zeros cost their sender a bit an entry, and would cost the cloud 64."""
+    size, arrays = 2**22, ("a", "b", "c", "weights")
+    algorithm = build("fedavg", FEATURE_COUNT, {**LOGISTIC, "compression": {"number": "int8", "share": share}})
+    server, count = algorithm.start(generator(0, 0, "cloud")), entries_sent(size, share)
+    bitmap = np.packbits(np.arange(size) < count)
+    message = {name: np.ones(count, dtype=np.int8) for name in arrays}
+    if share < 1.0:
+        message |= {f"mask.{name}": bitmap for name in arrays} | {f"shape.{name}": np.array([size]) for name in arrays}
+    tracemalloc.start()
+    with pytest.raises(UpdateError, match=rf"expected up to \d+ entries in all, got {4 * size} in 4 arrays"):
+        algorithm.phases[0].admit(server, {**message, "scales": np.ones(4), "samples": np.array(9.0)})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < size, "eight bytes an entry would be 128 MiB"
+
+
+HONEST: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in ("fedavg", "fedper", "fedprox", "robust-svm-admm", "robust-svm-subgradient")),
+    *(("conditional-fedavg", chosen) for chosen in ({}, {"paper": True, "events": 60})),
+]
+
+
+@pytest.mark.parametrize(("name", "chosen"), HONEST, ids=str)
+def test_an_honest_update_is_never_larger_than_what_the_cloud_holds(name: str, chosen: dict[str, Any]) -> None:
+    algorithm = build(name, FEATURE_COUNT, {**chosen, "compression": {"number": "int8"}})
+    data = {who: each.data for who, each in fleet(3, labelled=algorithm.labels).items()}
+    refused: list[Exception] = []
+    run(algorithm, data, rounds=2, on_refusal=lambda _, error: refused.append(error))
+    assert not refused
 
 
 class Taught:
@@ -248,6 +282,13 @@ def test_an_exchange_that_bears_nothing_travels_as_it_is() -> None:
         ("ensemble-svdd", {"compression": {}}, "exchanges are of kind stack, expected"),
         ("fedavg", {"compression": {"share": 0.5}}, "updates say everything anew, expected 1"),
         ("fedavg", {"compression": {"number": "float64"}}, "saves nothing"),
+        ("fedavg", {**LOGISTIC, "compression": {"number": "float64", "share": 0.99}}, "saves nothing"),
+        ("recurrent-fedavg", {"compression": {}}, "updates are float32 as they are, so that it saves nothing"),
+        (
+            "recurrent-fedavg",
+            {"compression": {"number": "float64", "share": 0.5}},
+            "it saves nothing; expected float16",
+        ),
         ("fedavg", {"compression": {"number": "int4"}}, r"compression.number: .*got 'int4'"),
         ("fedavg", {"compression": {"share": 0.0}}, r"compression.share: .*greater than 0"),
         (

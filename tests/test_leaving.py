@@ -6,11 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
-from models.arrays import equal
-from models.federated.algorithm import Server
+from models.arrays import SECRET, WEIGHT, Arrays, equal, exchange_secret, generator
+from models.federated import build
+from models.federated.algorithm import Algorithm, Server, close_round, counting
+from models.federated.masking import PREFIX
 from tests.sites import Site, aggregator_settings, gateway_settings
 from tests.test_exchange import SMALL, loop
+from tests.toy import FEATURE_COUNT, fleet
 
 NAMES = ("east", "north")
 INCFED: dict[str, Any] = {"name": "incfed", "settings": {"network": SMALL}}
@@ -71,3 +75,54 @@ def loop_of(made: Site, name: str) -> Server:
     server = loop(made).server
     made.agents = {**others, **made.agents}
     return server
+
+
+WRAPPINGS: list[dict[str, Any]] = [
+    {},
+    {"compensate": (0,)},
+    {"whiten": 1},
+    {"compensate": (2,), "whiten": 1, "whiten_residual": 0.0},
+    {"survey": {}},
+    {"masking": {"quantum": 9.3e-10}},
+    {"compensate": (0,), "whiten": 1, "survey": {}, "masking": {"quantum": 9.3e-10}},
+]
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS, ids=str)
+def test_leaving_takes_back_what_was_given_whatever_is_around_the_algorithm(wrapping: dict[str, Any]) -> None:
+    """What is left is what the others alone would have given behind the same setup, whose sums stay."""
+    algorithm = build("incfed", FEATURE_COUNT, {"ridge": 1.0, "network": SMALL, **wrapping})
+    data = {gateway: each.data for gateway, each in fleet(4).items()}
+    round_of = len(algorithm.phases) - algorithm.setup
+    server, own = algorithm.start(generator(0, 0, "cloud")), dict.fromkeys(data, Arrays())
+    for _ in range(algorithm.setup):
+        server, own = exchanged(algorithm, server, own, data)
+    leaver = next(iter(data))
+    others = {gateway: rows for gateway, rows in data.items() if gateway != leaver}
+    expected, found, every = server, server, own
+    for _ in range(round_of):
+        expected, every = exchanged(algorithm, expected, every, others)
+    for _ in range(round_of):
+        found, own = exchanged(algorithm, found, own, data)
+    assert not equal(sums_of(found), sums_of(expected), 1e-3)
+    leaving = {**data, leaver: counting({**data[leaver], WEIGHT: np.array(0.0)})}
+    for _ in range(round_of):
+        found, own = exchanged(algorithm, found, own, leaving)
+    assert equal(sums_of(found), sums_of(expected), 1e-7)
+
+
+def exchanged(
+    algorithm: Algorithm, server: Server, own: dict[str, Arrays], data: dict[str, Arrays]
+) -> tuple[Server, dict[str, Arrays]]:
+    """Return the server and the gateways' states after one exchange with those of `data`."""
+    phase, total, after = algorithm.phases[server.phase], Arrays(), dict(own)
+    for gateway, rows in data.items():
+        told = {**rows, SECRET: exchange_secret(b"s", "run", server.round_index, gateway)}
+        rng = generator(0, server.round_index, gateway)
+        after[gateway], update = phase.train(server.shared, own[gateway], told, rng)
+        total = phase.tally.merge(total, phase.admit(server, update)) if update else total
+    return close_round(algorithm, server, total), after
+
+
+def sums_of(server: Server) -> Arrays:
+    return {name: array for name, array in server.kept.items() if not name.startswith(PREFIX)}

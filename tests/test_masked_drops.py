@@ -13,6 +13,7 @@ from models.arrays import COUNTED, Arrays, generator
 from models.federated import build
 from models.federated.algorithm import RoundFailedError, Server
 from models.federated.masking import split
+from models.federated.masking_cloud import LOST_MOST
 from models.federated.run import run
 from tests.masked_rounds import (
     INPUT,
@@ -85,14 +86,15 @@ def test_a_fifth_that_misses_one_step_only_is_survived(step: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.integers(0, 5), min_size=3, max_size=9), st.sampled_from([2, 4, 60]), st.sampled_from([0.1, 0.4, 0.8])
+    st.lists(st.integers(0, 5), min_size=3, max_size=9),
+    st.sampled_from([(2, 0.8), (4, 0.6), (4, 0.9), (60, 0.1), (60, 0.4), (60, 0.8)]),
 )
 def test_a_round_ends_in_the_sum_of_its_inputs_or_fails_and_changes_nothing(
-    missed: list[int], neighbours: int, threshold: float
+    missed: list[int], graph: tuple[int, float]
 ) -> None:
     """Gateway k misses step missed[k], where there is one, and comes to the others."""
     names = names_of(len(missed))
-    data, algorithm = rows_of(names, 3), masked_adding(3, neighbours=neighbours, threshold=threshold)
+    data, algorithm = rows_of(names, 3), masked_adding(3, neighbours=graph[0], threshold=graph[1])
     misses = dict(zip(names, missed, strict=True))
     seen: list[Server] = []
     try:
@@ -118,10 +120,10 @@ def test_too_few_at_any_step_fail_the_round_and_the_next_one_has_new_keys(step: 
         took_part(algorithm, data, comes=lambda at, name: at < step or name in few, watch=begun.append)
     server = failed(algorithm, begun[-1])
     assert (server.phase, begun[-1].phase) == (0, step)
+    assert (split(server.kept)[1].keys() == {"lost"}) == (step >= INPUT)  # from there on inputs were acknowledged
     made = took_part(algorithm, data, server=server)
     assert is_sum(made, data, list(data))
     assert made.server.shared["rounds"] == 1.0
-    assert "masking.lost" not in made.server.shared
 
 
 def test_an_exchange_in_which_nobody_answers_begins_the_round_anew() -> None:
@@ -156,20 +158,36 @@ def test_a_gateway_without_anything_to_say_is_a_drop_out() -> None:
     assert is_sum(made, data, [name for name in data if name != "gateway-001"])
 
 
-def test_sums_of_changes_stay_right_when_a_round_is_lost_after_its_inputs_were_counted() -> None:
-    """The gateways were told that their inputs were counted, and one of them is away when the round is repeated."""
-    algorithm = build("incfed", 3, {"ridge": 1.0, "masking": {}})
-    rng = generator(4, 0, "rows")
+@pytest.mark.parametrize(("step", "few"), [(step, few) for step in range(4) for few in (0, 2) if few or step])
+def test_sums_of_changes_stay_right_wherever_a_round_is_lost(step: int, few: int) -> None:
+    """So few answered in a step. The gateways may have been told that their inputs were counted, and one of them is
+    away when the round is repeated.
+    """
+    algorithm = build("incfed", 3, {"ridge": 1.0, "masking": {"threshold": 0.6}})
+    rng, left = generator(4, 0, "rows"), names_of(5)[:few]
     data: dict[str, Arrays] = {name: {"x": rng.normal(size=(80, 3))} for name in names_of(5)}
     away = "gateway-000"
-    lost = took_part(algorithm, data, comes=skipping(UNMASK))
-    assert lost.server.phase == KEYS
-    second = took_part(algorithm, data, server=lost.server, own=lost.own, comes=lambda step, name: name != away)
+    lost = took_part(algorithm, data, comes=lambda at, name: at != step or name in left, goes_on=True)
+    assert (lost.server.phase, len(lost.updates)) == (KEYS, step + 1)
+    second = took_part(algorithm, data, server=lost.server, own=lost.own, comes=lambda at, name: name != away)
     third = took_part(algorithm, data, server=second.server, own=second.own)
     expected = run(build("incfed", 3, {"ridge": 1.0}), data, seed=3).server.kept
     found = split(third.server.kept)[0]
     assert found["samples"] == expected["samples"]
     np.testing.assert_allclose(found["gram"], expected["gram"], atol=20 * QUANTUM)
+
+
+def test_the_list_of_lost_rounds_has_an_end() -> None:
+    data, algorithm = rows_of(names_of(3), 2), masked_adding(2)
+    server, digests = algorithm.start(generator(0, 0, "cloud")), []
+    for _ in range(LOST_MOST + 3):
+        made = took_part(algorithm, data, server=server, comes=skipping(UNMASK))
+        server = made.server
+        digests.append(made.servers[UNMASK].shared["masking.round"].tobytes())
+    lost = server.kept["masking.lost"]
+    assert [row.tobytes() for row in lost] == digests[-LOST_MOST:]
+    told = took_part(algorithm, data, server=server).servers[INPUT]
+    np.testing.assert_array_equal(told.shared["masking.lost"], lost)
 
 
 def test_a_gateway_is_told_apart_whose_input_was_not_counted() -> None:

@@ -14,9 +14,10 @@ from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, equal, genera
 from models.detectors import DETECTORS, recurrent
 from models.detectors.recurrent_network import Descent, Recurrent
 from models.federated import build
-from models.federated.algorithm import Algorithm, UpdateError
+from models.federated.algorithm import EPSILON, Algorithm, UpdateError
 from models.federated.fedavg import SAMPLES
 from models.federated.local_dual import STEP
+from models.federated.private import Privacy
 from models.federated.recurrent_fedavg import CLASS_COUNTS, CLASS_SHARES, PAPER, SQUARES
 from models.federated.run import run
 
@@ -164,6 +165,38 @@ def test_a_head_at_home_is_never_sent_and_fed_to_the_model(network: dict[str, An
     assert np.abs(scores[0] - scores[1]).min() > 1e-4
     newcomer = recurrent.score(outcome.server.shared, x)  # who has no head of its own takes the untrained one
     np.testing.assert_allclose(Scorer(model, {})(x), newcomer, atol=1e-5)
+
+
+def test_what_is_measured_for_itself_is_not_sent() -> None:
+    algorithm, sent = made({**PLAIN, "measure": "own", "rounds": 1}), dict[str, Arrays]()
+    outcome = run(algorithm, HEALTHY, on_update=lambda name, update: sent.update({name: update}))
+    begun = algorithm.start(generator(0, 0, "cloud")).shared
+    assert algorithm.personal == ("variance",)
+    for name, part in HEALTHY.items():
+        assert sent[name].keys() == {*recurrent.trained_names(begun), SAMPLES}
+        mean = recurrent.squares(begun, part[FEATURES]).mean(axis=0)
+        np.testing.assert_allclose(outcome.own[name]["variance"], mean, rtol=1e-6)
+    assert equal(trained_part(outcome.server.shared), trained_part(run(made(PLAIN), HEALTHY, rounds=1).server.shared))
+    alone = made({**PLAIN, "network": {**CLASSES, "class_weights": True}, "measure": "own"})
+    assert answer(alone, FLEET["north"])[1].keys() == {*recurrent.trained_names(begun), SAMPLES}
+    assert CLASS_SHARES not in alone.start(generator(0, 0, "cloud")).shared
+
+
+@pytest.mark.parametrize("clip", [0.05, 0.5, 50.0])
+def test_under_privacy_the_whole_bound_is_of_the_change_and_epsilon_of_all_that_is_sent(clip: float) -> None:
+    """Squared residuals beside it were once nine tenths of the length."""
+    chosen = {**PLAIN, "rounds": 1, "epochs": 3, "measure": "own", "learning_rate": 0.02}
+    privacy = {"clip": clip, "noise_multiplier": 2.0, "epsilon": 1e6, "where": "cloud"}
+    part = HEALTHY["south"]
+    _, plain = answer(made(chosen), part)
+    own, update = answer(made({**chosen, "privacy": privacy}), part)
+    change = {name: plain[name] / plain[SAMPLES] for name in plain if name != SAMPLES}
+    length = np.sqrt(sum(float(np.square(array).sum()) for array in change.values()))
+    assert 0.1 < length < 10.0 and update.keys() == {*change, SAMPLES} and float(update[SAMPLES]) == 1.0
+    for name, array in change.items():
+        np.testing.assert_allclose(update[name], min(1.0, clip / length) * array, rtol=1e-5, atol=1e-8)
+    one = Privacy.model_validate(privacy).epsilon_of(2.0**-2)  # of one release: there is no other
+    assert float(own[EPSILON]) == pytest.approx(one)
 
 
 def test_labelled_faults_do_not_teach_what_is_normal() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.arrays import Floats, generator
-from models.rule_levels import level_of_alarms, peaks
+from models.rule_levels import QUANTILES, level_of_alarms, peaks
 from models.threshold import CalibrationError
 
 PER_DAY = 288.0
@@ -74,6 +74,17 @@ def test_a_level_that_is_read_off_gives_just_the_promised_runs() -> None:
     statistic = generator(0, 0, "read").normal(size=round(60 * PER_DAY))
     level, extrapolated = level_of_alarms(statistic, 1.0, PER_DAY, 0.0)
     assert not extrapolated and len(slow_peaks(statistic.tolist(), math.nextafter(level, -math.inf), 0)) == 60
+
+
+def test_a_promise_of_more_alarms_than_there_are_runs_is_refused_with_both() -> None:
+    statistic = generator(0, 0, "more").gumbel(size=round(10 * PER_DAY))
+    with pytest.raises(CalibrationError, match=r"400 alarms are promised in 10 days.* more than \d+ runs, .*merge_s"):
+        level_of_alarms(statistic, 40.0, PER_DAY, 12.0)
+    seen = max(len(peaks(statistic, float(np.quantile(statistic, q)), 12.0)) for q in QUANTILES)
+    with pytest.raises(CalibrationError, match=f"more than {seen} runs,"):
+        level_of_alarms(statistic, 40.0, PER_DAY, 12.0)
+    level, _ = level_of_alarms(statistic, 0.09 * seen, PER_DAY, 12.0)  # which no lower threshold shows
+    assert level > np.median(statistic)
 
 
 def test_what_shows_no_runs_is_refused() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from firmware_sim.studies.building_alarms import STUDY, cells
+from firmware_sim.studies.building_alarms import STUDY, _Count, cells
 from firmware_sim.studies.building_alarms_data import CALENDAR, Event, Part, Sensor, load, missing_before, runs
 from firmware_sim.studies.building_alarms_options import AlarmSet, Method, Options
-from firmware_sim.studies.building_alarms_watch import begun, guarded, scores_of, watched
+from firmware_sim.studies.building_alarms_watch import Alarm, begun, guarded, scores_of, watched
 from firmware_sim.studies.runner import measured
 from firmware_sim.studies.study import StudyError, load_options
 from models.arrays import Floats, generator
@@ -145,6 +145,36 @@ def test_a_copy_goes_on_from_the_state_before_its_fault() -> None:
     whole, _, _ = watched(guard, sensor_of(spoiled, 1_000))
     first = begun(guard, clean, states, clean.events[0])
     assert first is not None and first.first in {alarm.first for alarm in whole if alarm.first >= 1_300}
+
+
+def test_a_stuck_sensor_is_an_alarm_of_its_own_until_it_moves() -> None:
+    x = generator(0, 0, "rest").normal(size=1_500)
+    x[1_200:1_400] = x[1_200]
+    x[1_250:1_300] += 1.0  # one change while it rests: the same alarm, as near ones are
+    rules = {"rules": {"sudden": {"kind": "point", "on": "values"}, "stuck": {"kind": "stuck"}}}
+    sensor = sensor_of(x, 1_000)
+    guard = guarded(Method.model_validate({"rules": rules}), sensor, 0.01, 3_900.0, None)
+    alarms, states, _ = watched(guard, sensor)
+    assert [(alarm.first, alarm.last) for alarm in alarms if alarm.rule == "stuck"] == [(1_212, 1_399)]
+    assert [row for row in range(1_200, 1_420) if not states[row].is_stuck and row > 1_212] == [
+        *range(1_250, 1_262),
+        *range(1_300, 1_312),
+        *range(1_400, 1_420),
+    ]
+
+
+def test_the_error_of_a_recall_is_over_sensors_not_over_faults() -> None:
+    count, sensor, rng = _Count(), sensor_of(np.arange(100.0), 50), generator(0, 0, "errors")
+    found = rng.random(40) < 0.7
+    for one in found.tolist():  # on a sensor all ten are found, or none is
+        event = Event("offset", 60, 70, np.zeros((10, 1)))
+        count.sensor(sensor, [], [(event, Alarm(60, 60, "sudden") if one else None)] * 10)
+    figures = count.figures(0)
+    assert figures["error.recall"] == pytest.approx(found.std() / np.sqrt(40), rel=0.1)
+    assert figures["error.recall.offset"] == figures["error.recall"] and count.figures(0) == pytest.approx(figures)
+    alone = _Count()
+    alone.sensor(sensor, [], [])
+    assert np.isnan(alone.figures(0)["error.recall"])
 
 
 def test_an_alarm_that_stands_finds_nothing() -> None:

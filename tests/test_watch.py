@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from config.messages import Manifest, Transfer
+from config.messages import Manifest
 from config.settings import GatewaySettings
 from gateway_agent import memory as recall
 from gateway_agent import pipeline as walk
@@ -22,6 +22,7 @@ from models.arrays import Array, Arrays, Floats
 from models.profile import ProfileError
 from models.signal import Block
 from models.threshold import CalibrationError
+from tests.message_samples import MESSAGES
 from tests.sites import NS, Shelf, Site, agent, aggregator_settings, gateway_settings, samples
 
 HOUR_NS = 3_600 * NS
@@ -221,7 +222,7 @@ def test_rules_that_were_changed_begin_anew() -> None:
     assert recall.from_bytes(stored, owner) == (BLANK, watch.stored(Watching()))
     assert recall.from_bytes(stored, owner._replace(rules="others")) == (BLANK, "")
     states = [agent(settings_of(rules={"rules": rules}), Shelf()) for rules in (RULES, {"point": {"kind": "point"}})]
-    manifest = Manifest.model_construct(model=Transfer(digest="0" * 64, size_bytes=1, chunks=1))
+    manifest = next(message for message in MESSAGES if isinstance(message, Manifest))
     assert len({owner_of(state, manifest).rules for state in states}) == 2
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cloud_aggregator import webhook
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.events import Dequeue, Effect, Enqueue, Post, Posted, Send
+from cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
 from cloud_aggregator.store import Store
-from cloud_aggregator.webhook import DROPPED, Queue
+from cloud_aggregator.webhook import DROPPED, REFUSED, TRIES_MAX, Queue
 from config.outlets import Webhook
 from config.settings import AggregatorSettings, SettingsError, load
 from tests.sites import NS, T0_NS
@@ -83,6 +83,46 @@ def test_pauses_double_up_to_the_longest_and_are_spread() -> None:
     assert len(set(pauses_s[4:])) == 8
     other = webhook.posted(Queue((Post("b", b""),), under_way=True), SPEC, Posted("b", "away"), T0_NS)[0]
     assert (other.retry_ns - T0_NS) / NS != pauses_s[0]
+
+
+def tried(held: Queue, now_ns: int, *, is_refused: bool) -> tuple[Queue, list[Effect], int]:
+    """Let one attempt fail when it is due; return the queue, what came of it, and when that was."""
+    now_ns = max(now_ns, held.retry_ns)
+    held, _ = webhook.due(held, SPEC, now_ns)
+    return *webhook.posted(held, SPEC, Posted(held.waiting[0].id, "no", is_refused), now_ns), now_ns
+
+
+def test_a_change_that_is_refused_for_good_is_given_up_and_the_next_is_sent() -> None:
+    held, now_ns = Queue((Post("a", b'{"id":"a"}'), Post("b", b""))), T0_NS
+    for _ in range(TRIES_MAX - 1):
+        held, effects, now_ns = tried(held, now_ns, is_refused=True)
+        assert not [one for one in effects if isinstance(one, Dequeue)]
+        held, effects, now_ns = tried(held, now_ns, is_refused=False)  # an outage between is no refusal
+        assert held.waiting[0].id == "a"
+    held, effects, now_ns = tried(held, now_ns, is_refused=True)
+    (log,) = [one for one in effects if isinstance(one, Log)]
+    assert log.level == "warning" and f"no to a {TRIES_MAX} times" in log.text and '{"id":"a"}' in log.text
+    assert [one for one in effects if one != log] == [Dequeue("a"), RecordCount(REFUSED, 1), Send(Post("b", b""))]
+    assert (held.refused, held.dropped, held.refusals) == (1, 0, 0)
+    failures = held.failures
+    held, _ = webhook.posted(held, SPEC, Posted("b", "no", True), now_ns)
+    assert held.failures == failures + 1 and held.waiting  # pauses go on growing until something is taken
+
+
+def test_an_outage_gives_up_nothing() -> None:
+    held, now_ns = Queue((Post("a", b""),)), T0_NS
+    for _ in range(10 * TRIES_MAX):
+        held, _, now_ns = tried(held, now_ns, is_refused=False)
+    assert held.waiting and not held.refused
+
+
+def test_refusals_are_of_the_change_that_was_refused() -> None:
+    held, now_ns = Queue((Post("a", b""), Post("b", b""), Post("c", b""))), T0_NS
+    for _ in range(TRIES_MAX - 1):
+        held, _, now_ns = tried(held, now_ns, is_refused=True)
+    held, _ = webhook.enqueue(held, SPEC, Post("d", b""))  # too many wait, so the first goes
+    held, _, now_ns = tried(held, now_ns, is_refused=True)
+    assert [post.id for post in held.waiting] == ["b", "c", "d"]
 
 
 def test_a_clock_that_went_back_does_not_hold_up_the_queue() -> None:

@@ -129,7 +129,7 @@ class Service:
 
 
 def changes(count: int, first: int = 0) -> list[Heard]:
-    return [alarm("a", "raised", onset_s=number) for number in range(first, first + count)]
+    return [alarm("a", "raised", cause=f"cause-{number}", onset_s=number) for number in range(first, first + count)]
 
 
 def url(receiver: Receiver) -> str:
@@ -182,7 +182,7 @@ def hang_up(handler: BaseHTTPRequestHandler) -> None:
 
 FAULTS: list[tuple[Any, str]] = [
     (500, "127.0.0.1 answers 500"),
-    (404, "127.0.0.1 answers 404"),
+    (403, "127.0.0.1 answers 403"),
     (302, "127.0.0.1 answers 302, which sends elsewhere; give the address itself"),
     (hang_up, "127.0.0.1 cannot be reached (RemoteDisconnected"),
     (lambda handler: time.sleep(0.5), "127.0.0.1 did not answer within 0.2 s"),
@@ -283,5 +283,13 @@ def test_certificates_that_cannot_be_read_are_named_and_a_server_without_them_is
     with pytest.raises(SettingsError, match=r"webhook\.ca_file: .*nowhere.* cannot be used"):
         check(Webhook(url="https://example.org/", ca_file=tmp_path / "nowhere"))
     poster = Poster(Webhook(url=f"https://127.0.0.1:{receiver.port}/", timeout_s=1.0), lambda _posted: None)
-    assert "127.0.0.1 cannot be reached (SSLError" in poster.attempt(Post("a", b"{}"))
+    assert "127.0.0.1 cannot be reached (SSLError" in poster.attempt(Post("a", b"{}")).problem
     assert not receiver.requests
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422, 401, 403, 407, 408, 425, 429, 500, 503, 302])
+def test_which_answers_are_for_good(receiver: Receiver, status: int) -> None:
+    receiver.answer = status
+    posted = Poster(Webhook(url=url(receiver)), lambda _posted: None).attempt(Post("a", b"{}"))
+    assert posted.id == "a" and f"answers {status}" in posted.problem
+    assert posted.is_refused == (status in (400, 404, 413, 422))

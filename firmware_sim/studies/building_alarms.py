@@ -17,9 +17,11 @@ from firmware_sim.studies.building_alarms_options import Options
 from firmware_sim.studies.building_alarms_report import report
 from firmware_sim.studies.building_alarms_watch import Alarm, begun, guarded, scores_of, watched
 from firmware_sim.studies.study import Cell, Figures, Study
+from models.arrays import generator
 from models.threshold import CalibrationError
 
 PARTS = ("development", "reported")
+DRAWS = 1_000  # of sensors, for the standard error of a recall
 ONE_PART = {"hvac"}  # of which nothing is chosen on a part of its own
 
 
@@ -39,6 +41,7 @@ class _Count:
 
     def __init__(self) -> None:
         self.found: dict[str, list[bool]] = {}
+        self.by_sensor: list[dict[str, list[bool]]] = []
         self.standing: list[bool] = []
         self.delays_s: list[float] = []
         self.rules: dict[str, int] = {}
@@ -54,13 +57,33 @@ class _Count:
         self.days += sensor.days
         for alarm in false:
             self.rules[alarm.rule] = self.rules.get(alarm.rule, 0) + 1
+        self.by_sensor.append({})
         for event, first in firsts:
             self.found.setdefault(event.kind, []).append(first is not None)
+            self.by_sensor[-1].setdefault(event.kind, []).append(first is not None)
             self.standing.append(first is not None or (event.x is None and any(_touch(a, event) for a in alarms)))
             if first is not None:
                 self.delays_s.append((first.first - event.start + 1) * sensor.hop_s)
 
-    def figures(self) -> Figures:
+    def errors(self, seed: int) -> Figures:
+        """Return the standard error of every recall: its deviation over draws of as many sensors, with replacement
+        (Efron, Bootstrap methods: another look at the jackknife, 1979). Of one sensor nothing can be told.
+        """
+        kinds, count = list(self.found), len(self.by_sensor)
+        if count < 2 or not kinds:
+            return {"error.recall": float("nan")}
+        found = np.array([[sum(each.get(kind, [])) for kind in kinds] for each in self.by_sensor])  # (s, k)
+        every = np.array([[len(each.get(kind, [])) for kind in kinds] for each in self.by_sensor])
+        drawn = generator(seed, 0, "bootstrap").integers(count, size=(DRAWS, count))
+        total = every[drawn].sum(axis=1)  # (DRAWS, k)
+        recalls = found[drawn].sum(axis=1)[(total > 0).all(axis=1)] / total[(total > 0).all(axis=1)]
+        errors = dict(zip(kinds, recalls.std(axis=0).tolist(), strict=True))
+        return {
+            "error.recall": float(recalls.mean(axis=1).std()),
+            **{f"error.recall.{kind}": each for kind, each in errors.items()},
+        }
+
+    def figures(self, seed: int) -> Figures:
         kinds = {kind: float(np.mean(each)) for kind, each in self.found.items()}
         every = [one for each in self.found.values() for one in each]
         return {
@@ -75,6 +98,7 @@ class _Count:
             "silent": float(self.silent),
             **{f"recall.{kind}": each for kind, each in kinds.items()},
             **{f"false.{rule}": float(count) for rule, count in self.rules.items()},
+            **self.errors(seed),
         }
 
 
@@ -88,7 +112,8 @@ def measure(options: Options, data: Path, cell: Cell) -> Figures:
     Of an anomaly that was put in, an alarm counts that begins in it and that the same sensor would not have had without
     it. Of a documented one `recall` counts those in which an alarm begins, `standing` also those during which one
     stands. `false_alarms` are those that begin elsewhere, `apart` of them those that no anomaly touches. A sensor on
-    which no rule has a level finds nothing, and is counted as `silent`.
+    which no rule has a level finds nothing, and is counted as `silent`. `error.` and the name of a recall is its
+    standard error.
     """
     chosen = options.sets[cell["set"]]
     method, count = chosen.methods[cell["method"]], _Count()
@@ -111,7 +136,7 @@ def measure(options: Options, data: Path, cell: Cell) -> Figures:
                 hidden = any(_touch(alarm, event) for alarm in alarms)
                 firsts.append((event, None if hidden else begun(guard, sensor, states, event)))
         count.sensor(sensor, alarms, firsts)
-    return count.figures()
+    return count.figures(options.seed)
 
 
 def identity(options: Options, cell: Cell) -> dict[str, Any]:

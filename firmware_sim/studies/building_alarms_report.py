@@ -21,7 +21,9 @@ Faults are put into copies of a recording (`firmware_sim/faults.py`); documented
 An alarm counts for where it begins: one that stood already when the fault began, or that the sensor would have had
 without it, has found nothing. `standing` also counts documented anomalies during which an alarm stands that began
 before. False alarms are those that begin in no anomaly; `apart` leaves out those that reach into one. Near alarms
-are one. Recall is the mean over kinds of anomalies.
+are one. Recall is the mean over kinds of anomalies; ± beside it is its standard error over draws of sensors, as far
+as there are several. `standing` and `apart` are for reading, and no target is judged by them: an alarm that always
+stands would reach the best of both.
 
 `sudden` is how far a window is from what ridge regression on the windows before it, the other channels and the hour
 lets expect, cross-fitted over the baseline; `slow` its weighted mean with its sign; `stuck` a run of equal values.
@@ -101,21 +103,17 @@ _PARTS = ("reported", "development")
 def _told(target: Target, line: Line | None) -> str:
     if line is None:
         return "-"
-    rate = _rate_for(target, line)
-    return f"{line.figures[target.figure]:.2f} at {rate:.3g} a day"
-
-
-def _rate_for(target: Target, line: Line) -> float:
-    """Return the false alarms that belong to a figure: with `standing` those that no anomaly touches."""
-    return line.figures["apart"] / line.figures["days"] if target.figure == "standing" else line.rate
+    error = line.figures.get(f"error.{target.figure}", math.nan)
+    spread = "" if math.isnan(error) else f" ± {error:.2f}"
+    return f"{line.figures[target.figure]:.2f}{spread} at {line.rate:.3g} a day"
 
 
 def _verdict(target: Target, line: Line) -> str:
     missed = []
     if line.figures[target.figure] < target.least:
         missed.append(f"recall is {target.least - line.figures[target.figure]:.2f} too low")
-    if _rate_for(target, line) > target.false_alarms_per_day:
-        missed.append(f"{_rate_for(target, line):.3g} false alarms a day are too many")
+    if line.rate > target.false_alarms_per_day:
+        missed.append(f"{line.rate:.3g} false alarms a day are too many")
     return f"missed: {', '.join(missed)}" if missed else "met"
 
 

@@ -1,5 +1,6 @@
 """One sensor under watch, as a gateway would: scores, profile, rules, and the state machine that raises and clears.
 
+A sensor that is stuck has an alarm of its own, from then until it moves; what is near another alarm is one with it.
 The state of the rules is a value, so the clean recording is walked once, and a copy with a fault goes on from the state
 right before the fault: what follows is what the gateway would have said.
 """
@@ -34,8 +35,11 @@ Scores = Callable[
 ]  # rows (n, F) and missing (n,) -> (n,), NaN where nothing can be said
 
 
+STUCK = "stuck"
+
+
 class Alarm(NamedTuple):
-    """First and last row of an alarm, and the rule that raised it."""
+    """First and last row of an alarm, and the rule that raised it, or `stuck`."""
 
     first: int
     last: int
@@ -66,6 +70,13 @@ class State(NamedTuple):
 
     rules: RulesState = RulesState()
     alarm: AlarmState = AlarmState()
+    is_stuck: bool = False
+
+    def raised_by(self, height: Height | None) -> str | None:
+        """Return the rule of the alarm that stands; None where none does."""
+        if self.alarm.active and height is not None:
+            return height.rule
+        return STUCK if self.is_stuck else None
 
 
 def scores_of(method: Method, sensors: list[Sensor], seed: int) -> dict[str, Scores]:
@@ -158,7 +169,7 @@ def watched(guard: Guard, sensor: Sensor) -> tuple[list[Alarm], list[State], lis
     for row in range(len(sensor.x)):
         state, height = _step(guard, sensor, state, row, sensor.x[row], scores)
         if row < sensor.begin:
-            state = state._replace(alarm=AlarmState())  # commissioning: nothing is raised
+            state = State(state.rules)  # commissioning: nothing is raised
         states.append(state)
         heights.append(height)
     return _alarms(states, heights, sensor.begin, guard.merge_rows), states, heights
@@ -175,12 +186,13 @@ def begun(guard: Guard, sensor: Sensor, states: list[State], event: Event) -> Al
         x[event.start - first :], missing[0] = event.x, NEW_SERIES
         scores = np.concatenate([np.full(first, np.nan), guard.scores(x, missing)])
     state = states[event.start - 1]
-    if state.alarm.active:
+    if state.alarm.active or state.is_stuck:
         return None
     for row, values in enumerate(event.x, start=event.start):
         state, height = _step(guard, sensor, state, row, values, scores)
-        if state.alarm.active and height is not None:
-            return Alarm(row, row, height.rule)
+        by = state.raised_by(height)
+        if by is not None:
+            return Alarm(row, row, by)
     return None
 
 
@@ -190,22 +202,23 @@ def _step(
     score = None if scores is None or np.isnan(scores[row]) else float(scores[row])
     extra = {} if guard.context is None else {CONTEXT: _deviation(guard.method, sensor, guard.context, row, values)}
     t_ns = int(sensor.seconds[row]) * NS
-    remembered, height = rules.step(guard.rules, state.rules, t_ns, score, values, extra)
+    remembered, height, still = rules.step(guard.rules, state.rules, t_ns, score, values, extra)
+    is_stuck = bool(still.stuck) or (state.is_stuck and not still.moved)
     if height is None:
-        return State(remembered, state.alarm), None
+        return State(remembered, state.alarm, is_stuck), None
     alarm, _ = threshold.update(guard.rules.levels, guard.spec, state.alarm, t_ns, height.value)
-    return State(remembered, alarm), height
+    return State(remembered, alarm, is_stuck), height
 
 
 def _alarms(states: list[State], heights: list[Height | None], begin: int, merge_rows: float) -> list[Alarm]:
     """Return the alarms from row `begin` on, those less than `merge_rows` apart as one."""
     found: list[Alarm] = []
     for row in range(begin, len(states)):
-        height = heights[row]
-        if not states[row].alarm.active or height is None:
+        by = states[row].raised_by(heights[row])
+        if by is None:
             continue
         if found and row - found[-1].last <= merge_rows:
             found[-1] = found[-1]._replace(last=row)
         else:
-            found.append(Alarm(row, row, height.rule))
+            found.append(Alarm(row, row, by))
     return found

@@ -140,6 +140,13 @@ def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
     return advanced._replace(round_index=following, cohort_index=cohort_index)
 
 
+def is_silent(algorithm: Algorithm, phase: int, total: Arrays) -> bool:
+    """Tell whether nobody had anything to send in an exchange, nor would a moment later. In the last of several that
+    belong together they had, and it came to nothing.
+    """
+    return not total and (algorithm.stride == 1 or phase % algorithm.stride < algorithm.stride - 1)
+
+
 def site_of(shared: Arrays) -> Arrays:
     """Return what the last survey left: `scores` (B,), and of a profile `count` (C,), `sum` and `square` (C, F)."""
     return {name.removeprefix(SITE): array for name, array in shared.items() if name.startswith(SITE)}

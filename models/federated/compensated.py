@@ -165,17 +165,19 @@ def _on_compensated(phase: Phase, covariates: Covariates) -> Phase:
     """Return a phase of the inner algorithm as one that sees compensated features and keeps the step in `shared`."""
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        if len(data[FEATURES]) == 0:
-            return own, {}
-        units, z = normalise({name: own[name] for name in NORMALISATION if name in own}, data, _mode(covariates))
-        z = np.where(np.abs(z) <= covariates.noise, 0.0, z)  # whose rounding a later step could take for something
+        units = {name: own[name] for name in NORMALISATION if name in own}
         kept = {name: own[name] for name in PERSONAL if name in own}
-        fleet = of_compensation(shared)
-        if not kept:
-            found = covariates.of_gateway(fleet, healthy_rows(data, z))
-            kept = {COMPENSATION + name: array for name, array in found.items()}
+        if len(data[FEATURES]) == 0:  # of a gateway that leaves: what it once gave must be taken back
+            seen = {**data, FEATURES: np.zeros((0, len(covariates.others)))}
+        else:
+            units, z = normalise(units, data, _mode(covariates))
+            z = np.where(np.abs(z) <= covariates.noise, 0.0, z)  # whose rounding a later step could take for something
+            fleet = of_compensation(shared)
+            if not kept:
+                found = covariates.of_gateway(fleet, healthy_rows(data, z))
+                kept = {COMPENSATION + name: array for name, array in found.items()}
+            seen = {**data, FEATURES: apart_from_weather({**fleet, **of_compensation(kept)}, z)}
         rest = {name: array for name, array in own.items() if name not in (*NORMALISATION, *PERSONAL)}
-        seen = {**data, FEATURES: apart_from_weather({**fleet, **of_compensation(kept)}, z)}
         after, update = phase.train(_bare(shared), rest, seen, rng)
         return {**units, **kept, **after}, update
 

@@ -34,6 +34,8 @@ from models.federated.private import is_noised_in_cloud
 from models.packing import Number, PackingError, packed, unpacked
 
 PREFIX = "compression."
+WIDE_BYTES, FLOAT32_BYTES = 8, 4  # of a number as most updates hold it, and of one that torch made
+MADE_IN_FLOAT32 = ("recurrent",)  # detectors
 LEFT, SENT, AT = f"{PREFIX}left.", f"{PREFIX}sent.", f"{PREFIX}at"  # e before the last update, e after it, and where
 
 
@@ -50,11 +52,17 @@ class Compression(BaseModel):
     number: Number = "float32"
     share: Share = 1.0
 
+    @property
+    def bytes_per_entry(self) -> float:
+        """Return what an entry of a long array costs, with its bit of the bitmap where there is one."""
+        return self.share * np.dtype(self.number).itemsize + (0.125 if self.share < 1.0 else 0.0)
+
     @model_validator(mode="after")
     def _saves_something(self) -> Self:
-        if self.number == "float64" and self.share == 1.0:
+        if self.bytes_per_entry >= WIDE_BYTES:
             raise ValueError(
-                "number 'float64' with share 1 saves nothing, expected fewer bits, a share, or no such table"
+                f"number {self.number!r} with share {self.share:g} saves nothing, expected fewer bits, a share, or no "
+                "such table"
             )
         return self
 
@@ -79,6 +87,11 @@ def compressed(algorithm: Algorithm, compression: Compression) -> Algorithm:
             "system of equations that is solved from rounded or thinned sums has no solution to trust; leave it out, "
             "or choose an algorithm that averages changes, such as fedavg"
         )
+    if algorithm.detector in MADE_IN_FLOAT32 and compression.bytes_per_entry >= FLOAT32_BYTES:
+        raise ValueError(
+            f"compression with number {compression.number!r} and share {compression.share:g} given for an algorithm "
+            "whose updates are float32 as they are, so that it saves nothing; expected float16, int8 or a share"
+        )
     if compression.share < 1.0 and "error" not in bears:
         raise ValueError(
             f"compression.share {compression.share:g} given for an algorithm whose updates say everything anew, "
@@ -99,14 +112,16 @@ def _compressed(phase: Phase, index: int, compression: Compression) -> Phase:
 
 
 class _Expanding:
-    """The `admit` of a compressed exchange."""
+    """The `admit` of a compressed exchange. Nothing is expanded beyond what the cloud itself sends down: an update is
+    no larger than what it is about.
+    """
 
     def __init__(self, phase: Phase, compression: Compression) -> None:
         self._phase, self._compression = phase, compression
 
     def __call__(self, server: Server, update: Arrays) -> Arrays:
         try:
-            wide = unpacked(update, self._compression.number, self._compression.share)
+            wide = unpacked(update, self._compression.number, self._compression.share, entries_of(server.shared))
         except PackingError as error:
             raise UpdateError(str(error)) from None
         return self._phase.admit(server, wide)
@@ -133,7 +148,7 @@ def _training(phase: Phase, index: int, compression: Compression) -> Train:
             return {**after, **left}, packed(update, names, compression.number, compression.share)
         waiting = update | {name: update[name] + left.get(f"{LEFT}{index}.{name}", 0.0) for name in names}
         message = packed(waiting, names, compression.number, compression.share)
-        arrived = unpacked(message, compression.number, compression.share)
+        arrived = unpacked(message, compression.number, compression.share, entries_of(waiting))
         residual = {f"{SENT}{index}.{name}": waiting[name] - arrived[name] for name in names}
         return {**after, **left, **residual, AT: place}, message
 
@@ -144,6 +159,11 @@ def narrowed(shared: Arrays, update: Arrays) -> list[str]:
     """Return the names of what is compressed in an update: arrays that move the model, or where none does, all."""
     names = moving(shared, update) or sorted(update)
     return [name for name in names if update[name].ndim > 0 and update[name].dtype.kind == "f"]
+
+
+def entries_of(arrays: Mapping[str, Array]) -> int:
+    """Return how many entries there are in all."""
+    return sum(array.size for array in arrays.values())
 
 
 def _settled(mine: Arrays, data: Mapping[str, Array], place: Array) -> Arrays:

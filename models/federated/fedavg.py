@@ -39,7 +39,7 @@ from models.federated.algorithm import (
 )
 from models.federated.local_dual import STEP, Local, contribute
 from models.federated.server_optimiser import ServerOptimiser, stepping
-from models.federated.tally import CHANGES, CONTRIBUTIONS, Tally
+from models.federated.tally import CHANGES, CONTRIBUTIONS, MEASURED_CHANGES, Tally
 
 SAMPLES = "samples"
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -103,7 +103,7 @@ def averaging(
         judge(change, {name: np.asarray(change[name] + server.shared[name]) for name in trained})
         return wide
 
-    return Phase(train, tally, advance, admit)
+    return Phase(train, MEASURED_CHANGES if measured and tally == CHANGES else tally, advance, admit)
 
 
 def counted(update: Arrays, max_samples: int) -> Arrays:

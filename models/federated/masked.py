@@ -22,14 +22,14 @@ import numpy as np
 from models.federated.algorithm import Algorithm, Phase, Server
 from models.federated.compressed import is_compressed
 from models.federated.defended import is_defended
-from models.federated.masking import Masking, prefixed, split
-from models.federated.masking_cloud import MODEL, Cloud
+from models.federated.masking import LeftOutWarning, Masking
+from models.federated.masking_cloud import Cloud, restored
 from models.federated.masking_gateway import STEPS, Gateway
 from models.federated.masking_recovery import ShareWarning
 from models.federated.ring import RING_SUM
 from models.federated.tally import STACK
 
-__all__ = ["Masking", "ShareWarning", "masked"]
+__all__ = ["LeftOutWarning", "Masking", "ShareWarning", "masked"]
 
 
 def masked(algorithm: Algorithm, masking: Masking) -> Algorithm:
@@ -60,15 +60,12 @@ def masked(algorithm: Algorithm, masking: Masking) -> Algorithm:
         server = algorithm.start(rng)
         return server._replace(phase=STEPS * server.phase)
 
-    def restored(server: Server) -> Server:
-        (kept, mine), (shared, _) = split(server.kept), split(server.shared)
-        resting = {name.removeprefix(MODEL): array for name, array in mine.items() if name.startswith(MODEL)}
-        ours = {name: array for name, array in mine.items() if not name.startswith(MODEL)}
-        return server._replace(shared=resting or shared, kept={**kept, **prefixed(ours)})
+    def begun_anew(server: Server) -> Server:
+        return restored(server, masking)
 
     phases = [step for index, phase in enumerate(algorithm.phases) for step in _steps(masking, phase, index)]
     setup = STEPS * algorithm.setup
-    return algorithm._replace(start=start, phases=tuple(phases), setup=setup, stride=STEPS, restored=restored)
+    return algorithm._replace(start=start, phases=tuple(phases), setup=setup, stride=STEPS, restored=begun_anew)
 
 
 def _steps(masking: Masking, phase: Phase, index: int) -> tuple[Phase, ...]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Annotated, NamedTuple
+from collections.abc import Collection
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from models.arrays import Array, Arrays
 from models.federated.algorithm import Positive, Share
@@ -24,6 +25,10 @@ Places = NDArray[np.int64]
 
 PREFIX = "masking."  # before names of ours, in `shared`, in `kept` and in `own`
 AGREEMENT, CHANNEL = "agreement", "channel"  # (n, 32) public keys
+
+
+class LeftOutWarning(UserWarning):
+    """Somebody was left out of a round for what he sent; it went on with the others."""
 
 
 class RosterError(ValueError):
@@ -49,6 +54,21 @@ class Masking(BaseModel):
     fewest: Annotated[int, Field(ge=3)] = 3
     neighbours: Annotated[int, Field(ge=2, multiple_of=2)] = 60
     threshold: Share = 0.4
+
+    @model_validator(mode="after")
+    def _unmasks_no_few(self) -> Self:
+        fewest = self.threshold_of(self.neighbours + 1)
+        if fewest < self.fewest:
+            raise ValueError(
+                f"threshold {self.threshold:g} of {self.neighbours} neighbours and itself given, which is {fewest} "
+                f"gateways, expected at least the {self.fewest} of 'fewest': where others drop out, a group of so few could be cut off in "
+                "the graph of masks and its sum be read; set more neighbours or a larger threshold"
+            )
+        return self
+
+    def threshold_of(self, holders: int) -> int:
+        """Return how many of the holders of a gateway's shares can put its secrets together."""
+        return max(2, math.ceil(round(self.threshold * holders, 9)))
 
     def holders_of(self, count: int) -> int:
         """Return how many of `count` gateways hold shares of each, itself among them."""
@@ -84,8 +104,7 @@ class Roster(NamedTuple):
             raise RosterError("roster: expected each key once, got one twice")
         digest = hashlib.sha256(agreement.tobytes() + channel.tobytes()).digest()
         holders = _holders(digest, count, masking.neighbours)
-        threshold = max(2, math.ceil(round(masking.threshold * holders.shape[1], 9)))
-        return cls(agreement, channel, digest, holders, threshold)
+        return cls(agreement, channel, digest, holders, masking.threshold_of(holders.shape[1]))
 
     def pair(self, sender: int, receiver: int) -> bytes:
         """Return what binds a key to this round and to a direction in it."""
@@ -94,6 +113,16 @@ class Roster(NamedTuple):
     def held_by(self, here: list[int]) -> Places:
         """Return how many holders of each place (n,) are among those who are here."""
         return np.asarray(np.isin(self.holders, here).sum(axis=1))
+
+    def group_of(self, place: int, here: Collection[int]) -> set[int]:
+        """Return who of those who are here shares masks with a place, directly or through others: their masks cancel
+        without anybody else, so that the cloud can read the sum of these alone.
+        """
+        group, front, others = set[int](), {place}, set(here)
+        while front:
+            group |= front
+            front = others.intersection(self.holders[sorted(front)].ravel().tolist()) - group
+        return group
 
     def neighbours_of(self, place: int) -> list[int]:
         """Return the places of its neighbours in rising order."""

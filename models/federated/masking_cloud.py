@@ -7,13 +7,25 @@ see here, but a sum that no honest inputs make is thrown away. The model before 
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.arrays import Array, Arrays
 from models.federated.algorithm import Phase, RoundFailedError, Server, UpdateError
-from models.federated.masking import AGREEMENT, CHANNEL, Masking, Roster, RosterError, bytes_of, prefixed, split
+from models.federated.masking import (
+    AGREEMENT,
+    CHANNEL,
+    LeftOutWarning,
+    Masking,
+    Roster,
+    RosterError,
+    bytes_of,
+    prefixed,
+    split,
+)
 from models.federated.masking_gateway import (
     BOX_BYTES,
     COMMITMENT,
@@ -39,11 +51,12 @@ from models.federated.masking_keys import (
     loaded,
 )
 from models.federated.masking_recovery import SENDER, masks_left, once
-from models.federated.ring import LAYOUT, check_layout, decoded, most_of
+from models.federated.ring import LAYOUT, by_layout, check_layout, decoded, most_of, of_most
 
 ROSTER = (AGREEMENT, CHANNEL, COMMITMENT, TOKEN)  # (n, 32) of each who began the round, in the order of the first
 MODEL = "model."
 ANY_KEY = bytes(KEY_BYTES)  # to try public keys with
+LOST_MOST = 64  # 2 kB with each model; a gateway would have to miss as many failed rounds since its last input
 
 
 class Cloud(NamedTuple):
@@ -61,16 +74,23 @@ class Cloud(NamedTuple):
                 agreed(loaded(ANY_KEY), update[name].tobytes(), "trial", b"")
             except KeyAgreementError as error:
                 raise UpdateError(f"{name}: {error}") from None
+        if _repeated(update).any():
+            raise UpdateError(f"expected {', '.join(ROSTER)} that differ, got one twice")
         return update
 
     def begin(self, server: Server, total: Arrays) -> Server:
-        """Hand out the roster."""
+        """Hand out the roster. Whoever says what another says, too, is left out, and so is the other: nobody can tell
+        which of them took it from whom.
+        """
         if not total:
             return server
         inner, mine = self._inner(server), split(server.kept)[1]
+        if (twice := _repeated(total)).any():
+            _left_out("keys that another sent, too", total[AGREEMENT][twice])
+            total = {name: rows[~twice] for name, rows in total.items()}
         roster = self._roster(total)
         most_of(len(roster.agreement), self.masking.quantum, self.masking.range)
-        kept = {**_model(inner), **{name: total[name] for name in ROSTER}, **_lost(mine, self.masking)}
+        kept = {**_model(inner), **{name: total[name] for name in ROSTER}, **_named(mine, LOST)}
         return _next(server, inner, {}, {AGREEMENT: roster.agreement, CHANNEL: roster.channel}, kept)
 
     def admit_shares(self, server: Server, update: Arrays) -> Arrays:
@@ -103,13 +123,16 @@ class Cloud(NamedTuple):
         _check_bytes({TOKEN: update[TOKEN]}, {TOKEN: (1, KEY_BYTES)})
         present = np.zeros(len(mine[TOKEN]), dtype=np.uint64)
         present[_among(_sender(mine, update, INPUT_SENT), mine[POSTED])] = 1
-        return {MASKED: update[MASKED], LAYOUT: update[LAYOUT], PRESENT: present}
+        return by_layout({MASKED: update[MASKED], LAYOUT: update[LAYOUT], PRESENT: present})
 
     def add_up(self, server: Server, total: Arrays) -> Server:
-        """Say whose inputs are in the sum, and hand out the shares."""
+        """Say whose inputs are in the sum, those of the layout that most sent, and hand out the shares."""
         if not total:
             return server
         inner, mine = self._inner(server), split(server.kept)[1]
+        total, others = of_most(total, PRESENT)
+        for other in others:
+            _left_out(f"the layout {other[LAYOUT].tobytes()[:80]!r}", mine[AGREEMENT][other[PRESENT] > 0])
         present = np.flatnonzero(total[PRESENT])
         if len(present) < self.masking.fewest or total[PRESENT].max() > 1:
             raise RoundFailedError(
@@ -147,9 +170,26 @@ class Cloud(NamedTuple):
                     f"{name}: expected sums up to {most:g} of {count} gateways, got {np.abs(array).max():g}: one of "
                     "them masked its input with other keys than it shared"
                 )
-        advanced = self.phase.advance(inner, sums)
+        advanced = self._advanced(inner, sums)
         kept = {**advanced.kept, **prefixed(_named(mine, LOST))}
         return server._replace(shared=advanced.shared, kept=kept, phase=STEPS * advanced.phase)
+
+    def _advanced(self, inner: Server, sums: Arrays) -> Server:
+        """Advance with sums whose names and shapes nobody has judged here: most gateways said them."""
+        try:
+            advanced = self.phase.advance(inner, sums)
+        except (LookupError, TypeError) as error:
+            raise RoundFailedError(
+                f"{LAYOUT}: expected sums that the algorithm can add up, got {_shapes(sums)}: {error!r}"
+            ) from None
+        for before, after in ((inner.shared, advanced.shared), (inner.kept, advanced.kept)):
+            for name in before.keys() & after.keys():
+                if before[name].shape != after[name].shape:
+                    raise RoundFailedError(
+                        f"{LAYOUT}: expected sums after which {name} still has shape {before[name].shape}, got "
+                        f"{_shapes(sums)}, which make it {after[name].shape}"
+                    )
+        return advanced
 
     def _roster(self, keys: Arrays) -> Roster:
         try:
@@ -160,8 +200,7 @@ class Cloud(NamedTuple):
     def _inner(self, server: Server) -> Server:
         """Return the state of the inner algorithm, wherever its model rests."""
         (kept, mine), (shared, _) = split(server.kept), split(server.shared)
-        resting = {name.removeprefix(MODEL): array for name, array in mine.items() if name.startswith(MODEL)}
-        return server._replace(shared=resting or shared, kept=kept, phase=self.number)
+        return server._replace(shared=_resting(mine) or shared, kept=kept, phase=self.number)
 
 
 def _next(server: Server, inner: Server, shared: Arrays, told: Arrays, kept: Arrays) -> Server:
@@ -179,12 +218,38 @@ def _named(arrays: Arrays, *names: str) -> Arrays:
     return {name: arrays[name] for name in names if name in arrays}
 
 
-def _lost(mine: Arrays, masking: Masking) -> Arrays:
-    """Return the rounds (m, 32) whose inputs were counted and then came to nothing, with the last one if it did."""
-    if MASKED not in mine:
-        return _named(mine, LOST)
-    digest = bytes_of(Roster.of(_named(mine, AGREEMENT, CHANNEL), masking).digest)[None]
-    return {LOST: np.concatenate([mine[LOST], digest]) if LOST in mine else digest}
+def restored(server: Server, masking: Masking) -> Server:
+    """Return the server without what is left of a round that came to nothing, its model where it belongs.
+
+    Inputs of that round may have been acknowledged: then it joins the last of those that were lost (m, 32), which go
+    out with the model, so that nobody takes his input for counted.
+    """
+    (kept, mine), (shared, _) = split(server.kept), split(server.shared)
+    lost = _named(mine, LOST)
+    if server.phase % STEPS >= INPUT_SENT:
+        digest = bytes_of(Roster.of(_named(mine, AGREEMENT, CHANNEL), masking).digest)[None]
+        lost = {LOST: np.concatenate([mine[LOST], digest])[-LOST_MOST:] if LOST in mine else digest}
+    return server._replace(shared=_resting(mine) or shared, kept={**kept, **prefixed(lost)})
+
+
+def _resting(mine: Arrays) -> Arrays:
+    return {name.removeprefix(MODEL): array for name, array in mine.items() if name.startswith(MODEL)}
+
+
+def _repeated(rows: Arrays) -> NDArray[np.bool_]:
+    """Return which rows (n,) of a roster hold a key, commitment or token that stands anywhere a second time."""
+    all_rows = np.stack([rows[name] for name in ROSTER], axis=1)  # (n, 4, 32)
+    _, place, counts = np.unique(all_rows.reshape(-1, KEY_BYTES), axis=0, return_inverse=True, return_counts=True)
+    return np.asarray((counts[place.ravel()] > 1).reshape(all_rows.shape[:2]).any(axis=1))
+
+
+def _left_out(why: str, agreement: Array) -> None:
+    names = ", ".join(f"{key[:4].tobytes().hex()}..." for key in agreement)
+    warnings.warn(f"gateways of the keys {names} are left out of this round: {why}", LeftOutWarning, stacklevel=3)
+
+
+def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in arrays.items()}
 
 
 def _check_bytes(update: Arrays, shapes: dict[str, tuple[int, ...]]) -> None:

@@ -42,7 +42,7 @@ from models.federated.masking_keys import (
     to_number,
     unsealed,
 )
-from models.federated.ring import LAYOUT, encoded, most_of
+from models.federated.ring import LAYOUT, check_units, encoded, most_of
 from models.federated.shamir import shares_of
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Gateway(NamedTuple):
         """Train, and send the inner update under masks. What is wrong with it is found here, as the cloud cannot.
 
         Raises `UpdateError` where the inner algorithm would refuse it, `RingError` for values that could make a sum
-        wrap, both before there is a mask.
+        wrap or would be lost in rounding, both before there is a mask.
         """
         (inner, mine), (model, told) = split(own), split(shared)
         if _is_silent(data) or _stage(mine) != SHARES_SENT:
@@ -119,7 +119,10 @@ class Gateway(NamedTuple):
         if not update:
             return {**after, **prefixed(mine)}, {}
         # Of an algorithm that sends changes: what the cloud has counted of this gateway.
-        admitted = self.phase.admit(Server(model, parted(after).get(BEFORE, {})), update)
+        before = parted(after).get(BEFORE, {})
+        admitted = self.phase.admit(Server(model, before), update)
+        is_solved = self.phase.tally.bears == "nothing"
+        check_units(admitted, {**model, **before}, self.masking.quantum, each=is_solved)
         most = most_of(len(posted), self.masking.quantum, self.masking.range)
         vector, layout = encoded(admitted, self.masking.quantum, most)
         keys = Keys.of(mine[SECRET].tobytes())
@@ -142,12 +145,16 @@ class Gateway(NamedTuple):
             return own, {}
         roster, place = Roster.of(mine, self.masking), int(mine[PLACE])
         if not _is_of(told, roster) or place not in (present := _places(told, PRESENT, roster)):
-            return own, {}  # its input came too late: what is left for the cloud is the key, and the seed stays hidden
+            # Its input came too late, or was left out: what is left for the cloud is the key, the seed stays hidden.
+            left_out = {WAS_COUNTED: np.array(False)} if _is_of(told, roster) else {}
+            return {**own, **prefixed(left_out)}, {}
         posted = [int(other) for other in mine[POSTED]]
-        if len(present) < self.masking.fewest or not set(present) <= set(posted):
+        group = roster.group_of(place, present)
+        if len(group) < self.masking.fewest or not set(present) <= set(posted):
             raise RosterError(
-                f"present: expected at least {self.masking.fewest} (masking.fewest) of those who sent shares, got "
-                f"{len(present)}, {len(set(present) - set(posted))} of them others"
+                f"present: expected at least {self.masking.fewest} (masking.fewest) of those who sent shares, joined "
+                f"by masks with each other, got {len(present)}, {len(set(present) - set(posted))} of them others and "
+                f"{len(group)} joined with this gateway"
             )
         keys, boxes = Keys.of(mine[SECRET].tobytes()), told.get(SEALED)
         if boxes is None or boxes.shape != (len(posted), roster.holders.shape[1] - 1, BOX_BYTES):
@@ -160,11 +167,11 @@ class Gateway(NamedTuple):
 
     def _check_cover(self, roster: Roster, place: int, posted: list[int]) -> None:
         """Refuse to send where too few others mask the same sum, or hold shares to unmask it."""
-        holders = int(roster.held_by(posted)[place])
-        if len(posted) < self.masking.fewest or holders < roster.threshold:
+        holders, group = int(roster.held_by(posted)[place]), roster.group_of(place, posted)
+        if len(group) < self.masking.fewest or holders < roster.threshold:
             raise RosterError(
-                f"posted: expected shares of at least {self.masking.fewest} gateways (masking.fewest), "
-                f"{roster.threshold} of them holders of mine, got {len(posted)} and {holders}"
+                f"posted: expected shares of at least {self.masking.fewest} gateways (masking.fewest) joined by masks "
+                f"with this one, {roster.threshold} of them holders of mine, got {len(group)} and {holders}"
             )
 
 

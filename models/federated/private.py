@@ -19,11 +19,16 @@ sends nothing any more, and says so.
 
 Fit are sums of changes (`models.federated.tally.CHANGES`), in every exchange: of an algorithm with one other it would
 leak past the noise. A Gram matrix with noise is none; and where a gateway remembers what the model holds of it
-(one-class losses, ADMM, IncFed), bounds and noise would make that untrue.
+(one-class losses, ADMM, IncFed), bounds and noise would make that untrue. Nor may means of the rows travel beside the
+changes: squared residuals are longer than any change, so that one bound for both would be spent on them.
+
+What the inner algorithm says of the size of a change, such as `largest_change`, gives way to `clip`: noise of a
+thousand numbers is far longer than what it hides, and who was promised to be heard must not pay ε for a refusal.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -44,12 +49,14 @@ from models.federated.algorithm import (
     Train,
     UpdateError,
 )
-from models.federated.alone import WEIGHTS, moving
-from models.secret_noise import GRID_BITS, SECRET_BYTES, noised
+from models.federated.alone import WEIGHTS
+from models.federated.tally import MEASURED_CHANGES
+from models.secret_noise import SECRET_BYTES, noised
 
 LIBRARY = "dp_accounting"
 RELEASES, SPENT = f"{LEDGER}releases", f"{LEDGER}spent"
 SLACK = 1e-6  # of the bound, for rounding
+FARTHEST = 6.0  # deviations by which the length of the noise may pass the root of its size: one in 60 million does
 
 
 class PrivacyWarning(UserWarning):
@@ -80,6 +87,10 @@ class Privacy(BaseModel):
         """Return the deviation of the noise on each number."""
         return self.noise_multiplier * self.clip
 
+    def longest(self, size: int) -> float:
+        """Return the length that no honest update of so many numbers exceeds where the cloud sees it."""
+        return self.clip + (0.0 if self.where == "cloud" else self.deviation * (math.sqrt(size) + FARTHEST))
+
     def epsilon_of(self, spent: float) -> float:
         """Return ε of releases whose Σ 1 / multiplier² is `spent`; composed they are one of multiplier spent^(-1/2)."""
         try:
@@ -100,6 +111,11 @@ def private(algorithm: Algorithm, privacy: Privacy) -> Algorithm:
     if any(isinstance(phase.admit, _Bounding) for phase in algorithm.phases):
         raise ValueError("privacy given for an algorithm that has it, expected one without")
     for index, phase in enumerate(algorithm.phases):
+        if phase.tally == MEASURED_CHANGES:
+            raise ValueError(
+                f"privacy given for an algorithm whose exchange {index} is a {phase.tally.name}, expected changes "
+                "alone, or the bound is spent on the means; set measure = 'own', with which they stay on the gateway"
+            )
         if phase.tally.bears != "error":
             raise ValueError(
                 f"privacy given for an algorithm whose exchange {index} is of kind {phase.tally.name!r}, expected a "
@@ -144,19 +160,13 @@ def bounded(update: Mapping[str, Array], clip: float) -> Arrays:
     return short | exact | {weights[0]: np.array(1.0)}
 
 
-def with_noise(shared: Arrays, update: Arrays, deviation: float, secret: Array, purpose: str) -> Arrays:
-    """Return a bounded update, or a sum of some, with noise on all it says but on how much it counts.
-
-    What an average holds beside the changes it moves the model by is a mean above zero (`fedavg.averaging`), and noise
-    must not take it below; to mend that tells nothing more.
-    """
+def with_noise(update: Arrays, deviation: float, secret: Array, purpose: str) -> Arrays:
+    """Return a bounded update, or a sum of some, with noise on all it says but on how much it counts."""
     names = sorted(name for name in update if name not in (*WEIGHTS, IDENTITY))
     flat = np.concatenate([np.ravel(update[name]) for name in names])
     parts = np.split(noised(flat, deviation, secret, purpose), np.cumsum([update[name].size for name in names])[:-1])
     found = {name: part.reshape(update[name].shape) for name, part in zip(names, parts, strict=True)}
-    found = {name: np.asarray(part, dtype=update[name].dtype) for name, part in found.items()}  # no wider than it was
-    signed, least = moving(shared, update) or names, deviation * 2.0**-GRID_BITS  # by nothing at all some divide
-    return update | {name: part if name in signed else np.maximum(part, least) for name, part in found.items()}
+    return update | {name: np.asarray(part, dtype=update[name].dtype) for name, part in found.items()}  # no wider
 
 
 def _length(arrays: Mapping[str, Array]) -> float:
@@ -173,7 +183,7 @@ def _noised(algorithm: Algorithm, index: int, privacy: Privacy) -> Phase:
         if not total:
             return server
         secret = server.kept[NOISE_SECRET]
-        sums = with_noise(server.shared, total, privacy.deviation, secret, f"cloud/{server.round_index}/{index}")
+        sums = with_noise(total, privacy.deviation, secret, f"cloud/{server.round_index}/{index}")
         advanced = phase.advance(_unkept(server), sums)
         return advanced._replace(kept={**advanced.kept, NOISE_SECRET: secret})
 
@@ -185,21 +195,25 @@ def _unkept(server: Server) -> Server:
 
 
 class _Bounding:
-    """The `admit` of a private exchange."""
+    """The `admit` of a private exchange: the inner one judges the form of an update, and this one its length."""
 
     def __init__(self, phase: Phase, privacy: Privacy) -> None:
-        self._phase, self._clip, self.in_cloud = phase, privacy.clip, privacy.where == "cloud"
+        self._phase, self._privacy, self.in_cloud = phase, privacy, privacy.where == "cloud"
 
     def __call__(self, server: Server, update: Arrays) -> Arrays:
-        wide = self._phase.admit(_unkept(server), update)
+        said = [name for name in update if name not in (*WEIGHTS, IDENTITY)]
+        form = {name: np.zeros_like(array) if name in said else array for name, array in update.items()}
+        admitted = self._phase.admit(_unkept(server), form)
         for name in WEIGHTS:
-            if name in wide and float(wide[name]) != 1.0:
-                raise UpdateError(f"{name}: expected 1, as all gateways count alike, got {float(wide[name]):g}")
-        length = _length({name: array for name, array in wide.items() if name not in WEIGHTS})
-        if self.in_cloud and length > self._clip * (1.0 + SLACK):
-            raise UpdateError(
-                f"change: expected a length up to {self._clip:g} (setting 'privacy.clip'), got {length:g}"
-            )
+            if name in admitted and float(admitted[name]) != 1.0:
+                raise UpdateError(f"{name}: expected 1, as all gateways count alike, got {float(admitted[name]):g}")
+        wide = {name: np.asarray(update[name], dtype=np.float64) for name in admitted}
+        with np.errstate(over="ignore"):
+            length = _length({name: wide[name] for name in said})
+        longest = self._privacy.longest(sum(wide[name].size for name in said))
+        if not length <= longest * (1.0 + SLACK):  # what is no number is no length either
+            what = "setting 'privacy.clip'" if self.in_cloud else "of 'privacy.clip' and its noise"
+            raise UpdateError(f"change: expected a finite length up to {longest:g} ({what}), got {length:g}")
         return wide
 
 
@@ -221,7 +235,7 @@ def _training(algorithm: Algorithm, index: int, privacy: Privacy) -> Train:
         if privacy.where == "gateway":
             if SECRET not in data:
                 raise ValueError(f"privacy: expected {SECRET!r} in the data, from which noise is drawn, and found none")
-            release = with_noise(shared, release, privacy.deviation, data[SECRET], f"gateway/{index}")
+            release = with_noise(release, privacy.deviation, data[SECRET], f"gateway/{index}")
         return {**after, **following}, release
 
     return train

@@ -9,7 +9,8 @@ compressed. Task `predict` trains on windows that nobody labelled as faults, `cl
 With the change goes one sum more, of the model that the gateway received: of `predict` the squared residuals, which
 make the variance that scores are in units of, and of `classify` with class weights the rows of each class, by whose
 shares over the whole fleet errors are weighed. So both are one step behind the weights; the first step takes the
-gateway's own shares.
+gateway's own shares. With `measure` = "own" neither is sent: a gateway scores in its own variance and weighs by its own
+shares. Under privacy that is what there is, since a bound on change and sums together would go to the sums.
 
 `mu` pulls the local weights back to the shared ones (FedProx, Li et al. 2020, Eq. 2). With `home` = "head" the dense
 and output layers and the variance stay with each gateway, which trains them with the rest (FedPer, Arivazhagan et al.
@@ -107,20 +108,26 @@ class Local(NamedTuple):
 
 
 def _local(
-    feature_count: int, network: Recurrent, descent: Descent, home: Literal["none", "head"], largest_change: float
+    feature_count: int,
+    network: Recurrent,
+    descent: Descent,
+    home: Literal["none", "head"],
+    measure: Literal["fleet", "own"],
+    largest_change: float,
 ) -> Local:
     if home == "head" and network.cell == "linear":
         raise ValueError(
             "home 'head' given for cell 'linear', expected 'none': it has one layer, and nothing is shared"
         )
     untrained = recurrent.initial(np.random.default_rng(0), network, feature_count)  # for the names alone
-    at_home: tuple[str, ...] = ()
-    if home == "head":
-        variance = (VARIANCE,) if network.task == "predict" else ()
-        at_home = (*recurrent.trained_names(untrained, recurrent.HEAD), *variance)
+    at_home = recurrent.trained_names(untrained, recurrent.HEAD) if home == "head" else ()
     trained = tuple(name for name in recurrent.trained_names(untrained) if name not in at_home)
-    measured = {SQUARES: VARIANCE} if network.task == "predict" and not at_home else {}
-    if network.class_weights:
+    measured: dict[str, str] = {}
+    if network.task == "predict" and (at_home or measure == "own"):
+        at_home = (*at_home, VARIANCE)
+    elif network.task == "predict":
+        measured = {SQUARES: VARIANCE}
+    elif network.class_weights and measure == "fleet":
         measured = {CLASS_COUNTS: CLASS_SHARES}
     return Local(network, descent, trained, at_home, measured, largest_change)
 
@@ -154,6 +161,7 @@ def recurrent_fedavg(
     precision: Literal["float32", "bfloat16"] = "float32",
     mu: NotNegative = 0.0,
     home: Literal["none", "head"] = "none",
+    measure: Literal["fleet", "own"] = "fleet",
     rate: Positive = 1.0,
     server_optimiser: ServerOptimiser | None = None,
     paper: bool = False,
@@ -169,6 +177,8 @@ def recurrent_fedavg(
     :param precision: in which a gateway multiplies while it trains; `bfloat16` where its processor has that.
     :param mu: weight µ of the proximal term on what is averaged; 0 is plain averaging.
     :param home: `head` for dense and output layers that stay with each gateway.
+    :param measure: over whom the variance of residuals and the shares of the classes are taken; with `own` they do not
+        leave the gateway, which privacy asks for.
     :param rate: step of the cloud along the averaged change; 1 is plain averaging.
     :param server_optimiser: in place of `rate`: momentum, or an adaptive step of the cloud.
     :param paper: what is not given, in the network too, is as in the paper: SGD at 0.001, one epoch in batches of
@@ -186,7 +196,7 @@ def recurrent_fedavg(
     descent = (PAPER if paper else WORKED)._replace(**{name: value for name, value in given.items() if value})
     descent = descent._replace(proximity=mu, bfloat16=precision == "bfloat16")
     network = as_in_the_paper(network) if paper else network
-    local = _local(feature_count, network, descent, home, largest_change)
+    local = _local(feature_count, network, descent, home, measure, largest_change)
     phase = averaging(
         local.improve,
         local.judge,

@@ -68,12 +68,12 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
     if unknown:
         raise ValueError(f"setting {unknown[0]!r} is unknown to {name}; expected one of {', '.join(known)}")
     own = {key: value for key, value in settings.items() if key not in COMMON_SETTINGS}
-    algorithm = _on_features(factory, feature_count, own, settings)
     mixed = [step for step in ("whiten", "compensate") if settings.get(step)]
-    if mixed and (algorithm.detector == "recurrent" or _steps_of(own) > 1):
+    if mixed and (factory is recurrent_fedavg or _steps_of(own) > 1):
         raise ValueError(
             f"{mixed[0]} given for rows that are windows, expected rows without time steps: it would mix the steps"
         )
+    algorithm = _on_features(factory, feature_count, own, settings)
     if settings.get("survey") is not None:
         if settings.get("privacy") is not None:
             raise ValueError(

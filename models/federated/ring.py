@@ -3,12 +3,13 @@
 A mask that is uniform over the ring hides whatever it is added to, which noise on floating numbers never does (Bonawitz
 et al. 2017, "Practical Secure Aggregation for Privacy-Preserving Machine Learning", Section 3). Negative numbers are
 two's complements, so a sum comes back right as long as it lies within half the ring: `most_of` says how large the
-numbers of one gateway may be for that, and `encoded` lets no larger one pass. All arrays of an update travel as one
-vector beside their `layout`, their names and shapes.
+numbers of one gateway may be for that, and `encoded` lets no larger one pass; `check_units` none so small that the
+quantum would eat them. All arrays of an update travel as one vector beside their `layout`, their names and shapes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ ROOM = 0.999 * 2.0**63  # quanta within half the ring, less what rounding to qua
 PLANNED = 1_000  # gateways that fit where no range is stated, so that it does not depend on who is there
 LAYOUT_BYTES_MAX = 65_536
 LAYOUT = "layout"
+FEWEST_QUANTA = 100  # of the largest entry of an array: two digits
+NOISE = 1e-11  # of the largest number beside it: what is left of sums that cancel
 
 
 class RingError(ValueError):
@@ -48,6 +51,34 @@ def most_of(count: int, quantum: float, stated: float | None) -> float:
     return stated
 
 
+def check_units(update: Arrays, reference: Mapping[str, Array], quantum: float, *, each: bool) -> None:
+    """Raise `RingError` where rounding to quanta would leave too little of an update.
+
+    An array is as large as its largest entry, or that of what it changes (`reference`): a change may well come to an
+    end. With `each`, as of sums that are solved, none may be too small; else not all of them together.
+    """
+    sizes = {
+        name: max(_size(array), _size(reference.get(name, np.zeros(1))))
+        for name, array in update.items()
+        if array.any()
+    }
+    noise = NOISE * max(sizes.values(), default=0.0)
+    telling = {name: size for name, size in sizes.items() if update[name].ndim > 0 and size > noise}
+    small = {name: size for name, size in telling.items() if size < FEWEST_QUANTA * quantum}
+    if small and (each or len(small) == len(telling)):
+        name = min(small, key=lambda name: (small[name], name))
+        fits = 2.0 ** math.floor(math.log2(small[name] / FEWEST_QUANTA**2))
+        raise RingError(
+            f"{name}: values of size {small[name]:g} given, expected at least {FEWEST_QUANTA} times masking.quantum "
+            f"({quantum:g}), or rounding would leave next to nothing of them; set masking.quantum = {fits:g}, or "
+            "features in units in which they vary by about one (normalisation 'own')"
+        )
+
+
+def _size(array: Array) -> float:
+    return float(np.abs(array).max(initial=0.0))
+
+
 def encoded(update: Mapping[str, Array], quantum: float, most: float) -> tuple[Ring, Array]:
     """Return the arrays of an update as one vector (P,) of the ring, and their layout (L,) uint8.
 
@@ -55,7 +86,7 @@ def encoded(update: Mapping[str, Array], quantum: float, most: float) -> tuple[R
     """
     names = sorted(update)
     for name in names:
-        size = float(np.abs(update[name]).max(initial=0.0))
+        size = _size(update[name])
         if not size <= most:
             raise RingError(
                 f"{name}: a value of size {size:g} given, expected up to {most:g}, which is what one gateway may send "
@@ -99,16 +130,29 @@ def _entries(layout: Array) -> dict[str, tuple[int, ...]]:
     return entries
 
 
+def by_layout(update: Arrays) -> Arrays:
+    """Return an update under names that say its layout, so that only vectors of one layout add up."""
+    digest = hashlib.sha256(update[LAYOUT].tobytes()).hexdigest()[:32]
+    return {f"{name}.{digest}": array for name, array in update.items()}
+
+
+def of_most(total: Arrays, votes: str) -> tuple[Arrays, list[Arrays]]:
+    """Return the sum of the layout that most sent, told by how many of `votes` (n,) are not zero, and the others.
+
+    The cloud cannot know a layout before, and whoever comes first must not say it for all.
+    """
+    layouts: dict[str, Arrays] = {}
+    for key, array in total.items():
+        name, _, digest = key.rpartition(".")
+        layouts.setdefault(digest, {})[name] = array
+    ranked = sorted(layouts, key=lambda digest: (-int(np.count_nonzero(layouts[digest][votes])), digest))
+    return layouts[ranked[0]], [layouts[digest] for digest in ranked[1:]]
+
+
 def _merge(total: Arrays, update: Arrays) -> Arrays:
-    """Add vectors of one layout; the first one of an exchange says which, as the cloud cannot know it before."""
-    if not total or not update:
-        return dict(total or update)
-    if not np.array_equal(total[LAYOUT], update[LAYOUT]):
-        raise UpdateError(
-            f"{LAYOUT}: expected {total[LAYOUT].tobytes()[:80]!r} as of those before, got "
-            f"{update[LAYOUT].tobytes()[:80]!r}"
-        )
-    return {name: total[name] if name == LAYOUT else np.asarray(total[name] + update[name]) for name in total}
+    both = total.keys() & update.keys()
+    sums = {name: np.asarray(total[name] + update[name]) for name in both if not name.startswith(f"{LAYOUT}.")}
+    return {**total, **update, **sums}
 
 
 RING_SUM = Tally("ring sum", _merge, additive=True, bounded=True)

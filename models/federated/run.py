@@ -13,7 +13,17 @@ from typing import NamedTuple
 import numpy as np
 
 from models.arrays import COUNTED, SECRET, Arrays, exchange_secret, generator, select
-from models.federated.algorithm import Algorithm, RoundFailedError, Server, UpdateError, close_round, counting
+from models.federated.algorithm import (
+    Algorithm,
+    RoundFailedError,
+    Server,
+    UpdateError,
+    close_round,
+    counting,
+    is_silent,
+)
+
+REPEATED = 3  # times as many exchanges as needed may be run, so that rounds that fail by chance are made good
 
 
 class Outcome(NamedTuple):
@@ -45,11 +55,19 @@ def run(
     gateways take part in each round, others each time or, without `redraw`, always the same. `on_update(gateway,
     update)` sees what each of them would send. An update that is not admitted ends the training, or where
     `on_refusal(gateway, error)` is given only does not count.
+
+    A round in which nobody has anything to send goes by; one that fails is repeated. What gateways without a secret
+    draw follows from the seed: right for a simulation, while masks and noise of a service need real ones.
+
+    Raises `RoundFailedError` with the last reason where rounds fail three times as often as they may.
     """
     server = algorithm.start(generator(seed, 0, "cloud"))
     own: dict[str, Arrays] = {name: {} for name in data}
     refused: set[str] = set()  # of the gateways' latest updates
-    for _ in range(algorithm.exchanges(rounds)):
+    wanted, done, failed = algorithm.exchanges(rounds), 0, RoundFailedError("nobody answered in its last exchange")
+    while done < wanted:
+        if server.round_index >= (REPEATED * wanted + REPEATED * algorithm.stride):
+            raise RoundFailedError(f"{done} of {wanted} exchanges in {server.round_index}, the last failed: {failed}")
         phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
         for name in select(seed, server.cohort_index if redraw else 0, data, fraction):
             secret = secrets.get(name, b"")
@@ -67,8 +85,10 @@ def run(
                     raise
                 refused.add(name)
                 on_refusal(name, error)
+        begun, silent = done - done % algorithm.stride, is_silent(algorithm, server.phase, total)
         try:
-            server = close_round(algorithm, server, total)
-        except RoundFailedError:
-            server = close_round(algorithm, server, {})
+            server, done = close_round(algorithm, server, total), done + 1 if total else begun
+        except RoundFailedError as error:
+            server, done, failed = close_round(algorithm, server, {}), begun, error
+        done += algorithm.stride if silent else 0
     return Outcome(server, own)

@@ -60,4 +60,6 @@ def _in_order(rows: Arrays) -> Arrays:
 SUM = Tally("sum", _add, additive=True, bounded=True)
 CONTRIBUTIONS = SUM._replace(name="sum of contributions", bears="rounding")
 CHANGES = SUM._replace(name="sum of changes", bears="error")
+# Beside the changes means of the gateway's rows, such as squared residuals: one bound on all of it would be theirs.
+MEASURED_CHANGES = CHANGES._replace(name="sum of changes and of means beside them")
 STACK = Tally("stack", _stack, additive=False, bounded=False)

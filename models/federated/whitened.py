@@ -53,7 +53,8 @@ def whitened(
     if whiten >= feature_count:
         raise ValueError(f"whiten: expected fewer directions than the {feature_count} features, got {whiten}")
     mode, settings = without_units(factory, settings)
-    inner = validate_call(factory)(whiten + (whiten_residual > 0), **settings)
+    width = whiten + (whiten_residual > 0)
+    inner = validate_call(factory)(width, **settings)
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
@@ -66,7 +67,7 @@ def whitened(
 
     own_units = "set normalisation to 'own', which takes features in the units of each gateway"
     gather = gathering(feature_count, advance, normalisation=mode, max_samples=MAX_SAMPLES, remedy=own_units)
-    phases = (gather, *(_on_whitened(phase, mode) for phase in inner.phases))
+    phases = (gather, *(_on_whitened(phase, mode, width) for phase in inner.phases))
     personal = tuple(dict.fromkeys((*personal_tensors(mode), *inner.personal)))
     return inner._replace(phases=phases, personal=personal, setup=1 + inner.setup)
 
@@ -88,15 +89,19 @@ def _checked(normalisation: Normalisation) -> None:
     del normalisation
 
 
-def _on_whitened(phase: Phase, mode: Normalisation) -> Phase:
-    """Return a phase of the inner algorithm as one that sees whitened features and keeps the step in `shared`."""
+def _on_whitened(phase: Phase, mode: Normalisation, width: int) -> Phase:
+    """Return a phase of the inner algorithm as one that sees whitened features (n, width) and keeps the step in
+    `shared`.
+    """
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        if len(data[FEATURES]) == 0:
-            return own, {}
-        units, z = normalise({name: own[name] for name in NORMALISATION if name in own}, data, mode)
+        units = {name: own[name] for name in NORMALISATION if name in own}
         rest = {name: array for name, array in own.items() if name not in NORMALISATION}
-        seen = {**data, FEATURES: whiten_features(of_whitening(shared), z)}
+        if len(data[FEATURES]) == 0:  # of a gateway that leaves: what it once gave must be taken back
+            seen = {**data, FEATURES: np.zeros((0, width))}
+        else:
+            units, z = normalise(units, data, mode)
+            seen = {**data, FEATURES: whiten_features(of_whitening(shared), z)}
         after, update = phase.train(_bare(shared), rest, seen, rng)
         return {**units, **after}, update
 

@@ -1,0 +1,165 @@
+"""Alarms whose gateway never tells their end: one of a cause stands at a time, and what a gateway forgot does not stand
+for ever; how many causes a gateway may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloud_aggregator import standing
+from cloud_aggregator.events import Connection, Durable, Effect, Enqueue, Heard, Log, RecordAlarm, RecordCount
+from cloud_aggregator.standing import ACTIVE_CAUSES_MAX, CAUSES_MAX, GRACE_S
+from cloud_aggregator.state import State
+from cloud_aggregator.store import Store
+from config.messages import Alarm, Maintenance, Receipt, Status
+from config.outlets import Webhook
+from tests.sites import NS, T0_NS
+from tests.test_aggregator_machine import after, heard, published
+from tests.test_fleet import alarm, site, status
+from tests.test_maintenance import retained
+
+LATER_S = 10_000.0
+HOOK = Webhook(url="http://127.0.0.1:1/")
+DONE = Alarm.from_bytes(alarm("a", "cleared").payload)
+STORY = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["raised", "cleared"])), min_size=1, unique=True)
+
+
+def active(state: State, gateway: str = "a") -> list[str]:
+    return [known.alarm.id.removeprefix(f"{gateway}.") for known in standing.active(state.outward.alarms, gateway)]
+
+
+def kept(store: Store, effects: Iterable[Effect]) -> None:
+    store.commit([one for one in effects if isinstance(one, Durable)])
+
+
+@settings(max_examples=200)
+@given(story=STORY, data=st.data())
+def test_only_the_latest_of_a_cause_can_stand_in_whatever_order_it_was_heard(
+    story: list[tuple[int, str]], data: st.DataObject
+) -> None:
+    """The oracle: the alarm of the last onset that was ever told of stands, where it was raised and not cleared."""
+    state, onto = replace(site(), now_ns=T0_NS + round(LATER_S * NS)), dict[str, Maintenance]()
+    for number, change in data.draw(st.permutations(story)):
+        state, effects = after(state, alarm("a", change, 100.0 * number))
+        onto = retained(effects, onto)
+    last = max(number for number, _ in story)
+    is_up = (last, "raised") in story and (last, "cleared") not in story
+    assert active(state) == ([f"anomaly.{T0_NS + 100 * last * NS}"] if is_up else [])
+    assert [one.state for one in onto.values()] == ["raised" if is_up else "cleared"]
+    assert retained(after(state, Connection(True))[1]) == onto
+
+
+def test_a_later_alarm_ends_the_one_that_was_forgotten_and_everyone_is_told(tmp_path: Path) -> None:
+    store, state = Store(tmp_path / "a.db"), site()
+    onto: dict[str, Maintenance] = {}
+    for event in (alarm("a", rule="point"), alarm("a", onset_s=50), alarm("a", "cleared", 50)):
+        state, effects = after(state, event)
+        onto = retained(effects, onto)
+        kept(store, effects)
+    first, second = store.rows("alarms")
+    assert (first["ended"], first["cleared_ns"], first["rule"]) == ("superseded", T0_NS + 50 * NS, "point")
+    assert (second["ended"], second["cleared_ns"]) == ("", T0_NS + 51 * NS)
+    assert [(one.state, one.id) for one in onto.values()] == [("cleared", f"a.anomaly.{T0_NS + 50 * NS}")]
+    again = site(outward=store.outward())
+    held, was = (
+        {key: (one.ended, one.active, one.onset_ns) for key, one in end.outward.alarms["a"].items()}
+        for end in (again, state)
+    )
+    assert held == was and active(again) == []
+    effects = after(again, alarm("a", "cleared", t_ns=T0_NS + 20 * NS))[1]  # its own word comes after all
+    kept(store, effects)
+    assert (store.rows("alarms")[0]["ended"], store.rows("alarms")[0]["cleared_ns"]) == ("", T0_NS + 20 * NS)
+    store.close()
+
+
+def test_a_change_that_ends_another_is_posted_after_that_end() -> None:
+    state = site()
+    state = replace(state, settings=state.settings.model_copy(update={"webhook": HOOK}))
+    effects = after(state, alarm("a"), alarm("a", onset_s=50))[1]
+    posts = [one.post.body for one in effects if isinstance(one, Enqueue)]
+    assert [b'"active":true' in body for body in posts] == [True, False, True] and b"superseded: " in posts[1]
+
+
+def test_without_a_clock_what_came_later_is_later_also_after_a_restart(tmp_path: Path) -> None:
+    store, state = Store(tmp_path / "a.db"), site()
+    unset: dict[str, Any] = {"clock": "unsynchronised"}
+    told = [(alarm("a", onset_s=-9e8, **unset), 10.0), (alarm("a", onset_s=-9.5e8, **unset), 20.0)]
+    for event, at_s in [*told, (alarm("a", "cleared", -9e8, **unset), 30.0)]:
+        state, effects = after(state, event, at_s=at_s)
+        kept(store, effects)
+    expected = [f"anomaly.{T0_NS - 950_000_000 * NS}"]
+    assert active(state) == expected
+    assert active(site(outward=store.outward())) == expected
+    store.close()
+
+
+def quiet(**change: Any) -> Heard:
+    return status("a", **{"alarms_active": 0, "outbox": 0, **change})
+
+
+def test_what_a_gateway_forgot_is_ended_after_the_grace() -> None:
+    state, _ = after(site(), alarm("a"), alarm("a", cause="silent-x", kind="sensor"), alarm("b"), quiet())
+    state, _ = after(state, quiet(), at_s=GRACE_S - 1)
+    assert len(active(state)) == 2
+    state, effects = after(state, quiet(), at_s=GRACE_S)
+    ended = [(one.alarm.cause, one.ended) for one in effects if isinstance(one, RecordAlarm)]
+    assert ended == [("anomaly", "forgotten"), ("silent-x", "forgotten")]
+    assert {one.state for one in retained(effects).values()} == {"cleared"}
+    assert active(state) == [] and len(active(state, "b")) == 1
+    assert not [one for one in after(state, quiet(), at_s=2 * GRACE_S)[1] if isinstance(one, RecordAlarm)]
+
+
+SPEAKS = [
+    quiet(alarms_active=1),
+    quiet(outbox=1),
+    quiet(boot_id="two"),
+    quiet(boot_id=""),
+    heard("a", "status", Status(state="offline").to_bytes()),
+    heard("a", "status", b'{"state":"online","boot_id":"one"}'),  # of a version that says nothing of alarms
+    alarm("a"),
+    alarm("a", "cleared", -50),
+    Connection(True),
+]
+
+
+@pytest.mark.parametrize("event", SPEAKS)
+def test_whatever_speaks_against_it_begins_the_grace_anew(event: Heard | Connection) -> None:
+    state, _ = after(site(), alarm("a"), quiet())
+    state, _ = after(state, event, at_s=GRACE_S - 1)
+    state, _ = after(state, quiet(), at_s=GRACE_S + 1)
+    assert active(state) == [f"anomaly.{T0_NS}"]
+    state, _ = after(state, quiet(), at_s=2 * GRACE_S + 1)
+    assert active(state) == []
+
+
+def test_causes_have_an_end_and_the_anomaly_is_always_taken() -> None:
+    state, _ = after(site(), *[alarm("a", cause=f"c{number}") for number in range(ACTIVE_CAUSES_MAX)])
+    state, effects = after(state, alarm("a", cause="more"), alarm("a", cause="more"), alarm("a", cause="more"))
+    receipts = [Receipt.from_bytes(one.payload) for one in published(effects, "receipt")]
+    assert not any(one.accepted for one in receipts) and "200 are the most of one gateway" in receipts[0].reason
+    assert [one.value for one in effects if isinstance(one, RecordCount)] == [1, 2, 3]
+    assert len([one for one in effects if isinstance(one, Log)]) == 2 and not published(effects, "maintenance")
+    state, _ = after(state, alarm("a"), alarm("b", cause="more"))
+    assert len(active(state)) == ACTIVE_CAUSES_MAX + 1
+    state, _ = after(state, *[alarm("a", "cleared", cause=f"c{number}") for number in (0, 1)])
+    state, _ = after(state, alarm("a", cause="more"))
+    assert f"more.{T0_NS}" in active(state) and len(active(state)) == ACTIVE_CAUSES_MAX and len(active(state, "b")) == 1
+
+
+def test_causes_that_are_over_have_an_end_too() -> None:
+    alarms: standing.Alarms = {}
+    known = standing.Standing(DONE, T0_NS, is_raised=True, is_cleared=True)
+    for number in range(CAUSES_MAX):
+        one = DONE.model_copy(update={"id": str(number), "cause": f"c{number}"})
+        alarms.setdefault("a", {})[one.id] = replace(known, alarm=one)
+    fresh = DONE.model_copy(update={"id": "x", "cause": "x"})
+    assert "1000 are the most" in standing.refusal(alarms, "a", fresh)
+    assert standing.refusal(alarms, "a", fresh.model_copy(update={"cause": "c7"})) == ""
+    assert standing.refusal(alarms, "a", fresh.model_copy(update={"cause": "anomaly"})) == ""

@@ -1,0 +1,136 @@
+"""A stuck sensor on a gateway: an alarm of its own, which hides no damage, and clears once the sensor moved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config import topics
+from config.messages import Alarm
+from gateway_agent import alarms, watch
+from gateway_agent.events import Effect, Queue
+from gateway_agent.pipeline import Judge
+from gateway_agent.state import State
+from tests.agents import Told, after, heard, kinds
+from tests.sites import NS, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
+from tests.test_gateway_models import in_force
+
+RULES: dict[str, Any] = {"point": {"kind": "point"}, "still": {"kind": "stuck", "least_s": 5.0}}
+ALARM: dict[str, Any] = {"alarm": {"rules": {"rules": RULES}}}
+FEATURES = ("load.level", "load.deviation", "load.peak")
+CAUSES = [f"stuck-{feature}" for feature in FEATURES]
+
+
+def begun(**alarm: Any) -> State:
+    return replace(in_force(**(alarm or ALARM)), now_ns=T0_NS + WINDOWS * NS)
+
+
+def fed(state: State, windows: int, start_s: int, *, repeats: bool) -> tuple[State, list[Effect]]:
+    """Feed windows of a second each; where a bus repeats itself they are all the same."""
+    effects: list[Effect] = []
+    for k in range(windows):
+        values = samples(99 if repeats else 1_000 + start_s + k, 1)
+        event = heard("sample", "deck", frame(values, float(WINDOWS + start_s + k)))
+        state, more = after(state, event, now_ns=T0_NS + (WINDOWS + start_s + k + 1) * NS)
+        effects += more
+    return state, effects
+
+
+def told(effects: list[Effect]) -> list[Alarm]:
+    return [Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue) if queued.item.retain]
+
+
+def said(effects: list[Effect]) -> list[tuple[str, str]]:
+    return [(alarm.cause, alarm.state) for alarm in told(effects)]
+
+
+def test_it_is_raised_after_its_time_and_cleared_when_it_moves() -> None:
+    state, effects = fed(begun(), 5, 0, repeats=True)
+    assert not told(effects)
+    state, effects = fed(state, 10, 5, repeats=True)
+    assert said(effects) == [(cause, "raised") for cause in CAUSES]
+    first = told(effects)[0]
+    assert (first.kind, first.rule, first.feature, first.severity) == ("sensor", "stuck", "load.level", "warning")
+    assert first.t_ns == T0_NS + (WINDOWS + 6) * NS and "load.level has not changed" in first.text
+    state, effects = fed(state, 1, 15, repeats=False)
+    assert said(effects) == [(cause, "cleared") for cause in CAUSES] and not state.sensor_alarms
+
+
+def test_damage_is_raised_while_a_sensor_is_stuck() -> None:
+    state, _ = fed(begun(), 10, 0, repeats=True)
+    judge = state.pipeline.judge
+    assert judge is not None and set(state.sensor_alarms) == set(CAUSES) and not state.pipeline.alarm.active
+    state = replace(state, pipeline=replace(state.pipeline, judge=Judge(Told(1e6), judge.watch)))
+    state, effects = fed(state, 5, 10, repeats=True)
+    (anomaly,) = told(effects)
+    assert (anomaly.cause, anomaly.kind, anomaly.state, anomaly.rule) == ("anomaly", "anomaly", "raised", "point")
+    assert set(state.sensor_alarms) == set(CAUSES) and state.pipeline.alarm.active
+
+
+def test_what_was_not_seen_to_move_is_still_stuck() -> None:
+    state, _ = fed(begun(), 10, 0, repeats=True)
+    state, effects = fed(state, 3, 40, repeats=True)  # half a minute is missing
+    assert not told(effects) and set(state.sensor_alarms) == set(CAUSES)
+    judge = state.pipeline.judge
+    assert judge is not None
+    state = replace(state, pipeline=replace(state.pipeline, watching=watch.Watching()))  # as with another model
+    state, effects = fed(state, 1, 43, repeats=False)
+    assert not told(effects)  # the first that is remembered: it may have rested or moved
+    state, effects = fed(state, 1, 44, repeats=False)
+    assert said(effects) == [(cause, "cleared") for cause in CAUSES]
+
+
+def test_rules_without_a_height_are_enough() -> None:
+    _, effects = fed(begun(alarm={"rules": {"rules": {"still": RULES["still"]}}}), 10, 0, repeats=True)
+    assert said(effects) == [(cause, "raised") for cause in CAUSES]
+
+
+@pytest.mark.parametrize(
+    ("rules", "kept"),
+    [
+        (RULES, CAUSES),
+        ({"point": RULES["point"]}, []),
+        ({**RULES, "watched": ["load.peak"]}, CAUSES[2:]),
+    ],
+)
+def test_a_restart_keeps_the_alarms_of_what_is_watched_still(rules: dict[str, Any], kept: list[str]) -> None:
+    shelf = Shelf()
+    state = replace(in_force(shelf, **ALARM), now_ns=T0_NS + WINDOWS * NS)
+    _, effects = fed(state, 10, 0, repeats=True)
+    shelf.commit(effects)
+    more = {"watched": rules["watched"]} if "watched" in rules else {}
+    table = {"rules": {"rules": {name: rule for name, rule in rules.items() if name != "watched"}, **more}}
+    state = agent(gateway_settings(alarm=table), shelf)
+    assert sorted(state.sensor_alarms) == sorted(kept)
+
+
+def test_the_levels_are_told_and_what_is_left_out() -> None:
+    judge = begun().pipeline.judge
+    assert judge is not None and judge.watch.rules is not None
+    rules = replace(
+        judge.watch.rules,
+        stuck={"still": np.array([4.2, 12.0, np.inf])},
+        left_out={"a": "not watched, a column of the calendar", "b": "not watched, a column of the calendar"},
+    )
+    lines = [line for _, line in watch.spoken(judge.watch._replace(rules=rules), watch.Watching())]
+    assert any(line.endswith("still 5 to 12 windows") for line in lines)
+    assert "features not watched, a column of the calendar: a, b" in lines
+
+
+NAMES = st.text(st.sampled_from("ab.[]_/+ ä#9"), min_size=1, max_size=80)
+
+
+@given(one=NAMES, other=NAMES)
+def test_a_cause_is_a_name_and_no_two_features_share_one(one: str, other: str) -> None:
+    assert topics.ID.fullmatch(alarms.stuck_cause(one))
+    assert (alarms.stuck_cause(one) == alarms.stuck_cause(other)) == (one == other)
+
+
+def test_a_cause_can_be_read() -> None:
+    assert alarms.stuck_cause("room.level") == "stuck-room.level"
+    assert alarms.stuck_cause("room.sample[23]").startswith("stuck-room.sample_23_-")
