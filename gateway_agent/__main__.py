@@ -96,6 +96,7 @@ def _model(body: bytes | None) -> dict[str, Any] | None:
 def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     model = summary["model"]
     in_force = f"version {model['version']} ({model['algorithm']}, {model['digest'][:12]})" if model else "none yet"
+    spent = summary["privacy_epsilon"]
     alarms = (["anomaly"] if summary["anomaly_active"] else []) + list(summary["sensor_alarms"])
     return [
         ("gateway", f"{summary['gateway']} of site {summary['site']}"),
@@ -103,6 +104,7 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("baseline", f"{summary['baseline_windows']} of {summary['baseline_needed']} windows"),
         ("model in force", in_force),
         ("active alarms", ", ".join(alarms) or "none"),
+        *([] if spent is None else [("privacy spent", f"epsilon {spent:.4g}")]),
         ("waiting to be sent", f"{len(summary['outbox'])} items, {sum(summary['outbox'].values())} bytes"),
     ]
 

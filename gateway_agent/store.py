@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from config import wire
 from gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
 from gateway_agent.memory import Seen
 from gateway_agent.state import Stored
+from models.federated.algorithm import EPSILON
 
 FIRST_SCHEMA, SCHEMA_VERSION = 1, 2
 WINDOWS = "SELECT row, end_ns FROM baseline ORDER BY number"
@@ -115,6 +117,7 @@ class Store:
             "anomaly_active": bool(alarms["anomaly"].get("active")),
             "sensor_alarms": alarms["sensors"],
             "model": held.blobs.get("model"),
+            "privacy_epsilon": _epsilon(held.blobs.get("own")),
         }
 
     def close(self) -> None:
@@ -126,6 +129,12 @@ class Store:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _epsilon(own: bytes | None) -> float | None:
+    """Return what was spent of this gateway's privacy, nothing where it keeps no account of that."""
+    arrays = {} if own is None else wire.decode(own, size_max=len(own))[0]
+    return float(arrays[EPSILON]) if EPSILON in arrays else None
 
 
 def _locked(path: Path) -> int:

@@ -17,7 +17,6 @@ from models.federated import build
 from models.federated.algorithm import EPSILON, NOISE_SECRET, Algorithm, UpdateError
 from models.federated.private import RELEASES, SPENT, Privacy, PrivacyWarning, bounded, private, with_noise
 from models.federated.run import Outcome, run
-from models.secret_noise import noised, normal
 from tests.toy import FEATURE_COUNT, fleet
 
 AVERAGE = {"loss": "logistic", "components": 0}
@@ -84,37 +83,6 @@ def test_epsilon_agrees_with_the_accountants_of_the_library() -> None:
     accountant = PLDAccountant().compose(SelfComposedDpEvent(GaussianDpEvent(4.0), 10)).compose(GaussianDpEvent(2.0))
     found = Privacy(**{**MILD, "delta": 1e-5}).epsilon_of(10 / 4.0**2 + 1 / 2.0**2)
     assert found == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
-
-
-def test_noise_is_normal_and_follows_from_secret_and_purpose_alone() -> None:
-    drawn = normal(SECRETS[0], "a", 200_001)
-    assert drawn.shape == (200_001,) and np.isfinite(drawn).all()
-    assert abs(drawn.mean()) < 0.01 and abs(drawn.std() - 1.0) < 0.01
-    for level in (-2.0, -0.5, 0.0, 1.0, 2.5):
-        assert np.mean(drawn < level) == pytest.approx(0.5 * math.erfc(-level / math.sqrt(2.0)), abs=0.005)
-    assert np.corrcoef(drawn[:100_000], drawn[100_001:])[0, 1] == pytest.approx(0.0, abs=0.02)
-    assert np.array_equal(drawn, normal(SECRETS[0].copy(), "a", 200_001))
-    others = (normal(SECRETS[1], "a", 9), normal(SECRETS[0], "b", 9))
-    assert not any(np.isclose(drawn[:9], other).any() for other in others)
-
-
-def test_the_way_from_a_secret_to_noise_is_pinned() -> None:
-    """A gateway that repeats a training after a power cut must send the same noise, or it tells twice."""
-    golden = [-0.9286036693592392, 0.1849161248134711, -1.3329580334743896]
-    assert normal(np.arange(32, dtype=np.uint8), "golden", 3) == pytest.approx(golden, rel=1e-12)
-
-
-@pytest.mark.parametrize("secret", [np.zeros(31, dtype=np.uint8), np.zeros(32), np.zeros((1, 32), dtype=np.uint8)])
-def test_a_secret_has_32_bytes(secret: Array) -> None:
-    with pytest.raises(ValueError, match="expected 32 bytes, got"):
-        normal(secret, "a", 1)
-
-
-def test_what_is_noised_lies_on_a_grid_that_hides_its_last_bits() -> None:
-    grid = 2.0 ** (math.floor(math.log2(0.3)) - 20)
-    first, second = (noised(np.array([value]), 0.3, SECRETS[0], "a") for value in (1.0, 1.0 + grid / 1e3))
-    assert float(first[0] / grid).is_integer() and float(second[0] / grid).is_integer()
-    assert abs(float(first[0] - second[0])) <= grid
 
 
 @given(changes, st.floats(1e-3, 1e3))
@@ -273,9 +241,8 @@ def test_the_cloud_refuses_what_breaks_the_promise() -> None:
 @pytest.mark.parametrize("where", ["gateway", "cloud"])
 def test_noise_beyond_the_bound_of_the_inner_algorithm_is_not_refused(where: str) -> None:
     """Of 256 numbers with a clip of 100 it is 1,600 long, above `largest_change`; refused, epsilon would be lost."""
-    chosen = {"loss": "logistic", "rounds": 3, "privacy": {"clip": 100.0, "noise_multiplier": 1.0, "epsilon": 1e6}}
-    chosen["privacy"] |= {"where": where}
-    algorithm = build("fedavg", FEATURE_COUNT, chosen)
+    privacy = {"clip": 100.0, "noise_multiplier": 1.0, "epsilon": 1e6, "where": where}
+    algorithm = build("fedavg", FEATURE_COUNT, {"loss": "logistic", "rounds": 3, "privacy": privacy})
     refused: list[UpdateError] = []
     outcome = run(
         algorithm, data_of(), secrets=dict.fromkeys(data_of(), b"s" * 32), on_refusal=lambda _, e: refused.append(e)

@@ -1,13 +1,14 @@
 """How each method of the study of smart buildings learns from windows, and tells a class or a value.
 
     majority    no model: the more frequent class
-    mean, persistence, day before       no model: the gateway's own mean, the last value, that a day before
+    mean, persistence, day before       no model: the gateway's own mean, the last value, that a day before y or,
+                                        where a gap is, as many days before as it takes
     lags        ridge regression on all values of the window, of a class on ±1 with both classes weighing alike
     esn         an echo state network in closed form (algorithm `incfed`), run along the streams
     recurrent   LSTM, GRU or one linear layer on windows (algorithm `recurrent-fedavg`)
 
-Lags and echo state networks need one
-exchange and are exact: whoever holds the rows, the readout is that of all rows in one place.
+Lags and echo state networks need one exchange and are exact: whoever holds the rows, the readout is that of all rows in
+one place.
 """
 
 from __future__ import annotations
@@ -57,9 +58,10 @@ def fit(
         return Fitted(_majority(train))
     if method.model == "mean":
         return Fitted(lambda each: np.zeros(len(each.at)))  # in units of its own
-    if method.model in ("persistence", "day before"):
-        late = task.per_day - task.horizon if method.model == "day before" else 0
-        return Fitted(lambda each: each.stream.z[np.maximum(each.at - late, 0), 0])
+    if method.model == "persistence":
+        return Fitted(lambda each: each.stream.z[each.at, 0])
+    if method.model == "day before":
+        return Fitted(lambda each: _a_day_before(task, each))
     if method.data == "local":
         return _each_alone(task, method, settings, parts, seed, rounds)
     if method.model == "lags":
@@ -67,6 +69,17 @@ def fit(
     if method.model == "esn":
         return _network(task, settings, parts, seed)
     return _recurrent(task, method, settings, train, seed, rounds)
+
+
+def _a_day_before(task: Task, each: Windows) -> Floats:
+    """Return the value (n,) at the same time of the last day on which it is known; before there is any, the first."""
+    time = np.cumsum(each.stream.missing + 1)  # (m,) in steps; the first has none before it, as `NEW_SERIES` says
+    wanted = time[each.at] + task.horizon - task.per_day
+    found = np.searchsorted(time, wanted, side="right") - 1
+    while (astray := (found >= 0) & (time[found] != wanted)).any():
+        wanted = np.where(astray, wanted - task.per_day, wanted)
+        found = np.searchsorted(time, wanted, side="right") - 1
+    return np.asarray(each.stream.z[np.maximum(found, 0), 0])
 
 
 def _majority(train: list[Windows]) -> Tell:

@@ -61,8 +61,8 @@ class Masking(BaseModel):
         if fewest < self.fewest:
             raise ValueError(
                 f"threshold {self.threshold:g} of {self.neighbours} neighbours and itself given, which is {fewest} "
-                f"gateways, expected at least the {self.fewest} of 'fewest': where others drop out, a group of so few could be cut off in "
-                "the graph of masks and its sum be read; set more neighbours or a larger threshold"
+                f"gateways, expected at least the {self.fewest} of 'fewest': where others drop out, so few could be cut off in the "
+                "graph of masks and their sum be read; set more neighbours or a larger threshold"
             )
         return self
 
@@ -123,6 +123,14 @@ class Roster(NamedTuple):
             group |= front
             front = others.intersection(self.holders[sorted(front)].ravel().tolist()) - group
         return group
+
+    def groups_of(self, here: Collection[int]) -> list[set[int]]:
+        """Return the groups into which those who are here fall."""
+        groups, left = list[set[int]](), set(here)
+        while left:
+            groups.append(self.group_of(min(left), left))
+            left -= groups[-1]
+        return groups
 
     def neighbours_of(self, place: int) -> list[int]:
         """Return the places of its neighbours in rising order."""

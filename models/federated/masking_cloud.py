@@ -105,7 +105,7 @@ class Cloud(NamedTuple):
             return server
         inner, mine = self._inner(server), split(server.kept)[1]
         roster, senders = self._roster(mine), once(total[SENDER], "shares")
-        posted = _covered(roster, senders)
+        posted = _covered(roster, senders, self.masking.fewest)
         if len(posted) < self.masking.fewest:
             raise RoundFailedError(f"shares: expected at least {self.masking.fewest} gateways, got {len(posted)}")
         boxes = total[SEALED][np.argsort(total[SENDER])][np.isin(senders, posted)]
@@ -139,8 +139,14 @@ class Cloud(NamedTuple):
                 f"masked inputs: expected one of each of at least {self.masking.fewest} gateways, got those of "
                 f"{len(present)}, up to {total[PRESENT].max()} of one"
             )
-        digest = bytes_of(self._roster(mine).digest)
-        told = {ROUND: digest, PRESENT: present, SEALED: mine[SEALED]}
+        roster = self._roster(mine)
+        smallest = min(map(len, roster.groups_of(present.tolist())))
+        if smallest < self.masking.fewest:
+            raise RoundFailedError(
+                f"masked inputs: expected at least {self.masking.fewest} gateways wherever masks join them, got a group "
+                f"of {smallest} that the others' dropping out cut off"
+            )
+        told = {ROUND: bytes_of(roster.digest), PRESENT: present, SEALED: mine[SEALED]}
         kept = {name: array for name, array in mine.items() if name != SEALED}
         kept |= {**_model(inner), PRESENT: present, MASKED: total[MASKED], LAYOUT: total[LAYOUT]}
         return _next(server, inner, {}, told, kept)
@@ -277,11 +283,14 @@ def _among(sender: Array, places: Array) -> int:
     return int(sender[0])
 
 
-def _covered(roster: Roster, senders: list[int]) -> list[int]:
-    """Return those of whom enough others hold shares and are here, and without whom that still holds for the rest."""
+def _covered(roster: Roster, senders: list[int], fewest: int) -> list[int]:
+    """Return those of whom enough others hold shares and are here, and whose masks join at least the `fewest`, and
+    without whom that still holds for the rest.
+    """
     while True:
         held = roster.held_by(senders)
-        covered = [place for place in senders if held[place] >= roster.threshold]
+        joined = set[int]().union(*(group for group in roster.groups_of(senders) if len(group) >= fewest))
+        covered = [place for place in senders if held[place] >= roster.threshold and place in joined]
         if len(covered) == len(senders):
             return senders
         senders = covered
