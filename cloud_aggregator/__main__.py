@@ -30,7 +30,7 @@ EPILOG = """examples:
 NS = 1_000_000_000
 GATEWAY_COLUMNS = (
     *("gateway", "state", "baseline_windows", "baseline_needed", "can_train", "windows", "windows_lost", "dropped"),
-    *("model_version", "settling", "alarms_active", "refusal", "seen"),
+    *("model_version", "settling", "alarms_active", "privacy_epsilon", "refusal", "seen"),
 )
 TEMPLATES = ("aggregator.toml", "gateway.toml", "mosquitto.conf", "mosquitto.acl")
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from cloud_aggregator.events import Effect, Publish
 from cloud_aggregator.standing import NS, Standing, current
 from cloud_aggregator.state import State, topic
-from config.messages import Alarm, Device, Maintenance
+from config.messages import Alarm, Device, FleetAlarm, Maintenance
 from config.topics import ALL
 
 UNTOLD = Device()  # of a gateway that says nothing of it, and of a whole site
@@ -49,6 +49,10 @@ def _publish(state: State, gateway: str, alarm: Alarm, *, retain: bool = True) -
         site=state.settings.aggregator.site,
         device=gateway,
         what=alarm.cause,
+        rule=alarm.rule,
+        feature=alarm.feature,
+        common=alarm.common if isinstance(alarm, FleetAlarm) else "",
+        gateways=alarm.gateways if isinstance(alarm, FleetAlarm) else (),
         kind=alarm.kind,
         severity=alarm.severity,
         text=alarm.text,

@@ -244,8 +244,8 @@ class FleetAlarm(Alarm):
 class Maintenance(Message):
     """An alarm as a building automation system wants it: which device, what, since when, until when.
 
-    `since` and `until` are ISO 8601 in UTC; `until` is empty while the alarm is active. Under `all` the device is the
-    whole site.
+    `since` and `until` are ISO 8601 in UTC; `until` is empty while the alarm is active. `rule` and `feature` say what
+    raised it. Under `all` the device is the whole site, with what its `gateways` have in `common`.
     """
 
     id: str
@@ -258,6 +258,10 @@ class Maintenance(Message):
     category: str = "other"
     location: str = ""
     what: Id
+    rule: str = ""
+    feature: str = ""
+    common: str = ""
+    gateways: tuple[Id, ...] = ()
     kind: Literal["anomaly", "sensor"]
     severity: Literal["warning", "major", "critical"]
     text: str

@@ -189,7 +189,9 @@ class Watch:
         if alarm.item not in [other.item for other in heard]:
             heard.append(alarm)
             what = f"ALARM {alarm.state.upper()} ({alarm.severity})"
-            say(f"{gateway}: {what} at {self.story.moment(self.story.seconds(alarm.t_ns))}: {alarm.text}")
+            # A site's alarm is told by the aggregator's own clock, which is not that of the replay.
+            t_ns = alarm.onset_ns if gateway == ALL else alarm.t_ns
+            say(f"{gateway}: {what} at {self.story.moment(self.story.seconds(t_ns))}: {alarm.text}")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from config.wire import encode
-from models.arrays import COUNTED, FEATURES, Array, Arrays, Floats, generator
+from models.arrays import COUNTED, FEATURES, Arrays, Floats, generator
 from models.detectors import linear
 from models.federated import build
 from models.federated.algorithm import Algorithm, Phase, Server, UpdateError, checked

@@ -194,6 +194,7 @@ def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path)
         "anomaly_active": True,
         "sensor_alarms": {"faulty-load": 5},
         "model": None,
+        "privacy_epsilon": None,
     }
     for still_open in (True, False):
         if not still_open:

@@ -172,19 +172,21 @@ def test_what_cannot_be_masked_is_refused_with_a_reason(algorithm: Callable[[], 
         {"neighbours": 0},
         {"threshold": 0.0},
         {"threshold": 1.5},
+        {"threshold": 0.04},
+        {"fewest": 26},
         {"bits": 32},
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(options))):
         Masking.model_validate(options)
-    with pytest.raises(ValueError, match=f"masking.{next(iter(options))}"):
+    with pytest.raises(ValueError, match=f"masking.*{next(iter(options))}"):
         build("fedavg", FEATURE_COUNT, {"masking": options})
 
 
 @pytest.mark.parametrize("quantum", [2.0**-40, 2.0**-20, 2.0**-8, 0.1])
 def test_the_error_of_the_sum_is_at_most_half_a_quantum_for_each_gateway(quantum: float) -> None:
-    data = rows_of(names_of(7), size=50)
+    data = {name: {FEATURES: 100.0 * rows[FEATURES]} for name, rows in rows_of(names_of(7), size=50).items()}
     made = took_part(masked_adding(50, quantum=quantum), data)
     error = np.abs(made.server.shared[SUMMED] - expected_sum(data, data)).max()
     assert error <= 7 * quantum / 2.0 + 1e-12

@@ -99,7 +99,7 @@ def test_a_round_ends_in_the_sum_of_its_inputs_or_fails_and_changes_nothing(
     seen: list[Server] = []
     try:
         made = took_part(algorithm, data, comes=lambda step, name: step != misses[name], watch=seen.append)
-    except RoundFailedError:
+    except RoundFailedError:  # and no gateway ever has to refuse
         server = failed(algorithm, seen[-1])
         assert server.phase == 0
         made = took_part(algorithm, data, server=server)

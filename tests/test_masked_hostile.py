@@ -9,7 +9,7 @@ import pytest
 
 from models.arrays import Arrays
 from models.federated.algorithm import RoundFailedError, UpdateError
-from models.federated.masked import ShareWarning
+from models.federated.masked import LeftOutWarning, ShareWarning
 from models.federated.masking_gateway import MASKED, SEALED, SHARES, TOKEN
 from tests.masked_rounds import (
     INPUT,
@@ -128,10 +128,24 @@ def test_an_input_under_other_masks_than_were_shared_spoils_no_model() -> None:
         took_part(ALGORITHM, DATA, arrives=only(INPUT, LIAR, change))
 
 
-def test_two_gateways_with_one_key_fail_the_round() -> None:
-    keys = took_part(ALGORITHM, DATA).updates[KEYS][OTHER]
-    with pytest.raises(RoundFailedError, match="expected each key once"):
-        took_part(ALGORITHM, DATA, arrives=only(KEYS, LIAR, lambda update: keys))
+@pytest.mark.parametrize("taken", ["agreement", "channel", "commitment", TOKEN, "all"])
+def test_two_gateways_that_say_the_same_are_both_left_out_by_name(made: Round, taken: str) -> None:
+    """Nobody can tell who took it from whom; those of others go on."""
+    keys = made.updates[KEYS][OTHER]
+
+    def change(update: Arrays) -> Arrays:
+        return keys if taken == "all" else {**update, taken: keys[taken]}
+
+    key = keys["agreement"][0, :4].tobytes().hex()
+    with pytest.warns(LeftOutWarning, match=rf"{key}\.\.\..* are left out of this round: keys that another sent, too"):
+        found = took_part(ALGORITHM, DATA, arrives=only(KEYS, LIAR, change))
+    check_sum(found, [name for name in NAMES if name not in (LIAR, OTHER)])
+
+
+def test_one_key_for_two_purposes_is_refused(made: Round) -> None:
+    update = made.updates[KEYS][LIAR]
+    with pytest.raises(UpdateError, match="expected agreement, channel, commitment, token that differ, got one twice"):
+        ALGORITHM.phases[KEYS].admit(made.servers[KEYS], {**update, "channel": update["agreement"]})
 
 
 def test_an_input_that_is_counted_twice_fails_the_round(made: Round) -> None:
@@ -187,9 +201,40 @@ def test_a_key_of_small_order_is_refused_before_it_can_stop_the_others(made: Rou
             ALGORITHM.phases[KEYS].admit(made.servers[KEYS], update)
 
 
-def test_inputs_of_another_layout_are_refused(made: Round) -> None:
-    server, phase = made.servers[INPUT], ALGORITHM.phases[INPUT]
-    first, second, *_ = (phase.admit(server, update) for update in made.updates[INPUT].values())
-    text = second["layout"].tobytes().replace(b"summed", b"another")
-    with pytest.raises(UpdateError, match="as of those before"):
-        phase.tally.merge(first, {**second, "layout": np.frombuffer(text, dtype=np.uint8)})
+def relabelled(*liars: str) -> Damage:
+    def arrives(step: int, name: str, update: Arrays) -> Arrays:
+        text = update["layout"].tobytes().replace(b"summed", b"another") if step == INPUT else b""
+        is_lie = step == INPUT and name in liars
+        return {**update, "layout": np.frombuffer(text, dtype=np.uint8)} if is_lie else update
+
+    return arrives
+
+
+@pytest.mark.parametrize("liar", [NAMES[0], NAMES[6]])  # the first to arrive and the last
+def test_an_input_of_another_layout_is_left_out_by_name(made: Round, liar: str) -> None:
+    key = made.updates[KEYS][liar]["agreement"][0, :4].tobytes().hex()
+    with pytest.warns(
+        LeftOutWarning, match=rf"of the keys {key}\.\.\. are left out of this round: the layout .*another"
+    ):
+        found = took_part(ALGORITHM, DATA, arrives=relabelled(liar))
+    check_sum(found, [name for name in NAMES if name != liar])
+    assert found.own[liar]["masking.counted"] == False  # noqa: E712 - an array
+    assert liar not in found.updates[UNMASK]
+
+
+def test_sums_that_most_named_wrongly_fail_the_round_and_no_more(made: Round) -> None:
+    with pytest.raises(RoundFailedError, match="layout: expected sums that the algorithm can add up, got .*another"):
+        took_part(ALGORITHM, DATA, arrives=relabelled(*NAMES))
+    found = took_part(ALGORITHM, DATA, arrives=relabelled(*NAMES), goes_on=True)
+    check_sum(took_part(ALGORITHM, DATA, server=found.server, own=found.own), NAMES)
+
+
+def test_sums_of_another_shape_fail_the_round() -> None:
+    """One that numpy would spread over the model, or the model over it."""
+
+    def arrives(step: int, name: str, update: Arrays) -> Arrays:
+        text = b'[["summed",[1,30]]]'
+        return {**update, "layout": np.frombuffer(text, dtype=np.uint8)} if step == INPUT else update
+
+    with pytest.raises(RoundFailedError, match=r"after which summed still has shape \(30,\), got .*\(1, 30\)"):
+        took_part(ALGORITHM, DATA, arrives=arrives)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 
 import hypothesis.strategies as st
@@ -27,7 +28,17 @@ from models.federated.masking_keys import (
     sealed,
     unsealed,
 )
-from models.federated.ring import RING_SUM, RingError, check_layout, decoded, encoded, most_of
+from models.federated.ring import (
+    RING_SUM,
+    RingError,
+    by_layout,
+    check_layout,
+    check_units,
+    decoded,
+    encoded,
+    most_of,
+    of_most,
+)
 from models.federated.shamir import PRIME, interpolated, shares_of
 
 QUANTUM = 2.0**-20
@@ -101,12 +112,47 @@ def test_what_is_no_layout_is_refused(text: bytes) -> None:
         check_layout(np.frombuffer(text, dtype=np.uint8), 3)
 
 
-def test_vectors_of_other_layouts_do_not_add_up() -> None:
-    first, second = (
-        dict(zip(("masked", "layout"), encoded({name: np.zeros(2)}, QUANTUM, MOST), strict=True)) for name in "ab"
-    )
-    with pytest.raises(UpdateError, match="as of those before"):
-        RING_SUM.merge(first, second)
+def voted(name: str, voter: int) -> Arrays:
+    vector, layout = encoded({name: np.full(2, float(voter))}, QUANTUM, MOST)
+    votes = np.zeros(4, dtype=np.uint64)
+    votes[voter] = 1
+    return by_layout({"masked": vector, "layout": layout, "votes": votes})
+
+
+@given(st.permutations([("a", 0), ("b", 1), ("b", 2), ("c", 3)]))
+def test_vectors_of_other_layouts_do_not_add_up_and_most_win_whoever_comes_first(order: list[tuple[str, int]]) -> None:
+    total = Arrays()
+    for name, voter in order:
+        total = RING_SUM.merge(total, voted(name, voter))
+    first, others = of_most(total, "votes")
+    assert first["votes"].tolist() == [0, 1, 1, 0]
+    np.testing.assert_array_equal(decoded(first["masked"], first["layout"], QUANTUM)["b"], [3.0, 3.0])
+    assert sorted(np.flatnonzero(other["votes"]).tolist() for other in others) == [[0], [3]]
+
+
+SMALL_UNITS = {"gram": np.array([5.0, 1e-5]), "cross": np.array([2e-5]), "count": np.array(40.0)}
+
+
+def test_what_rounding_would_eat_is_refused_with_the_quantum_to_set() -> None:
+    with pytest.raises(
+        RingError, match=r"cross: values of size 2e-05 given, expected at least 100 times.*= 1.8626"
+    ) as e:
+        check_units(SMALL_UNITS, {}, QUANTUM, each=True)
+    quantum = float(re.findall(r"masking.quantum = (\S+),", str(e.value))[0])
+    check_units(SMALL_UNITS, {}, quantum, each=True)
+    found = decoded(*encoded(SMALL_UNITS, quantum, MOST), quantum)["cross"]
+    np.testing.assert_allclose(found, SMALL_UNITS["cross"], rtol=1e-3)
+
+
+def test_what_is_small_for_a_reason_is_let_through() -> None:
+    check_units(SMALL_UNITS, {}, QUANTUM, each=False)  # a part of a step that is large elsewhere
+    check_units(SMALL_UNITS, {"cross": np.array([1.0])}, QUANTUM, each=True)  # a change that has come to its end
+    cancelled = SMALL_UNITS | {"cross": np.array([4e-15]), "zero": np.zeros(3)}
+    check_units(cancelled, {}, QUANTUM, each=True)
+    check_units({"count": np.array(1e-7)}, {}, QUANTUM, each=True)
+    step = {"weights": np.array([1e-6, -1e-5]), "count": np.array(40.0)}
+    with pytest.raises(RingError, match="weights: values of size 1e-05 given"):
+        check_units(step, {}, QUANTUM, each=False)
 
 
 @given(st.integers(0, PRIME - 1), st.lists(st.integers(0, PRIME - 1), max_size=4), st.randoms(use_true_random=False))

@@ -9,10 +9,22 @@ import pytest
 
 from models.arrays import FEATURES, Array, Arrays, generator
 from models.federated import masking_gateway
-from models.federated.algorithm import UpdateError
-from models.federated.masking import RosterError, split
+from models.federated.algorithm import RoundFailedError, UpdateError
+from models.federated.masked import Masking, masked
+from models.federated.masking import Roster, RosterError, prefixed, split
 from models.federated.ring import RingError
-from tests.masked_rounds import INPUT, SHARES, UNMASK, Round, masked_adding, names_of, rows_of, secret_of, took_part
+from tests.masked_rounds import (
+    INPUT,
+    SHARES,
+    UNMASK,
+    Round,
+    adding,
+    masked_adding,
+    names_of,
+    rows_of,
+    secret_of,
+    took_part,
+)
 
 SIZE = 30
 DATA = rows_of(names_of(7), SIZE)
@@ -71,20 +83,6 @@ def pretend(made: Round, step: int, name: str, found: Array) -> Arrays:
     return {**made.servers[step].shared, f"masking.{name}": found}
 
 
-def cut_off(made: Round, algorithm: Algorithm, masking: Masking) -> tuple[Round, list[str]]:
-    """Return the round of which every third gateway along the ring of masks drops out, and who is left in pairs."""
-    roster = Roster.of(split(made.servers[SHARES].shared)[1], masking)
-    ring, left = [0], len(made.places)
-    while len(ring) < left:
-        ring.append(next(place for place in roster.neighbours_of(ring[-1]) if place not in ring))
-    gone = {ring[at] for at in range(2, left, 3)}
-    stayed = [name for name, place in made.places.items() if place not in gone]
-    again = took_part(
-        algorithm, NINE, comes=lambda step, name: step < INPUT or name in stayed, goes_on=True, until=INPUT
-    )
-    return again, stayed
-
-
 def test_no_sum_of_fewer_than_asked_for_is_made_in_a_part_of_the_graph_that_is_cut_off() -> None:
     """Six of nine are left, in pairs that share masks with each other alone: their sums could be read pair by pair.
     The cloud fails the round, and gateways that it asks all the same refuse. Such options are refused to begin with.
@@ -92,20 +90,26 @@ def test_no_sum_of_fewer_than_asked_for_is_made_in_a_part_of_the_graph_that_is_c
     options = {"neighbours": 2, "fewest": 3}
     with pytest.raises(ValueError, match=r"threshold 0.4 of 2 neighbours and itself given, which is 2 gateways, expec"):
         Masking.model_validate(options)
-    loose = Masking.model_construct(**{**Masking().model_dump(), **options})
+    loose, data = Masking.model_construct(**{**Masking().model_dump(), **options}), rows_of(names_of(9), SIZE)
     algorithm = masked(adding(SIZE), loose)
-    made = took_part(algorithm, NINE)
-    again, stayed = cut_off(made, algorithm, loose)
+    whole = took_part(algorithm, data)
+    roster, ring = Roster.of(split(whole.servers[SHARES].shared)[1], loose), [0]
+    while len(ring) < 9:
+        ring.append(next(place for place in roster.neighbours_of(ring[-1]) if place not in ring))
+    stayed = [name for name, place in whole.places.items() if place not in ring[2::3]]
+
+    def comes(step: int, name: str) -> bool:
+        return step < INPUT or name in stayed
+
     with pytest.raises(RoundFailedError, match=r"at least 3 gateways wherever masks join them, got a group of 2"):
-        close_of(algorithm, again)
-    server = again.servers[INPUT]
-    present = np.array(sorted(made.places[name] for name in stayed))
-    told = {"round": made.servers[INPUT].shared["masking.round"], "present": present}
-    told["sealed"] = server.kept["masking.sealed"]
-    lying = {f"masking.{name}": array for name, array in told.items()}
+        took_part(algorithm, data, comes=comes)
+    made = took_part(algorithm, data, comes=comes, goes_on=True)
+    present = np.array(sorted(whole.places[name] for name in stayed))
+    told = {"round": whole.servers[INPUT].shared["masking.round"], "present": present}
+    told |= {"sealed": made.servers[INPUT].kept["masking.sealed"]}
     for name in stayed:
         with pytest.raises(RosterError, match=r"joined by masks with each other, got 6, 0 of them others and 2 joined"):
-            algorithm.phases[UNMASK].train(lying, again.own[name], NINE[name], generator(3, 0, name))
+            algorithm.phases[UNMASK].train(prefixed(told), made.own[name], data[name], generator(3, 0, name))
 
 
 def test_no_input_is_sent_where_too_few_could_hide_it(made: Round) -> None:

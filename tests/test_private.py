@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as any_array
 
-from models.arrays import SECRET, Array, Arrays, Floats, exchange_secret, generator
+from models.arrays import SECRET, Arrays, Floats, exchange_secret, generator
 from models.federated import build
 from models.federated.algorithm import EPSILON, NOISE_SECRET, Algorithm, UpdateError
 from models.federated.private import RELEASES, SPENT, Privacy, PrivacyWarning, bounded, private, with_noise

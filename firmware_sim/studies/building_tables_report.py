@@ -46,7 +46,8 @@ def report(options: Options, results: Results, prefix: Path) -> str:
     if drawn:
         path = beside(prefix, "curves")
         draw_curves(options, drawn, path)
-        parts += ["## Learning curves", f"![Error after each round]({path.name})"]
+        shown = "Of the first seed, on one reported window in four; the levels of the others are those of the tables."
+        parts += ["## Learning curves", shown, f"![Error after each round]({path.name})"]
     drawn = [(name, rows) for name, rows in found.items() if options.tables[name].roc]
     if drawn:
         path = beside(prefix, "roc")

@@ -61,8 +61,8 @@ class Masking(BaseModel):
         if fewest < self.fewest:
             raise ValueError(
                 f"threshold {self.threshold:g} of {self.neighbours} neighbours and itself given, which is {fewest} "
-                f"gateways, expected at least the {self.fewest} of 'fewest': where others drop out, so few could be cut off in the "
-                "graph of masks and their sum be read; set more neighbours or a larger threshold"
+                f"gateways, expected at least the {self.fewest} of 'fewest': where others drop out, so few could "
+                "be cut off in the graph of masks, and their sum be read; set more neighbours or a larger threshold"
             )
         return self
 

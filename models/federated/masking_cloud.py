@@ -143,8 +143,8 @@ class Cloud(NamedTuple):
         smallest = min(map(len, roster.groups_of(present.tolist())))
         if smallest < self.masking.fewest:
             raise RoundFailedError(
-                f"masked inputs: expected at least {self.masking.fewest} gateways wherever masks join them, got a group "
-                f"of {smallest} that the others' dropping out cut off"
+                f"masked inputs: expected at least {self.masking.fewest} gateways wherever masks join them, got a "
+                f"group of {smallest} that the others' dropping out cut off"
             )
         told = {ROUND: bytes_of(roster.digest), PRESENT: present, SEALED: mine[SEALED]}
         kept = {name: array for name, array in mine.items() if name != SEALED}

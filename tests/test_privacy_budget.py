@@ -1,0 +1,104 @@
+"""A privacy budget through both machines: what was spent outlives power cuts and trainings, is told, and ends it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gateway_agent.state import SECRET
+from models.federated.algorithm import EPSILON
+from models.federated.private import RELEASES, Privacy
+from tests.sites import Site, aggregator_settings, gateway_settings
+
+NAMES = ("east", "north", "west")
+LOGISTIC: dict[str, Any] = {"rounds": 2, "components": 0, "loss": "logistic"}
+NOISE: dict[str, Any] = {"clip": 1.0, "noise_multiplier": 0.5}
+
+
+def epsilon_after(releases: int) -> float:
+    return Privacy(**NOISE, epsilon=1.0).epsilon_of(releases / 0.5**2)
+
+
+def site(releases: int, **settings: Any) -> Site:
+    """Return a site whose gateways may send so many updates."""
+    privacy = {**NOISE, "epsilon": epsilon_after(releases) + 1e-6}
+    algorithm = {"name": "fedavg", "seed": 5, "settings": {**LOGISTIC, "privacy": privacy, **settings}}
+    cloud = aggregator_settings(algorithm=algorithm, rounds={"quorum": len(NAMES), "rest_s": 100.0, "deadline_s": 60.0})
+    made = Site(cloud, [gateway_settings(name) for name in NAMES])
+    for name in NAMES:
+        made.shelves[name].blobs[SECRET] = name.encode().ljust(32)  # as each draws one at its first start
+        made.restart(name)
+    made.connect("cloud")
+    made.commission()
+    return made
+
+
+def begin_anew(made: Site, seed: int) -> None:
+    """Let the aggregator begin another training, as it does with another seed."""
+    algorithm = made.cloud_settings.algorithm.model_copy(update={"seed": seed})
+    made.cloud_settings = made.cloud_settings.model_copy(update={"algorithm": algorithm})
+    made.restart("cloud")
+
+
+def told(made: Site) -> list[float | None]:
+    """Return what the gateways' statuses say of ε."""
+    return [made.cloud.gateways[name].privacy_epsilon for name in NAMES]
+
+
+def test_the_budget_is_kept_over_power_cuts_and_trainings_and_then_a_gateway_falls_silent() -> None:
+    made = site(releases=3)
+    made.run(made.in_force)
+    assert told(made) == [pytest.approx(epsilon_after(2))] * 3
+    run = made.cloud.run
+    for name in NAMES:
+        made.restart(name)
+    begin_anew(made, seed=6)
+    assert made.cloud.run != run
+    made.run(lambda: made.cloud.server.round_index == 1)
+    made.run(lambda: any("the privacy budget is spent" in line for line in made.log), patience_s=300)
+    for _ in range(200):  # rounds that nobody answers
+        made.flow()
+        made.tick()
+    for name in NAMES:
+        made.restart(name)
+    for _ in range(200):
+        made.flow()
+        made.tick()
+    assert float(made.cloud.server.shared["step"]) == 1.0, "of the second training one round was left"
+    assert told(made) == [pytest.approx(epsilon_after(3))] * 3
+    for state in made.agents.values():
+        assert int(state.own[RELEASES]) == 3 and float(state.own[EPSILON]) == pytest.approx(epsilon_after(3))
+        assert state.manifest is not None and state.manifest.version == 1  # it goes on watching with what it has
+    assert sum("the privacy budget is spent" in line for line in made.log) >= len(NAMES)
+
+
+def test_a_power_cut_between_training_and_sending_tells_nothing_twice() -> None:
+    """What was trained again for the same exchange is another update, or the same one: never two for one entry."""
+    made = site(releases=50)
+    chance = np.random.default_rng(3)
+    for _ in range(5_000):
+        if not made.on_the_way and not made.jobs:
+            if made.in_force() and made.settled():
+                break
+            made.tick(10.0)
+        elif made.jobs and (not made.on_the_way or chance.random() < 0.3):
+            made.train()
+        elif chance.random() < 0.1:
+            made.restart(made.deliver(cut=chance.random() < 0.5))
+        else:
+            made.deliver()
+    assert made.in_force()
+    for state in made.agents.values():
+        assert int(state.own[RELEASES]) == 2  # one for each exchange, however often it was asked
+
+
+def test_noise_of_the_gateways_under_masks_ends_rests_and_releases() -> None:
+    made = site(releases=50, masking={})
+    made.run(made.in_force)
+    assert not made.cloud.opened and made.cloud.rest_until_ns > made.now_ns
+    assert float(made.cloud.server.shared["step"]) == 2.0 and np.isfinite(made.cloud.server.shared["weights"]).all()
+    made.run(lambda: told(made) == [pytest.approx(epsilon_after(2))] * 3, patience_s=50)
+    made.run(lambda: made.in_force(2), patience_s=300)
+    assert told(made) == [pytest.approx(epsilon_after(4))] * 3
