@@ -122,19 +122,25 @@ def judged(
     """Return what is remembered after a window, what is to be judged of it: nothing where nothing can be said, and
     which features are stuck.
 
-    `score` is the model's, None while that has not settled. Only windows of a calm time, while there is no alarm, say
-    whether the level is out of date: damage is no drift.
+    `score` is the model's, None while that has not settled. Only windows of a calm time, while there is no alarm
+    and nothing stuck, say whether the level is out of date: damage is no drift.
     """
+    state, height, still = _stepped(table, watch, watching, seen, score)
     remembered = watching.drift
-    if watch.drift is not None and score is not None and is_calm:
+    if watch.drift is not None and score is not None and is_calm and not still.stuck:
         remembered, _ = drift.update(watch.drift, remembered, score)
+    return Watching(state, remembered), height, still
+
+
+def _stepped(
+    table: AlarmTable, watch: Watch, watching: Watching, seen: Seen, score: float | None
+) -> tuple[RulesState, Height | None, Still]:
     if watch.rules is None:
         height = None if score is None else Height(score, SCORE, score, watch.levels.raise_level, None)
-        return Watching(watching.rules, remembered), height, Still()
+        return watching.rules, height, Still()
     extra = {} if watch.context is None else {table.contextual_rule or "": _deviation(table, watch.context, seen)}
     end_ns = 0 if seen.end_ns is None else seen.end_ns
-    state, highest, still = rules.step(watch.rules, watching.rules, end_ns, score, seen.row, extra)
-    return Watching(state, remembered), highest, still
+    return rules.step(watch.rules, watching.rules, end_ns, score, seen.row, extra)
 
 
 def _deviation(table: AlarmTable, context: Context, seen: Seen) -> float | None:

@@ -138,6 +138,8 @@ def _stuck(rules: Calibrated, baseline: Baseline, runs: Mapping[str, Floats]) ->
     """Return the rules with the windows (W,) from which on each feature is stuck; what was constant all through the
     baseline never is.
     """
+    if not runs:
+        return rules
     moves = np.array([_values_of(baseline, column) > 1 for column in rules.columns], dtype=bool)
     stuck, silent, left_out = dict[str, Floats](), dict(rules.silent), dict(rules.left_out)
     for name, longest in runs.items():

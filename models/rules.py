@@ -213,6 +213,8 @@ def all_told(
 
 def _still(rules: Calibrated, parts: Mapping[str, Part], runs: Mapping[str, Floats]) -> Still:
     """Return which features are stuck by any rule; the first window after a gap cannot tell whether one moved."""
+    if not rules.stuck:
+        return Still()
     stuck, moved = np.zeros((2, len(rules.watched)), dtype=bool)
     for name, run in runs.items():
         if name in rules.stuck:

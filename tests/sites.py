@@ -82,7 +82,7 @@ class Shelf:
     """What a gateway's store would hold; `test_gateway_store` holds the real one against it."""
 
     baseline: list[Seen] = field(default_factory=list)
-    blobs: dict[str, bytes] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=lambda: {agent_state.SECRET: bytes(range(32))})
     outbox: dict[str, events.Item] = field(default_factory=dict)
 
     def commit(self, effects: Iterable[object]) -> None:

@@ -282,9 +282,8 @@ def test_wrong_options_and_files_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(StudyError, match=words):
             load(name, tmp_path, 4, 2, 1, "")  # type: ignore[arg-type]  # each is a name of a set
-    base = {"study": "building-tables", "title": "x"}
+    base, still = {"study": "building-tables", "title": "x"}, {"model": "persistence"}
     table = {"data": "keti", "folder": "x", "methods": ["a"], "window": 4}
-    still = {"model": "persistence"}
     for tables, methods, words in (
         ({"t": table}, {"b": still}, r"tables\.t\.methods: 'a' is none of b"),
         ({"t": table}, {"a": still}, "'persistence' tells values|'a' tells values"),

@@ -89,7 +89,8 @@ def loop(made: Site, releases: int = 1, fraction: float = 1.0) -> Outcome:
     data = training_data(made)
     algorithm = build(choice.name, next(iter(data.values()))[X].shape[1], choice.settings)
     rounds = releases * algorithm.rounds
-    return run(algorithm, data, seed=choice.seed, rounds=rounds, fraction=fraction)
+    secrets = {who: state.secret for who, state in made.agents.items()}
+    return run(algorithm, data, seed=choice.seed, rounds=rounds, fraction=fraction, secrets=secrets)
 
 
 def assert_same_as_loop(made: Site, outcome: Outcome) -> None:

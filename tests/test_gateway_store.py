@@ -80,7 +80,7 @@ def same(stored: Stored, other: Stored) -> bool:
 def test_the_store_is_the_shelf_after_every_step_and_after_opening_it_again(
     tmp_path_factory: pytest.TempPathFactory, steps: list[list[Durable]]
 ) -> None:
-    path, shelf = tmp_path_factory.mktemp("store") / "gateway.db", Shelf()
+    path, shelf = tmp_path_factory.mktemp("store") / "gateway.db", Shelf(blobs={})
     store = Store(path)
     for effects in steps:
         store.commit(effects)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import hypothesis.strategies as st
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from models.arrays import COUNTED, Arrays, generator
+from models.arrays import COUNTED, WEIGHT, Arrays, generator
 from models.federated import build
-from models.federated.algorithm import RoundFailedError, Server
+from models.federated.algorithm import Algorithm, RoundFailedError, Server
 from models.federated.masking import split
 from models.federated.masking_cloud import LOST_MOST
 from models.federated.run import run
@@ -217,3 +218,38 @@ def test_a_second_call_of_a_step_says_nothing_new() -> None:
         again, second = algorithm.phases[step].train(server.shared, own, told, rng)
         assert second.keys() == (update.keys() if step == KEYS else set())
         own = again
+
+
+def failing(algorithm: Algorithm, fails: Callable[[int], bool]) -> Algorithm:
+    """Return the algorithm in which the exchange of inputs fails in rounds of these numbers, from 0."""
+    tried, phase = itertools.count(), algorithm.phases[INPUT]
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if fails(next(tried)):
+            raise RoundFailedError("too few, as it happens")
+        return phase.advance(server, total)
+
+    phases = (*algorithm.phases[:INPUT], phase._replace(advance=advance), *algorithm.phases[INPUT + 1 :])
+    return algorithm._replace(phases=phases)
+
+
+def test_the_loop_repeats_rounds_that_fail_and_ends_with_a_model() -> None:
+    data, algorithm = rows_of(names_of(4), SIZE), masked_adding(SIZE)
+    outcome = run(failing(algorithm, lambda number: number in (0, 2)), data, rounds=2)
+    assert (outcome.server.phase, outcome.server.round_index) == (0, 3 + 4 + 3 + 4)
+    assert outcome.server.shared["rounds"] == 2.0
+    np.testing.assert_allclose(outcome.server.shared[SUMMED], expected_sum(data, data), atol=4 * QUANTUM)
+
+
+def test_the_loop_gives_up_where_every_round_fails_and_says_why() -> None:
+    data, algorithm = rows_of(names_of(4), SIZE), masked_adding(SIZE)
+    with pytest.raises(RoundFailedError, match=r"0 of 8 exchanges .*, the last failed: too few, as it happens"):
+        run(failing(algorithm, lambda number: True), data, rounds=2)
+
+
+def test_a_round_in_which_nobody_has_an_input_goes_by_as_one_without_masks() -> None:
+    """Gateways of no weight have keys, and then no input."""
+    data = {name: {**rows, WEIGHT: np.array(0.0)} for name, rows in rows_of(names_of(4), SIZE).items()}
+    outcome = run(masked_adding(SIZE), data, rounds=3)
+    assert (outcome.server.phase, outcome.server.round_index) == (0, 3 * (INPUT + 1))
+    assert outcome.server.shared["rounds"] == 0.0

@@ -223,7 +223,7 @@ def test_an_input_of_another_layout_is_left_out_by_name(made: Round, liar: str) 
 
 
 def test_sums_that_most_named_wrongly_fail_the_round_and_no_more(made: Round) -> None:
-    with pytest.raises(RoundFailedError, match="layout: expected sums that the algorithm can add up, got .*another"):
+    with pytest.raises(RoundFailedError, match=r"layout: expected sums that the algorithm can add up, got .*another"):
         took_part(ALGORITHM, DATA, arrives=relabelled(*NAMES))
     found = took_part(ALGORITHM, DATA, arrives=relabelled(*NAMES), goes_on=True)
     check_sum(took_part(ALGORITHM, DATA, server=found.server, own=found.own), NAMES)

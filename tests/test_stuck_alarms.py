@@ -90,6 +90,16 @@ def test_rules_without_a_height_are_enough() -> None:
     assert said(effects) == [(cause, "raised") for cause in CAUSES]
 
 
+def test_windows_of_a_stuck_sensor_are_no_drift() -> None:
+    drift = {"block_h": 2.0 / 3_600.0}  # of two windows
+    state, _ = fed(begun(alarm={"rules": {"rules": RULES}, "drift": drift}), 6, 0, repeats=True)
+    before = state.pipeline.watching.drift
+    state, _ = fed(state, 6, 6, repeats=True)
+    assert state.pipeline.watching.drift == before
+    state, _ = fed(state, 6, 12, repeats=False)
+    assert state.pipeline.watching.drift != before
+
+
 @pytest.mark.parametrize(
     ("rules", "kept"),
     [

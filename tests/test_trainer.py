@@ -112,6 +112,21 @@ def test_a_bad_job_ends_the_child_with_its_line() -> None:
     assert done.stderr.decode() == "setting nu: Input should be less than or equal to 1, got '7'\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "table"), [("masking", {}), ("privacy", {"clip": 1.0, "noise_multiplier": 1.0, "epsilon": 8.0})]
+)
+def test_without_a_secret_nothing_is_drawn_that_nobody_may_guess(name: str, table: dict[str, Any]) -> None:
+    arrays, order = wire.decode(job())
+    settings = {"components": 0, "loss": "logistic", name: table}
+    order |= {"settings": settings, "secret": ""}
+    with pytest.raises(ValueError, match=f"secret: nothing given, expected the bytes .* since {name} draws"):
+        answer(wire.encode(arrays, order))
+    shared = build("fedavg", 3, settings).start(generator(5, 0, "cloud")).shared
+    kept = {key: array for key, array in arrays.items() if not key.startswith("shared.")}
+    given = wire.encode({**kept, **joined({"shared": shared})}, {**order, "secret": "01"})
+    assert parted(wire.decode(answer(given))[0])["update"]
+
+
 @pytest.mark.parametrize("name", ["support-vector-election", "ensemble-svdd"])
 def test_rows_that_give_nothing_to_send_are_remarked_upon(name: str) -> None:
     """A sensor that was stuck during the whole of its commissioning must not be left out without a word."""

@@ -177,8 +177,7 @@ def recurrent_fedavg(
     :param precision: in which a gateway multiplies while it trains; `bfloat16` where its processor has that.
     :param mu: weight µ of the proximal term on what is averaged; 0 is plain averaging.
     :param home: `head` for dense and output layers that stay with each gateway.
-    :param measure: over whom the variance of residuals and the shares of the classes are taken; with `own` they do not
-        leave the gateway, which privacy asks for.
+    :param measure: over whom variance and class shares are taken; `own` ones never leave, which privacy asks for.
     :param rate: step of the cloud along the averaged change; 1 is plain averaging.
     :param server_optimiser: in place of `rate`: momentum, or an adaptive step of the cloud.
     :param paper: what is not given, in the network too, is as in the paper: SGD at 0.001, one epoch in batches of
