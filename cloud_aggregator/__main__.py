@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from config import cli, mqtt, signing
+from config.algorithm import check_budget
 from config.settings import AggregatorSettings, load
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def _check(arguments: argparse.Namespace) -> int:
     if settings.webhook is not None:
         poster.check(settings.webhook)
     defence.algorithm_of(settings, defence.read(settings))
+    check_budget(settings.algorithm, settings.rounds, settings.features)
     text = f"{arguments.config}: good; {settings.algorithm.name} for site {settings.aggregator.site}"
     _show(arguments, {"ok": True, "file": str(arguments.config)}, text)
     return 0

@@ -13,6 +13,7 @@ from cloud_aggregator.poster import Poster
 from cloud_aggregator.state import restore
 from cloud_aggregator.store import Store
 from config import clock, signing
+from config.algorithm import check_budget
 from config.loop import Loop
 from config.messages import Status
 from config.mqtt import Link, Will
@@ -30,6 +31,7 @@ class Aggregator:
 
     def __init__(self, settings: AggregatorSettings) -> None:
         self.settings = settings
+        check_budget(settings.algorithm, settings.rounds, settings.features)
         self._loop: Loop[Event] = Loop()
         self._clock = clock.Clock()
         self.store = Store(settings.aggregator.store)

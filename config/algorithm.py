@@ -39,6 +39,29 @@ def _check_cohort(choice: AlgorithmChoice, rounds: Rounds) -> None:
         )
 
 
+def check_budget(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSpec) -> None:
+    """Raise `ValueError` where gateways would spend their privacy for nothing: the rounds of a release must fit into
+    the budget. Asked where an aggregator starts, as it needs the accountant.
+    """
+    if choice.settings.get("privacy") is None:
+        return
+    from models.federated import build
+    from models.federated.private import Privacy
+
+    privacy = Privacy.model_validate(choice.settings["privacy"])
+    algorithm = build(choice.name, len(feature_names(features)), choice.settings)
+    wanted, spent = algorithm.exchanges(rounds.per_release) // algorithm.stride, privacy.noise_multiplier**-2
+    if (epsilon := privacy.epsilon_of(wanted * spent)) <= privacy.epsilon:
+        return
+    possible = 0
+    while privacy.epsilon_of((possible + 1) * spent) <= privacy.epsilon:
+        possible += 1
+    raise ValueError(
+        f"algorithm.settings.privacy: epsilon {privacy.epsilon:g} is spent after {possible} updates of a gateway, and a "
+        f"release takes {wanted} (epsilon {epsilon:.4g}): take fewer rounds, a larger noise_multiplier or a larger epsilon"
+    )
+
+
 def _check_series(choice: AlgorithmChoice, features: FeatureSpec, *, is_one_stream: bool) -> None:
     """Where a row holds time steps, each feature must have one for each of them; and where the rows of a gateway are
     one stream, no step may come twice.

@@ -205,7 +205,6 @@ def recurrent_fedavg(
         max_samples=max_samples,
         normalisation=normalisation,
     )
-
     return Algorithm(
         "recurrent",
         _begin(local, feature_count),
