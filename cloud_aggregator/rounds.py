@@ -15,10 +15,11 @@ from config import signing
 from config.messages import Manifest, MessageError, RoundOpen
 from config.topics import ALL
 from config.transfer import describe, split
-from models.arrays import finite, select
+from models.arrays import equal, finite, generator, select
 from models.federated.algorithm import Server, close_round, is_silent, lacking
 
 NS = 1_000_000_000
+NAMED = 5  # gateways that a line of the log names
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
 
 
@@ -80,8 +81,12 @@ def remind(state: State) -> tuple[State, list[Effect]]:
     if state.now_ns - state.invited_ns < REMIND_S * NS:
         return state, []
     effects: list[Effect] = []
-    if state.opened and _waited_for(state):
+    if state.opened and (waited := sorted(_waited_for(state))):
         effects.append(invitation(state))
+        count, quorum = len(state.counted), state.settings.rounds.quorum
+        names = ", ".join(waited[:NAMED]) + (" and others" if len(waited) > NAMED else "")
+        text = f"round {state.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {names}"
+        effects.append(Log("info" if count >= quorum else "warning", text))
     if state.manifest is not None and any(one.lacks(state.manifest.version) for one in state.gateways.values()):
         effects.append(manifest(state, state.manifest))
     return replace(state, invited_ns=state.now_ns), effects
@@ -164,6 +169,8 @@ def _close(state: State) -> tuple[State, list[Effect]]:
     )
     per_release = state.settings.rounds.per_release or state.algorithm.rounds
     effects: list[Effect] = [told]
+    if is_idle and not has_failed and state.since_release > is_complete and _has_learned(state):
+        per_release, problem = state.since_release, ""  # nobody will send more: what was learned so far is the model
     if problem:
         effects.append(Log("warning", f"round {record.round_index} {problem}"))
     if state.since_release >= per_release:
@@ -171,6 +178,12 @@ def _close(state: State) -> tuple[State, list[Effect]]:
         effects += released
     state, opening = open_round(state)
     return state, [record, save_training(state), *effects, *opening]
+
+
+def _has_learned(state: State) -> bool:
+    """Tell whether the model is another than that with which its training began."""
+    begun = state.algorithm.start(generator(state.settings.algorithm.seed, 0, "cloud"))
+    return not equal(begun.shared, state.server.shared) and not lacking(state.server)
 
 
 def _advanced(state: State) -> tuple[Server, str, bool]:

@@ -51,7 +51,7 @@ class AlarmTable(AlarmSpec):
             raise ValueError(f"alarm.rules.watched: {unknown[0]!r} is no feature; expected some of {', '.join(names)}")
 
     def check_windows(self, calibration_windows: int, windows_per_day: float) -> None:
-        """Raise `ValueError` where the calibration windows can not give a level by the `method` for what is promised."""
+        """Raise `ValueError` where the calibration windows cannot give a level by the `method` for the promise."""
         shares = {"": 1.0} if self.active_rules is None else self.active_rules.shares
         known = {} if self.active_rules is None else self.active_rules.rules
         if self.active_rules is not None and self.active_rules.promise == "alarms":
@@ -65,8 +65,8 @@ class AlarmTable(AlarmSpec):
                 whose = f"rule {name!r}" if name else "the level"
                 raise ValueError(
                     f"alarm.method: {self.method!r} needs {needed} calibration windows for {whose} at "
-                    f"{own.false_alarms_per_day:g} false alarms a day, and baseline leaves {calibration_windows}: take a "
-                    "longer baseline, promise more, or take 'automatic', which extrapolates"
+                    f"{own.false_alarms_per_day:g} false alarms a day, and baseline leaves {calibration_windows}: "
+                    "take a longer baseline, promise more, or take 'automatic', which extrapolates"
                 )
 
     @model_validator(mode="after")

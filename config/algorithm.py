@@ -57,8 +57,9 @@ def check_budget(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSpec)
     while privacy.epsilon_of((possible + 1) * spent) <= privacy.epsilon:
         possible += 1
     raise ValueError(
-        f"algorithm.settings.privacy: epsilon {privacy.epsilon:g} is spent after {possible} updates of a gateway, and a "
-        f"release takes {wanted} (epsilon {epsilon:.4g}): take fewer rounds, a larger noise_multiplier or a larger epsilon"
+        f"algorithm.settings.privacy: epsilon {privacy.epsilon:g} is spent after {possible} updates of a gateway, and "
+        f"a release takes {wanted} (epsilon {epsilon:.4g}): take fewer rounds, a larger noise_multiplier or a larger "
+        "epsilon"
     )
 
 

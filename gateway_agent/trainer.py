@@ -35,6 +35,7 @@ from models.arrays import (
 )
 from models.federated import build
 from models.federated.algorithm import counting
+from models.federated.private import PrivacyWarning
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 NOTHING = (
@@ -53,7 +54,7 @@ def answer(job: bytes) -> bytes:
     parts = parted(arrays)
     algorithm = build(order["algorithm"], order["feature_count"], order["settings"])
     secret = _secret(order)
-    rng = generator(order["seed"], order["round_index"], order["gateway"], secret)
+    rng = generator(order["seed"], order["round_index"] // algorithm.stride, order["gateway"], secret)
     drawn = exchange_secret(secret, order["run"], order["round_index"], order["gateway"])
     own, data, known = parts.get("own", {}), {**parts["data"], SECRET: drawn}, parts.get("labelled", {})
     if algorithm.labels and not known:
@@ -67,7 +68,9 @@ def answer(job: bytes) -> bytes:
     is_first = order["phase"] <= algorithm.setup and order["phase"] % algorithm.stride == 0
     is_silent = not update and is_first
     remark = LEAVES if float(rows.get(WEIGHT, 1.0)) == 0.0 else NOTHING
-    said: dict[str, Any] = {"remark": remark} if is_silent else {}
+    if spent := [str(warning.message) for warning in caught if issubclass(warning.category, PrivacyWarning)]:
+        remark, caught = spent[0], []
+    said: dict[str, Any] = {"remark": remark} if is_silent or spent else {}
     if caught:
         said["warnings"] = sorted({str(warning.message) for warning in caught})
     return wire.encode(joined({"own": own, "update": update}), said)

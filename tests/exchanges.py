@@ -36,7 +36,7 @@ class Exchange(NamedTuple):
         return self.algorithm.phases[self.server.phase]
 
     def rng(self, name: str) -> np.random.Generator:
-        return generator(SEED, self.server.round_index, name)
+        return generator(SEED, self.server.round_index // self.algorithm.stride, name)
 
     @property
     def sent(self) -> list[Arrays]:

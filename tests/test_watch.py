@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -241,7 +242,7 @@ def test_drift_is_watched_over_releases() -> None:
     for release in range(2, 6):
         for who in names:
             made.feed(who, samples(release, 20), 60.0 + 20.0 * release)
-        made.run(lambda version=release: made.in_force(version), patience_s=200)  # type: ignore[misc]
+        made.run(partial(made.in_force, release), patience_s=200)
     assert made.agents["east"].pipeline.watching.drift.blocks >= first + 6
 
 

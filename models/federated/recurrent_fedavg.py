@@ -205,12 +205,13 @@ def recurrent_fedavg(
         max_samples=max_samples,
         normalisation=normalisation,
     )
+    start, personal = _begin(local, feature_count), (*personal_tensors(normalisation), *local.home)
     return Algorithm(
         "recurrent",
-        _begin(local, feature_count),
+        start,
         (_on_teaching_rows(phase, local),),
         rounds,
-        (*personal_tensors(normalisation), *local.home),
+        personal,
         labels=network.task == "classify",
         libraries=("torch",),
     )

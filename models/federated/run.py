@@ -72,7 +72,7 @@ def run(
         for name in select(seed, server.cohort_index if redraw else 0, data, fraction):
             secret = secrets.get(name, b"")
             told = {COUNTED: np.array(name not in refused), SECRET: exchange_secret(secret, f"{seed}", index, name)}
-            rng = generator(seed, index, name, secret)
+            rng = generator(seed, index // algorithm.stride, name, secret)  # as without masks
             own[name], update = phase.train(server.shared, own[name], counting({**data[name], **told}), rng)
             on_update(name, update)
             if not update:
