@@ -48,6 +48,7 @@ class Options(StudyOptions):
     :param trains: share of every recording that trains.
     :param counts: fleets of which the convergence is shown; `sensors` is the one that methods are compared on.
     :param algorithm: settings of `recurrent-fedavg` that all share.
+    :param drawn: the ways that the picture shows, all where none is named.
     :param reached: losses of which is told what it took to reach them, as shares of the last value's.
     :param seeds: how many fleets and networks are drawn.
     :param note: what else a reader must know about how the experiment came about.
@@ -65,6 +66,7 @@ class Options(StudyOptions):
     algorithm: dict[str, Any]
     methods: dict[str, Method]
     plain: str
+    drawn: tuple[str, ...] = ()
     reached: list[float] = Field(min_length=1)
     paper: Paper
     note: str = ""
@@ -73,6 +75,9 @@ class Options(StudyOptions):
     def _names_a_method(self) -> Self:
         if self.plain not in self.methods:
             raise ValueError(f"plain: expected one of {', '.join(self.methods)}, got {self.plain!r}")
+        unknown = [name for name in self.drawn if name not in self.methods]
+        if unknown:
+            raise ValueError(f"drawn: expected some of {', '.join(self.methods)}, got {unknown[0]!r}")
         return self
 
     @property

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from firmware_sim.picture import BLUE, GREY, INK, VERMILLION
 from firmware_sim.studies.building_federation_options import Method
@@ -49,6 +50,7 @@ def draw(fleets: Sequence[Line], rows: Sequence[Line], trivial: float, path: Pat
         style = STYLES[index // len(COLOURS) % len(STYLES)]
         right.plot(sent, mean, style, marker=".", color=COLOURS[index % len(COLOURS)], label=row.name)
     left.set_xlabel("round", color=INK)
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
     left.set_ylabel("loss on later days", color=INK)
     right.set_xlabel("MB sent and received by the whole fleet", color=INK)
     right.set_xscale("log")
@@ -64,4 +66,4 @@ def _finish(axes: Axes, trivial: float) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color=GREY, alpha=0.25, lw=0.6)
     axes.tick_params(colors=INK)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper right")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import NamedTuple
@@ -65,7 +66,7 @@ def report(options: Options, results: Results, prefix: Path) -> str:
     rows = [_row(options, results, name, each.sensors or options.sensors) for name, each in options.methods.items()]
     trivial = next((row.last for row in rows if row.method.model == "last value"), math.nan)
     path = beside(prefix, "costs")
-    draw(fleets, rows, trivial, path)
+    draw(fleets, [row for row in rows if not options.drawn or row.name in options.drawn], trivial, path)
     parts = [
         _introduction(options, results),
         f"![losses by round, and by what was sent]({path.name})",
@@ -109,8 +110,8 @@ def _introduction(options: Options, results: Results) -> str:
     return (
         "What it costs to let sensors of a building learn together, and what it is worth. A sensor is one channel of"
         " one room (`keti_rooms`: CO2, humidity, light, temperature; means of 5 minutes). A small network"
-        f" (`recurrent-fedavg`, settings {options.algorithm}) hears {options.heard} steps of it, the time of day and"
-        f" the kind of sensor, and tells the value {5 * options.horizon} minutes after the last of them. The first"
+        f" (`recurrent-fedavg`, settings `{json.dumps(options.algorithm)}`) hears {options.heard} steps of it, the time"
+        f" of day and the kind of sensor, and tells the value {5 * options.horizon} minutes after the last of them. The first"
         f" {options.trains:.0%} of every recording train, what came later is told, of all sensors of the building"
         " alike, whoever trained. The loss is the mean square over all later windows in units of each sensor's own"
         " deviation. A fleet larger than the building has sensors is made of parts of their recordings in time, which"
