@@ -185,15 +185,10 @@ def recurrent_fedavg(
     :param largest_change: longest change of each array that one update may ask for.
     :param max_samples: most rows that one gateway counts for.
     """
-    given: dict[str, Any] = {
-        "epochs": epochs,
-        "batch": batch,
-        "optimiser": optimiser,
-        "learning_rate": learning_rate,
-        "largest_gradient": largest_gradient,
-    }
-    descent = (PAPER if paper else WORKED)._replace(**{name: value for name, value in given.items() if value})
-    descent = descent._replace(proximity=mu, bfloat16=precision == "bfloat16")
+    given: dict[str, Any] = {"epochs": epochs, "batch": batch, "optimiser": optimiser}
+    given |= {"learning_rate": learning_rate, "largest_gradient": largest_gradient}
+    said = {name: value for name, value in given.items() if value}
+    descent = (PAPER if paper else WORKED)._replace(**said, proximity=mu, bfloat16=precision == "bfloat16")
     network = as_in_the_paper(network) if paper else network
     local = _local(feature_count, network, descent, home, measure, largest_change)
     phase = averaging(
