@@ -106,8 +106,7 @@ def assert_same_as_loop(made: Site, outcome: Outcome) -> None:
     assert equal(server.kept, outcome.server.kept, tolerance)
     for who, own in outcome.own.items():
         held = made.agents[who].own
-        # Keys follow no loop, and a digest of sums their last digit.
-        of_models = {name: array for name, array in own.items() if not name.startswith(PREFIX) and name != AT}
+        of_models = {name: array for name, array in own.items() if not name.startswith((PREFIX, AT))}  # keys, digests
         assert equal({name: held[name] for name in of_models}, of_models, tolerance)
 
 
