@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -34,13 +35,8 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point of the command."""
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_demo(commands)
-    _add_demo_building(commands)
-    _add_info(commands)
-    _add_replay(commands)
-    _add_label(commands)
-    _add_evaluate(commands)
-    _add_check(commands)
+    for add in (_add_demo, _add_demo_building, _add_info, _add_replay, _add_label, _add_evaluate, _add_check):
+        add(commands)
     arguments = parser.parse_args(argv)
     try:
         return cli.run(NAME, arguments.act, arguments, RecordingError)
@@ -59,6 +55,7 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     demo.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes (default: out/demo-SCENARIO)")
     demo.add_argument("--speed", type=_positive, help="times real time (default: the scenario's own)")
     demo.add_argument("--algorithm", choices=without_labels, default="support-vector-election", help="the rule")
+    demo.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="its settings: masking={}")
     demo.add_argument("--broker", choices=("auto", "mosquitto", "embedded"), default="auto", help="default: auto")
     demo.set_defaults(act=_demo)
 
@@ -162,10 +159,11 @@ def _address(text: str) -> Broker:
 def _demo(arguments: argparse.Namespace) -> int:
     from firmware_sim import demo, report, stage
     from firmware_sim.broker import BrokerError
+    from firmware_sim.experiment import settings_of
     from firmware_sim.outcome import evaluate
     from firmware_sim.scenarios import STORIES
 
-    story = STORIES[arguments.scenario]()
+    story = replace(STORIES[arguments.scenario](), settings=settings_of(arguments.set))
     folder = arguments.out or Path("out") / f"demo-{arguments.scenario}"
     started_s = time.monotonic()
 
@@ -179,8 +177,8 @@ def _demo(arguments: argparse.Namespace) -> int:
     except (stage.DemoError, BrokerError) as error:
         sys.stderr.write(f"{NAME}: demo failed: {error}\n")
         return 1
-    print(f"\n{report.table([evaluate(trace, story.scenario) for trace in played.traces])}\n")
-    print(f"report: {played.paths.html}, {played.paths.png}, {played.paths.json}")
+    table = report.table([evaluate(trace, story.scenario) for trace in played.traces])
+    print(f"\n{table}\n\nreport: {played.paths.html}, {played.paths.png}, {played.paths.json}")
     return 0
 
 

@@ -9,7 +9,9 @@ import argparse
 import inspect
 import re
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
@@ -92,8 +94,7 @@ def experiment_of(args: argparse.Namespace) -> Experiment:
     """
     base = settings.load(args.experiment, Experiment) if "experiment" in args else Experiment()
     given = {key: value for key, value in vars(args).items() if key in HELP}
-    pairs = dict(_setting(text) for text in getattr(args, "set", []))
-    together = nested({**base.settings, **pairs})
+    together = settings_of(getattr(args, "set", []), base.settings)
     chosen = {**base.model_dump(exclude_unset=True, by_alias=True), **given, "set": together}
     try:
         experiment = Experiment.model_validate(chosen)
@@ -105,6 +106,11 @@ def experiment_of(args: argparse.Namespace) -> Experiment:
     if experiment.output not in (None, TO_STDOUT) and not Path(experiment.output).resolve().parent.is_dir():
         raise OptionError(f"--json: {experiment.output!r} lies in a folder that does not exist; make the folder first")
     return experiment
+
+
+def settings_of(texts: Sequence[str], base: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Return settings with those that KEY=VALUE texts give on top; raises `OptionError` for what is none."""
+    return nested({**base, **dict(_setting(text) for text in texts)})
 
 
 def nested(pairs: dict[str, Any]) -> dict[str, Any]:

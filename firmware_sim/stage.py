@@ -12,7 +12,7 @@ import queue
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from config.settings import Broker as BrokerSettings
 from config.topics import ALL, CLOUD, parse, watch
 from firmware_sim.broker import Address
 from firmware_sim.scenarios import NS, Story
+from models.features import FeatureSpec, feature_names
 from models.federated import ALGORITHMS, build
 
 SITE, STREAM = "demo", "sensor"
@@ -48,23 +49,27 @@ def clear(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def quick_settings(algorithm: str) -> dict[str, Any]:
-    """Return settings under which a demo need not wait for more than some twenty exchanges."""
-    usual = build(algorithm, 2, {})
-    rounds = min(usual.rounds, EXCHANGES_MAX // len(usual.phases))
+def quick_settings(algorithm: str, feature_count: int, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings under which a demo need not wait for more than some twenty exchanges, with those chosen."""
+    try:
+        usual = build(algorithm, feature_count, chosen)
+    except ValueError as error:
+        raise DemoError(f"--set: {' '.join(str(error).split())}") from None
+    rounds = max(min(usual.rounds, EXCHANGES_MAX // len(usual.phases)), 1)
     known = inspect.signature(ALGORITHMS[algorithm]).parameters
-    return {key: value for key, value in (("nu", 0.1), ("rounds", rounds)) if key in known}
+    return {key: value for key, value in (("nu", 0.1), ("rounds", rounds)) if key in known} | dict(chosen)
 
 
 def write_settings(story: Story, names: list[str], folder: Path, address: Address, algorithm: str) -> None:
     """Write the release key and the settings of all programs, as an operator would have."""
     _call("cloud_aggregator", "init", str(folder))
     table = {"host": address.host, "port": address.port}
+    count = len(feature_names(FeatureSpec.model_validate(story.features)))
     aggregator = {
         "aggregator": {"site": SITE},
         "broker": table,
         "features": story.features,
-        "algorithm": {"name": algorithm, "settings": quick_settings(algorithm) | dict(story.settings)},
+        "algorithm": {"name": algorithm, "settings": quick_settings(algorithm, count, story.settings)},
         "rounds": {"quorum": len(names), "deadline_s": PATIENCE_S},
     } | dict(story.aggregator)
     (folder / "aggregator.toml").write_text(_toml(aggregator), encoding="utf-8")

@@ -111,6 +111,18 @@ def test_the_lowered_support_is_detected_on_every_gateway(
 
 
 @pytest.mark.slow
+def test_the_same_is_detected_where_the_cloud_sees_sums_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    masked = ("--algorithm", "federated-subspace", "--set", "masking={}")
+    report = play(tmp_path / "demo", *masked, "--speed", SPEED)
+    for result in report["gateways"]:
+        assert result["detected"] and result["false_alarms"] == 0 and result["model_version"] == 1
+    closed = listed(tmp_path / "demo", "rounds", capsys)
+    assert [row["gateways"] for row in closed] == ["gateway-1 gateway-2 gateway-3"] * 4  # keys, shares, sums, recovery
+
+
+@pytest.mark.slow
 def test_the_injected_stiffness_loss_is_detected_on_every_gateway(tmp_path: Path) -> None:
     report = play(tmp_path / "demo", "--scenario", "footbridge", "--speed", "4")
     for result in report["gateways"]:
