@@ -225,7 +225,7 @@ def _alarms(arguments: argparse.Namespace) -> int:
 
 def _rounds(arguments: argparse.Namespace) -> int:
     rounds = [row | {"closed": _time(row["closed_ns"])} for row in _rows(arguments, "rounds")]
-    columns = ("run", "round_index", "algorithm", "closed", "gateways", "empty", "refused", "bytes_received")
+    columns = ("run", "round_index", "phase", "algorithm", "closed", "gateways", "empty", "refused", "bytes_received")
     _show(arguments, rounds, _text(columns, rounds))
     return 0
 

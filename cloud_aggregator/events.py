@@ -70,6 +70,7 @@ class RecordRound:
     closed_ns: int
     bytes_received: int = 0  # in chunks of updates, those sent again and those refused among them
     empty: tuple[str, ...] = ()  # of the gateways, those that had nothing to send: of weight 0, or leaving
+    phase: int = 0  # of the algorithm; a round of several is as many exchanges, each stored as one
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,7 @@ def _close(state: State) -> tuple[State, list[Effect]]:
         refused=state.refused,
         closed_ns=state.now_ns,
         bytes_received=state.bytes_received,
+        phase=state.server.phase,
         empty=tuple(sorted(state.empty)),
     )
     told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates")

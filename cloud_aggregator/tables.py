@@ -18,6 +18,7 @@ ROUNDS = Table(
     Column("closed_ns", BigInteger, nullable=False),
     Column("bytes_received", BigInteger),  # unknown of rounds before 0.4
     Column("empty", String),
+    Column("phase", Integer),
 )
 MODELS = Table(
     "models",
@@ -76,6 +77,6 @@ COUNTS = Table("counts", META, Column("name", String, primary_key=True), Column(
 FIRST_SCHEMA, SCHEMA_VERSION = 1, 2
 # Columns that stores of the first schema lack; what tables they lack is made as in a new store.
 ADDED = (
-    *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ALARMS.c.common, ALARMS.c.gateways),
+    *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),
     *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
 )

@@ -43,12 +43,17 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
         return refuse(state, f"round {message.round_index}: {reason}")
     lacking = [name for name in message.libraries if name not in state.libraries]
     if state.can_train and lacking:
-        return refuse(
+        return _unable(
             replace(state, round=None),
             f"round {message.round_index}: {message.algorithm} needs {', '.join(lacking)}, not installed here; "
             "this gateway runs the models of the others, and takes part once it is",
         )
     return take_part(replace(state, round=message))
+
+
+def _unable(state: State, reason: str) -> tuple[State, list[Effect]]:
+    """Say once, and not with every invitation, why this gateway takes no part in a training."""
+    return (state, []) if reason.partition(": ")[2] == state.refusal.partition(": ")[2] else refuse(state, reason)
 
 
 def take_part(state: State) -> tuple[State, list[Effect]]:

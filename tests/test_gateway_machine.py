@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from config import signing, wire
@@ -84,6 +84,7 @@ def test_random_bytes_on_any_channel_are_dropped_and_counted(start: str, data: s
     state = FUZZED[start]
     channel = data.draw(st.sampled_from(sorted(CHANNELS)))
     payload = data.draw(st.binary(min_size=1, max_size=60))
+    assume(not payload.lstrip().startswith(b"{"))  # an object with unknown keys is a request for all chunks
     state, effects = after(state, heard(channel, data.draw(st.sampled_from(["deck", "open", "a" * 64])), payload))
     assert state.counts["dropped.message"] == 1
     assert [effect.level for effect in kinds(effects, Log)] == ["warning"]
