@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from config.alarm import AlarmTable
 from gateway_agent.memory import Gaps, Row, Seen
-from models import drift, profile, rule_calibration, rules, threshold
+from models import drift, profile, rules, threshold
 from models.arrays import NEVER, Array, Arrays, Floats
 from models.drift import DriftState, Reference
 from models.profile import Profile
@@ -83,6 +83,8 @@ def calibrated(table: AlarmTable, baseline: Commissioned, units: Arrays, site: A
     if table.active_rules is None:
         levels = threshold.calibrate(table, baseline.held_out, windows_per_day)
         return Watch(levels, drift=reference), Watching(drift=begun)
+    from models import rule_calibration  # late: half a MiB, for gateways with rules alone
+
     context, extra = _context(table, baseline, units, site)
     scores = np.where(
         baseline.is_settled & (np.arange(len(baseline.scores)) >= baseline.trained), baseline.scores, np.nan
