@@ -29,6 +29,7 @@ FEDERATED_SHARED = {"__init__", "algorithm", "registry", "run", "tally", "weighe
     "compressed",
     "private",
     "surveyed",
+    "feature_step",
     "server_optimiser",
     "local_dual",
     "column_masks",

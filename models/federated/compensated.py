@@ -41,6 +41,7 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
+from models.federated.feature_step import behind, without
 from models.federated.subspace import (
     LARGEST_FEATURE,
     NEGATIVE,
@@ -178,26 +179,11 @@ def _on_compensated(phase: Phase, covariates: Covariates) -> Phase:
                 kept = {COMPENSATION + name: array for name, array in found.items()}
             seen = {**data, FEATURES: apart_from_weather({**fleet, **of_compensation(kept)}, z)}
         rest = {name: array for name, array in own.items() if name not in (*NORMALISATION, *PERSONAL)}
-        after, update = phase.train(_bare(shared), rest, seen, rng)
+        after, update = phase.train(without(shared, COMPENSATION), rest, seen, rng)
         return {**units, **kept, **after}, update
 
-    def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
-        advanced = phase.advance(_inner(server), total)
-        step = {name: array for name, array in server.shared.items() if name.startswith(COMPENSATION)}
-        return advanced._replace(shared={**advanced.shared, **step}, phase=advanced.phase + 1)
-
-    return Phase(train, phase.tally, advance, lambda server, update: phase.admit(_inner(server), update))
+    return behind(phase, COMPENSATION, train)
 
 
 def _mode(covariates: Covariates) -> Normalisation:
     return "own" if covariates.own_units else "none"
-
-
-def _inner(server: Server) -> Server:
-    return server._replace(shared=_bare(server.shared), phase=server.phase - 1)
-
-
-def _bare(shared: Arrays) -> Arrays:
-    return {name: array for name, array in shared.items() if not name.startswith(COMPENSATION)}

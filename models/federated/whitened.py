@@ -29,6 +29,7 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
+from models.federated.feature_step import behind, without
 from models.federated.subspace import Normalisation, gathering
 from models.moments import origin, subspace
 
@@ -102,22 +103,7 @@ def _on_whitened(phase: Phase, mode: Normalisation, width: int) -> Phase:
         else:
             units, z = normalise(units, data, mode)
             seen = {**data, FEATURES: whiten_features(of_whitening(shared), z)}
-        after, update = phase.train(_bare(shared), rest, seen, rng)
+        after, update = phase.train(without(shared, WHITENING), rest, seen, rng)
         return {**units, **after}, update
 
-    def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
-        advanced = phase.advance(_inner(server), total)
-        step = {name: array for name, array in server.shared.items() if name.startswith(WHITENING)}
-        return advanced._replace(shared={**advanced.shared, **step}, phase=advanced.phase + 1)
-
-    return Phase(train, phase.tally, advance, lambda server, update: phase.admit(_inner(server), update))
-
-
-def _inner(server: Server) -> Server:
-    return server._replace(shared=_bare(server.shared), phase=server.phase - 1)
-
-
-def _bare(shared: Arrays) -> Arrays:
-    return {name: array for name, array in shared.items() if not name.startswith(WHITENING)}
+    return behind(phase, WHITENING, train)
