@@ -6,7 +6,7 @@ The shell makes the store effects of a step durable, in one transaction, before 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from config.messages import Alarm, FleetAlarm, Manifest, Status
 
@@ -40,7 +40,16 @@ class Posted:
     is_refused: bool = False  # the receiver will not take this change, however often it is sent
 
 
-Event = Heard | Connection | Tick | Posted
+@dataclass(frozen=True)
+class Ordered:
+    """The operator wants something done; see `orders`."""
+
+    number: int
+    kind: str
+    body: dict[str, Any]
+
+
+Event = Heard | Connection | Tick | Posted | Ordered
 
 
 @dataclass(frozen=True)
@@ -139,6 +148,15 @@ class RecordCount:
 
 
 @dataclass(frozen=True)
+class Answered:
+    """Store what became of an order; `problem` is empty where it was carried out."""
+
+    number: int
+    text: str
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Send:
     """Post a change to the webhook; `Posted` says how it went."""
 
@@ -173,5 +191,7 @@ Durable = (
     | Dequeue
     | RecordDiscovery
     | RecordCount
+    | Answered
 )
-Effect = Durable | Publish | Send | Log
+Outward = Publish | Send | Log
+Effect = Durable | Outward

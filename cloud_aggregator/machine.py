@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cloud_aggregator import alarms, rounds, updates
-from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Posted, RecordGateway, Tick
+from cloud_aggregator import alarms, orders, rounds, updates
+from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Ordered, Posted, RecordGateway, Tick
 from cloud_aggregator.state import State
 from config import topics
 from config.messages import Alarm, MessageError, Status, Want
@@ -28,6 +28,8 @@ def step(state: State, now_ns: int, event: Event) -> Result:
             return _tick(state)
         case Posted():
             return alarms.posted(state, event)
+        case Ordered():
+            return orders.obeyed(state, event)
 
 
 def _connection(state: State, up: bool) -> Result:

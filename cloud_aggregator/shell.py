@@ -6,11 +6,11 @@ import logging
 import secrets
 from collections.abc import Sequence
 
-from cloud_aggregator import defence, machine
-from cloud_aggregator.events import Connection, Durable, Effect, Event, Heard, Log, Publish, Send, Tick
+from cloud_aggregator import defence
+from cloud_aggregator.events import Connection, Event, Heard, Log, Outward, Publish, Send, Tick
 from cloud_aggregator.fleet import CAUSE
 from cloud_aggregator.poster import Poster
-from cloud_aggregator.state import restore
+from cloud_aggregator.service import Service
 from cloud_aggregator.store import Store
 from config import clock, signing
 from config.algorithm import check_budget
@@ -34,17 +34,13 @@ class Aggregator:
         check_budget(settings.algorithm, settings.rounds, settings.features)
         self._loop: Loop[Event] = Loop()
         self._clock = clock.Clock()
-        self.store = Store(settings.aggregator.store)
-        self.state = restore(
+        self.service = Service(
             settings,
+            Store(settings.aggregator.store),
             signing.load_private(settings.aggregator.release_key),
-            self.store.training(),
-            self.store.latest_model(),
-            self.store.statuses(),
-            self._clock.now_ns(),
-            secrets.token_hex(BEGINNING_BYTES),
-            defence.read(settings),
-            self.store.outward(),
+            now_ns=self._clock.now_ns(),
+            beginning=secrets.token_hex(BEGINNING_BYTES),
+            material=defence.read(settings),
         )
         self._poster = None if settings.webhook is None else Poster(settings.webhook, self._loop.put)
         site = settings.aggregator.site
@@ -64,21 +60,25 @@ class Aggregator:
         self._link.start()
         LOG.info("aggregator of site %s, %s", self.settings.aggregator.site, self.settings.algorithm.name)
         try:
-            self._loop.run(self._step, Tick)
+            self._loop.run(self._step, self._tick)
         finally:
             self._tell("offline")
             self._link.stop()
-            self.store.close()
+            self.service.close()
 
     def stop(self) -> None:
         """Ask `run` to end after the step at hand."""
         self._loop.stop()
 
+    def _tick(self) -> Event:
+        for order in self.service.orders():
+            self._step(order)
+        return Tick()
+
     def _step(self, event: Event) -> None:
         if isinstance(event, Heard) and event.topic in self._own_topics:
             return  # our own word, sent back to us by our own subscription
-        self.state, effects = machine.step(self.state, self._clock.now_ns(), event)
-        self._carry_out(effects)
+        self._carry_out(self.service.step(self._clock.now_ns(), event))
         if event == Connection(True):
             self._tell("online")
 
@@ -86,10 +86,7 @@ class Aggregator:
         status = Status.model_validate({"state": state, "version": VERSION, "clock": self._clock.quality()})
         self._link.publish(self._status_topic, status.to_bytes(), retain=True)
 
-    def _carry_out(self, effects: Sequence[Effect]) -> None:
-        durable = [effect for effect in effects if isinstance(effect, Durable)]
-        if durable:
-            self.store.commit(durable)
+    def _carry_out(self, effects: Sequence[Outward]) -> None:
         for effect in effects:
             match effect:
                 case Publish(topic=topic, payload=payload, retain=retain):

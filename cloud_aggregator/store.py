@@ -6,6 +6,7 @@ transaction.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,9 +17,11 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from cloud_aggregator.events import (
+    Answered,
     Dequeue,
     Durable,
     Enqueue,
+    Ordered,
     RecordAlarm,
     RecordCount,
     RecordDiscovery,
@@ -39,6 +42,7 @@ from cloud_aggregator.tables import (
     GATEWAYS,
     META,
     MODELS,
+    ORDERS,
     POSTS,
     ROUNDS,
     SCHEMA_VERSION,
@@ -145,6 +149,8 @@ class Store:
                     self._db.execute(insert(DISCOVERED).values(topic=topic))
             case RecordCount(name=name, value=value):
                 self._put(COUNTS, {"name": name}, {"value": value})
+            case Answered(number=number, text=text, problem=problem):
+                self._put(ORDERS, {"number": number}, {"answer": text, "problem": problem})
 
     def _alarm(self, effect: RecordAlarm) -> None:
         alarm = effect.alarm
@@ -202,6 +208,25 @@ class Store:
             discovered=[row.topic for row in self._read(select(DISCOVERED))],
             counts={row.name: row.value for row in self._read(select(COUNTS))},
         )
+
+    def order(self, kind: str, body: dict[str, Any]) -> int:
+        """Store an order for the service, which may run in another process, and return its number."""
+        try:
+            with self._db.begin():
+                order = insert(ORDERS).values(kind=kind, body=json.dumps(body)).returning(ORDERS.c.number)
+                return int(self._db.execute(order).scalar_one())
+        except SQLAlchemyError as error:
+            raise StoreError(f"{self.path}: cannot be written ({_cause(error)}); check the disk") from None
+
+    def orders(self) -> list[Ordered]:
+        """Return the orders that have no answer yet, oldest first."""
+        waiting = select(ORDERS).where(ORDERS.c.answer.is_(None)).order_by(ORDERS.c.number)
+        return [Ordered(row.number, row.kind, json.loads(row.body)) for row in self._read(waiting)]
+
+    def answer(self, number: int) -> tuple[str, str] | None:
+        """Return what became of an order, and the problem where there was one; None while it waits."""
+        rows = self._read(select(ORDERS).where(ORDERS.c.number == number, ORDERS.c.answer.is_not(None)))
+        return (rows[0].answer, rows[0].problem) if rows else None
 
     def rows(self, name: str, *columns: str) -> list[dict[str, Any]]:
         """Return the named columns (all where none are named) of a table, in the order of its key."""

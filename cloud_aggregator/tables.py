@@ -73,6 +73,16 @@ POSTS = Table(
 # What Home Assistant was told of; brokers keep it until it is taken back.
 DISCOVERED = Table("discovered", META, Column("topic", String, primary_key=True))
 COUNTS = Table("counts", META, Column("name", String, primary_key=True), Column("value", BigInteger, nullable=False))
+# What the operator's commands ask of the running service, and what became of it.
+ORDERS = Table(
+    "orders",
+    META,
+    Column("number", Integer, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("body", String, nullable=False),
+    Column("answer", String),
+    Column("problem", String),
+)
 
 FIRST_SCHEMA, SCHEMA_VERSION = 1, 2
 # Columns that stores of the first schema lack; what tables they lack is made as in a new store.

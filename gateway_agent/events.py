@@ -114,7 +114,8 @@ class Log:
 
 
 Durable = Keep | Save | Queue | Settle
-Effect = Durable | Publish | Train | Log
+Outward = Publish | Train | Log
+Effect = Durable | Outward
 ALARM_PRIORITY = 0
 SENSOR_PRIORITY = 1  # a sensor that comes and goes must not push out what is said of the structure
 UPDATE_PRIORITY = 2

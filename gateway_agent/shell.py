@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 
 from config import clock, labelled
@@ -23,9 +22,9 @@ from config.mqtt import Link, Will
 from config.settings import Broker, GatewaySettings
 from config.topics import ALL, Topic, topic_of, watch
 from config.version import VERSION
-from gateway_agent import machine, release_key
-from gateway_agent.events import Connection, Durable, Effect, Event, Heard, Log, Publish, Save, Tick, Train, Trained
-from gateway_agent.state import SECRET, restore, save_memory
+from gateway_agent import release_key
+from gateway_agent.events import Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
+from gateway_agent.service import Service
 from gateway_agent.store import Store
 
 LOG = logging.getLogger("fedgate.gateway")
@@ -45,27 +44,24 @@ class Agent:
         self._loop: Loop[Event] = Loop()
         self._child: subprocess.Popen[bytes] | None = None
         self._clock = clock.Clock()
-        self.store = Store(settings.gateway.store)
-        if SECRET not in self.store.read().blobs:
-            self.store.commit([Save(SECRET, secrets.token_bytes(SECRET_BYTES))])
-        stored = self.store.read()
-        state = restore(
+        self.service = Service(
             settings,
+            Store(settings.gateway.store),
             release_key.verifier(settings.trust.release_key),
-            stored,
             boot_id=clock.boot_id(),
             can_train=settings.training.enabled and find_spec("sklearn") is not None,
             libraries=tuple(name for name in LIBRARIES if find_spec(name) is not None),
             now_ns=self._clock.now_ns(),
+            clock=self._clock.quality(),
             labelled=labelled.of(settings),
+            secret=secrets.token_bytes(SECRET_BYTES),
         )
         self._links = _links(
             settings,
             lambda topic, payload: self._loop.offer(Heard(topic, payload)),
             lambda up: self._loop.put(Connection(up)),
         )
-        self.state, effects = machine.begin(replace(state, clock=self._clock.quality()), stored)
-        self._carry_out(effects)
+        self._carry_out(self.service.begun)
 
     def run(self) -> None:
         """Sample, score, learn and exchange until told to stop; then leave nothing half-written."""
@@ -87,13 +83,9 @@ class Agent:
         return Tick(self._clock.quality(), sent, received)
 
     def _step(self, event: Event) -> None:
-        self.state, effects = machine.step(self.state, self._clock.now_ns(), event)
-        self._carry_out(effects)
+        self._carry_out(self.service.step(self._clock.now_ns(), event))
 
-    def _carry_out(self, effects: Sequence[Effect]) -> None:
-        durable = [effect for effect in effects if isinstance(effect, Durable)]
-        if durable:
-            self.store.commit(durable)
+    def _carry_out(self, effects: Sequence[Outward]) -> None:
         for effect in effects:
             match effect:
                 case Publish(topic=topic, payload=payload, retain=retain, qos=qos):
@@ -129,12 +121,11 @@ class Agent:
     def _shut_down(self) -> None:
         if self._child is not None and self._child.poll() is None:
             self._child.terminate()
-        self._carry_out(save_memory(self.state))
-        offline = Status(state="offline", version=VERSION, boot_id=self.state.boot_id)
+        offline = Status(state="offline", version=VERSION, boot_id=self.service.state.boot_id)
         self._links[0].publish(_status_topic(self.settings), offline.to_bytes(), retain=True)
         for link in self._links:
             link.stop()
-        self.store.close()
+        self.service.close()
 
 
 def _status_topic(settings: GatewaySettings) -> str:

@@ -73,7 +73,9 @@ def test_no_other_text_is_a_signature(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [f"{SIGNATURE}\n", f" {SIGNATURE}", f"{SIGNATURE[:9]}!{SIGNATURE[9:]}", SIGNATURE[:-2]]
+    "change",
+    [f"{SIGNATURE}\n", f" {SIGNATURE}", f"{SIGNATURE[:9]}!{SIGNATURE[9:]}", SIGNATURE[:-2]],
+    ids=["line end", "blank", "stranger", "cut short"],
 )
 def test_a_signature_has_one_spelling(change: str) -> None:
     assert not verified(PUBLIC, MESSAGE, change)

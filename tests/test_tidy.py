@@ -52,7 +52,15 @@ BEYOND_BASE_INSTALL = {"models/detectors/graph.py": {"onnx"}, "models/detectors/
 NEVER_IN_THE_AGENT = {"scipy", "sklearn", "torch", "onnx", "matplotlib", "pyarrow", "sqlalchemy", "amqtt"}
 
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for the files that do the I/O
-DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py", "defence.py", "poster.py"}
+DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py", "defence.py", "poster.py"} | {
+    "ordering.py"
+}
+
+
+def _does_io(name: str) -> bool:
+    return name in DOES_IO or name.endswith("_command.py")
+
+
 IMPURE_MODULES = re.compile(
     r"(asyncio|glob|http|logging|multiprocessing|os|pathlib|random|secrets|select|shutil|socket|sqlite3|ssl|subprocess"
     r"|tempfile|threading|time|urllib)(\.|$)"
@@ -99,7 +107,7 @@ def base_install(file: Source) -> Iterator[Finding]:
 
 
 def purity(file: Source) -> Iterator[Finding]:
-    if file.package != "models" and (file.package not in MACHINES or PurePosixPath(file.path).name in DOES_IO):
+    if file.package != "models" and (file.package not in MACHINES or _does_io(PurePosixPath(file.path).name)):
         return
     for line, module in imported(file.tree, file.package):
         if IMPURE_MODULES.match(module):
