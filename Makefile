@@ -45,7 +45,7 @@ demo-building: install ## Run it on five rooms with a fault in each; rooms of yo
 
 test: install check ## Run the checks and every test.
 	@echo "test: pytest"
-	@$(BIN)/pytest --benchmark-disable
+	@$(BIN)/pytest --benchmark-disable --numprocesses auto --dist worksteal
 
 check: install ## Check style, types and the rules of the house; no test of behaviour.
 	@echo "check: ruff"
@@ -75,7 +75,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c "$$CHECK_PYTHON"
 	@echo "install: making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "install: fetching 66 packages into it (220 MB, 860 MB once unpacked); about a minute, several on a small machine"
+	@echo "install: fetching 68 packages into it (220 MB, 860 MB once unpacked); about a minute, several on a small machine"
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@
 	@echo "install: done"

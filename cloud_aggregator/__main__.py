@@ -7,10 +7,10 @@ import json
 import sys
 from contextlib import closing
 from datetime import UTC, datetime
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloud_aggregator import init_command
 from config import cli, mqtt, signing
 from config.algorithm import check_budget
 from config.settings import AggregatorSettings, load
@@ -23,7 +23,7 @@ DESCRIPTION = (
     "Run federated rounds over MQTT, release signed ONNX models, keep the registry of models, alarms, gateways."
 )
 EPILOG = """examples:
-  cloud-aggregator init FOLDER                 make a release key and commented settings to begin with
+  cloud-aggregator init FOLDER                 make keys, certificates, the broker's configuration, commented settings
   cloud-aggregator check -c aggregator.toml    is the file right? names file, line, key, value, what was expected
   cloud-aggregator run -c aggregator.toml      run until SIGTERM or Ctrl-C
   cloud-aggregator status -c aggregator.toml   gateways and the training at hand; also: models, alarms, rounds
@@ -33,17 +33,13 @@ GATEWAY_COLUMNS = (
     *("gateway", "state", "baseline_windows", "baseline_needed", "can_train", "windows", "windows_lost", "dropped"),
     *("model_version", "settling", "alarms_active", "privacy_epsilon", "refusal", "seen"),
 )
-TEMPLATES = ("aggregator.toml", "gateway.toml", "mosquitto.conf", "mosquitto.acl")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the command."""
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    text = "Make release.key, release.pub and commented settings in a folder; nothing that exists is overwritten."
-    init = commands.add_parser("init", help="make a release key and commented settings", description=text)
-    init.add_argument("folder", type=Path)
-    init.set_defaults(act=_init)
+    init_command.add(commands)
     for name, act, text in (
         ("run", _run, "run the aggregator"),
         ("check", _check, "check the settings and the release key"),
@@ -76,20 +72,6 @@ def _discriminator_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file that defence.network names")
     command.add_argument("--noise", type=float, default=1.0, help="in deviations of each feature (default: 1)")
-
-
-def _init(arguments: argparse.Namespace) -> int:
-    folder: Path = arguments.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    signing.make_key(folder / "release.key", folder / "release.pub")
-    for name in TEMPLATES:
-        if not (folder / name).exists():
-            (folder / name).write_bytes((resources.files("config") / name).read_bytes())
-    print(
-        f"{folder}: release.key stays here, release.pub and gateway.toml go to every gateway, aggregator.toml is "
-        "yours, mosquitto.conf and mosquitto.acl are the broker's"
-    )
-    return 0
 
 
 def _run(arguments: argparse.Namespace) -> int:

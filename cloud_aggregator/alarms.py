@@ -23,11 +23,17 @@ def heard(state: State, gateway: str, alarm: Alarm) -> Result:
     state = _with_quiet(state, gateway, None)
     if reason := standing.refusal(state.outward.alarms, gateway, alarm):
         return _refused(state, gateway, alarm, reason)
-    alarms, known, is_news = standing.take(state.outward.alarms, gateway, alarm, state.now_ns)
+    state, effects = taken(state, gateway, alarm)
     receipt = Publish(topic(state, gateway, "receipt", alarm.item), Receipt(accepted=True).to_bytes())
+    return state, [*effects, receipt]
+
+
+def taken(state: State, gateway: str, alarm: Alarm) -> Result:
+    """Store a change of an alarm and tell of it: one that the gateway told, or that is about the gateway itself."""
+    alarms, known, is_news = standing.take(state.outward.alarms, gateway, alarm, state.now_ns)
     stored = RecordAlarm(gateway, alarm, state.now_ns, known.onset_ns)
     if not is_news:
-        return state, [stored, receipt]
+        return state, [stored]
     state = replace(state, outward=replace(state.outward, alarms=alarms))
     ends = standing.superseded(alarms, gateway)
     its_own = [end for end in ends if end.id == alarm.id]  # it came late, and was over before
@@ -36,7 +42,7 @@ def heard(state: State, gateway: str, alarm: Alarm) -> Result:
     state, discovery = home_assistant.cause_seen(state, gateway)
     told = [] if its_own else maintenance.of_change(state, gateway, known)
     state, late = _ended(state, gateway, its_own, "superseded")
-    return state, [stored, *others, *posts, receipt, *told, *discovery, _log(gateway, alarm), *late]
+    return state, [stored, *others, *posts, *told, *discovery, _log(gateway, alarm), *late]
 
 
 def _refused(state: State, gateway: str, alarm: Alarm, reason: str) -> Result:
@@ -77,6 +83,12 @@ def _forgotten(state: State, gateway: str) -> Result:
         return state, []
     ends = standing.forgotten(state.outward.alarms, gateway, state.now_ns)
     return _ended(state, gateway, ends, "forgotten")
+
+
+def removed(state: State, gateway: str) -> Result:
+    """End the alarms of a gateway that the operator has taken away."""
+    state = _with_quiet(state, gateway, None)
+    return _ended(state, gateway, standing.removed(state.outward.alarms, gateway, state.now_ns), "removed")
 
 
 def status_changed(state: State, gateway: str, before: Status | None) -> Result:

@@ -5,10 +5,18 @@ The shell makes the store effects of a step durable, in one transaction, before 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
+from cloud_aggregator.registry import Asked, Recorded, Told
+from config import wire
+from config.loss_messages import Tombstone
 from config.messages import Alarm, FleetAlarm, Manifest, Status
+from config.telemetry import Scores
+from models.arrays import Arrays
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,11 @@ class Ordered:
     body: dict[str, Any]
 
 
-Event = Heard | Connection | Tick | Posted | Ordered
+class OrderError(ValueError):
+    """An order that cannot be carried out; the message says why and what to do."""
+
+
+Event = Heard | Connection | Tick | Posted | Ordered | Asked
 
 
 @dataclass(frozen=True)
@@ -60,11 +72,36 @@ class Post:
     body: bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SaveTraining:
-    """Store the state of the training: server, what the open round has counted, who was counted."""
+    """Store the state of the training: server, what the open round has counted, who was counted.
 
+    Of several that are committed together only the last is written, so it is encoded only then.
+    """
+
+    arrays: Arrays
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def body(self) -> bytes:
+        """What is written. The names of a large fleet are more than a header holds, so they travel as an array."""
+        return wire.encode({**self.arrays, "meta": np.frombuffer(json.dumps(self.meta).encode(), np.uint8)})
+
+
+@dataclass(frozen=True)
+class HoldUpdate:
+    """Store an update that came after its round, until the next one is closed; see `late`."""
+
+    gateway: str
+    run: str
+    round_index: int
+    digest: str
     body: bytes
+
+
+@dataclass(frozen=True)
+class DropHeld:
+    """Remove all updates that were held: they were counted, or came to nothing."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +111,13 @@ class RecordRound:
     run: str
     round_index: int
     algorithm: str
-    gateways: tuple[str, ...]
+    gateways: tuple[str, ...]  # in the order in which their updates were merged
     refused: int
     closed_ns: int
     bytes_received: int = 0  # in chunks of updates, those sent again and those refused among them
     empty: tuple[str, ...] = ()  # of the gateways, those that had nothing to send: of weight 0, or leaving
     phase: int = 0  # of the algorithm; a round of several is as many exchanges, each stored as one
+    late: tuple[tuple[str, int], ...] = ()  # counted too, after all others: gateway and the round that it answered
 
 
 @dataclass(frozen=True)
@@ -108,6 +146,26 @@ class RecordGateway:
     gateway: str
     status: Status
     seen_ns: int
+    lives: str = ""  # what is known of who speaks under its name; see `lives`
+
+
+@dataclass(frozen=True)
+class RecordLoss:
+    """Store what a gateway had to give up."""
+
+    gateway: str
+    tombstone: Tombstone
+    received_ns: int
+
+
+@dataclass(frozen=True)
+class RecordScores:
+    """Store a batch of scores under the name of its message."""
+
+    gateway: str
+    item: str
+    scores: Scores
+    received_ns: int
 
 
 @dataclass(frozen=True)
@@ -182,16 +240,21 @@ class Log:
 
 Durable = (
     SaveTraining
+    | HoldUpdate
+    | DropHeld
     | RecordRound
     | RecordModel
     | RecordAlarm
     | RecordGateway
+    | RecordLoss
+    | RecordScores
     | RecordFleet
     | Enqueue
     | Dequeue
     | RecordDiscovery
     | RecordCount
     | Answered
+    | Recorded
 )
-Outward = Publish | Send | Log
+Outward = Publish | Send | Log | Told
 Effect = Durable | Outward

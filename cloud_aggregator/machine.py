@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cloud_aggregator import alarms, orders, rounds, updates
+from cloud_aggregator import admission, alarms, impostors, incoming, orders, rounds, telemetry, updates
 from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Ordered, Posted, RecordGateway, Tick
+from cloud_aggregator.registry import Asked
 from cloud_aggregator.state import State
 from config import topics
+from config.loss_messages import Tombstone
 from config.messages import Alarm, MessageError, Status, Want
 
 Result = tuple[State, list[Effect]]
@@ -30,6 +32,8 @@ def step(state: State, now_ns: int, event: Event) -> Result:
             return alarms.posted(state, event)
         case Ordered():
             return orders.obeyed(state, event)
+        case Asked():
+            return admission.asked(state, event)
 
 
 def _connection(state: State, up: bool) -> Result:
@@ -38,12 +42,14 @@ def _connection(state: State, up: bool) -> Result:
         return state, []
     state, opening = rounds.open_round(state)
     state, told = alarms.connected(state)
-    return state, [*rounds.announce_model(state), *opening, *told]
+    known = [] if state.manifest is None else [rounds.manifest(state, state.manifest)]
+    return state, [*known, *opening, *told]
 
 
 def _tick(state: State) -> Result:
     effects: list[Effect] = []
-    for act in (updates.ask_for_missing, rounds.close_if_due, rounds.widen_if_stuck, rounds.remind, alarms.ticked):
+    in_turn = (incoming.ask_for_missing, impostors.ticked, rounds.close_if_due, rounds.widen_if_stuck, rounds.remind)
+    for act in (*in_turn, alarms.ticked):
         state, more = act(state)
         effects += more
     if not state.opened and state.connected and rounds.may_open(state):
@@ -55,6 +61,7 @@ def _tick(state: State) -> Result:
 def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
     if where.site != state.settings.aggregator.site or where.gateway == topics.ALL:
         raise MessageError(f"it is not from a gateway of site {state.settings.aggregator.site}")
+    admission.check(state, where.gateway)
     match where.channel:
         case "status":
             return _status(state, where.gateway, Status.from_bytes(payload))
@@ -64,6 +71,10 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
             return state, [*effects, *closing]
         case "alarm":
             return alarms.heard(state, where.gateway, Alarm.from_bytes(payload))
+        case "tombstone":
+            return state, telemetry.lost(state, where.gateway, Tombstone.from_bytes(payload))
+        case "telemetry":
+            return state, telemetry.scored(state, where.gateway, where.item, payload)
         case "want":
             return state, rounds.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
@@ -73,7 +84,9 @@ def _status(state: State, gateway: str, status: Status) -> Result:
     known = state.gateways.get(gateway)
     if status.state == "offline" and known is not None:  # a last will knows nothing but that; the rest is still true
         status = known.model_copy(update={"state": "offline"})
+    state, found = impostors.heard(state, gateway, status)
     state = replace(state, gateways={**state.gateways, gateway: status})
     state, told = alarms.status_changed(state, gateway, known)
     state, closing = rounds.close_if_due(state)
-    return state, [RecordGateway(gateway, status, state.now_ns), *told, *closing]
+    record = RecordGateway(gateway, status, state.now_ns, impostors.stored(state, gateway))
+    return state, [record, *found, *told, *closing]

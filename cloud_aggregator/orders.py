@@ -7,12 +7,9 @@ changes and its answer are one transaction.
 
 from __future__ import annotations
 
-from cloud_aggregator.events import Answered, Effect, Log, Ordered
+from cloud_aggregator import admission
+from cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
 from cloud_aggregator.state import State
-
-
-class OrderError(ValueError):
-    """An order that cannot be carried out; the message says why and what to do."""
 
 
 def obeyed(state: State, order: Ordered) -> tuple[State, list[Effect]]:
@@ -25,4 +22,11 @@ def obeyed(state: State, order: Ordered) -> tuple[State, list[Effect]]:
 
 
 def _carried_out(state: State, order: Ordered) -> tuple[State, list[Effect], str]:
+    match order.kind:
+        case "token":
+            return admission.token_ordered(state, order.body)
+        case "revoke":
+            return admission.revoked(state, order.body)
+        case "remove":
+            return admission.removed(state, order.body)
     raise OrderError(f"{order.kind!r} given, which this version of the aggregator does not know; update it")

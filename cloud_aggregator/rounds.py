@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cloud_aggregator import release
+from cloud_aggregator import late, release
 from cloud_aggregator.events import Effect, Log, Publish, RecordModel, RecordRound
-from cloud_aggregator.state import State, save_training, topic
+from cloud_aggregator.state import Parcel, State, packed, save_training, topic
 from config import signing
-from config.messages import Manifest, MessageError, RoundOpen
+from config.messages import Manifest, MessageError, RoundOpen, round_number
 from config.topics import ALL
-from config.transfer import describe, split
+from config.transfer import pieces_of
 from models.arrays import equal, finite, generator, select
 from models.federated.algorithm import Server, close_round, is_silent, lacking
 
@@ -34,21 +34,30 @@ def may_open(state: State) -> bool:
 def open_round(state: State) -> tuple[State, list[Effect]]:
     """Publish the invitation, retained for those who are away, and the shared parameters for those who are here.
 
-    Where no round may open now, the invitation to the one before is taken back.
+    A round that is open is announced anew, and its parameters are not sent again: who lacks them asks. Where no round
+    may open now, the invitation to the one before is taken back.
     """
     if not may_open(state):
         return state, [Publish(topic(state, ALL, "round", "open"), b"", retain=True)]
     if state.asked_round < state.server.cohort_index:  # who takes part in one phase is asked again in the next
         state = replace(state, asked=_drawn(state), asked_round=state.server.round_index)
     told = Log("info", f"round {state.server.round_index} of {state.settings.algorithm.name} is open")
-    opened_ns = state.opened_ns if state.opened else state.now_ns
-    state = replace(state, opened=True, opened_ns=opened_ns, invited_ns=state.now_ns)
-    return state, [save_training(state), invitation(state), *chunks(state, ALL, state.shared_body), told]
+    if state.opened:
+        state = replace(state, invited_ns=state.now_ns)
+        return state, [invitation(state)]
+    shared = state.shared or packed(state.server, state.settings.limits.max_payload_bytes)
+    # Once: a service that was restarted since need not send it again, who lacks it asks.
+    sent = chunks(state, ALL, shared) if state.connected and state.sent_round < state.server.round_index else []
+    sent_round = state.server.round_index if sent else state.sent_round
+    state = replace(state, opened=True, opened_ns=state.now_ns, invited_ns=state.now_ns)
+    state = replace(state, shared=shared, sent_round=sent_round)
+    return state, [save_training(state), invitation(state), *sent, told]
 
 
 def invitation(state: State) -> Publish:
     """Return the announcement of the open round."""
-    choice, body = state.settings.algorithm, state.shared_body
+    choice = state.settings.algorithm
+    shared = state.shared or packed(state.server, state.settings.limits.max_payload_bytes)
     message = RoundOpen(
         run=state.run,
         round_index=state.server.round_index,
@@ -57,7 +66,7 @@ def invitation(state: State) -> Publish:
         settings=choice.settings,
         seed=choice.seed,
         features=state.settings.features,
-        shared=describe(body, state.settings.limits.max_payload_bytes),
+        shared=shared.transfer,
         cohort=state.asked,
         libraries=state.algorithm.libraries,
     )
@@ -93,9 +102,12 @@ def remind(state: State) -> tuple[State, list[Effect]]:
 
 
 def _waited_for(state: State) -> set[str]:
-    """Return who could answer the open round and has not."""
+    """Return who could answer the open round and has not; nor has said, or been told, that nothing will come."""
     asked = ready_gateways(state) if state.asked is None else set(state.asked).intersection(ready_gateways(state))
-    return set(asked) - state.counted.keys()
+    number = round_number(state.run, state.server.round_index)
+    refusing = {gateway for gateway in asked if state.gateways[gateway].refused_round == number}
+    twins = {gateway for gateway, lives in state.lives.items() if lives.is_twin}
+    return set(asked) - state.counted.keys() - state.turned_away - refusing - twins
 
 
 def ready_gateways(state: State) -> list[str]:
@@ -104,12 +116,12 @@ def ready_gateways(state: State) -> list[str]:
     return sorted(gateway for gateway, status in state.gateways.items() if status.ready(needed))
 
 
-def chunks(state: State, gateway: str, body: bytes, missing: tuple[int, ...] = ()) -> list[Effect]:
+def chunks(state: State, gateway: str, parcel: Parcel, missing: tuple[int, ...] = ()) -> list[Effect]:
     """Return the chunks of a body for one gateway or all of them; all chunks where none are named."""
-    pieces = split(body, state.settings.limits.max_payload_bytes)
-    digest = describe(body, state.settings.limits.max_payload_bytes).digest
-    wanted = sorted({index for index in missing if index < len(pieces)}) or range(len(pieces))
-    return [Publish(topic(state, gateway, "chunk", digest), pieces[index]) for index in wanted]
+    transfer, body = parcel
+    wanted = sorted({index for index in missing if index < transfer.chunks}) or range(transfer.chunks)
+    pieces = pieces_of(transfer, body, state.settings.limits.max_payload_bytes, wanted)
+    return [Publish(topic(state, gateway, "chunk", transfer.digest), piece) for piece in pieces]
 
 
 def close_if_due(state: State) -> tuple[State, list[Effect]]:
@@ -117,8 +129,8 @@ def close_if_due(state: State) -> tuple[State, list[Effect]]:
     rounds = state.settings.rounds
     if not state.opened or len(state.counted) < rounds.quorum or state.first_update_ns is None:
         return state, []
-    late = state.now_ns - state.first_update_ns >= rounds.deadline_s * NS
-    return _close(state) if late or not _waited_for(state) else (state, [])
+    is_over = state.now_ns - state.first_update_ns >= rounds.deadline_s * NS
+    return _close(state) if is_over or not _waited_for(state) else (state, [])
 
 
 def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:
@@ -133,18 +145,22 @@ def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:
 
 
 def _close(state: State) -> tuple[State, list[Effect]]:
+    state, kept = late.merged(state)
     record = RecordRound(
         run=state.run,
         round_index=state.server.round_index,
         algorithm=state.settings.algorithm.name,
-        gateways=tuple(sorted(state.counted)),
+        gateways=tuple(state.counted),
         refused=state.refused,
         closed_ns=state.now_ns,
         bytes_received=state.bytes_received,
         phase=state.server.phase,
         empty=tuple(sorted(state.empty)),
+        late=tuple((one.gateway, one.round_index) for one in kept),
     )
-    told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates")
+    state, dropped = late.emptied(state, kept)
+    and_late = f" and {len(kept)} of earlier rounds" if kept else ""
+    told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates{and_late}")
     server, problem, has_failed = _advanced(state)
     algorithm, phase = state.algorithm, state.server.phase
     is_first = phase - phase % algorithm.stride <= algorithm.setup
@@ -163,19 +179,21 @@ def _close(state: State) -> tuple[State, list[Effect]]:
         refused=0,
         bytes_received=0,
         empty=(),
+        turned_away=frozenset(),
+        shared=None,
         first_update_ns=None,
         opened=False,
         since_release=state.since_release + is_complete,
         rest_until_ns=max(state.rest_until_ns, wait_ns),
     )
     per_release = state.settings.rounds.per_release or state.algorithm.rounds
-    effects: list[Effect] = [told]
+    effects: list[Effect] = [*dropped, told]
     if is_idle and not has_failed and state.since_release > is_complete and _has_learned(state):
         per_release, problem = state.since_release, ""  # nobody will send more: what was learned so far is the model
     if problem:
         effects.append(Log("warning", f"round {record.round_index} {problem}"))
     if state.since_release >= per_release:
-        state, released = (_rested(state), []) if problem else _release(state, len(record.gateways))
+        state, released = (_rested(state), []) if problem else _release(state, len(record.gateways) + len(kept))
         effects += released
     state, opening = open_round(state)
     return state, [record, save_training(state), *effects, *opening]
@@ -241,7 +259,7 @@ def announce_model(state: State) -> list[Effect]:
     """Return the retained manifest of the model in force and its chunks for all."""
     if state.manifest is None:
         return []
-    return [manifest(state, state.manifest), *chunks(state, ALL, state.model)]
+    return [manifest(state, state.manifest), *chunks(state, ALL, Parcel(state.manifest.model, state.model))]
 
 
 def manifest(state: State, current: Manifest) -> Publish:
@@ -252,8 +270,7 @@ def manifest(state: State, current: Manifest) -> Publish:
 def wanted(state: State, gateway: str, digest: str, missing: tuple[int, ...]) -> list[Effect]:
     """Return the chunks a gateway asks for, of the model or of the shared parameters; raises `MessageError`."""
     if state.manifest is not None and digest == state.manifest.model.digest:
-        return chunks(state, gateway, state.model, missing)
-    body = state.shared_body
-    if digest == describe(body, state.settings.limits.max_payload_bytes).digest:
-        return chunks(state, gateway, body, missing)
+        return chunks(state, gateway, Parcel(state.manifest.model, state.model), missing)
+    if state.shared is not None and digest == state.shared.transfer.digest:
+        return chunks(state, gateway, state.shared, missing)
     raise MessageError(f"{gateway} asks for {digest[:12]}, which is neither the model nor the shared parameters")

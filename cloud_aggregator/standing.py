@@ -25,12 +25,13 @@ AHEAD_NS = 60 * NS  # a clock that says more than this after the arrival is wron
 GRACE_S = 300.0  # five statuses of a gateway, as it is shipped
 ACTIVE_CAUSES_MAX = 200  # of one gateway at once
 CAUSES_MAX = 1_000  # of one gateway, ever: each stays retained at the broker
+OF_OURS = "identity-"  # begins the causes of alarms that are about a gateway and that it does not know of
 ALWAYS = "anomaly"  # what a gateway is there for is never one cause too many
 ROW = (
     *("id", "cause", "kind", "severity", "text", "onset_ns", "score", "level"),
     *("model_version", "model_digest", "clock", "boot_id", "rule", "feature"),
 )
-Ended = Literal["", "superseded", "forgotten"]  # how an alarm ended whose gateway did not tell its end
+Ended = Literal["", "superseded", "forgotten", "removed"]  # how an alarm ended whose gateway did not tell its end
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,13 @@ def superseded(alarms: Alarms, gateway: str) -> list[Alarm]:
 def forgotten(alarms: Alarms, gateway: str, now_ns: int) -> list[Alarm]:
     """Return the ends of all alarms of a gateway that stand, as it knows of none."""
     text = f"forgotten: its gateway has said for {GRACE_S:.0f} s that it has no alarm, and told no end of this one"
-    return [_end(known, now_ns, text) for known in active(alarms, gateway)]
+    of_its_own = [known for known in active(alarms, gateway) if not known.alarm.cause.startswith(OF_OURS)]
+    return [_end(known, now_ns, text) for known in of_its_own]
+
+
+def removed(alarms: Alarms, gateway: str, now_ns: int) -> list[Alarm]:
+    """Return the ends of all alarms of a gateway that stand, as it is gone for good."""
+    return [_end(known, now_ns, "removed: the operator has taken its gateway away") for known in active(alarms, gateway)]
 
 
 def _end(known: Standing, t_ns: int, text: str) -> Alarm:

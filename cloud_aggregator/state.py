@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud_aggregator import defence, release
-from cloud_aggregator.events import SaveTraining
+from cloud_aggregator.events import HoldUpdate, SaveTraining
+from cloud_aggregator.lives import Lives
 from cloud_aggregator.outward import Outward
+from cloud_aggregator.registry import Registry
 from config import wire
-from config.messages import Manifest, Status
+from config.messages import Manifest, Status, Transfer
 from config.settings import AggregatorSettings
 from config.topics import Topic, topic_of
-from config.transfer import Assembly
+from config.transfer import Assembly, describe
 from models.arrays import Arrays, exchange_secret, generator, joined, parted
 from models.federated.algorithm import NOISE_SECRET, Algorithm, Server
 
@@ -29,11 +31,22 @@ TRAINING_FORMAT = 2
 
 @dataclass(frozen=True)
 class Incoming:
-    """An update on its way up, when it was last heard of, and how often it was asked for since."""
+    """An update on its way up, when it was last heard of, and how often it was asked for since.
+
+    One that is `parked` came while others filled what `limits.incoming_bytes` allows; its chunks are asked for then.
+    """
 
     assembly: Assembly
     heard_ns: int
     asks: int = 0
+    parked: bool = False
+
+
+class Parcel(NamedTuple):
+    """A body that goes down, described once."""
+
+    transfer: Transfer
+    body: bytes
 
 
 @dataclass(frozen=True)
@@ -49,8 +62,14 @@ class State:
     total: Arrays = field(default_factory=dict)
     counted: dict[str, str] = field(default_factory=dict)  # gateway -> digest of its update
     counted_before: dict[str, str] = field(default_factory=dict)  # the latest of earlier rounds: receipts get lost
+    answered: dict[str, int] = field(default_factory=dict)  # gateway -> the latest round that it answered
+    remembered: dict[str, str] = field(default_factory=dict)  # see `Algorithm.remembers`: its last that said something
+    turned_away: frozenset[str] = frozenset()  # whose answer to this round was refused: they will give no other
+    held: dict[str, HoldUpdate] = field(default_factory=dict)  # updates that came after their round, by gateway
+    asked_before: dict[int, tuple[str, ...] | None] = field(default_factory=dict)  # `asked` of rounds still answerable
     asked: tuple[str, ...] | None = None  # who takes part in the round; None: everyone
     asked_round: int = -1  # the round for which `asked` was drawn
+    sent_round: int = -1  # the round whose parameters were sent to all
     refused: int = 0
     bytes_received: int = 0  # in chunks of updates, in this round
     empty: tuple[str, ...] = ()  # of those counted, who had nothing to send
@@ -60,17 +79,15 @@ class State:
     opened_ns: int = 0  # when it went out
     invited_ns: int = 0  # when it was last repeated
     first_update_ns: int | None = None
+    shared: Parcel | None = None  # the parameters of the open round
     gateways: dict[str, Status] = field(default_factory=dict)
+    lives: dict[str, Lives] = field(default_factory=dict)  # gateway -> who speaks under its name
     incoming: dict[str, Incoming] = field(default_factory=dict)  # one a gateway, by gateway
     manifest: Manifest | None = None
     model: bytes = b""
     connected: bool = False
     outward: Outward = field(default_factory=Outward)  # what is held of alarms, and of whom they were told
-
-    @property
-    def shared_body(self) -> bytes:
-        """What goes down to every gateway before it trains."""
-        return wire.encode(self.server.shared)
+    registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
 
 
 def topic(state: State, gateway: str, channel: str, item: str) -> str:
@@ -102,6 +119,8 @@ def restore(
     beginning: str = "first",
     material: defence.Material = defence.NOTHING,
     outward: Outward | None = None,
+    held: Mapping[str, HoldUpdate] | None = None,
+    lives: Mapping[str, Lives] | None = None,
 ) -> State:
     """Return the state of an aggregator that starts with what its store held.
 
@@ -117,11 +136,12 @@ def restore(
         server=_with_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), key, run),
         now_ns=now_ns,
         gateways=gateways,
+        lives=dict(lives or {}),
         outward=outward or Outward(),
     )
     if released is not None:
         state = replace(state, manifest=release.fitting(*released, key, settings.limits), model=released[1])
-    return state if training is None else _resumed(state, training)
+    return state if training is None else _resumed(state, training, held or {})
 
 
 def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
@@ -136,8 +156,7 @@ def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
 
 def save_training(state: State) -> SaveTraining:
     """Return the effect that stores everything a restart needs to go on with the round."""
-    parts = {"shared": state.server.shared, "kept": state.server.kept, "total": state.total}
-    arrays = joined(parts)
+    arrays = joined({"shared": state.server.shared, "kept": state.server.kept, "total": state.total})
     meta = {
         "run": state.run,
         "phase": state.server.phase,
@@ -152,10 +171,19 @@ def save_training(state: State) -> SaveTraining:
         "empty": list(state.empty),
         "since_release": state.since_release,
         "rest_until_ns": state.rest_until_ns,
+        "sent_round": state.sent_round,
+        "answered": state.answered,
+        "remembered": state.remembered,
+        "turned_away": sorted(state.turned_away),
+        "asked_before": list(state.asked_before.items()),
     }
-    # The names of a large fleet are more than a header holds, so they travel as an array.
-    arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-    return SaveTraining(wire.encode(arrays))
+    return SaveTraining(arrays, meta)
+
+
+def packed(server: Server, max_payload_bytes: int) -> Parcel:
+    """Return what goes down to every gateway before it trains."""
+    body = wire.encode(server.shared)
+    return Parcel(describe(body, max_payload_bytes), body)
 
 
 def training_place(training: bytes) -> tuple[Arrays, dict[str, Any]]:
@@ -166,7 +194,7 @@ def training_place(training: bytes) -> tuple[Arrays, dict[str, Any]]:
     return {**parts.get("shared", {}), **parts.get("kept", {})}, meta
 
 
-def _resumed(state: State, training: bytes) -> State:
+def _resumed(state: State, training: bytes, held: Mapping[str, HoldUpdate]) -> State:
     arrays, _ = wire.decode(training, size_max=len(training))
     meta = json.loads(arrays.pop("meta").tobytes())
     if meta["run"].partition(".")[0] != state.run.partition(".")[0]:
@@ -179,8 +207,14 @@ def _resumed(state: State, training: bytes) -> State:
         total=parts["total"],
         counted=meta["counted"],
         counted_before=meta["counted_before"],
-        asked=None if meta["asked"] is None else tuple(meta["asked"]),
+        asked=_names(meta["asked"]),
         asked_round=meta["asked_round"],
+        sent_round=meta.get("sent_round", -1),
+        answered=meta.get("answered", {}),  # 0.4 refused what came late, and asked nobody what was counted of it
+        remembered=meta.get("remembered", {}),
+        turned_away=frozenset(meta.get("turned_away", ())),
+        asked_before={index: _names(asked) for index, asked in meta.get("asked_before", ())},
+        held={gateway: one for gateway, one in held.items() if one.run == meta["run"]},
         refused=meta["refused"],
         bytes_received=meta.get("bytes_received", 0),  # 0.3 counted none
         empty=tuple(meta.get("empty", ())),
@@ -189,3 +223,7 @@ def _resumed(state: State, training: bytes) -> State:
         rest_until_ns=min(meta["rest_until_ns"], state.now_ns + round(state.settings.rounds.rest_s * 1e9)),
         first_update_ns=state.now_ns if meta["counted"] else None,
     )
+
+
+def _names(asked: list[str] | None) -> tuple[str, ...] | None:
+    return None if asked is None else tuple(asked)

@@ -16,6 +16,7 @@ from sqlalchemy import Row, Select, Table, create_engine, delete, event, func, i
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from cloud_aggregator import registry_table
 from cloud_aggregator.events import (
     Answered,
     Dequeue,
@@ -32,6 +33,7 @@ from cloud_aggregator.events import (
     SaveTraining,
 )
 from cloud_aggregator.outward import Outward, outward
+from cloud_aggregator.registry import Registry
 from cloud_aggregator.standing import KEPT
 from cloud_aggregator.tables import (
     ADDED,
@@ -151,6 +153,8 @@ class Store:
                 self._put(COUNTS, {"name": name}, {"value": value})
             case Answered(number=number, text=text, problem=problem):
                 self._put(ORDERS, {"number": number}, {"answer": text, "problem": problem})
+            case _:
+                registry_table.apply(self._db, effect)
 
     def _alarm(self, effect: RecordAlarm) -> None:
         alarm = effect.alarm
@@ -208,6 +212,14 @@ class Store:
             discovered=[row.topic for row in self._read(select(DISCOVERED))],
             counts={row.name: row.value for row in self._read(select(COUNTS))},
         )
+
+    def registry(self) -> Registry:
+        """Return who was let in."""
+        try:
+            with self._db.begin():
+                return registry_table.read(self._db)
+        except SQLAlchemyError as error:
+            raise StoreError(f"{self.path}: cannot be read ({_cause(error)})") from None
 
     def order(self, kind: str, body: dict[str, Any]) -> int:
         """Store an order for the service, which may run in another process, and return its number."""

@@ -84,6 +84,28 @@ ORDERS = Table(
     Column("problem", String),
 )
 
+# Who was let in, and the tokens by which that happens; see `registry`.
+CERTIFICATES = Table(
+    "certificates",
+    META,
+    Column("serial", String, primary_key=True),
+    Column("gateway", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("issued_ns", BigInteger, nullable=False),
+    Column("not_after_ns", BigInteger, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("ended_ns", BigInteger, nullable=False),
+)
+PASSES = Table(
+    "passes",
+    META,
+    Column("digest", String, primary_key=True),
+    Column("gateway", String, nullable=False),
+    Column("expires_ns", BigInteger, nullable=False),
+    Column("replaces", Boolean, nullable=False),
+    Column("key", String, nullable=False),
+)
+
 FIRST_SCHEMA, SCHEMA_VERSION = 1, 2
 # Columns that stores of the first schema lack; what tables they lack is made as in a new store.
 ADDED = (

@@ -7,17 +7,17 @@ exactly once whatever is sent again and whenever the power fails.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from cloud_aggregator.events import Effect, Log, Publish
-from cloud_aggregator.state import Incoming, State, save_training, topic
+from cloud_aggregator import incoming, late
+from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish
+from cloud_aggregator.state import State, save_training, topic
 from config import wire
-from config.messages import MessageError, Receipt, Transfer, Want
-from config.transfer import ASK_MAX, Assembly, ChunkHeader, parse_chunk
+from config.messages import MessageError, Receipt
+from config.transfer import parse_chunk
+from models.arrays import Arrays
 from models.federated.algorithm import UpdateError
 
-NS = 1_000_000_000
-RESEND_S = 5.0  # how long the chunks of an update may pause before the missing ones are asked for
-ASKS_MAX = 10  # without an answer; its sender will begin anew when it can
 REASON_LENGTH = 500
 
 
@@ -32,56 +32,93 @@ def chunk_arrived(state: State, gateway: str, payload: bytes) -> tuple[State, li
         raise MessageError(f"{gateway} has not told its status yet")
     state = replace(state, bytes_received=state.bytes_received + len(payload))
     digest, is_last = header.digest, header.index + 1 == header.chunks
-    if digest in (state.counted.get(gateway), state.counted_before.get(gateway)):
+    held = state.held.get(gateway)
+    if digest in (state.counted.get(gateway), state.counted_before.get(gateway), held.digest if held else None):
         return state, _receipt(state, gateway, digest) if is_last else []
     if header.size_bytes > state.settings.limits.max_update_bytes:
         reason = f"update of {header.size_bytes} bytes, at most {state.settings.limits.max_update_bytes} are taken"
         return _refuse(state, gateway, digest, reason) if is_last else (state, [])
-    assembly, body = _assembled(state, gateway, header, piece)
-    others = {other: value for other, value in state.incoming.items() if other != gateway}
+    state, body = incoming.add(state, gateway, header, piece)
     if body is None:
-        return replace(state, incoming={**others, gateway: Incoming(assembly, state.now_ns)}), []
-    return _update(replace(state, incoming=others), gateway, digest, body)
+        return state, []
+    state, effects = _whole(state, gateway, digest, body)
+    state, asked = incoming.unpark(state)
+    return state, [*effects, *asked]
 
 
-def _assembled(state: State, gateway: str, header: ChunkHeader, piece: bytes) -> tuple[Assembly, bytes | None]:
-    """Return the transfer with one more chunk, and its body where it is whole; a damaged transfer begins anew."""
-    transfer = Transfer(digest=header.digest, size_bytes=header.size_bytes, chunks=header.chunks)
-    known = state.incoming.get(gateway)
-    assembly = Assembly(transfer)
-    if known is not None and known.assembly.transfer == transfer:  # a gateway works on one update at a time
-        assembly = known.assembly
-    try:
-        assembly = assembly.add(header, piece)
-        return assembly, None if assembly.missing else assembly.body()
-    except MessageError:
-        return Assembly(transfer), None
-
-
-def _update(state: State, gateway: str, digest: str, body: bytes) -> tuple[State, list[Effect]]:
+def _whole(state: State, gateway: str, digest: str, body: bytes) -> tuple[State, list[Effect]]:
     try:
         update, meta = wire.decode(body, state.settings.limits.max_update_bytes)
     except wire.WireError as error:
         return _refuse(state, gateway, digest, str(error))
     expected = {"run": state.run, "round_index": state.server.round_index, "phase": state.server.phase}
-    if meta != expected:
-        return _refuse(state, gateway, digest, f"it answers {meta}, the present round is {expected}")
-    if not state.opened:
-        return _refuse(state, gateway, digest, f"round {state.server.round_index} is not open")
-    if gateway in state.counted:
-        return _refuse(state, gateway, digest, "another update of this gateway was counted in this round")
-    if state.asked is not None and gateway not in state.asked:
-        return _refuse(state, gateway, digest, f"this gateway is not asked in round {state.server.round_index}")
-    phase = state.algorithm.phases[state.server.phase]
+    answers = {key: meta.get(key) for key in sorted(expected)}
     try:
-        total = phase.tally.merge(state.total, phase.admit(state.server, update)) if update else state.total
+        if reason := _stranger(state, gateway):
+            raise UpdateError(reason)
+        if late.is_kept(state) and late.age(state, meta) > 0:
+            held = HoldUpdate(gateway, state.run, answers["round_index"], digest, body)
+            state, effects = late.hold(state, gateway, update, held)
+            return state, [*effects, *_receipt(state, gateway, digest)]
+        if answers != expected:
+            raise UpdateError(f"it answers {answers}, the present round is {expected}")
     except UpdateError as error:
         return _refuse(state, gateway, digest, str(error))
-    first_ns = state.now_ns if state.first_update_ns is None else state.first_update_ns
-    empty = state.empty if update else (*state.empty, gateway)
-    counted = {**state.counted, gateway: digest}
-    state = replace(state, total=total, counted=counted, empty=empty, first_update_ns=first_ns)
+    return _answer(state, gateway, digest, update, meta)
+
+
+def _answer(
+    state: State, gateway: str, digest: str, update: Arrays, meta: dict[str, Any]
+) -> tuple[State, list[Effect]]:
+    """Count an update that answers the present round, or refuse it; then this gateway is not waited for."""
+    if gateway in state.counted:
+        return _refuse(state, gateway, digest, "another update of this gateway was counted in this round")
+    phase = state.algorithm.phases[state.server.phase]
+    try:
+        if reason := _unfit(state, gateway, meta):
+            raise UpdateError(reason)
+        total = phase.tally.merge(state.total, phase.admit(state.server, update)) if update else state.total
+    except UpdateError as error:
+        state = replace(state, turned_away=state.turned_away | {gateway})
+        return _refuse(state, gateway, digest, str(error))
+    state = replace(
+        state,
+        total=total,
+        counted={**state.counted, gateway: digest},
+        answered={**state.answered, gateway: state.server.round_index},
+        remembered={**state.remembered, gateway: digest} if update else state.remembered,
+        turned_away=state.turned_away - {gateway},
+        empty=state.empty if update else (*state.empty, gateway),
+        first_update_ns=state.now_ns if state.first_update_ns is None else state.first_update_ns,
+    )
     return state, [save_training(state), *_receipt(state, gateway, digest)]
+
+
+def _stranger(state: State, gateway: str) -> str:
+    """Return why nothing of a gateway can be counted now; empty where it can."""
+    lives = state.lives.get(gateway)
+    if lives is not None and lives.is_twin:
+        return "two devices speak under this gateway's id; nothing is counted of it while they do"
+    return ""
+
+
+def _unfit(state: State, gateway: str, meta: dict[str, Any]) -> str:
+    """Return why the answer of a gateway to this round cannot be counted whatever is in it; empty where it can."""
+    index = state.server.round_index
+    if not state.opened:
+        return f"round {index} is not open"
+    if state.asked is not None and gateway not in state.asked:
+        return f"this gateway is not asked in round {index}"
+    remembered = state.remembered.get(gateway, "")
+    # Gateways before 0.5 do not say; and of whom a store of 0.4 had counted what, nothing is known.
+    is_told = "after" in meta and (bool(remembered) or gateway not in state.counted_before)
+    if state.algorithm.remembers and is_told and meta["after"] != remembered:
+        return (
+            f"it goes on from update {str(meta['after'])[:12] or 'none'}, but {remembered[:12] or 'none'} was the last "
+            "of it that was counted: one of the two stores was lost or set back, and counted on, its rows would count "
+            "twice or not at all; put the store back, or begin a new training with another seed"
+        )
+    return ""
 
 
 def _refuse(state: State, gateway: str, digest: str, reason: str) -> tuple[State, list[Effect]]:
@@ -93,19 +130,3 @@ def _refuse(state: State, gateway: str, digest: str, reason: str) -> tuple[State
 def _receipt(state: State, gateway: str, item: str, reason: str = "") -> list[Effect]:
     receipt = Receipt(accepted=not reason, reason=reason[:REASON_LENGTH])
     return [Publish(topic(state, gateway, "receipt", item), receipt.to_bytes())]
-
-
-def ask_for_missing(state: State) -> tuple[State, list[Effect]]:
-    """Ask gateways for the chunks of updates that have paused; forget those that do not answer."""
-    effects: list[Effect] = []
-    incoming = dict(state.incoming)
-    for gateway, known in state.incoming.items():
-        if state.now_ns - known.heard_ns < RESEND_S * NS:
-            continue
-        if known.asks >= ASKS_MAX:
-            del incoming[gateway]
-            continue
-        want = Want(missing=known.assembly.missing[:ASK_MAX])
-        effects.append(Publish(topic(state, gateway, "resend", known.assembly.transfer.digest), want.to_bytes()))
-        incoming[gateway] = replace(known, heard_ns=state.now_ns, asks=known.asks + 1)
-    return replace(state, incoming=incoming), effects

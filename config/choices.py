@@ -32,6 +32,9 @@ class Rounds(Table):
     redraw: bool = True  # whether another share of the gateways is drawn each round, or once and for all
     per_release: Annotated[int, Field(ge=1)] | None = None  # None: as many as the algorithm asks for
     rest_s: Annotated[float, Field(ge=0)] = 86_400.0  # from a release to the next round
+    # What becomes of an update whose round is closed: kept for the next where the algorithm bears that, or refused.
+    late: Literal["next-round", "refuse"] = "next-round"
+    late_rounds: Annotated[int, Field(ge=1, le=100)] = 1  # how long ago its round may have been closed
 
 
 class Training(Table):
@@ -49,7 +52,7 @@ class Training(Table):
 class DefenceChoice(Table):
     """What stands before the sum and judges each update; `settings` are those of `models.federated.defended`."""
 
-    kind: Literal["none", "trusted", "statistic", "network"] = "none"
+    kind: Literal["none", "trusted", "statistic", "network", "norm"] = "none"
     trusted: tuple[Path, ...] = ()  # labelled tables of gateways beyond doubt, as firmware-sim label makes them
     network: Path | None = None  # what cloud-aggregator train-discriminator made
     settings: dict[str, Any] = Field(default_factory=dict)

@@ -98,8 +98,19 @@ class Status(Message):
     bytes_received: Count = 0
     dropped: dict[str, int] = {}
     refusal: str = ""
+    refused_round: str = ""  # the `round_number` of the invitation that this gateway will not answer
     privacy_epsilon: float | None = None  # spent so far, where differential privacy is kept
     device: Device | None = None
+    store_id: str = ""  # names the store, whoever runs it: what tells a copy or a new store from this one
+    starts: Count = 0  # of agents on this store
+    sequence: Count = 0  # items that this store has ever queued
+    t_ns: Moment | None = None  # when this was said, and ...
+    monotonic_ns: Moment | None = None  # ... how long after the boot: by both, earlier times of a boot can be corrected
+    link: str = ""  # what keeps ending the connection, where something seems to
+
+    outbox_bytes: Count = 0  # of what waits to be sent, see [store]
+    flash_bytes_written: Count = 0  # in this day of the gateway's
+    store_problem: str = ""
 
     def ready(self, libraries: tuple[str, ...] = ()) -> bool:
         """Return True where the gateway can answer a round of an algorithm that needs such libraries."""
@@ -156,6 +167,11 @@ class RoundOpen(Signed):
     shared: Transfer
     cohort: tuple[Id, ...] | None = None  # None: everyone
     libraries: tuple[str, ...] = ()  # that training needs besides what every gateway has that can train
+
+
+def round_number(run: str, round_index: int) -> str:
+    """Return the name of one round of one training."""
+    return f"{run}/{round_index}"
 
 
 class Want(Message):
@@ -222,6 +238,7 @@ class Alarm(Message):
     baseline_windows: Count = 0
     clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
     boot_id: str = ""
+    monotonic_ns: Moment | None = None  # at `t_ns`: how long after the boot
 
     @property
     def item(self) -> str:

@@ -1,17 +1,18 @@
 """The link to a broker: the only place that knows paho.
 
 The link connects in the background, keeps trying with growing, jittered pauses, and subscribes anew after every
-connect. It queues nothing: what must not be lost lies in the store of its sender until the other side's receipt.
+connect. What the line does not take at once waits in a `Backlog`, alarms first; that is no store: what must not be lost
+lies in that of its sender until the other side's receipt.
 """
 
 from __future__ import annotations
 
 import logging
+import queue
 import random
 import threading
-from collections import deque
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +20,19 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
+from config import tls
+from config.backlog import MESSAGES_MAX, Backlog, Outgoing
+from config.contention import RECONNECT_S_MAX, RECONNECT_S_MIN, Contention
 from config.settings import Broker, SettingsError
+from config.topics import urgency
 
-RECONNECT_S_MIN = 1
-RECONNECT_S_MAX = 60
-IN_FLIGHT_MAX = 20
-WAITING_BYTES_MAX = 4 * 1024 * 1024  # then a slow link is not asked to carry the same again
 STOP_S = 2.0
+ADDED, OPEN, CUT, END = (
+    "added",
+    "open",
+    "cut",
+    "end",
+)  # for the thread that sends; a number: that message is with the broker
 LOG = logging.getLogger("fedgate.mqtt")
 
 
@@ -55,21 +62,29 @@ class Link:
     ) -> None:
         self.bytes_sent = 0
         self.bytes_received = 0
-        self._last: paho.MQTTMessageInfo | None = None
-        self._waiting: deque[tuple[paho.MQTTMessageInfo, int]] = deque()  # handed over, not acknowledged by the broker
-        self._waiting_bytes = 0
+        self._backlog = Backlog()
+        self._lock = threading.Lock()  # of the backlog; never held while paho is called, which has locks of its own
+        self._is_idle = threading.Condition(self._lock)
+        # A SimpleQueue, because paho tells of acknowledgements while it holds the locks that publishing needs.
+        self._news: queue.SimpleQueue[int | str] = queue.SimpleQueue()
+        self._contention = Contention()
         self._attempts = 0  # to connect, since the last time it worked
         self._broker, self._subscriptions = broker, tuple(subscriptions)
         self._on_message, self._on_connection = on_message, on_connection
         self._client = client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
-        client.username_pw_set(broker.user or client_id, _password(broker))
-        if broker.ca_file is not None:
-            _use_tls(client, broker)
+        client.username_pw_set(broker.user or client_id, password(broker))
+        self._context = tls.context_of(broker)
+        if self._context is not None:
+            client.tls_set_context(self._context)
         if will is not None:
             client.will_set(will.topic, will.payload, qos=1, retain=True)
-        client.max_inflight_messages_set(IN_FLIGHT_MAX)
+        client.max_inflight_messages_set(MESSAGES_MAX)
         # paho doubles its pause but does not jitter it; without that a fleet returns all at once after an outage.
-        client.reconnect_delay_set(RECONNECT_S_MIN, RECONNECT_S_MAX + random.randrange(RECONNECT_S_MAX))  # noqa: S311 - spreads load, guards nothing
+        self._pause_s_max = RECONNECT_S_MAX + random.randrange(RECONNECT_S_MAX)  # noqa: S311 - spreads load, guards nothing
+        self._pauses_s = (0, 0)
+        self._set_pauses((RECONNECT_S_MIN, self._pause_s_max))
+        news = self._news
+        client.on_publish = lambda _client, _data, number, _reason, _properties: news.put(number)
         client.on_connect_fail = self._not_connected
         client.on_connect, client.on_disconnect, client.on_message = self._connected, self._disconnected, self._received
 
@@ -77,47 +92,80 @@ class Link:
         """Begin to connect; returns at once, also where there is no broker yet."""
         self._client.connect_async(self._broker.host, self._broker.port, keepalive=self._broker.keepalive_s)
         self._client.loop_start()
+        threading.Thread(target=self._send, daemon=True).start()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that were handed to `publish`, and that the broker has not acknowledged."""
+        with self._lock:
+            return self._backlog.waiting_bytes
+
+    @property
+    def trouble(self) -> str:
+        """What keeps ending the connection, empty where nothing does."""
+        return self._contention.trouble
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> bool:
-        """Hand a message to the broker; False, and nothing sent, without a connection or behind too much unsent."""
-        while self._waiting and self._waiting[0][0].is_published():
-            self._waiting_bytes -= self._waiting.popleft()[1]
-        if not self._client.is_connected() or self._waiting_bytes > WAITING_BYTES_MAX:
+        """Send a message as soon as the line takes it, before all that are less urgent (`config.topics.urgency`).
+
+        False, and nothing sent, without a connection or where too many bytes of its urgency wait already.
+        """
+        if not self._client.is_connected():
             return False
-        info = self._client.publish(topic, payload, qos=qos, retain=retain)
-        if qos > 0:
-            self._last = info
-            self._waiting.append((info, len(payload)))
-            self._waiting_bytes += len(payload)
-        self.bytes_sent += len(topic) + len(payload)
-        return True
+        with self._lock:
+            taken = self._backlog.add(Outgoing(topic, payload, retain, qos), urgency(topic))
+        if taken:
+            self._news.put(ADDED)
+        return taken
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until the broker has acknowledged what was handed over; False where it did not in time."""
-        if self._last is None:
-            return True
-        with suppress(RuntimeError):  # paho's word for a message that a lost connection took along
-            self._last.wait_for_publish(timeout_s)
-        return self._last.is_published()
+        with self._is_idle:
+            return self._is_idle.wait_for(lambda: self._backlog.is_empty, timeout_s)
 
     def stop(self) -> None:
-        """Send what was handed over, say goodbye (so the will stays unsaid) and end the network thread."""
+        """Send what was handed over, say goodbye (so the will stays unsaid) and end the threads."""
         if self._client.is_connected():
             self.drain(STOP_S)
         self._client.disconnect()
+        self._news.put(END)
         # An attempt to connect to a host that does not answer cannot be broken off, and must not delay the end.
         ending = threading.Thread(target=self._client.loop_stop, daemon=True)
         ending.start()
         ending.join(STOP_S)
+        client = self._client  # which closes its last sockets when nobody holds it any more, so no circle may
+        client.on_publish = client.on_connect = client.on_disconnect = client.on_message = client.on_connect_fail = None
+
+    def _send(self) -> None:
+        """Keep the line busy, in a thread of its own: only it hands messages to paho."""
+        while (news := self._news.get()) != END:
+            with self._lock:
+                if isinstance(news, int):
+                    self._backlog.acknowledged(news, time.monotonic())
+                elif news == CUT:
+                    self._backlog.cut()
+                elif news == OPEN:
+                    self._backlog.is_open = True
+                if self._backlog.is_empty:
+                    self._is_idle.notify_all()
+                message = self._backlog.next()
+            while message is not None:
+                number = self._client.publish(message.topic, message.payload, message.qos, message.retain).mid
+                self.bytes_sent += message.size
+                with self._lock:
+                    self._backlog.handed(number, message, time.monotonic())
+                    message = self._backlog.next()
 
     def _connected(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
         if reason.is_failure:
             LOG.warning("broker %s:%d refused the connection: %s", self._broker.host, self._broker.port, reason)
             return
         self._attempts = 0
+        self._contention.connected(time.monotonic())
         LOG.info("connected to broker %s:%d", self._broker.host, self._broker.port)
         for topic in self._subscriptions:
             client.subscribe(topic, qos=1)
+        self._news.put(OPEN)
         self._on_connection(True)
 
     def _not_connected(self, _client: Any, _data: Any) -> None:
@@ -128,7 +176,16 @@ class Link:
 
     def _disconnected(self, _client: Any, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
         LOG.info("connection to %s:%d ended: %s", self._broker.host, self._broker.port, reason)
+        if self._contention.ended(time.monotonic()):
+            LOG.warning("broker %s:%d: %s", self._broker.host, self._broker.port, self._contention.trouble)
+        self._set_pauses(self._contention.pauses_s(self._pause_s_max))
+        self._news.put(CUT)
         self._on_connection(False)
+
+    def _set_pauses(self, pauses_s: tuple[int, int]) -> None:
+        if pauses_s != self._pauses_s:  # paho begins anew with the shortest pause wherever they are set
+            self._pauses_s = pauses_s
+            self._client.reconnect_delay_set(*pauses_s)
 
     def _received(self, _client: Any, _data: Any, message: paho.MQTTMessage) -> None:
         self.bytes_received += len(message.topic) + len(message.payload)
@@ -137,26 +194,14 @@ class Link:
 
 def check(broker: Broker) -> None:
     """Raise `SettingsError` where the files that a link to this broker needs cannot be used."""
-    _password(broker)
-    if broker.ca_file is not None:
-        _use_tls(paho.Client(CallbackAPIVersion.VERSION2), broker)
+    password(broker)
+    tls.context_of(broker)
 
 
-def _password(broker: Broker) -> str | None:
+def password(broker: Broker) -> str | None:
     if broker.password_file is None:
         return None
     try:
         return broker.password_file.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise SettingsError(f"broker.password_file: {broker.password_file} cannot be read ({error})") from None
-
-
-def _use_tls(client: paho.Client, broker: Broker) -> None:
-    try:
-        client.tls_set(
-            ca_certs=str(broker.ca_file),
-            certfile=None if broker.certificate_file is None else str(broker.certificate_file),
-            keyfile=None if broker.key_file is None else str(broker.key_file),
-        )
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"broker: TLS files cannot be used ({error})") from None

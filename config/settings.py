@@ -17,6 +17,8 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 from config.alarm import AlarmTable
 from config.algorithm import check_algorithm
 from config.choices import AlgorithmChoice, DefenceChoice, Rounds, Training
+from config.identity_settings import Enrolment, Identity, Membership
+from config.keeping import Keeping
 from config.messages import Id
 from config.outlets import DeviceTable, FleetSpec, HomeAssistant, Webhook
 from config.table import Table as Table
@@ -150,6 +152,17 @@ class Limits(Table):
     max_payload_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN, le=256 * 1024 * 1024)] = 120 * 1024
     max_model_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN)] = 16 * 1024 * 1024
     max_update_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN)] = 16 * 1024 * 1024
+    # Of updates that an aggregator holds at once, on their way or late; the others are asked for when there is room.
+    incoming_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN)] = 24 * 1024 * 1024
+
+    @model_validator(mode="after")
+    def _one_fits(self) -> Limits:
+        if self.incoming_bytes < self.max_update_bytes:
+            raise ValueError(
+                f"incoming_bytes = {self.incoming_bytes} is less than max_update_bytes = {self.max_update_bytes}: an "
+                "update of that size could never come; expected at least as much"
+            )
+        return self
 
 
 class Exchange(Table):
@@ -172,8 +185,10 @@ class GatewaySettings(Table):
     alarm: AlarmTable = AlarmTable()
     training: Training = Training()
     trust: Trust = Trust()
+    identity: Membership | None = None
     limits: Limits = Limits()
     exchange: Exchange = Exchange()
+    store: Keeping = Keeping()
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
@@ -230,6 +245,8 @@ class AggregatorSettings(Table):
     fleet: FleetSpec = FleetSpec()
     webhook: Webhook | None = None
     home_assistant: HomeAssistant = HomeAssistant()
+    identity: Identity | None = None
+    enrolment: Enrolment | None = None
 
     @model_validator(mode="after")
     def _algorithm_builds(self) -> AggregatorSettings:

@@ -3,15 +3,17 @@
     fedgate/v1/<site>/<gateway | all>/<channel>/<item>
 
 Always six segments, so one wildcard reaches all of a kind and parsing is splitting on `/`. The gateway id is the broker
-user name, so one access pattern serves a whole fleet. No topic is used in both directions.
+user name, so one access pattern serves a whole fleet. No topic is used in both directions, but for the doctor's own.
 
 | channel    | direction        | item            | retained | payload                                         |
 |------------|------------------|-----------------|----------|-------------------------------------------------|
 | `sample`   | node to gateway  | stream          | no       | sample frame (`wire`)                           |
 | `status`   | up               | `agent`         | yes      | `Status`, with a last will                      |
 | `score`    | up               | `window`        | no       | `Score`                                         |
+| `telemetry` | up              | digest         | no       | `telemetry.Scores` of a time without a link     |
 | `alarm`    | up               | cause           | yes      | `Alarm`; under `all/alarm/fleet`: `FleetAlarm`  |
 | `update`   | up               | digest          | no       | chunk of an update                              |
+| `tombstone` | up            | class           | no       | `Tombstone`: what a gateway had to give up      |
 | `want`     | up               | digest          | no       | `Want`: chunks the gateway lacks                |
 | `round`    | down (`all`)     | `open`          | yes      | `RoundOpen`; empty: no round is open            |
 | `manifest` | down (`all`)     | `current`       | yes      | `Manifest`                                      |
@@ -19,6 +21,7 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `receipt`  | down             | item            | no       | `Receipt`: the aggregator has it on disk        |
 | `resend`   | down             | digest          | no       | `Want`: chunks the aggregator lacks             |
 | `maintenance` | out           | cause           | yes      | `Maintenance`: the aggregator tells a building  |
+| `doctor`   | to itself        | what is tried   | no       | what a doctor tries a broker with               |
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ Channel = Literal[
     "sample",
     "status",
     "score",
+    "telemetry",
+    "tombstone",
     "alarm",
     "update",
     "want",
@@ -44,8 +49,11 @@ Channel = Literal[
     "receipt",
     "resend",
     "maintenance",
+    "doctor",
 ]
 CHANNELS = frozenset(get_args(Channel))
+ALARMS, TALK, BULK, IDLE = range(4)  # how urgent a message is, see `urgency`
+LESS_URGENT = {"update": BULK, "chunk": BULK, "telemetry": IDLE, "score": IDLE}
 
 
 class TopicError(ValueError):
@@ -79,6 +87,16 @@ def parse(text: str) -> Topic:
     topic = Topic(*parts[len(ROOT) :])
     topic_of(topic)
     return topic
+
+
+def urgency(text: str) -> int:
+    """Return in which order messages of a topic go where the line is slow, the first with 0: alarms, what is said of
+    state and of transfers (and all that is not ours), bodies, and what nobody waits for.
+    """
+    parts = text.split("/")
+    is_ours = len(parts) == len(ROOT) + len(Topic._fields) and tuple(parts[: len(ROOT)]) == ROOT
+    channel = parts[-2] if is_ours else ""
+    return ALARMS if channel == "alarm" else LESS_URGENT.get(channel, TALK)
 
 
 def watch(site: str, gateway: str, channel: Channel) -> str:

@@ -7,6 +7,7 @@ after either side was restarted. A chunk is one JSON header line and the bytes.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -38,14 +39,20 @@ def describe(body: bytes, max_payload_bytes: int) -> Transfer:
 
 def split(body: bytes, max_payload_bytes: int) -> list[bytes]:
     """Return the chunks of `body`, none longer than `max_payload_bytes` (at least 1 KiB)."""
-    transfer, step = describe(body, max_payload_bytes), max_payload_bytes - HEADER_BYTES
+    transfer = describe(body, max_payload_bytes)
+    return pieces_of(transfer, body, max_payload_bytes, range(transfer.chunks))
+
+
+def pieces_of(transfer: Transfer, body: bytes, max_payload_bytes: int, indices: Iterable[int]) -> list[bytes]:
+    """Return some chunks of a body whose description is known, so that nothing is hashed again."""
+    step = max_payload_bytes - HEADER_BYTES
     return [
         ChunkHeader(
             digest=transfer.digest, index=index, chunks=transfer.chunks, size_bytes=transfer.size_bytes
         ).to_bytes()
         + b"\n"
         + body[index * step : (index + 1) * step]
-        for index in range(transfer.chunks)
+        for index in indices
     ]
 
 
@@ -66,6 +73,12 @@ class Assembly:
 
     transfer: Transfer
     pieces: dict[int, bytes] = field(default_factory=dict)
+    held_bytes: int = 0  # of the pieces, so that a chunk costs the same however many are here
+
+    @property
+    def is_whole(self) -> bool:
+        """True where no chunk lacks any more."""
+        return len(self.pieces) == self.transfer.chunks
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -79,14 +92,14 @@ class Assembly:
             raise MessageError(f"chunk of {header.digest[:12]} does not belong to transfer {want.digest[:12]}")
         if header.index in self.pieces:
             return self
-        held = sum(map(len, self.pieces.values())) + len(piece)
+        held = self.held_bytes + len(piece)
         if held > want.size_bytes:
             raise MessageError(f"transfer {want.digest[:12]}: {held} bytes so far, {want.size_bytes} expected in all")
-        return Assembly(want, {**self.pieces, header.index: piece})
+        return Assembly(want, {**self.pieces, header.index: piece}, held)
 
     def body(self) -> bytes:
         """Return the whole body; raises `MessageError` where a chunk lacks or the digest does not fit."""
-        if self.missing:
+        if not self.is_whole:
             raise MessageError(f"transfer {self.transfer.digest[:12]}: {len(self.missing)} chunks are missing")
         whole = b"".join(self.pieces[index] for index in range(self.transfer.chunks))
         if len(whole) != self.transfer.size_bytes or hashlib.sha256(whole).hexdigest() != self.transfer.digest:

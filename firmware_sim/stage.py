@@ -62,7 +62,7 @@ def quick_settings(algorithm: str, feature_count: int, chosen: Mapping[str, Any]
 
 def write_settings(story: Story, names: list[str], folder: Path, address: Address, algorithm: str) -> None:
     """Write the release key and the settings of all programs, as an operator would have."""
-    _call("cloud_aggregator", "init", str(folder))
+    _call("cloud_aggregator", "init", str(folder), "--loopback")
     table = {"host": address.host, "port": address.port}
     count = len(feature_names(FeatureSpec.model_validate(story.features)))
     aggregator = {

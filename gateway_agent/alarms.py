@@ -24,6 +24,10 @@ from models.threshold import Transition, severity
 NS = 1_000_000_000
 OUTDATED = "level-outdated"
 STUCK = "stuck"
+OF_THE_STORE = {  # causes that are no sensor's, and what is said at their end
+    "disk-full": "the store has room again",
+    "store-damaged": "the store that was made anew is in use",
+}
 NOT_IN_A_CAUSE = re.compile(r"[^A-Za-z0-9_.-]")
 CAUSE_LENGTH, DIGEST_LENGTH = 64, 8  # characters
 
@@ -128,7 +132,8 @@ def sensor_well(state: State, cause: str, t_ns: int, feature: str = "") -> tuple
         return state, []
     onset_ns = state.sensor_alarms[cause]
     state = replace(state, sensor_alarms={key: at for key, at in state.sensor_alarms.items() if key != cause})
-    return _queue(state, _sensor_alarm(state, cause, "cleared", "the sensor is well again", (onset_ns, t_ns), feature))
+    text = OF_THE_STORE.get(cause, "the sensor is well again")
+    return _queue(state, _sensor_alarm(state, cause, "cleared", text, (onset_ns, t_ns), feature))
 
 
 def _sensor_alarm(

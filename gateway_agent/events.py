@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from config.clock import Quality
+from config.loss_messages import LossClass
 from gateway_agent.memory import Seen
 
 
@@ -45,7 +46,15 @@ class Trained:
     reason: str = ""
 
 
-Event = Heard | Connection | Tick | Trained
+@dataclass(frozen=True)
+class StoreState:
+    """The store is in trouble, or well again; the service says so, which alone can know."""
+
+    problem: Literal["", "disk-full", "store-damaged"]
+    text: str = ""
+
+
+Event = Heard | Connection | Tick | Trained | StoreState
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,7 @@ class Item:
     payloads: tuple[bytes, ...]
     retain: bool
     priority: int  # 0 before 1
+    t_ns: int = 0  # when it was queued
 
 
 @dataclass(frozen=True)
@@ -119,3 +129,10 @@ Effect = Durable | Outward
 ALARM_PRIORITY = 0
 SENSOR_PRIORITY = 1  # a sensor that comes and goes must not push out what is said of the structure
 UPDATE_PRIORITY = 2
+TELEMETRY_PRIORITY = 3
+CLASSES: dict[int, LossClass] = {
+    ALARM_PRIORITY: "alarm",
+    SENSOR_PRIORITY: "sensor-alarm",
+    UPDATE_PRIORITY: "update",
+    TELEMETRY_PRIORITY: "telemetry",
+}

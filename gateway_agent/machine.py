@@ -14,9 +14,9 @@ from config import topics
 from config.frames import Frame
 from config.messages import Manifest, MessageError, Receipt, Score, Want
 from config.settings import Source
-from gateway_agent import alarms, candidate, fetching, learning, outbox
+from gateway_agent import alarms, candidate, fetching, learning, outbox, trouble
 from gateway_agent import pipeline as walk
-from gateway_agent.events import Connection, Effect, Event, Heard, Keep, Log, Publish, Tick, Trained
+from gateway_agent.events import Connection, Effect, Event, Heard, Keep, Log, Publish, StoreState, Tick, Trained
 from gateway_agent.memory import Seen
 from gateway_agent.pipeline import Reading
 from gateway_agent.sources import frames, json_values
@@ -64,6 +64,8 @@ def step(state: State, now_ns: int, event: Event) -> tuple[State, list[Effect]]:
             return learning.trained(state, event)
         case Connection(up=up):
             return _connection(state, up)
+        case StoreState():
+            return trouble.of_store(state, event)
 
 
 def _connection(state: State, up: bool) -> tuple[State, list[Effect]]:

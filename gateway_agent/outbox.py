@@ -1,7 +1,6 @@
 """What must not be lost: queued durably, published when there is a link, settled only by the aggregator's receipt.
 
-An outage may last for months and a store is bounded: beyond `ITEMS_MAX` the least important goes, oldest first, counted
-and logged.
+An outage may last for months and a store is bounded; `room` decides what goes then.
 """
 
 from __future__ import annotations
@@ -10,38 +9,22 @@ from dataclasses import replace
 
 from config import topics
 from config.messages import Receipt, alarm_item
+from gateway_agent import room
 from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Publish, Queue, Settle
 from gateway_agent.state import ANOMALY, State, alarm_id, counted, save_counted
 
 NS = 1_000_000_000
-ITEMS_MAX = 5_000
 
 
 def queue(state: State, name: str, item: Item) -> tuple[State, list[Effect]]:
-    """Store an item and, after that, send it."""
-    state, effects = _make_room(state)
+    """Store an item and, after that, send it; where there is no room for it, say that it is lost."""
+    item = replace(item, t_ns=item.t_ns or state.now_ns)
+    state, effects, is_in = room.admitted(state, name, item)
+    if not is_in:
+        return state, effects
     state = replace(state, outbox={**state.outbox, name: item})
     state, sends = _send(state, name)
     return state, [*effects, Queue(name, item), *sends]
-
-
-def _make_room(state: State) -> tuple[State, list[Effect]]:
-    if len(state.outbox) < ITEMS_MAX:
-        return state, []
-    # The first of several is the oldest. An update, of which there is one at most, stays: whether it was counted
-    # decides on what the next one says.
-    others = [name for name, item in state.outbox.items() if item.priority != UPDATE_PRIORITY]
-    name = max(others, key=lambda name: state.outbox[name].priority)
-    text = f"{name[:16]} for {state.outbox[name].topic} is given up: {ITEMS_MAX} items wait to be sent already"
-    return counted(_without(state, name), "dropped.outbox"), [Settle(name), Log("warning", text)]
-
-
-def _without(state: State, name: str) -> State:
-    return replace(
-        state,
-        outbox={key: item for key, item in state.outbox.items() if key != name},
-        sent_ns={key: at for key, at in state.sent_ns.items() if key != name},
-    )
 
 
 def send_due(state: State, *, everything: bool = False) -> tuple[State, list[Effect]]:
@@ -83,7 +66,7 @@ def settle(state: State, name: str, receipt: Receipt) -> tuple[State, list[Effec
     is_update = state.outbox[name].priority == UPDATE_PRIORITY
     if receipt.accepted and not is_update:
         refusal = state.refusal  # that an alarm has arrived says nothing about the training
-    state = replace(_without(state, name), refusal=refusal)
+    state = replace(room.without(state, [name]), refusal=refusal)
     effects: list[Effect] = [Settle(name)]
     if receipt.accepted and name == state.awaited:
         state = replace(state, is_counted=True)

@@ -26,7 +26,12 @@ from models.threshold import AlarmState, Levels, Transition
 NS = 1_000_000_000
 GAP_HOPS = 2.5  # from the end of one window to the next; more means that windows are missing
 UNSEEN = Watching()
-RECENT_WINDOWS = 256  # kept to show a new model what it would remember had it been in force
+RECALLED_WINDOWS = 256  # of the recent ones, shown to a new model so that it remembers them as if it had been in force
+# Kept to run a candidate beside the model in force before it takes its place. See docs/decisions/0053: with windows every
+# 5 s these are 85 minutes, and with 16 features a third of a MiB.
+RECENT_WINDOWS = 1_024
+RECENT_BYTES = 1_048_576
+WINDOW_BYTES = 256  # that a kept window takes besides its values
 
 
 class Judge(NamedTuple):
@@ -80,6 +85,7 @@ class Reading(NamedTuple):
     transition: Transition | None = None
     learned: bool = False
     lost: Lost | None = None
+    unscored: Row | None = None  # (F,) features of a window that was lost for its score
     faulty: tuple[str, ...] = ()  # channels with a fault, by name
     filled: Mapping[str, int] = MappingProxyType({})  # by channel: values that were bridged, new in this window
 
@@ -127,12 +133,16 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
 
 
 def _recalling(pipeline: Pipeline, seen: Seen) -> Pipeline:
-    """Return the pipeline with a window more among the recent ones; none are kept for a model without memory, whose
-    next release will most likely have none either.
-    """
-    washout_rows = RECENT_WINDOWS if pipeline.judge is None else pipeline.judge.model.washout_rows
-    kept = max(RECENT_WINDOWS, washout_rows + 1) if washout_rows else 0
-    return replace(pipeline, recent=(*pipeline.recent, seen)[-kept:] if kept else ())
+    """Return the pipeline with a window more among the recent ones."""
+    fitting = min(RECENT_WINDOWS, RECENT_BYTES // (seen.row.nbytes + WINDOW_BYTES))
+    washout_rows = 0 if pipeline.judge is None else pipeline.judge.model.washout_rows
+    kept = max(fitting, _recalled(washout_rows))
+    return replace(pipeline, recent=(*pipeline.recent, seen)[-kept:])
+
+
+def _recalled(washout_rows: int) -> int:
+    """Return how many windows a model is shown so that it remembers them; none where it has no memory."""
+    return max(RECALLED_WINDOWS, washout_rows + 1) if washout_rows else 0
 
 
 def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Reading]:
@@ -143,7 +153,8 @@ def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Readin
     score, is_settled, memory = recall.taken_in(judge.model, pipeline.memory, Seen(row, end_ns), pipeline.spec.hop_s)
     if not math.isfinite(score):  # so far from all that was learned that float32 ends: no structure moves like that
         start_ns = end_ns - round(pipeline.spec.window_s * NS)
-        return _lost(pipeline, Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}"))
+        pipeline, reading = _lost(pipeline, Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}"))
+        return pipeline, reading._replace(unscored=row)
     seen, told = Seen(row, end_ns), score if is_settled else None
     is_calm = not pipeline.alarm.active
     watching, height, still = judged(pipeline.alarm_table, judge.watch, pipeline.watching, seen, told, is_calm=is_calm)
@@ -196,8 +207,28 @@ def judged_by(pipeline: Pipeline, judge: Judge, watching: Watching = UNSEEN) -> 
     active alarm stays, on the scale of the new scores. What its rules remember of hours begins anew.
     """
     alarm = replace(pipeline.alarm, run_ns=None, peak=judge.levels.median)
-    memory = recall.replayed(judge.model, pipeline.recent, pipeline.spec.hop_s)
+    shown = _recalled(judge.model.washout_rows)
+    recent = pipeline.recent[-shown:] if shown else ()
+    memory = recall.replayed(judge.model, recent, pipeline.spec.hop_s)
     return replace(pipeline, judge=judge, alarm=alarm, memory=memory, watching=watching)
+
+
+def beside(pipeline: Pipeline, judge: Judge, watching: Watching = UNSEEN, memory: Memory = BLANK) -> Pipeline:
+    """Return a pipeline for a model that is not in force: it judges the windows of another, and raises nothing."""
+    alarm = AlarmState()
+    return replace(pipeline, judge=judge, memory=memory, watching=watching, alarm=alarm, baseline=(), recent=())
+
+
+def judged_beside(pipeline: Pipeline, seen: Seen) -> tuple[Pipeline, Reading]:
+    """Return the pipeline of such a model after a window, and what it says of it."""
+    return _judged(pipeline, seen.row, seen.end_ns or 0)
+
+
+def alarms(pipeline: Pipeline, reading: Reading) -> bool:
+    """Tell whether a model alarms with a window just judged: its level is reached, for as long as an alarm takes."""
+    if reading.height is None or pipeline.judge is None:
+        return False
+    return pipeline.alarm.active and reading.height.value >= pipeline.judge.levels.raise_level
 
 
 def of_baseline(pipeline: Pipeline, model: Model) -> tuple[Floats, NDArray[np.bool_]]:

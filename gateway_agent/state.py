@@ -20,10 +20,12 @@ from gateway_agent import memory as recall
 from gateway_agent import pipeline as walk
 from gateway_agent import watch
 from gateway_agent.events import Effect, Item, Publish, Save
+from gateway_agent.flash import Day
 from gateway_agent.memory import Seen
 from gateway_agent.release_key import Verified
 from gateway_agent.sources.frames import Offsets
 from gateway_agent.watch import SCORE
+from gateway_agent.weight import held_bytes
 from models.arrays import Arrays, joined
 from models.features import FeatureSpec
 from models.federated.algorithm import EPSILON, outlives
@@ -32,6 +34,7 @@ from models.threshold import AlarmState
 # Keys of stored blobs.
 OWN, COUNTED, MODEL, MEMORY = "own", "counted", "model", "memory"
 ALARMS, FEATURES, SECRET = "alarms", "features", "secret"
+FLASH, RESCUED = "flash", "rescued"
 ANOMALY = "anomaly"  # the cause of an alarm about the structure
 
 
@@ -110,6 +113,8 @@ class State:
     refusal: str = ""
     bytes_sent: int = 0
     bytes_received: int = 0
+    flash: Day = field(default_factory=Day)  # what was written lately, as the service counts it
+    store_problem: str = ""  # see `StoreState`
 
 
 def topic(state: State, channel: str, item: str) -> str:
@@ -158,6 +163,9 @@ def status(state: State) -> Status:
         refusal=state.refusal,
         device=None if (device := state.settings.gateway.device) is None else Device(**device.model_dump()),
         privacy_epsilon=float(state.own[EPSILON]) if EPSILON in state.own else None,
+        outbox_bytes=held_bytes(state.outbox),
+        flash_bytes_written=state.flash.written_bytes,
+        store_problem=state.store_problem,
     )
 
 
@@ -276,7 +284,8 @@ def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> N
                 f"{settings.gateway.store} holds a baseline of other [features]; restore that table, or remove the "
                 "store to commission this gateway anew"
             )
-    if "center" in own and 0 < len(stored.baseline) < settings.baseline.windows:
+    is_rescued = bool(stored.blobs.get(RESCUED))  # then it is the damage that took windows, and new ones fill it up
+    if not is_rescued and "center" in own and 0 < len(stored.baseline) < settings.baseline.windows:
         raise BaselineError(
             f"baseline.windows is {settings.baseline.windows}, but this gateway was commissioned with "
             f"{len(stored.baseline)}; set it back, or remove {settings.gateway.store} to commission it anew"

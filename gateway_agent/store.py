@@ -1,109 +1,161 @@
-"""The agent's memory: one SQLite file in WAL mode that survives a power cut.
+"""The agent's memory: one SQLite file in WAL mode that survives a power cut, a full disk and damage to itself.
 
-All durable effects of one step are one transaction. The file is private to its owner: it holds the gateway's baseline.
+All effects of one commit are one transaction. The file is private to its owner: it holds the gateway's baseline. What
+cannot be written because the disk is full is not lost: the caller still has it, and a reserve inside the file serves
+what comes first. A file that is damaged is set aside, and what can still be read of it goes into a new one.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, ClassVar
 
 from config import wire
-from gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
-from gateway_agent.memory import Seen
+from gateway_agent import rows, store_files
+from gateway_agent.events import Durable
+from gateway_agent.rows import SCHEMA_VERSION, Found
 from gateway_agent.state import Stored
+from gateway_agent.store_files import (
+    StoreDamagedError as StoreDamagedError,
+)
+from gateway_agent.store_files import (
+    StoreError as StoreError,
+)
+from gateway_agent.store_files import (
+    StoreFullError as StoreFullError,
+)
+from gateway_agent.weight import by_class
 from models.federated.algorithm import EPSILON
 
-FIRST_SCHEMA, SCHEMA_VERSION = 1, 2
-WINDOWS = "SELECT row, end_ns FROM baseline ORDER BY number"
-WINDOWS_WITHOUT_TIMES = "SELECT row, NULL FROM baseline ORDER BY number"
-PRIVATE_MASK = 0o077
-PRIVATE_MODE = 0o600
-CACHE_KIB = 128  # the store is read once, at the start; the default keeps 2 MiB of what was read then for good
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS baseline (number INTEGER PRIMARY KEY, row BLOB NOT NULL, end_ns INTEGER);
-CREATE TABLE IF NOT EXISTS blob (key TEXT PRIMARY KEY, body BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS outbox (
-    name TEXT PRIMARY KEY, topic TEXT NOT NULL, retain INTEGER NOT NULL, priority INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS payload (
-    name TEXT NOT NULL REFERENCES outbox (name) ON DELETE CASCADE, number INTEGER NOT NULL, body BLOB NOT NULL,
-    PRIMARY KEY (name, number)
-);
-"""
-
-
-class StoreError(OSError):
-    """The store cannot be opened or written; the message names the file and what to do."""
+KIB = 1024
+THREAD_IO = Path("/proc/thread-self/io")
 
 
 class Store:
-    """The open store. Use it from one thread."""
+    """The open store. Use it from one thread.
+
+    `damage` says what was found and done where the file was damaged, and is empty otherwise. `is_tight` is True while
+    the reserve is in use, the disk being full. `written_bytes` is what was written to the flash so far, None where the
+    kernel keeps no account.
+    """
+
+    reserve_bytes: ClassVar[int] = 2048 * KIB  # in the file, for when others have filled the disk
+    log_bytes: ClassVar[int] = 4096 * KIB  # of the -wal, allocated at the start; twice what it takes between checkpoints
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self.path = path
-        self._lock = None if read_only else _locked(path)
+        self.path, self._is_read_only = path, read_only
+        self.damage, self.is_tight = "", False
+        self.written_bytes: int | None = 0 if _written_bytes() is not None else None
+        self._lock = None if read_only else store_files.locked(path)
         try:
-            self._db = _open(path, read_only)
-        except sqlite3.Error as error:
+            self._open()
+        except BaseException:
             self._unlock()
-            raise StoreError(f"{path}: cannot be opened as the agent's store ({error})") from None
+            raise
+
+    def _open(self) -> None:
+        if self._is_read_only:
+            self._db, self._schema = store_files.opened(self.path, read_only=True)
+            return
+        before = _written_bytes()
+        store_files.tidied(self.path)
+        try:
+            self._db, self._schema = store_files.opened(self.path, log_bytes=self.log_bytes)
+        except StoreDamagedError as error:
+            self._schema = SCHEMA_VERSION
+            self._renew(Found(Stored(), (str(error),)))
+        else:
+            self._checked()
+        self._count(before)
+        self.regain()
+
+    def _checked(self) -> None:
+        """Leave a file of an older agent, or one that is damaged, behind for a new one that holds what it held."""
+        found = rows.read(self._db, self._schema)
+        if found.damage:
+            self._renew(found)
+        elif self._schema < SCHEMA_VERSION:
+            self._db.close()
+            store_files.made(self.path, found.stored)
+            self._db, self._schema = store_files.opened(self.path, log_bytes=self.log_bytes)
+
+    def _renew(self, found: Found) -> None:
+        self.damage = store_files.renewed(self.path, found)
+        self._db, self._schema = store_files.opened(self.path, log_bytes=self.log_bytes)
+
+    def renew(self, stored: Stored) -> None:
+        """Set the damaged file aside, and go on with a new one that holds this and what else could be read."""
+        before = _written_bytes()
+        found = rows.read(self._db, self._schema)
+        self._db.close()
+        blobs = {**found.stored.blobs, **stored.blobs}
+        self._renew(Found(Stored(stored.baseline, blobs, stored.outbox), found.damage))
+        self._count(before)
+        self.is_tight = True  # the new file has no reserve yet
 
     def commit(self, effects: Iterable[Durable]) -> None:
-        """Make the durable effects of one step true together, on disk, before this returns."""
+        """Make the durable effects true together, on disk, before this returns.
+
+        Raises `StoreFullError` where the disk has no room even with the reserve, or cannot be written at present, and
+        `StoreDamagedError` where the file is damaged; nothing of the effects is in the store then.
+        """
+        held, before = list(effects), _written_bytes()
+        try:
+            self._commit(held)
+        except StoreFullError:
+            if self.is_tight:
+                raise
+            self._commit(held, with_reserve=True)
+            self.is_tight = True
+        finally:
+            self._count(before)
+
+    def _commit(self, effects: Iterable[Durable], *, with_reserve: bool = False) -> None:
         try:
             with self._db:
+                if with_reserve:
+                    self._db.execute("DELETE FROM reserve")
                 for effect in effects:
-                    self._apply(effect)
+                    rows.apply(self._db, effect)
         except sqlite3.Error as error:
-            raise StoreError(f"{self.path}: cannot be written ({error}); check the disk's space and health") from None
+            raise store_files.kind_of(error)(
+                f"{self.path}: cannot be written ({error}); check the disk's space and health"
+            ) from None
 
-    def _apply(self, effect: Durable) -> None:
-        match effect:
-            case Keep(seen=seen):
-                window = (seen.row.astype("<f4").tobytes(), seen.end_ns)
-                self._db.execute("INSERT INTO baseline (row, end_ns) VALUES (?, ?)", window)
-            case Save(key=key, body=body):
-                self._db.execute("INSERT OR REPLACE INTO blob VALUES (?, ?)", (key, body))
-            case Queue(name=name, item=item):
-                self._db.execute(
-                    "INSERT OR REPLACE INTO outbox VALUES (?, ?, ?, ?)",
-                    (name, item.topic, item.retain, item.priority),
-                )
-                rows = [(name, number, body) for number, body in enumerate(item.payloads)]
-                self._db.executemany("INSERT OR REPLACE INTO payload VALUES (?, ?, ?)", rows)
-            case Settle(name=name):
-                self._db.execute("DELETE FROM outbox WHERE name = ?", (name,))
+    def regain(self) -> None:
+        """Lay in the reserve anew where it is gone and the disk has room for it."""
+        before, self.is_tight = _written_bytes(), True
+        try:
+            if self._db.execute("SELECT count(*) FROM reserve").fetchone()[0] == 0:
+                if store_files.free_bytes(self.path) < 2 * self.reserve_bytes:
+                    return
+                with self._db:
+                    self._db.execute("INSERT INTO reserve VALUES (zeroblob(?))", (self.reserve_bytes,))
+            self.is_tight = False
+        except sqlite3.Error as error:
+            if not issubclass(store_files.kind_of(error), StoreFullError):
+                raise store_files.kind_of(error)(f"{self.path}: cannot be written ({error})") from None
+        finally:
+            self._count(before)
+
+    def _count(self, before: int | None) -> None:
+        after = _written_bytes()
+        if before is not None and after is not None and self.written_bytes is not None:
+            self.written_bytes += after - before
 
     def read(self) -> Stored:
         """Return everything the store holds."""
         try:
-            return self._read()
+            found = rows.read(self._db, self._schema)
         except sqlite3.Error as error:
-            raise StoreError(f"{self.path}: cannot be read ({error}); move it away to commission anew") from None
-
-    def _read(self) -> Stored:
-        # 0.2 kept no times, and a status is read without changing what it wrote.
-        has_times = self._db.execute("PRAGMA user_version").fetchone()[0] > FIRST_SCHEMA
-        windows = self._db.execute(WINDOWS if has_times else WINDOWS_WITHOUT_TIMES)
-        payloads: dict[str, list[bytes]] = {}
-        for name, body in self._db.execute("SELECT name, body FROM payload ORDER BY name, number"):
-            payloads.setdefault(name, []).append(body)
-        return Stored(
-            baseline=tuple(Seen(np.frombuffer(row, dtype="<f4"), end_ns) for row, end_ns in windows),
-            blobs=dict(self._db.execute("SELECT key, body FROM blob")),
-            outbox={
-                name: Item(topic, tuple(payloads.get(name, ())), bool(retain), priority)
-                for name, topic, retain, priority in self._db.execute("SELECT * FROM outbox ORDER BY rowid")
-            },
-        )
+            raise StoreError(f"{self.path}: cannot be read ({error}); start the agent, which mends it") from None
+        if found.damage and not self._is_read_only:
+            raise StoreDamagedError(f"{self.path}: {found.damage[0]}")
+        return found.stored
 
     def summary(self) -> dict[str, Any]:
         """Return, as JSON-able values, what `gateway-agent status` shows."""
@@ -114,10 +166,13 @@ class Store:
             "store_bytes": self.path.stat().st_size,
             "baseline_windows": len(held.baseline),
             "outbox": {name: sum(map(len, item.payloads)) for name, item in held.outbox.items()},
+            "waiting": {kind: {"items": n, "bytes": size} for kind, (n, size) in by_class(held.outbox).items()},
             "anomaly_active": bool(alarms["anomaly"].get("active")),
             "sensor_alarms": alarms["sensors"],
             "model": held.blobs.get("model"),
             "privacy_epsilon": _epsilon(held.blobs.get("own")),
+            "flash_bytes_written": json.loads(held.blobs.get("flash", b"[0, 0]"))[1],
+            "set_aside": [str(file) for file in store_files.set_aside(self.path)],
         }
 
     def close(self) -> None:
@@ -137,35 +192,10 @@ def _epsilon(own: bytes | None) -> float | None:
     return float(arrays[EPSILON]) if EPSILON in arrays else None
 
 
-def _locked(path: Path) -> int:
-    """Return a lock that says this store has its agent; the kernel takes it back however the agent ends."""
+def _written_bytes() -> int | None:
+    """Return how many bytes this thread has written so far, None where the kernel does not say."""
     try:
-        lock = os.open(path.with_name(path.name + ".lock"), os.O_WRONLY | os.O_CREAT, PRIVATE_MODE)
-    except OSError as error:
-        reason = f"{error.strerror}; check its folder"
-        raise StoreError(f"{path}: cannot be opened as the agent's store ({reason})") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise StoreError(f"{path}: another agent runs on this store; stop it first") from None
-    return lock
-
-
-def _open(path: Path, read_only: bool) -> sqlite3.Connection:
-    before = os.umask(PRIVATE_MASK)
-    try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}", uri=True)
-        found = db.execute("PRAGMA user_version").fetchone()[0]
-        if found not in (0, FIRST_SCHEMA, SCHEMA_VERSION):
-            raise sqlite3.DatabaseError(f"it has schema {found}, this agent knows {SCHEMA_VERSION}; update the agent")
-        if not read_only:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-            db.execute("PRAGMA foreign_keys = ON")
-            db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-            added = "ALTER TABLE baseline ADD COLUMN end_ns INTEGER;" if found == FIRST_SCHEMA else ""
-            db.executescript(f"BEGIN;{added}{SCHEMA}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
-    finally:
-        os.umask(before)
-    return db
+        text = THREAD_IO.read_text(encoding="ascii")
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("wchar")), None)

@@ -28,6 +28,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
             "network": {"task": "classify", "washout": 5, "units": 30},
             **{"rate": 1.0, "rounds": 10, "privacy": {"clip": 1.0, "noise_multiplier": 0.05, "epsilon": 1e6}},
         },
+        {
+            "network": {"task": "classify", "washout": 5, "units": 30},
+            **{"rate": 1.0, "rounds": 10, "robust": {"rule": "trimmed-mean", "liars": 0.3}},
+        },
     ],
     "esn-fedcurv": [
         {"network": {"task": "classify", "washout": 5, "units": 30}, "rate": 1.0, "rounds": 10},
@@ -56,8 +60,21 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
             "privacy": {"clip": 1.0, "noise_multiplier": 0.1, "epsilon": 1e6, "where": "cloud"},
         },
     ],
+    "fedavg-median": [{}, {"loss": "logistic", "components": 0}, {"whiten": 1, "normalisation": "none"}],
+    "fedavg-trimmed-mean": [{"liars": 0.3}, {"loss": "logistic", "components": 0, "liars": 0.3}],
+    "fedavg-krum": [{}, {"loss": "logistic", "components": 0}],
+    "fedavg-multi-krum": [{}, {"loss": "logistic", "components": 0, "liars": 0.0}],
+    "fedavg-clipped": [
+        {},
+        {"loss": "logistic", "components": 0, "server_optimiser": {"kind": "yogi", "rate": 0.1}, "survey": {}},
+    ],
     "fedper": [{}, {"share": 1.0, "normalisation": "none"}, {"share": 0.05}],
-    "fedprox": [{}, {"mu": 3.0, "normalisation": "none"}, {"loss": "logistic", "mu": 1.0}],
+    "fedprox": [
+        {},
+        {"mu": 3.0, "normalisation": "none"},
+        {"loss": "logistic", "mu": 1.0},
+        {"loss": "logistic", "robust": {"rule": "median"}},
+    ],
     "federated-subspace": [
         {},
         {"normalisation": "none", "reference": "pooled", "components": 1, "which": "residual"},
@@ -80,6 +97,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     ],
     "recurrent-fedavg": [
         {"network": {"hidden": 4, "dense": 4, "change": False}, "rounds": 3},
+        {"network": {"hidden": 4, "dense": 4, "change": False}, "rounds": 3, "robust": {"rule": "clipped"}},
         {"network": {"cell": "linear"}, "learning_rate": 0.05, "rounds": 5, "server_optimiser": {"momentum": 0.5}},
         {
             "network": {"hidden": 4, "dense": 4, "change": False},
@@ -114,6 +132,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"norm": "inf", "box": (-30.0, 30.0), "kappa": None, "rounds": 40},
         {"box": (-30.0, 30.0), "worst": "program", "rounds": 4},
         {"rounds": 40, "masking": {"range": 1e9, "threshold": 0.6}},
+        {"rounds": 40, "robust": {"rule": "multi-krum"}},
     ],
     "support-vector-election": [
         {},

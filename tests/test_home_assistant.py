@@ -186,7 +186,7 @@ def test_it_is_stored_before_it_is_told() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "/ha", "ha/", "h#", "h+/a", "a//b", "a b"])
 def test_a_prefix_that_is_no_topic_is_named_on_its_line(tmp_path: Path, prefix: str) -> None:
-    assert cloud_aggregator(["init", str(tmp_path)]) == 0
+    assert cloud_aggregator(["init", str(tmp_path), "--loopback"]) == 0
     path = tmp_path / "aggregator.toml"
     text = path.read_text().replace('prefix = "homeassistant"', f'prefix = "{prefix}"')
     path.write_text(text)
@@ -255,7 +255,7 @@ def serving(folder: Path, server: Broker, enabled: bool) -> Iterator[Aggregator]
 
 @pytest.mark.slow
 def test_through_a_real_broker_with_our_access_list(guarded: Broker, tmp_path: Path) -> None:
-    assert cloud_aggregator(["init", str(tmp_path / "site")]) == 0
+    assert cloud_aggregator(["init", str(tmp_path / "site"), "--loopback"]) == 0
     raised = Alarm.from_bytes(alarm("a").payload)
     with client(guarded, "a") as (gateway, _):
         assert gateway.publish(f"fedgate/v1/{SITE}/a/status/agent", WATCHING.to_bytes(), retain=True)

@@ -255,7 +255,11 @@ def test_no_gateway_weighs_more_than_it_may(trained: Trained) -> None:
         update = exchange.sent[0]
         counts = itertools.product(COUNTED & update.keys(), (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0))
         # Of one that says what has changed, nothing may well be the truth.
-        heavy = [{**update, name: np.array(count)} for name, count in counts if count != float(update[name])]
+        heavy = [
+            {**update, name: np.full(update[name].shape, count)}
+            for name, count in counts
+            if count != float(update[name].item())  # of one gateway: a number, or a row of one
+        ]
         if not exchange.phase.tally.bounded:
             heavy += [{name: np.repeat(array, times, 0) for name, array in update.items()} for times in (0, 10_000)]
         for wrong in heavy:

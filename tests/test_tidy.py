@@ -42,7 +42,7 @@ ARROWS = {
     "cloud_aggregator": {"cloud_aggregator", "config", "models"},
 }
 ONLY_IN = {
-    "paho": ("config/mqtt.py", "firmware_sim/broker.py", "tests/"),
+    "paho": ("config/mqtt.py", "config/probe.py", "firmware_sim/broker.py", "tests/"),
     "torch": ("models/detectors/recurrent_training.py",),
 }
 ON_A_GATEWAY = ("models/", "config/", "gateway_agent/")

@@ -41,9 +41,12 @@ FEDERATED_SHARED = {"__init__", "algorithm", "registry", "run", "tally", "weighe
     "median_election",
     "aligned_events",
     "alone",
+    "robust_rules",
+    "robustly",
     "defended",
     "discriminator",
     "judges",
+    "norm_judge",
 }
 FOLDERS_OF_TEST_DATA = {"data", "golden"}
 

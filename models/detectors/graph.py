@@ -14,16 +14,10 @@ from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_help
 
 from models.arrays import Array, Arrays
 from models.detectors import compensation, principal
+from models.operators import OPERATORS as OPERATORS  # what these graphs are made of
 
 OPSET = 17
 IR_VERSION = 10
-OPERATORS = frozenset(
-    {"Sub", "Div", "Gemm", "ReduceMax", "Exp", "Log", "Max", "Mul", "Add", "Cos", "Reshape", "Concat"}
-    | {"MatMul", "ReduceMean", "LessOrEqual", "Where"}  # of the ensemble
-    | {"Scan", "Tanh", "Identity", "Clip", "IsNaN", "ConstantOfShape", "ScatterElements"}  # of the echo state network
-    | {"Gather", "Slice", "Split", "Transpose", "ReduceSum", "ReduceSumSquare"}
-    | {"LSTM", "GRU", "Relu", "Squeeze"}  # of the recurrent network
-)
 WHITENING_MEAN = f"{principal.WHITENING}mean"
 COVARIATES = compensation.COMPENSATION + compensation.COLUMNS
 

@@ -45,6 +45,9 @@ EPSILON = f"{LEDGER}epsilon"
 # In `kept`: what the cloud's own noise is drawn from. It follows from the seed, until an aggregator puts in a real one.
 NOISE_SECRET = f"{LEDGER}secret"
 
+# What a defence remembers in `kept`; and there, whether any round has moved the model yet.
+JUDGE, MOVED = "judge.", "moved"
+
 # Before the names of what a survey leaves in `shared`.
 SITE = "site."
 
@@ -109,7 +112,8 @@ class Algorithm(NamedTuple):
     feeds to the exported model. The first `setup` phases run once, at the beginning of a training. With `labels` the
     algorithm trains on windows of known condition and not on the baseline alone. Every `stride` exchanges belong
     together and begin together anew. Only gateways that have the `libraries` can train it. `restored` puts
-    the model back into `shared` where a round that came to nothing had moved it out of the way.
+    the model back into `shared` where a round that came to nothing had moved it out of the way. It `remembers` where a
+    gateway's update rests on which of its earlier ones were counted, so that one of the two that forgets spoils the sum.
     """
 
     detector: str
@@ -122,6 +126,7 @@ class Algorithm(NamedTuple):
     stride: int = 1
     libraries: tuple[str, ...] = ()
     restored: Callable[[Server], Server] = _as_it_is
+    remembers: bool = False
 
     def exchanges(self, rounds: int | None = None) -> int:
         """Return how many exchanges make so many rounds from the beginning of a training, by default `self.rounds`."""
@@ -156,6 +161,8 @@ def lacking(server: Server) -> str:
     """Return why there is no model in the server's state, or none any more; empty where there is one."""
     if float(server.kept.get("samples", 1.0)) == 0.0:
         return "nobody is left in its sums"
+    if float(server.kept.get(JUDGE + MOVED, 1.0)) == 0.0:
+        return "its defence has only measured so far"
     if float(server.shared.get(CONDITION, 1.0)) >= UNDETERMINED:
         return "its sums determine no model; see the setting 'ridge'"
     return ""

@@ -19,12 +19,14 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from models.arrays import Arrays, generator
-from models.federated.algorithm import Algorithm, Phase, Server, UpdateError
+from models.federated.algorithm import JUDGE, Algorithm, Phase, Server, UpdateError
 from models.federated.alone import moving
 from models.federated.discriminator import MOVES
 from models.federated.judges import Judge, Score, network_judge, statistic_judge, trusted_judge
+from models.federated.norm_judge import norm_judge
+from models.federated.tally import SURVEY_SUM
 
-PREFIX = "judge."
+PREFIX = JUDGE
 
 
 class DefenceError(ValueError):
@@ -34,9 +36,11 @@ class DefenceError(ValueError):
 class Defence(BaseModel):
     """How updates are judged.
 
-    :param kind: `trusted` by a loss on trusted tables, `statistic` by what is usual, `network` by a discriminator.
+    :param kind: `trusted` by a loss on trusted tables, `statistic` by what is usual, `network` by a discriminator,
+        `norm` by the length of the change alone.
     :param factor: of `trusted`: how many times the mean loss of the best round so far an update may have, alone.
     :param width: of `statistic`: how many deviations from the usual are usual.
+    :param norm_factor: of `norm`: how many times the median length of earlier rounds a change may have.
     :param teach: of `trusted`, for algorithms that average: the trusted tables are summed too, as honest gateways of
         their own (ours). Where half of the fleet lies, refusing leaves few to learn from.
     :param paper: of `network`: as the thesis does, a rejected gateway counts with all its rows and no change, which
@@ -45,9 +49,10 @@ class Defence(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["trusted", "statistic", "network"] = "trusted"
+    kind: Literal["trusted", "statistic", "network", "norm"] = "trusted"
     factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.5
     width: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3.0
+    norm_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 4.0
     teach: bool = False
     paper: bool = False
 
@@ -70,33 +75,39 @@ def defended(
     """
     if is_defended(algorithm):
         raise DefenceError("the algorithm has a defence, expected one without; choose one of both")
-    last = len(algorithm.phases) - 1
+    last = max(index for index, phase in enumerate(algorithm.phases) if phase.tally != SURVEY_SUM)
     if last < algorithm.setup or not algorithm.phases[last].tally.additive:
         tally = algorithm.phases[last].tally.name
         raise DefenceError(
             f"the model is made by tally {tally!r}, expected 'sum', before which a defence stands; choose an additive "
             "algorithm"
         )
-    judge = _judge_of(algorithm, defence, trusted, network, score)
+    judge = _judge_of(algorithm, algorithm.phases[last], defence, trusted, network, score)
 
     def start(rng: np.random.Generator) -> Server:
         server = algorithm.start(rng)
         judge.check(server.shared)
         return server
 
-    phases = [_hidden_from(phase) for phase in algorithm.phases[:last]]
+    phases = [_hidden_from(phase) for phase in algorithm.phases]
     lessons = trusted if defence.teach else ()
-    guarded = _guarded(algorithm.phases[last], judge, lessons, paper=defence.paper)
-    return algorithm._replace(start=start, phases=(*phases, guarded))
+    phases[last] = _guarded(algorithm.phases[last], algorithm.setup, judge, lessons, paper=defence.paper)
+    rounds = algorithm.rounds + (defence.kind == "norm")  # whose first one only measures
+    return algorithm._replace(start=start, phases=tuple(phases), rounds=rounds)
 
 
 def is_defended(algorithm: Algorithm) -> bool:
     """Tell whether the algorithm looks at single updates, so that they cannot travel masked."""
-    return isinstance(algorithm.phases[-1].admit, _Guard)
+    return any(isinstance(phase.admit, _Guard) for phase in algorithm.phases)
 
 
 def _judge_of(
-    algorithm: Algorithm, defence: Defence, trusted: Sequence[Arrays], network: Arrays | None, score: Score | None
+    algorithm: Algorithm,
+    phase: Phase,
+    defence: Defence,
+    trusted: Sequence[Arrays],
+    network: Arrays | None,
+    score: Score | None,
 ) -> Judge:
     if defence.paper and defence.kind != "network":
         raise DefenceError(f"paper given for defence {defence.kind!r}, expected 'network', which is the thesis's own")
@@ -104,6 +115,13 @@ def _judge_of(
         raise DefenceError(f"teach given for defence {defence.kind!r}, expected 'trusted', which has tables for it")
     if defence.kind == "statistic":
         return statistic_judge(defence.width)
+    if defence.kind == "norm":
+        if phase.tally.bears == "nothing":
+            raise DefenceError(
+                f"defence 'norm' given for tally {phase.tally.name!r}, expected a sum of changes or of contributions: "
+                "its first round only measures, and what was sent in it would be missing from a sum that is kept"
+            )
+        return norm_judge(defence.norm_factor)
     if defence.kind == "trusted":
         if not trusted:
             raise DefenceError("defence 'trusted' given without tables, expected at least one labelled table")
@@ -144,13 +162,16 @@ class _Guard:
         return {**admitted, **_prefixed(notes)}
 
 
-def _guarded(phase: Phase, judge: Judge, lessons: Sequence[Arrays], *, paper: bool) -> Phase:
+def _guarded(phase: Phase, begun: int, judge: Judge, lessons: Sequence[Arrays], *, paper: bool) -> Phase:
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         sums, notes = _split(total)
         kept, memory = _split(server.kept)
         bare = server._replace(kept=kept)
+        if judge.measures(memory):
+            remembered = _prefixed(judge.remembered(memory, notes))
+            return bare._replace(kept={**kept, **remembered}, phase=begun)
         for index, table in enumerate(lessons):
             rng = generator(0, server.round_index, f"trusted/{index}")
             _, update = phase.train(server.shared, {}, table, rng)

@@ -129,7 +129,7 @@ def incfed(
 
     phase = Phase(train, SUM, advance, admit)
     personal, labels = personal_tensors(normalisation), network.task == "classify"
-    return Algorithm("esn", start, (phase,), rounds, personal, labels=labels)
+    return Algorithm("esn", start, (phase,), rounds, personal, labels=labels, remembers=True)
 
 
 def _turned(own: Arrays, present: Arrays, change: Arrays) -> Array:

@@ -1,8 +1,9 @@
-"""Three ways to judge one update before it is summed, each from that update and what the rounds before it left.
+"""Ways to judge one update before it is summed, each from that update and what the rounds before it left.
 
     trusted     the model that the update alone would make, on labelled rows that the cloud trusts
     statistic   the size and direction of the change, beside those of the rounds before; needs no data
     network     a trained network that tells changes of clean gateways from those of noisy ones (`discriminator`)
+    norm        its length, beside the median of those of the rounds before (`norm_judge`)
 
 A judge raises `UpdateError` or returns notes: numbers that add up over the updates of a round, so that their order does
 not matter and no update is kept. What the notes of a round add up to becomes its memory for the next one (ours).
@@ -37,12 +38,21 @@ LEAST_SPREAD = 0.1  # of the logarithm of a size and of a cosine: gateways alike
 Score = Callable[[Arrays, Array], Floats]
 
 
+def _never(memory: Arrays) -> bool:
+    del memory
+    return False
+
+
 class Judge(NamedTuple):
-    """`check` refuses to start; `notes` refuses an update or says what to add up; `remembered` makes memory of it."""
+    """`check` refuses to start; `notes` refuses an update or says what to add up; `remembered` makes memory of it.
+
+    A round that began while it `measures` moves nothing.
+    """
 
     check: Callable[[Arrays], None]  # shared
     notes: Callable[[Phase, Server, Arrays, Arrays], Arrays]  # phase, server, memory, admitted update
     remembered: Callable[[Arrays, Arrays], Arrays]  # memory, sum of the notes
+    measures: Callable[[Arrays], bool] = _never  # memory
 
 
 def _any_context(shared: Arrays) -> None:

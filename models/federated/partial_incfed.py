@@ -100,7 +100,7 @@ def partial_incfed(
     setup = (electing(plan),) * (select == "shared")
     phases = (*setup, masking(plan) if of_its_own else reducing(plan, len(setup)))
     personal, labels = personal_tensors(normalisation), network.task == "classify"
-    return Algorithm("esn", start, phases, rounds, personal, setup=len(setup), labels=labels)
+    return Algorithm("esn", start, phases, rounds, personal, setup=len(setup), labels=labels, remembers=True)
 
 
 def _neurons(units: int, neurons: int | None, cohort: int | None) -> int:

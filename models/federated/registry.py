@@ -14,6 +14,10 @@ from models.federated.ensemble_svdd import ensemble_svdd
 from models.federated.esn_fedavg import esn_fedavg
 from models.federated.esn_fedcurv import esn_fedcurv
 from models.federated.fedavg import fedavg
+from models.federated.fedavg_clipped import fedavg_clipped
+from models.federated.fedavg_krum import fedavg_krum, fedavg_multi_krum
+from models.federated.fedavg_median import fedavg_median
+from models.federated.fedavg_trimmed_mean import fedavg_trimmed_mean
 from models.federated.fedper import fedper
 from models.federated.fedprox import fedprox
 from models.federated.incfed import incfed
@@ -29,6 +33,11 @@ Options = TypeVar("Options", bound=BaseModel)
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,
+    "fedavg-median": fedavg_median,
+    "fedavg-trimmed-mean": fedavg_trimmed_mean,
+    "fedavg-krum": fedavg_krum,
+    "fedavg-multi-krum": fedavg_multi_krum,
+    "fedavg-clipped": fedavg_clipped,
     "esn-fedavg": esn_fedavg,
     "esn-fedcurv": esn_fedcurv,
     "ensemble-svdd": ensemble_svdd,
@@ -45,11 +54,11 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
 }
 
 # What every algorithm takes besides its own settings: steps before it, on the features, and steps behind it, on the way
-# of the update. See `models.federated.whitened`, `compensated`, `surveyed`, `private`, `compressed`
-# and `masked`.
+# of the update. See `models.federated.whitened`, `compensated`, `robustly`, `surveyed`, `private`, `compressed` and
+# `masked`.
 COMMON_SETTINGS: dict[str, Any] = {
     **{"whiten": None, "whiten_residual": 1.0, "compensate": (), "compensate_prior": 100.0},
-    **{"survey": None, "privacy": None, "compression": None, "masking": None},
+    **{"robust": None, "survey": None, "privacy": None, "compression": None, "masking": None},
 }
 
 
@@ -74,6 +83,8 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
             f"{mixed[0]} given for rows that are windows, expected rows without time steps: it would mix the steps"
         )
     algorithm = _on_features(factory, feature_count, own, settings)
+    if settings.get("robust") is not None:
+        algorithm = _robust(algorithm, settings["robust"])
     if settings.get("survey") is not None:
         if settings.get("privacy") is not None:
             raise ValueError(
@@ -114,6 +125,12 @@ def _surveyed(algorithm: Algorithm, feature_count: int, options: Any) -> Algorit
     from models.federated.surveyed import Survey, surveyed
 
     return surveyed(algorithm, feature_count, _checked("survey", Survey, options))
+
+
+def _robust(algorithm: Algorithm, options: Any) -> Algorithm:
+    from models.federated.robustly import Robust, robustly
+
+    return robustly(algorithm, _checked("robust", Robust, options))
 
 
 def _private(algorithm: Algorithm, options: Any) -> Algorithm:

@@ -28,7 +28,7 @@ from models.federated.algorithm import (
     checked,
     normalise,
 )
-from models.federated.tally import SUM
+from models.federated.tally import SURVEY_SUM
 from models.profile import cell_count, cells, sums
 from models.profile_spec import ProfileSpec
 from models.sketch import BINS, sketch
@@ -95,7 +95,7 @@ def surveyed(algorithm: Algorithm, feature_count: int, survey: Survey) -> Algori
     phases = [
         _before_a_survey(phase, last if index + 1 == last else None) for index, phase in enumerate(algorithm.phases)
     ]
-    return algorithm._replace(phases=(*phases, Phase(train, SUM, advance, admit)))
+    return algorithm._replace(phases=(*phases, Phase(train, SURVEY_SUM, advance, admit)))
 
 
 def _shapes(count: int, feature_count: int) -> dict[str, tuple[int | None, ...]]:

@@ -62,4 +62,6 @@ CONTRIBUTIONS = SUM._replace(name="sum of contributions", bears="rounding")
 CHANGES = SUM._replace(name="sum of changes", bears="error")
 # Beside the changes means of the gateway's rows, such as squared residuals: one bound on all of it would be theirs.
 MEASURED_CHANGES = CHANGES._replace(name="sum of changes and of means beside them")
+# Of how the model scores, at the end of a round: it makes no model.
+SURVEY_SUM = SUM._replace(name="sum of a survey")
 STACK = Tally("stack", _stack, additive=False, bounded=False)

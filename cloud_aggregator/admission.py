@@ -1,0 +1,213 @@
+"""Who gets in and who is put out, decided by the machine: enrolment, renewal, revocation.
+
+Everything here rests on the registry and is stored before anybody hears of it. A device that asks again, because the
+answer or the power was lost, gets the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from cloud_aggregator import alarms, rounds
+from cloud_aggregator.events import Effect, Log, OrderError, Publish
+from cloud_aggregator.registry import (
+    Asked,
+    Bar,
+    Certificate,
+    ForgetCertificates,
+    ForgetGateway,
+    ForgetPasses,
+    Issue,
+    Pass,
+    Reason,
+    RecordCertificate,
+    RecordPass,
+    Registry,
+    TurnAway,
+)
+from cloud_aggregator.standing import SET_NS
+from cloud_aggregator.state import State, topic
+from config.identity_settings import Identity
+from config.messages import MessageError
+
+DAY_NS = 86_400 * 1_000_000_000
+HOUR_NS = 3_600 * 1_000_000_000
+Result = tuple[State, list[Effect]]
+Answer = tuple[State, list[Effect], str]
+
+
+class AdmissionError(ValueError):
+    """A device that gets no certificate; the message says why and what to do."""
+
+
+def begun(state: State, registry: Registry) -> State:
+    """Return a state that goes on with this registry where the site has one; who is not in it counts no more."""
+    if state.settings.identity is None:
+        return state
+    state = replace(state, registry=registry)
+    for gateway in state.gateways.keys() - registry.admitted:
+        state = _without(state, gateway)
+    return state
+
+
+def check(state: State, gateway: str) -> None:
+    """Raise `MessageError` where what this gateway says does not count."""
+    if state.registry is not None and gateway not in state.registry.admitted:
+        raise MessageError(f"{gateway} is not enrolled; 'cloud-aggregator gateways token {gateway}' lets it in")
+
+
+def asked(state: State, request: Asked) -> Result:
+    """Decide on a request for a certificate."""
+    try:
+        return _admitted(state, request) if request.digest else _renewed(state, request)
+    except AdmissionError as error:
+        told = Log("warning", f"no certificate for {request.gateway}: {error}")
+        return state, [TurnAway(request.number, str(error)), told]
+
+
+def _site(state: State) -> tuple[Registry, Identity]:
+    if state.registry is None or state.settings.identity is None:
+        raise AdmissionError("this site has no [identity]; 'cloud-aggregator init' makes one")
+    if state.now_ns < SET_NS:
+        raise AdmissionError("the clock of the aggregator is not set, so nothing it signs would be good; set it")
+    return state.registry, state.settings.identity
+
+
+def _admitted(state: State, request: Asked) -> Result:
+    registry, _ = _site(state)
+    token = registry.passes.get(request.digest)
+    if token is None or token.gateway != request.gateway:
+        raise AdmissionError("the token is not known here, or is for another gateway; have one made")
+    if token.expires_ns <= state.now_ns:
+        raise AdmissionError("the token has expired; have another made")
+    if token.key not in ("", request.key):
+        raise AdmissionError("the token was used by another device; if that was not you, revoke this gateway")
+    held = registry.of(request.gateway)
+    if any(one.key == request.key and one.reason for one in held):
+        raise AdmissionError("this key was revoked; make a new one with --new-key")
+    others = [one for one in held if one.key != request.key]
+    if others and not token.replaces:
+        raise AdmissionError(f"another device is or was {request.gateway}; take another name, or a token with --replace")
+    state, ends = _end(state, (one for one in others if not one.reason), "replaced")
+    state = _with_pass(state, used := replace(token, key=request.key))
+    state, effects = _issued(state, request)
+    return state, [RecordPass(used), *ends, *effects]
+
+
+def _renewed(state: State, request: Asked) -> Result:
+    registry, identity = _site(state)
+    held = [one for one in registry.of(request.gateway) if one.key == request.key]
+    if not held or held[-1].reason:
+        why = held[-1].reason if held else "not enrolled with this key"
+        raise AdmissionError(f"{request.gateway} is {why}; it needs a token")
+    if held[-1].not_after_ns + identity.grace_days * DAY_NS < state.now_ns:
+        raise AdmissionError(f"the last certificate expired more than {identity.grace_days:g} days ago; it needs a token")
+    return _issued(state, request)
+
+
+def _issued(state: State, request: Asked) -> Result:
+    """Hand out the certificate that this key has, where half of its life is left, else a new one."""
+    registry, identity = _site(state)
+    held = [one for one in registry.of(request.gateway) if one.key == request.key and not one.reason]
+    if held and held[-1].not_after_ns - state.now_ns > (held[-1].not_after_ns - held[-1].issued_ns) / 2:
+        return state, [Issue(request.number, held[-1])]
+    not_after_ns = state.now_ns + round(identity.certificate_days * DAY_NS)
+    made = Certificate(request.serial, request.gateway, request.key, state.now_ns, not_after_ns)
+    before_ns = state.now_ns - round(identity.grace_days * DAY_NS)
+    kept = {
+        serial: one
+        for serial, one in registry.certificates.items()
+        if one.gateway != request.gateway or one.not_after_ns >= before_ns
+    }
+    state = replace(state, registry=replace(registry, certificates={**kept, made.serial: made}))
+    told = Log("info", f"{request.gateway} has a certificate for {identity.certificate_days:g} days")
+    stored = [ForgetCertificates(request.gateway, before_ns), RecordCertificate(made)]
+    return state, [*stored, Issue(request.number, made), told]
+
+
+def _with_pass(state: State, token: Pass) -> State:
+    registry = state.registry or Registry()
+    return replace(state, registry=replace(registry, passes={**registry.passes, token.digest: token}))
+
+
+def _end(state: State, certificates: Iterable[Certificate], reason: Reason) -> Result:
+    """End certificates, and shut out whoever uses them."""
+    over = [replace(one, reason=reason, ended_ns=state.now_ns) for one in certificates]
+    if not over:
+        return state, []
+    registry = state.registry or Registry()
+    held = {**registry.certificates, **{one.serial: one for one in over}}
+    registry = replace(registry, certificates=held)
+    cut = tuple(sorted({one.gateway for one in over}))
+    bar = Bar(registry.ended(), registry.barred, cut)
+    return replace(state, registry=registry), [*(RecordCertificate(one) for one in over), bar]
+
+
+def token_ordered(state: State, body: dict[str, Any]) -> Answer:
+    """Let a device in that will come with a token of this digest."""
+    gateway, replaces = str(body["gateway"]), bool(body["replaces"])
+    registry = _registry(state)
+    if registry.of(gateway) and not replaces:
+        raise OrderError(f"{gateway} is or was enrolled; give --replace to put another device in its place")
+    expires_ns = state.now_ns + round(float(body["hours"]) * HOUR_NS)
+    token = Pass(str(body["digest"]), gateway, expires_ns, replaces)
+    passes = {digest: one for digest, one in registry.passes.items() if one.expires_ns > state.now_ns}
+    state = replace(state, registry=replace(registry, passes={**passes, token.digest: token}))
+    text = f"{gateway} may enrol within {body['hours']:g} hours"
+    return state, [ForgetPasses(state.now_ns), RecordPass(token)], text
+
+
+def revoked(state: State, body: dict[str, Any]) -> Answer:
+    """Shut a gateway out. What of it was counted stays in the sum; what is on its way is dropped."""
+    gateway = str(body["gateway"])
+    held = [one for one in _registry(state).of(gateway) if not one.reason]
+    state, voided = _without_passes(state, gateway)
+    if not held and not voided:
+        raise OrderError(f"no gateway {gateway!r} is enrolled; 'cloud-aggregator gateways list' shows which are")
+    state, ends = _end(state, held, "revoked")
+    state, closing = rounds.close_if_due(_without(state, gateway))
+    return state, [*voided, *ends, *closing], f"{gateway} is revoked: its messages count no more"
+
+
+def removed(state: State, body: dict[str, Any]) -> Answer:
+    """Forget a gateway that is gone for good: nobody waits for it, its alarms are ended."""
+    gateway = str(body["gateway"])
+    held = [] if state.registry is None else [one for one in state.registry.of(gateway) if not one.reason]
+    if not held and gateway not in state.gateways and gateway not in state.outward.alarms:
+        raise OrderError(f"no gateway {gateway!r} is known; 'cloud-aggregator gateways list' shows which are")
+    causes = {known.alarm.cause for known in state.outward.alarms.get(gateway, {}).values()}
+    state, voided = _without_passes(state, gateway)
+    state, ends = _end(state, held, "removed")
+    state, told = alarms.removed(state, gateway)
+    state, closing = rounds.close_if_due(_without(state, gateway))
+    retained = [("status", "agent"), ("manifest", "current"), *(("alarm", cause) for cause in sorted(causes))]
+    cleared = [Publish(topic(state, gateway, channel, item), b"", retain=True) for channel, item in retained]
+    return state, [ForgetGateway(gateway), *voided, *ends, *told, *closing, *cleared], f"{gateway} is forgotten"
+
+
+def _registry(state: State) -> Registry:
+    if state.registry is None:
+        raise OrderError("this site has no [identity]; 'cloud-aggregator init' makes one")
+    return state.registry
+
+
+def _without_passes(state: State, gateway: str) -> Result:
+    """Void the tokens of a gateway, so that nobody comes in by one that lies about."""
+    registry = state.registry
+    if registry is None:
+        return state, []
+    void = [replace(one, expires_ns=0) for one in registry.passes.values() if one.gateway == gateway]
+    passes = {digest: one for digest, one in registry.passes.items() if one.gateway != gateway}
+    return replace(state, registry=replace(registry, passes=passes)), [RecordPass(one) for one in void]
+
+
+def _without(state: State, gateway: str) -> State:
+    """Forget in memory what a gateway said of itself and what it had on its way."""
+    return replace(
+        state,
+        gateways={name: one for name, one in state.gateways.items() if name != gateway},
+        incoming={name: one for name, one in state.incoming.items() if name != gateway},
+        held={name: one for name, one in state.held.items() if name != gateway},
+    )

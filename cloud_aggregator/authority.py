@@ -1,0 +1,171 @@
+"""The site's own authority: it makes the certificates of broker, aggregator and gateways, and the list of those
+revoked.
+
+All of it is files in one folder, which the broker reads too. The key of the authority stays in that folder.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+
+from config import identity
+from config.identity import PRIVATE_MODE, PUBLIC_MODE, IdentityError, PublicKey
+from config.topics import CLOUD
+
+CA_KEY, CA, SERVER_KEY, SERVER = "ca.key", "ca.pem", "server.key", "server.pem"
+CLOUD_KEY, CLOUD_CERTIFICATE = "cloud.key", "cloud.pem"
+REVOKED, ACCESS_LIST = "revoked.crl", "mosquitto.acl"
+BARRED = "# Revoked gateways. The aggregator writes what is below this line.\n"
+# A gateway without a battery-backed clock boots in 1970 and must be able to believe the broker all the same.
+SINCE_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+SKEW = timedelta(days=1)  # by which the clocks of aggregator and broker may differ
+CA_LIFE = timedelta(days=30 * 365)
+OWN_LIFE = timedelta(days=2 * 365)
+RENEWED_BEFORE = OWN_LIFE / 3
+KEY_USAGES = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+KEY_USAGES += ("key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
+
+
+class Authority:
+    """The authority of a site, opened."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open it; raises `IdentityError` where its files are not there or cannot be used."""
+        self.folder = folder
+        self._key = identity.load_key(folder / CA_KEY)
+        self.certificate = identity.load_certificate(folder / CA)
+        if self.certificate.public_key() != self._key.public_key():
+            raise IdentityError(f"{folder / CA}: it is not the certificate of {CA_KEY} beside it; restore the pair")
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 by which a token names this authority."""
+        return identity.fingerprint(self.certificate)
+
+    def issue(self, name: str, key: PublicKey, serial: int, not_before: datetime, not_after: datetime) -> bytes:
+        """Return a certificate, in PEM, with which `name` can log in at the broker."""
+        usage = ExtendedKeyUsageOID.CLIENT_AUTH
+        return identity.certificate_pem(self._signed(name, key, serial, (not_before - SKEW, not_after), usage, ()))
+
+    def _signed(
+        self,
+        name: str,
+        key: PublicKey,
+        serial: int,
+        validity: tuple[datetime, datetime],
+        usage: ObjectIdentifier,
+        hosts: Iterable[str],
+    ) -> x509.Certificate:
+        last = min(validity[1], self.certificate.not_valid_after_utc)
+        builder = _builder(name, self.certificate.subject, key, serial, (validity[0], last))
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_usage("digital_signature"), critical=True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(issuer, critical=False)
+        if names := [_general_name(host) for host in hosts]:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+    def write_own(self, site: str, hosts: Iterable[str], now: datetime) -> None:
+        """Write the certificates of the broker, for these hosts, and of the aggregator; their keys are kept."""
+        for name, key_file, file, usage, names in (
+            ("broker", SERVER_KEY, SERVER, ExtendedKeyUsageOID.SERVER_AUTH, tuple(hosts)),
+            (f"{CLOUD}.{site}", CLOUD_KEY, CLOUD_CERTIFICATE, ExtendedKeyUsageOID.CLIENT_AUTH, ()),
+        ):
+            path = self.folder / key_file
+            key = identity.load_key(path) if path.exists() else identity.new_key(path)
+            validity = (SINCE_EVER, now + OWN_LIFE)
+            made = self._signed(name, key.public_key(), x509.random_serial_number(), validity, usage, names)
+            identity.write(self.folder / file, identity.certificate_pem(made), PUBLIC_MODE)
+
+    def own_end(self) -> datetime:
+        """Return when the first of the two certificates of `write_own` expires."""
+        held = [identity.load_certificate(self.folder / name) for name in (SERVER, CLOUD_CERTIFICATE)]
+        return min(certificate.not_valid_after_utc for certificate in held)
+
+    def hosts(self) -> list[str]:
+        """Return the hosts that the broker's certificate names."""
+        held = identity.load_certificate(self.folder / SERVER)
+        names = held.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        found = names.get_values_for_type(x509.DNSName)
+        return [*found, *(str(address) for address in names.get_values_for_type(x509.IPAddress))]
+
+    def write_revoked(self, revoked: Iterable[tuple[int, datetime]]) -> bool:
+        """Write the list of revoked certificates, by serial number and moment; False where it said so already.
+
+        The list is good as long as the authority: were it to expire while the aggregator is away, the broker would
+        refuse everybody.
+        """
+        wanted = dict(revoked)
+        path = self.folder / REVOKED
+        if path.exists() and _serials(path) == wanted.keys():
+            return False
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject)
+        builder = builder.last_update(SINCE_EVER).next_update(self.certificate.not_valid_after_utc)
+        for serial, moment in wanted.items():
+            entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(moment)
+            builder = builder.add_revoked_certificate(entry.build())
+        body = builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        identity.write(path, body, PUBLIC_MODE)
+        return True
+
+    def write_barred(self, gateways: Iterable[str]) -> bool:
+        """Write who is barred into the access list, below what the operator has there; False where it stood there."""
+        path = self.folder / ACCESS_LIST
+        before = path.read_text(encoding="utf-8")
+        lines = "".join(f"user {name}\ntopic deny #\n" for name in sorted(gateways))
+        after = f"{before.partition(BARRED)[0].rstrip()}\n\n{BARRED}{lines}"
+        if after == before:
+            return False
+        identity.write(path, after.encode(), PRIVATE_MODE)
+        return True
+
+
+def found_authority(folder: Path, site: str, now: datetime) -> Authority:
+    """Make the authority of a site where there is none yet, and open it."""
+    path = folder / CA_KEY
+    key = identity.load_key(path) if path.exists() else identity.new_key(path)
+    if not (folder / CA).exists():
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"fedgate {site}")])
+        validity = (SINCE_EVER, now + CA_LIFE)
+        builder = _builder(f"fedgate {site}", name, key.public_key(), x509.random_serial_number(), validity)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+        made = builder.sign(key, hashes.SHA256())
+        identity.write(folder / CA, identity.certificate_pem(made), PUBLIC_MODE)
+    return Authority(folder)
+
+
+def _builder(
+    name: str, issuer: x509.Name, key: PublicKey, serial: int, validity: tuple[datetime, datetime]
+) -> x509.CertificateBuilder:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = x509.CertificateBuilder(issuer_name=issuer, subject_name=subject, public_key=key, serial_number=serial)
+    builder = builder.not_valid_before(validity[0]).not_valid_after(validity[1])
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+
+
+def _usage(*purposes: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{usage: usage in purposes for usage in KEY_USAGES})
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _serials(path: Path) -> set[int]:
+    try:
+        return {entry.serial_number for entry in x509.load_pem_x509_crl(path.read_bytes())}
+    except ValueError as error:
+        raise IdentityError(f"{path}: no list of revoked certificates ({error}); remove it, it is made anew") from None

@@ -1,0 +1,179 @@
+"""`cloud-aggregator init`: everything that a site needs before its first start, in one folder."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import re
+import socket
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from config import signing
+from config.topics import CLOUD, ID
+
+EPILOG = """examples:
+  cloud-aggregator init site --site bridge --host aggregator.example
+      the folder of site "bridge", whose gateways reach broker and aggregator under that name
+  cloud-aggregator init site --renew-server --host new-name.example
+      new certificates for broker and aggregator, which keep their keys; the broker takes them on its next SIGHUP
+  cloud-aggregator init trial --loopback
+      without certificates, for a broker on this machine only: to try things
+"""
+PORT, LOOPBACK_PORT = 8_883, 1_883
+LOCAL = ("localhost", "127.0.0.1")
+SITE = "bridge"  # what the templates call it
+HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
+BROKER_TABLE = re.compile(r"^\[broker\]\n.*?\n\n", re.MULTILINE | re.DOTALL)
+TLS = 'host = "{host}"\nport = {port}\nca_file = "ca.pem"\ncertificate_file = "{name}.pem"\nkey_file = "{name}.key"\n'
+CLOUD_IDENTITY = """
+# Who belongs to the site. Only gateways that were enrolled count: 'cloud-aggregator gateways --help'.
+[identity]
+folder = "."                             # with ca.key, which stays here; the broker reads what else is in it
+broker_pid_file = "mosquitto.pid"        # a broker of the same user on this machine; for any other:
+# reload_command = ["systemctl", "reload", "mosquitto"]
+certificate_days = 90                    # of a gateway; it renews it by itself after two thirds
+grace_days = 365                         # for which a gateway that was away may still renew what has expired
+
+[enrolment]
+listen = "0.0.0.0:{enrolment_port}"
+address = "{host}:{enrolment_port}"      # what gateways are told; a name that this machine has for them
+"""
+GATEWAY_IDENTITY = """
+# 'gateway-agent enrol' fetches ca.pem, gateway.pem and release.pub; the certificate is renewed by itself.
+[identity]
+enrolment = "{host}:{enrolment_port}"
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    text = "make keys, certificates, the broker's configuration and commented settings"
+    command = commands.add_parser(
+        "init", help=text, description=f"{text}; nothing that exists is overwritten.", epilog=EPILOG
+    )
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.add_argument("folder", type=Path)
+    command.add_argument("--site", default=SITE, help=f"name of the site (default: {SITE})")
+    text = "name or address under which gateways reach this machine; may be repeated (default: this machine's name)"
+    command.add_argument("--host", action="append", default=[], metavar="NAME", help=text)
+    text = f"of the broker (default: {PORT}); enrolment listens on the one after it"
+    command.add_argument("--port", type=int, default=None, help=text)
+    kind = command.add_mutually_exclusive_group()
+    kind.add_argument("--loopback", action="store_true", help="no certificates: for a broker on this machine only")
+    kind.add_argument("--renew-server", action="store_true", help="make the certificates of broker and aggregator anew")
+    command.set_defaults(act=_init)
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    folder: Path = arguments.folder
+    if not ID.fullmatch(arguments.site):
+        raise ValueError(f"--site: expected 1 to 64 of A-Z a-z 0-9 _ . -, got {arguments.site!r}")
+    for host in arguments.host:
+        if not HOST.fullmatch(host):
+            raise ValueError(f"--host: expected a name or an address, got {host!r}")
+    port = arguments.port or (LOOPBACK_PORT if arguments.loopback else PORT)
+    if not 0 < port < 65_535:
+        raise ValueError(f"--port: expected 1 to 65534, got {port}")
+    if arguments.renew_server:
+        return _renew(folder, arguments.host)
+    if (folder / "release.key").exists():
+        raise signing.KeyFileError(f"{folder / 'release.key'}: a key exists already; move it away to make a new one")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    if arguments.loopback:
+        _write_loopback(folder, arguments.site, port)
+    else:
+        _write_site(folder.resolve(), arguments.site, arguments.host, port)
+    # Last, since it says that all is there: where the power failed before, `init` goes on with what is missing.
+    signing.make_key(folder / "release.key", folder / "release.pub")
+    print(_loopback_text(folder) if arguments.loopback else _text(folder))
+    return 0
+
+
+def _text(folder: Path) -> str:
+    return (
+        f"{folder}: ca.key, release.key, server.key and cloud.key stay here. Next:\n"
+        f"  mosquitto -c {folder / 'mosquitto.conf'}\n"
+        f"  cloud-aggregator run -c {folder / 'aggregator.toml'}\n"
+        f"  cloud-aggregator gateways token gateway-1 -c {folder / 'aggregator.toml'}\n"
+        "gateway.toml goes to every gateway, and 'gateway-agent enrol' fetches there what else it needs"
+    )
+
+
+def _loopback_text(folder: Path) -> str:
+    return (
+        f"{folder}: release.key stays here, release.pub and gateway.toml go to every gateway, aggregator.toml is "
+        "yours, mosquitto.conf is the broker's; without certificates all of it is for this machine only"
+    )
+
+
+def _renew(folder: Path, given: list[str]) -> int:
+    from cloud_aggregator.authority import CLOUD_CERTIFICATE, Authority
+    from config import identity
+
+    authority = Authority(folder)
+    site = identity.common_name(identity.load_certificate(folder / CLOUD_CERTIFICATE)).removeprefix(f"{CLOUD}.")
+    hosts = [*LOCAL, *given] if given else authority.hosts()
+    authority.write_own(site, dict.fromkeys(hosts), datetime.now(UTC))
+    until = f"{authority.own_end():%Y-%m-%d}"
+    print(f"{folder}: server.pem for {', '.join(dict.fromkeys(hosts))} and cloud.pem are good until {until}")
+    return 0
+
+
+def _write_site(folder: Path, site: str, given: list[str], port: int) -> None:
+    from cloud_aggregator.authority import ACCESS_LIST, SERVER, found_authority
+    from config.identity import PRIVATE_MODE
+
+    here = socket.gethostname()
+    hosts = dict.fromkeys([*LOCAL, *([here] if HOST.fullmatch(here) else []), *given])
+    now = datetime.now(UTC)
+    authority = found_authority(folder, site, now)
+    if not (folder / SERVER).exists():
+        authority.write_own(site, hosts, now)
+    authority.write_revoked([])
+    public = given[0] if given else here
+    at = f"[{public}]" if ":" in public else public
+    words = {"host": at, "enrolment_port": port + 1}
+    conf = _template("mosquitto.conf").replace("listener 8883", f"listener {port}")
+    conf = conf.replace("user fedgate", f"user {pwd.getpwuid(os.geteuid()).pw_name}").replace(
+        "/etc/fedgate", str(folder)
+    )
+    _write(folder / "mosquitto.conf", conf)
+    _write(folder / ACCESS_LIST, named(_template("mosquitto.acl"), site), PRIVATE_MODE)
+    aggregator = _with_broker(
+        named(_template("aggregator.toml"), site), TLS.format(host="localhost", port=port, name=CLOUD)
+    )
+    _write(folder / "aggregator.toml", aggregator + CLOUD_IDENTITY.format(**words))
+    gateway = _with_broker(named(_template("gateway.toml"), site), TLS.format(host=public, port=port, name="gateway"))
+    _write(folder / "gateway.toml", gateway + GATEWAY_IDENTITY.format(**words))
+
+
+def _write_loopback(folder: Path, site: str, port: int) -> None:
+    for name in ("aggregator.toml", "gateway.toml"):
+        _write(folder / name, named(_template(name), site).replace("port = 1883", f"port = {port}", 1))
+    conf = _template("mosquitto.loopback").replace("listener 1883", f"listener {port}")
+    _write(folder / "mosquitto.conf", conf)
+
+
+def named(template: str, site: str) -> str:
+    """Return a template with the name of the site in its place."""
+    changed = template.replace(f"/v1/{SITE}/", f"/v1/{site}/").replace(f"{CLOUD}.{SITE}", f"{CLOUD}.{site}")
+    return changed.replace(f'site = "{SITE}"', f'site = "{site}"')
+
+
+def _with_broker(text: str, table: str) -> str:
+    return BROKER_TABLE.sub(lambda _: f"[broker]\n{table}\n", text, count=1)
+
+
+def _template(name: str) -> str:
+    return (resources.files("config") / name).read_text(encoding="utf-8")
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    from config import identity
+
+    if not path.exists():
+        identity.write(path, text.encode(), mode)

@@ -1,0 +1,103 @@
+"""What waits for the line: the most urgent first, and only as much of it on the line as that carries in a moment.
+
+Whatever the network stack was given cannot be overtaken any more: a megabyte of an update on a line of 20 kB/s would
+hold up an alarm for a minute. So no more is handed to it than the broker has lately acknowledged within `SLOW_S`; the
+rest waits here, where an alarm goes past it. A single message can not be divided: what it takes, an alarm waits.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from typing import NamedTuple
+
+WAITING_BYTES_MAX = 4 * 1024 * 1024  # of one urgency; then a slow line is not asked to carry the same again
+WINDOW_BYTES_START = 64 * 1024
+WINDOW_BYTES_MIN = 16 * 1024
+WINDOW_BYTES_MAX = 1024 * 1024
+MESSAGES_MAX = 20  # on the line at once
+QUICK_S, SLOW_S = 0.3, 1.0  # until the broker's word: sooner and more is handed over at once, later and less
+
+
+class Outgoing(NamedTuple):
+    """A message on its way out."""
+
+    topic: str
+    payload: bytes
+    retain: bool
+    qos: int
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes on the line, a few more for the protocol aside."""
+        return len(self.topic) + len(self.payload)
+
+
+class Backlog:
+    """Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Outgoing]] = []  # urgency, number
+        self._numbers = count()
+        self._waiting: dict[int, int] = {}  # urgency -> bytes
+        self._on_line: dict[int, tuple[Outgoing, float | None]] = {}  # id -> message, when handed over
+        self._on_line_bytes = 0
+        self._in_hand = 0  # bytes of the message that `next` gave out and `handed` has not taken back
+        self.is_open = False  # while there is a connection
+        self.window_bytes = WINDOW_BYTES_START
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that the broker has not acknowledged."""
+        return sum(self._waiting.values()) + self._in_hand + self._on_line_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        """True where the broker has acknowledged everything."""
+        return not self._heap and not self._in_hand and not self._on_line
+
+    def add(self, message: Outgoing, urgency: int) -> bool:
+        """Let a message wait, behind all of its urgency (0 is the highest); False where too many bytes of that do."""
+        waiting = self._waiting.get(urgency, 0)
+        if waiting > WAITING_BYTES_MAX:
+            return False
+        self._waiting[urgency] = waiting + message.size
+        heapq.heappush(self._heap, (urgency, next(self._numbers), message))
+        return True
+
+    def next(self) -> Outgoing | None:
+        """Return the message to hand over now, None where the line has enough; `handed` is to follow."""
+        if not self.is_open or not self._heap or len(self._on_line) >= MESSAGES_MAX:
+            return None
+        urgency, _, message = self._heap[0]
+        if self._on_line and self._on_line_bytes + message.size > self.window_bytes:
+            return None
+        heapq.heappop(self._heap)
+        self._waiting[urgency] -= message.size
+        self._in_hand = message.size
+        return message
+
+    def handed(self, number: int, message: Outgoing, now_s: float) -> None:
+        """Remember that a message was handed over, and under which id."""
+        self._in_hand = 0
+        self._on_line[number] = (message, now_s)
+        self._on_line_bytes += message.size
+
+    def acknowledged(self, number: int, now_s: float) -> None:
+        """Take in the broker's word for a message, and learn from it how much the line carries."""
+        message, handed_s = self._on_line.pop(number, (None, None))
+        if message is None:
+            return
+        self._on_line_bytes -= message.size
+        if handed_s is None or message.qos == 0:  # nobody's word: it only left this machine
+            return
+        if now_s - handed_s < QUICK_S:
+            self.window_bytes = min(self.window_bytes + message.size, WINDOW_BYTES_MAX)
+        elif now_s - handed_s > SLOW_S:
+            self.window_bytes = max(self.window_bytes // 2, WINDOW_BYTES_MIN)
+
+    def cut(self) -> None:
+        """The connection is lost: what asks for no word of the broker is gone, how long the rest takes says nothing."""
+        self.is_open = False
+        self._on_line = {number: (kept, None) for number, (kept, _) in self._on_line.items() if kept.qos > 0}
+        self._on_line_bytes = sum(kept.size for kept, _ in self._on_line.values())

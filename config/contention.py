@@ -1,0 +1,47 @@
+"""Connections that end as soon as they begin, again and again: a state that nobody would notice from the outside.
+
+A broker that is asked for a second connection under an id ends the first, without a word in MQTT 3.1.1; two clients of
+one id so throw each other off for ever, and each believes in a bad line. All a client can see is that its connections
+last for seconds. It then leaves long pauses, which lets one of the two work, and says what it looks like.
+"""
+
+from __future__ import annotations
+
+RECONNECT_S_MIN = 1
+RECONNECT_S_MAX = 60
+SHORT_S = 10.0  # a connection that lasted no longer was ended by something else than the line
+ENOUGH = 4  # short ones in a row
+PAUSE_S_MAX = 900
+TROUBLE = (
+    "{count} connections in a row ended within {short:g} s each: it looks as if another client used the same id, or as "
+    "if the broker refused what is sent to it (size, rights); see the broker's log"
+)
+
+
+class Contention:
+    """What the ends of a client's connections say; the network's thread tells it, others may read."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None  # of the connection at hand
+        self._short = 0
+        self.trouble = ""
+
+    def connected(self, now_s: float) -> None:
+        """A connection begins."""
+        self._since_s = now_s
+
+    def ended(self, now_s: float) -> bool:
+        """A connection, if there was one, ended; True where that is worth a word now: at 4, 8, 16, ... in a row."""
+        if self._since_s is None:
+            return False
+        is_short, self._since_s = now_s - self._since_s < SHORT_S, None
+        self._short = self._short + 1 if is_short else 0
+        self.trouble = TROUBLE.format(count=self._short, short=SHORT_S) if self._short >= ENOUGH else ""
+        return self.trouble != "" and self._short.bit_count() == 1
+
+    def pauses_s(self, longest_s: int) -> tuple[int, int]:
+        """Return the shortest and the longest pause before the next connection, `longest_s` where nothing is wrong."""
+        if not self.trouble:
+            return RECONNECT_S_MIN, longest_s
+        shortest_s = min(RECONNECT_S_MIN * 2 ** (self._short - ENOUGH + 2), PAUSE_S_MAX)
+        return shortest_s, max(longest_s, shortest_s)

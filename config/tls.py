@@ -1,0 +1,46 @@
+"""What a link needs for TLS, from the files that the settings name."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from config.settings import Broker, SettingsError
+
+TLS_MIN = ssl.TLSVersion.TLSv1_2
+
+
+def context_of(broker: Broker) -> ssl.SSLContext | None:
+    """Return how to talk to this broker, which must prove its name to us; None without TLS.
+
+    Raises `SettingsError` where the files cannot be used.
+    """
+    if broker.ca_file is None:
+        return None
+    try:
+        context = trusting(broker.ca_file)
+        load_own(context, broker)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"broker: TLS files cannot be used ({error}){_enrol(broker)}") from None
+    return context
+
+
+def trusting(ca_file: Path) -> ssl.SSLContext:
+    """Return a context that believes this authority and no other, checks names and speaks TLS 1.2 or newer."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = TLS_MIN
+    context.load_verify_locations(ca_file)
+    return context
+
+
+def load_own(context: ssl.SSLContext, broker: Broker) -> None:
+    """Take our own certificate from its file, for the connections from now on; raises `OSError`."""
+    if broker.certificate_file is not None:
+        context.load_cert_chain(broker.certificate_file, broker.key_file)
+
+
+def _enrol(broker: Broker) -> str:
+    """Return what to do about a certificate that was never there."""
+    wanted = (broker.ca_file, broker.certificate_file, broker.key_file)
+    lacking = [str(path) for path in wanted if path is not None and not path.exists()]
+    return f"; there is no {', '.join(lacking)}: on a gateway 'gateway-agent enrol' makes them" if lacking else ""

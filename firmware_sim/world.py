@@ -1,0 +1,150 @@
+"""A seeded world: the real agent, aggregator and sensor nodes under one scheduler, on hardware and a network that fail.
+
+One seed decides everything: who is there, what is trained, what fails and when. The machines are the services of the
+field with their real stores on real files; only time, the broker, the power and the disks are simulated. For some hours
+things go wrong; then everything gets power and a network, and the world must come to rest with nothing lost, nothing
+counted twice and every gateway on the last model. Equal seeds give equal histories, byte for byte.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from firmware_sim.world_checks import Witness
+from firmware_sim.world_disk import complaint
+from firmware_sim.world_faults import HOUR_S, Faults, drawn
+from firmware_sim.world_hosts import CloudHost, GatewayHost, Node, last_will
+from firmware_sim.world_machines import World
+from firmware_sim.world_network import Network
+from firmware_sim.world_setup import SETTLE_S, setup, stream_of
+from firmware_sim.world_time import Scheduler
+
+HOURS = 0.6
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it, where there is one
+LOOK_S = 30.0
+LAST_LINES = 40
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a world."""
+
+    seed: int
+    algorithm: str
+    history: tuple[str, ...]
+    violations: tuple[str, ...]
+    counts: dict[str, int]
+    lasted_s: float
+
+
+@contextmanager
+def _folder(parent: Path | None) -> Iterator[Path]:
+    """Yield a new folder, in memory where the machine has such a place: a world writes much and keeps nothing."""
+    where = parent or (IN_MEMORY if IN_MEMORY.is_dir() else None)
+    with tempfile.TemporaryDirectory(prefix="fedgate-world-", dir=where) as name:
+        yield Path(name)
+
+
+def run(seed: int, hours: float = HOURS, faults: Faults | None = None, folder: Path | None = None) -> Outcome:
+    """Let a world run and return what became of it; `faults` are drawn from the seed where none are given."""
+    with _folder(folder) as place, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return _Run(seed, hours, drawn(stream_of(seed, "faults")) if faults is None else faults, place).outcome()
+
+
+class _Run:
+    """One world from its beginning to its end."""
+
+    def __init__(self, seed: int, hours: float, faults: Faults, folder: Path) -> None:
+        self._seed, self._hours, self._folder = seed, hours, folder
+        made = setup(seed, hours, faults, folder)
+        self._setup = made
+        scheduler, history = Scheduler(), list[str]()
+
+        def tell(who: str, text: str) -> None:
+            history.append(f"{scheduler.elapsed_s:11.3f} {who:7} {text}")
+
+        network = Network(scheduler, stream_of(seed, "network"), faults, tell)
+        self.world = World(seed, scheduler, network, Witness(tell), history)
+        self.cloud = CloudHost(self.world, made.cloud, made.phases_s["cloud"])
+        self.gateways = {
+            name: GatewayHost(self.world, settings, made.phases_s[name]) for name, settings in made.gateways.items()
+        }
+        network.join(self.cloud, None)
+        for name, host in self.gateways.items():
+            network.join(host, last_will(name))
+        for name, host in self.gateways.items():
+            Node(host, made.recordings[name], made.phases_s[name]).start()
+        for machine in (self.cloud, *self.gateways.values()):
+            scheduler.after(0.0, machine.boot)
+            machine.trouble()
+            network.trouble(machine.name)
+        network.trouble(None)
+
+    def outcome(self) -> Outcome:
+        """Let it run, come to rest, and be judged."""
+        scheduler, witness = self.world.scheduler, self.world.witness
+        scheduler.run(self._hours * HOUR_S)
+        self._calm()
+        rounds = witness.counts["rounds"]
+        until_s = scheduler.elapsed_s + SETTLE_S
+        while scheduler.elapsed_s < until_s and not (self._has_settled() and witness.counts["rounds"] > rounds):
+            scheduler.run(scheduler.elapsed_s + LOOK_S)
+        self._judge(rounds)
+        return Outcome(
+            self._seed,
+            self._setup.cloud.algorithm.name,
+            tuple(self.world.history),
+            tuple(witness.violations),
+            dict(witness.counts),
+            scheduler.elapsed_s,
+        )
+
+    def _calm(self) -> None:
+        """Let nothing fail any more."""
+        self.world.tell("world", "faults are over")
+        scheduler, network = self.world.scheduler, self.world.network
+        scheduler.is_calm = True
+        network.faults = Faults()
+        for machine in (self.cloud, *self.gateways.values()):
+            machine.faults = network.faults.power
+
+    def _missing(self) -> list[str]:
+        """Return what is not as it should be in the end."""
+        if self.cloud.service is None:
+            return ["the aggregator does not run"]
+        wanted = self.cloud.service.state.manifest
+        problems = [] if wanted is not None else ["there is no model"]
+        for name, host in self.gateways.items():
+            if host.service is None:
+                problems.append(f"{name} does not run")
+                continue
+            state = host.service.state
+            if state.outbox:
+                problems.append(f"{name} still has {len(state.outbox)} items to send")
+            if wanted is not None and (state.manifest is None or state.manifest.version != wanted.version):
+                held = state.manifest.version if state.manifest else 0
+                problems.append(f"{name} has model {held} and not {wanted.version}: {state.refusal}")
+        return problems
+
+    def _has_settled(self) -> bool:
+        return not self._missing()
+
+    def _judge(self, rounds_before: int) -> None:
+        witness = self.world.witness
+        for problem in self._missing():
+            witness.violate(f"{SETTLE_S / HOUR_S:g} hours after the last fault {problem}")
+        if witness.counts["rounds"] == rounds_before:
+            witness.violate(f"no round was closed within {SETTLE_S / HOUR_S:g} hours after the last fault")
+        if self.cloud.service is not None:
+            witness.audit(self.cloud.service.store)
+        for machine in (self.cloud, *self.gateways.values()):
+            machine.closed()
+            if said := complaint(machine.disk.path):
+                witness.violate(f"the store of {machine.name} is damaged: {said}")
+        self.world.tell("world", f"ends: {self.world.witness.counts}")

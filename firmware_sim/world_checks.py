@@ -1,0 +1,210 @@
+"""Who watches a simulated world: what was committed, published and acknowledged, held against what was promised.
+
+The witness knows nothing of the machines' own opinion of themselves: it sees what their stores committed (of a commit
+that was cut, what is there when the store opens again) and what left them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cloud_aggregator import events as cloud_events
+from cloud_aggregator.state import State
+from cloud_aggregator.store import Store
+from config import topics, wire
+from config.messages import Alarm, Manifest, Receipt
+from config.transfer import parse_chunk
+from firmware_sim.world_privacy import Privacy
+from firmware_sim.world_rounds import Rounds
+from gateway_agent import events
+from gateway_agent.state import MODEL, Stored
+
+Told = Callable[[str, str], None]
+
+
+class Witness:
+    """Collects violations; each is one line that says what was promised and what happened."""
+
+    def __init__(self, tell: Told) -> None:
+        self._tell = tell
+        self.violations: list[str] = []
+        self.alarms: dict[tuple[str, str], Alarm] = {}  # by gateway and item: told of in a commit
+        self.updates: dict[tuple[str, str], bytes] = {}  # by gateway and digest: the bodies
+        self.acknowledged: set[tuple[str, str]] = set()
+        self.stored_alarms: set[tuple[str, str]] = set()  # by gateway and item, at the aggregator
+        self.privacy = Privacy(self.violate)
+        self.rounds = Rounds(self.updates, self.violate)
+        self.released: dict[int, str] = {}  # version -> digest
+        self.counts = {"alarms": 0, "rounds": 0, "models": 0, "cuts": 0}
+        self._step: tuple[State, State] | None = None
+        self._effects: list[Any] = []
+
+    def violate(self, what: str) -> None:
+        """Note that a promise was broken."""
+        self.violations.append(what)
+        self._tell("world", f"VIOLATION {what}")
+
+    # What gateways do.
+
+    def gateway_committed(self, name: str, effects: Sequence[events.Durable]) -> None:
+        """Take note of what a gateway's store holds from now on."""
+        for effect in effects:
+            match effect:
+                case events.Queue(name=item_name, item=item):
+                    self._queued(name, item_name, item)
+                case events.Save(key=key, body=body) if key == MODEL:
+                    self._in_force(name, body)
+                case events.Save(key=key, body=body):
+                    self.privacy.keep(name, key, body)
+                case events.Keep(seen=seen):
+                    self.privacy.row(name, seen.row)
+
+    def _queued(self, name: str, item_name: str, item: events.Item) -> None:
+        channel = topics.parse(item.topic).channel
+        if channel == "alarm":
+            alarm = Alarm.from_bytes(item.payloads[0])
+            known = self.alarms.get((name, item_name))
+            if known is not None and known != alarm:
+                self.violate(f"{name} told {item_name} twice, and not the same")
+            self.alarms[name, item_name] = alarm
+            self.counts["alarms"] += known is None
+        elif channel == "update":
+            body = b"".join(parse_chunk(payload)[1] for payload in item.payloads)
+            if hashlib.sha256(body).hexdigest() != item_name:
+                self.violate(f"{name} queued an update under a name that is not its digest")
+            self.updates[name, item_name] = body
+            self.privacy.leaves(name, body)
+
+    def _in_force(self, name: str, body: bytes) -> None:
+        arrays, _ = wire.decode(body, size_max=len(body))
+        manifest = Manifest.from_bytes(arrays["manifest"].tobytes())
+        digest = hashlib.sha256(arrays["onnx"].tobytes()).hexdigest()
+        self.counts["models"] += 1
+        if digest != manifest.model.digest:
+            self.violate(f"{name} put a model in force whose bytes are not those of its manifest")
+        if self.released.get(manifest.version) != manifest.model.digest:
+            self.violate(f"{name} put model {manifest.version} in force, which was never released so")
+
+    def gateway_opened(self, name: str, stored: Stored, doubtful: Sequence[events.Durable]) -> None:
+        """Decide what became of a commit that was cut: all of it is there, or nothing."""
+        self.counts["cuts"] += bool(doubtful)
+        queued = {effect.name for effect in doubtful if isinstance(effect, events.Queue)}
+        saved = {effect.key: effect.body for effect in doubtful if isinstance(effect, events.Save)}
+        there = [item in stored.outbox for item in queued]
+        there += [stored.blobs.get(key) == body for key, body in saved.items()]
+        if any(there) and not all(there):
+            self.violate(f"{name} holds a part of a commit that was cut: {sorted(queued)}, {sorted(saved)}")
+        if any(there):
+            self.gateway_committed(name, doubtful)
+        for item_name, item in stored.outbox.items():
+            if topics.parse(item.topic).channel == "alarm" and (name, item_name) not in self.alarms:
+                self.violate(f"{name} holds {item_name}, which it never committed")
+
+    def gateway_published(self, name: str, topic: str, payload: bytes) -> None:
+        """See that nothing leaves a gateway before it is stored, and nothing that is its own."""
+        where = topics.parse(topic)
+        self.privacy.said(name, payload)
+        if where.channel == "alarm" and (name, Alarm.from_bytes(payload).item) not in self.alarms:
+            self.violate(f"{name} published an alarm that its store does not hold: {where.item}")
+        if where.channel == "update" and (name, where.item) not in self.updates:
+            self.violate(f"{name} published an update that its store does not hold: {where.item[:12]}")
+
+    # What the aggregator does.
+
+    def cloud_steps(self, before: State) -> None:
+        """Take note of what the aggregator knows before a step."""
+        self._step, self._effects = (before, before), []
+
+    def cloud_thinks(self, after: State) -> None:
+        """Take note of what it knows after it, whether or not that was committed."""
+        assert self._step is not None
+        self._step = (self._step[0], after)
+
+    def cloud_stepped(self) -> None:
+        """Hold a step that was committed against the plain loop."""
+        assert self._step is not None
+        before, after = self._step
+        self._step = None
+        self.rounds.stepped(before, after, self._effects)
+
+    def cloud_committed(self, effects: Sequence[cloud_events.Durable]) -> None:
+        """Take note of what the aggregator's store holds from now on."""
+        self._effects = [*self._effects, *effects]
+        for effect in effects:
+            match effect:
+                case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended="") if alarm.kind:
+                    self.stored_alarms.add((gateway, alarm.item))
+                case cloud_events.SaveTraining(body=body):
+                    self.rounds.saved(body)
+                case cloud_events.RecordModel(manifest=manifest):
+                    self.released[manifest.version] = manifest.model.digest
+                case cloud_events.RecordRound():
+                    self.counts["rounds"] += 1
+
+    def cloud_opened(self, state: State, store: Store, doubtful: Sequence[cloud_events.Durable]) -> None:
+        """Decide what became of a commit that was cut, and see that the training goes on where it was."""
+        self.counts["cuts"] += bool(doubtful)
+        step, self._step, self._effects = self._step, None, []
+        if doubtful and self._is_there(store, doubtful):
+            self.cloud_committed(doubtful)
+            if step is not None:
+                self.rounds.stepped(*step, list(doubtful))
+        self.rounds.resumed(state)
+
+    def _is_there(self, store: Store, doubtful: Sequence[cloud_events.Durable]) -> bool:
+        there: list[bool] = []
+        for effect in doubtful:
+            match effect:
+                case cloud_events.SaveTraining(body=body):
+                    there.append(store.training() == body)
+                case cloud_events.RecordModel(manifest=manifest):
+                    held = store.latest_model()
+                    there.append(held is not None and held[0].version == manifest.version)
+                case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended=""):
+                    rows = [row for row in store.rows("alarms") if (row["id"], row["gateway"]) == (alarm.id, gateway)]
+                    there.append(any(row[f"{alarm.state}_ns"] is not None for row in rows))
+        is_there = any(there)
+        repeats = any(isinstance(effect, cloud_events.RecordAlarm) for effect in doubtful)
+        if is_there and not all(there) and not repeats:  # an alarm that came again was there before
+            self.violate(f"the aggregator holds a part of a commit that was cut: {[type(e).__name__ for e in doubtful]}")
+        return is_there
+
+    def cloud_published(self, topic: str, payload: bytes) -> None:
+        """See that nothing is acknowledged that is not stored."""
+        where = topics.parse(topic)
+        if where.channel != "receipt":
+            return
+        receipt, item = Receipt.from_bytes(payload), (where.gateway, where.item)
+        if not receipt.accepted:
+            if item in self.alarms:
+                self.violate(f"an alarm of {where.gateway} was refused: {receipt.reason}")
+            return
+        self.acknowledged.add(item)
+        if item not in self.stored_alarms and item not in self.rounds.counted:
+            self.violate(f"{where.gateway}/{where.item[:40]} was acknowledged and is not stored")
+
+    # The end.
+
+    def audit(self, store: Store) -> None:
+        """Compare what the aggregator's registry holds in the end with what gateways told."""
+        rows = {(row["gateway"], row["id"]): row for row in store.rows("alarms") if row["gateway"] != topics.ALL}
+        told: dict[tuple[str, str], dict[str, Alarm]] = {}
+        for (gateway, _), alarm in self.alarms.items():
+            told.setdefault((gateway, alarm.id), {})[alarm.state] = alarm
+        for key in sorted(told.keys() - rows.keys()):
+            self.violate(f"alarm {key[1]} was raised and is not in the registry")
+        for key in sorted(rows.keys() - told.keys()):
+            self.violate(f"alarm {key[1]} of {key[0]} is in the registry and no store of a gateway ever held it")
+        for key in sorted(told.keys() & rows.keys()):
+            self._same(rows[key], told[key])
+        self.rounds.audit(store.rows("rounds"))
+        self.privacy.audit()
+
+    def _same(self, row: dict[str, Any], told: dict[str, Alarm]) -> None:
+        for state, alarm in told.items():
+            if (row["onset_ns"], row[f"{state}_ns"]) != (alarm.onset_ns, alarm.t_ns):
+                stored = json.dumps([row["onset_ns"], row[f"{state}_ns"]])
+                self.violate(f"alarm {alarm.id} {state}: stored times {stored}, told {[alarm.onset_ns, alarm.t_ns]}")

@@ -1,0 +1,178 @@
+"""The disks of a simulated world: the real stores on real files, and what a power cut leaves of a write.
+
+With `synchronous = FULL` SQLite promises all but the commit at hand. So that is what is torn here: the sectors that the
+commit wrote to the -wal are there, or not, or hold rubbish; and where the power fails while the -wal is copied into the
+file, some pages of it are new and some old, the -wal being whole. A cut is composed from files before and after.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cloud_aggregator import store as cloud_store
+from cloud_aggregator.events import Durable as CloudDurable
+from gateway_agent import store as gateway_store
+from gateway_agent.events import Durable as GatewayDurable
+
+SECTOR, PAGE = 512, 4_096
+GONE = ("-shm", ".lock")  # what no power cut leaves: shared memory, and a lock that the kernel holds
+Image = dict[str, bytes]  # the files of a store, by what follows its name
+
+
+class PowerCutError(Exception):
+    """The power failed within a commit."""
+
+
+def image(path: Path) -> Image:
+    """Return what the disk holds of a store."""
+    files = sorted(path.parent.glob(f"{path.name}*"))
+    return {file.name.removeprefix(path.name): file.read_bytes() for file in files if not file.name.endswith(GONE)}
+
+
+def restore(path: Path, held: Image) -> None:
+    """Make the disk hold this of a store, and nothing else."""
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    for name, body in held.items():
+        path.with_name(path.name + name).write_bytes(body)
+
+
+def torn(before: Image, after: Image, rng: np.random.Generator) -> Image:
+    """Return what a power cut within a commit may leave, given the files before it and after it."""
+    if before.get("") != after.get(""):  # the commit also copied the -wal into the file, which begins when it is whole
+        return {**after, "": mixed(before.get("", b""), after[""], PAGE, rng)}
+    old, new = before.get("-wal", b""), after.get("-wal", b"")
+    sectors = -(-len(new) // SECTOR)
+    if rng.random() < 0.5:  # written in order, up to some place
+        there = np.arange(sectors) < rng.integers(sectors + 1)
+    else:
+        there = rng.random(sectors) < rng.random()
+    rubbish = (~there) & (rng.random(sectors) < 0.3)
+    parts = []
+    for index in range(sectors):
+        place = slice(index * SECTOR, (index + 1) * SECTOR)
+        is_same = old[place] == new[place]
+        spoilt = rng.bytes(len(new[place])) if rubbish[index] and not is_same else b""
+        parts.append(new[place] if there[index] or is_same else spoilt or old[place].ljust(len(new[place]), b"\0"))
+    whole = b"".join(parts)
+    length = len(new) if rng.random() < 0.5 else max(len(old), int(rng.integers(len(new) + 1)))
+    return {**after, "-wal": whole[:length]}
+
+
+def mixed(old: bytes, new: bytes, size: int, rng: np.random.Generator) -> bytes:
+    """Return a file of which some pages are old and some new."""
+    pages = -(-max(len(old), len(new)) // size)
+    chosen = rng.random(pages) < rng.random()
+    places = [slice(index * size, (index + 1) * size) for index in range(pages)]
+    return b"".join((new if chosen[index] else old)[place].ljust(size, b"\0") for index, place in enumerate(places))
+
+
+def cut_in_checkpoint(path: Path, held: Image, rng: np.random.Generator) -> Image:
+    """Return what is left where the power fails while the -wal is copied into the file."""
+    if "-wal" not in held:
+        return held
+    scratch = path.with_name(f"scratch-{path.name}")
+    restore(scratch, held)
+    database = sqlite3.connect(scratch)
+    database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    checkpointed = scratch.read_bytes()
+    database.close()
+    restore(scratch, {})
+    return {**held, "": mixed(held.get("", b""), checkpointed, PAGE, rng)}
+
+
+@dataclass
+class Disk:
+    """The disk of one machine, and whoever wants to know of its commits."""
+
+    path: Path
+    rng: np.random.Generator
+    committed: Callable[[Sequence[Any]], None]
+    is_cut_armed: bool = False  # the next commit is one too many
+    is_full: bool = False
+    left: Image | None = None  # by a power cut within a commit
+    doubtful: list[Any] = field(default_factory=list)  # effects of that commit: nobody knows yet whether they are there
+    commits: int = 0
+
+    def commit(self, write: Callable[[], None], effects: list[Any]) -> None:
+        """Write, or be cut off while writing."""
+        if not self.is_cut_armed:
+            write()
+            self.commits += 1
+            self.committed(effects)
+            return
+        before = image(self.path)
+        write()
+        self.left, self.doubtful, self.is_cut_armed = torn(before, image(self.path), self.rng), effects, False
+        raise PowerCutError
+
+    def fail(self, close: Callable[[], None], *, in_checkpoint: bool) -> None:
+        """Let the machine that uses it go down: what is on the disk stays there, all else is gone."""
+        held = image(self.path) if self.left is None else self.left
+        if in_checkpoint and self.left is None:
+            held = cut_in_checkpoint(self.path, held, self.rng)
+        close()
+        restore(self.path, held)
+        self.left, self.is_cut_armed = None, False
+
+    def resolved(self) -> list[Any]:
+        """Return the effects that were in doubt, once: the store is open and can be asked."""
+        doubtful, self.doubtful = self.doubtful, []
+        return doubtful
+
+
+class GatewayStore(gateway_store.Store):
+    """A gateway's store on a disk that may fail."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        super().__init__(disk.path)
+        self.fill(disk.is_full)
+
+    def commit(self, effects: Iterable[GatewayDurable]) -> None:
+        """As the real one, unless the power fails."""
+        held = list(effects)
+        super_commit = super().commit
+        self._disk.commit(lambda: super_commit(held), held)
+
+    def fill(self, is_full: bool) -> None:
+        """Let the file grow no more, or again."""
+        self._db.execute(f"PRAGMA max_page_count = {1 if is_full else 2**30}")
+
+
+class CloudStore(cloud_store.Store):
+    """The aggregator's store on a disk that may fail."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        super().__init__(disk.path)
+        self.fill(disk.is_full)
+
+    def commit(self, effects: Iterable[CloudDurable]) -> None:
+        """As the real one, unless the power fails."""
+        held = list(effects)
+        super_commit = super().commit
+        self._disk.commit(lambda: super_commit(held), held)
+
+    def fill(self, is_full: bool) -> None:
+        """Let the file grow no more, or again."""
+        with self._db.begin():
+            self._db.exec_driver_sql(f"PRAGMA max_page_count = {1 if is_full else 2**30}")
+
+
+def complaint(path: Path) -> str:
+    """Return what SQLite finds wrong with the file of a store; empty where it is sound."""
+    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        said = str(database.execute("PRAGMA integrity_check").fetchone()[0])
+    except sqlite3.Error as error:
+        said = str(error)
+    finally:
+        database.close()
+    return "" if said == "ok" else said

@@ -1,0 +1,157 @@
+"""What may go wrong in a simulated world, and how often: a file that an operator can write, or a mix drawn from a seed.
+
+Rates are per hour and per thing that can fail (each machine has its own power, each link its own line); chances are per
+message. All zero is a world in which nothing fails.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from config.settings import SettingsError
+from config.table import Table
+from config.toml_lines import described
+
+Chance = Annotated[float, Field(ge=0, le=0.9)]
+Rate = Annotated[float, Field(ge=0, le=3_600)]  # per hour
+Seconds = Annotated[float, Field(gt=0, le=1e6)]
+HOUR_S = 3_600.0
+CALM_SHARE = 0.35  # of the kinds of faults, in a drawn mix, that do not happen at all: so others are seen alone
+
+
+class Messages(Table):
+    """What becomes of one message on its way."""
+
+    loss: Chance = 0.0
+    repeat: Chance = 0.0
+    damage: Chance = 0.0  # a byte of a chunk, as from a broker whose database was damaged
+    delay_s: Annotated[float, Field(ge=0, le=3_600)] = 0.2  # on average; those of one sender may overtake one another
+    frame_loss: Chance = 0.0  # between a sensor node and its gateway
+    frame_repeat: Chance = 0.0
+
+
+class Line(Table):
+    """The connection of each machine to the broker."""
+
+    partitions: Rate = 0.0
+    partition_s: Seconds = 120.0
+
+
+class BrokerFaults(Table):
+    """The broker between them."""
+
+    restarts: Rate = 0.0
+    away_s: Seconds = 20.0
+    memory: Literal["whole", "snapshot", "empty", "any"] = "any"  # what a restart finds of sessions and retained
+    queue_max: Annotated[int, Field(ge=1)] = 1_000  # messages for a client that is away
+    full_queue_drops: Literal["newest", "oldest"] = "newest"
+
+
+class Power(Table):
+    """Each machine: its power, its process, its disk and its clock."""
+
+    cuts: Rate = 0.0
+    kills: Rate = 0.0  # of the process: what the system holds of its files is not lost
+    stops: Rate = 0.0  # as by an operator: the process may say goodbye
+    away_s: Seconds = 60.0
+    torn: Chance = 0.5  # share of cuts, where they hit a commit, that leave any part of what was being written
+    checkpoint: Chance = 0.3  # share of cuts that hit a checkpoint: some pages of the file are new, some old
+    disk_full: Rate = 0.0
+    disk_full_s: Seconds = 120.0
+    no_clock: Chance = 0.0  # share of boots in 1970, until the network tells the time
+    stale_clock: Chance = 0.0  # share of boots at the time of the last power cut
+    clock_steps: Rate = 0.0  # of the wall clock, by up to `step_s` either way
+    step_s: Seconds = 3 * 7 * 86_400.0
+    synchronised_after_s: Seconds = 240.0  # of an unbroken connection
+
+
+class Work(Table):
+    """What happens to the structure, the sensors and the training."""
+
+    damage: Rate = 1.0
+    damage_s: Seconds = 240.0
+    silence: Rate = 0.0  # of a sensor node, which comes back as one that was started anew
+    silence_s: Seconds = 300.0
+    training_fails: Chance = 0.0
+
+
+class Faults(Table):
+    """F.toml of `firmware-sim world --faults F.toml`."""
+
+    messages: Messages = Messages()
+    line: Line = Line()
+    broker: BrokerFaults = BrokerFaults()
+    power: Power = Power()
+    work: Work = Work()
+
+
+def load_faults(path: Path) -> Faults:
+    """Return the faults in a TOML file; raises `SettingsError` with file, line, key and what was expected."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        raw = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read as TOML ({error})") from None
+    try:
+        return Faults.model_validate(raw)
+    except ValidationError as error:
+        raise SettingsError("\n".join(f"{path}:{problem}" for problem in described(text, error))) from None
+
+
+def drawn(rng: np.random.Generator) -> Faults:
+    """Return a mix: each kind of fault with a chance, from rare to frequent, so that no two seeds are alike."""
+
+    def some(most: float, least: float = 0.0) -> float:
+        happens, share = rng.random() >= CALM_SHARE, rng.random()
+        return round(least + (most - least) * share**2, 4) if happens else 0.0
+
+    def length(least: float, most: float) -> float:
+        return round(least * (most / least) ** rng.random(), 1)
+
+    memory: Literal["whole", "snapshot", "empty"] = rng.choice(["whole", "snapshot", "empty"])
+    drops: Literal["newest", "oldest"] = rng.choice(["newest", "oldest"])
+    return Faults(
+        messages=Messages(
+            loss=some(0.35),
+            repeat=some(0.35),
+            damage=some(0.1),
+            delay_s=length(0.05, 30.0),
+            frame_loss=some(0.1),
+            frame_repeat=some(0.2),
+        ),
+        line=Line(partitions=some(12.0), partition_s=length(10.0, 1_200.0)),
+        broker=BrokerFaults(
+            restarts=some(12.0),
+            away_s=length(2.0, 300.0),
+            memory=str(memory),  # type: ignore[arg-type]  # one of the three it was drawn from
+            queue_max=round(length(2.0, 1_000.0)),
+            full_queue_drops=str(drops),  # type: ignore[arg-type]  # one of the two it was drawn from
+        ),
+        power=Power(
+            cuts=some(20.0),
+            kills=some(10.0),
+            stops=some(4.0),
+            away_s=length(2.0, 600.0),
+            torn=rng.random() * 0.9,
+            checkpoint=rng.random() * 0.9,
+            disk_full=some(4.0),
+            disk_full_s=length(20.0, 600.0),
+            no_clock=some(0.9),
+            stale_clock=some(0.9),
+            clock_steps=some(4.0),
+            step_s=length(10.0, 3 * 7 * 86_400.0),
+            synchronised_after_s=length(10.0, 1_200.0),
+        ),
+        work=Work(
+            damage=length(1.0, 8.0),
+            damage_s=length(60.0, 600.0),
+            silence=some(4.0),
+            silence_s=length(30.0, 600.0),
+            training_fails=some(0.3),
+        ),
+    )

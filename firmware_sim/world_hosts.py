@@ -1,0 +1,265 @@
+"""The two kinds of machines of a simulated world: what is the agent's own in a gateway, and the aggregator's in the
+cloud. Events go into the real service, effects come out, and the witness sees both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from cloud_aggregator import events as cloud_events
+from cloud_aggregator.service import Service as CloudService
+from cloud_aggregator.state import State as CloudState
+from config.frames import Frame
+from config.messages import Status
+from config.settings import AggregatorSettings, GatewaySettings
+from config.signing import verified
+from config.topics import ALL, Topic, topic_of
+from firmware_sim.node import frames
+from firmware_sim.recordings import Recording
+from firmware_sim.world_disk import CloudStore, Disk, GatewayStore
+from firmware_sim.world_faults import HOUR_S
+from firmware_sim.world_machines import Machine, World
+from firmware_sim.world_setup import FRAME_S, KEY, SITE, STREAM, stream_of
+from firmware_sim.world_time import NS, T0_NS
+from gateway_agent import events, trainer
+from gateway_agent.service import Service
+
+TRAINING_S = (3.0, 40.0)
+UNTRAINED = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)  # what the training child reports
+
+
+def last_will(name: str) -> tuple[str, bytes]:
+    """Return what the broker says of a gateway that vanished."""
+    return topic_of(Topic(SITE, name, "status", "agent")), Status(state="offline").to_bytes()
+
+
+class GatewayHost(Machine):
+    """A gateway with the real agent on it."""
+
+    def __init__(self, world: World, settings: GatewaySettings, phase_s: float) -> None:
+        name = settings.gateway.id
+        disk_rng = stream_of(world.seed, f"disk of {name}")
+        disk = Disk(settings.gateway.store, disk_rng, partial(world.witness.gateway_committed, name))
+        super().__init__(world, name, disk, phase_s)
+        self.settings = settings
+        self._store: GatewayStore | None = None
+        self.service: Service | None = None
+        self._training_rng = stream_of(world.seed, f"training of {name}")
+        self._secret = stream_of(world.seed, f"secret of {name}").bytes(32)
+
+    def opened(self) -> Sequence[events.Outward]:
+        """Start the agent on its store."""
+        self._store = store = GatewayStore(self.disk)
+        self.world.witness.gateway_opened(self.name, store.read(), self.disk.resolved())
+        self.service = Service(
+            self.settings,
+            store,
+            partial(verified, KEY.public_key()),
+            boot_id=f"{self.name}-{self.boots}",
+            can_train=True,
+            libraries=(),
+            now_ns=self.now_ns,
+            clock=self.clock.quality,
+            labelled={},
+            secret=self._secret,
+        )
+        return self.service.begun
+
+    def stepped(self, event: events.Event) -> Sequence[events.Outward]:
+        """Let the agent take a step."""
+        assert self.service is not None
+        return self.service.step(self.now_ns, event)
+
+    def carry_out(self, effect: events.Outward) -> None:
+        """Publish, train or log."""
+        match effect:
+            case events.Publish(topic=topic, payload=payload, retain=retain, qos=qos):
+                self.world.witness.gateway_published(self.name, topic, payload)
+                self.publish(topic, payload, retain=retain, qos=qos)
+            case events.Train(job=job):
+                self.during_process(float(self._training_rng.uniform(*TRAINING_S)), partial(self._train, job))
+            case events.Log():
+                self.log(effect)
+
+    def _train(self, job: bytes) -> None:
+        if self._training_rng.random() < self.world.network.faults.work.training_fails:
+            self.step(events.Trained(None, "no memory"))
+            return
+        try:
+            answer = trainer.answer(job)
+        except UNTRAINED as error:
+            self.step(events.Trained(None, f"{type(error).__name__}: {error}"))
+            return
+        self.step(events.Trained(answer))
+
+    def tick(self) -> events.Event:
+        """Return the event that time has passed."""
+        return events.Tick(self.clock.quality, 0, 0)
+
+    def message(self, topic: str, payload: bytes) -> events.Event:
+        """Return the event that a message came."""
+        return events.Heard(topic, payload)
+
+    def connection(self, up: bool) -> events.Event:
+        """Return the event that the connection came up or went down."""
+        return events.Connection(up)
+
+    def closed(self) -> None:
+        """Let go of the store as it is."""
+        if self._store is not None:
+            self._store.close()
+        self._store = self.service = None
+
+    def ended(self) -> None:
+        """Store what is in memory, and close the store."""
+        assert self.service is not None
+        self.service.close()
+        self._store = self.service = None
+
+    def filled(self, is_full: bool) -> None:
+        """Let the open store find its disk full, or not any more."""
+        assert self._store is not None
+        self._store.fill(is_full)
+
+    def farewell(self) -> None:
+        """Say that it is off."""
+        topic, payload = last_will(self.name)
+        self.publish(topic, payload, retain=True)
+
+
+class Node:
+    """A sensor node that sends to its gateway over a line of their own."""
+
+    def __init__(self, host: GatewayHost, recording: Recording, phase_s: float) -> None:
+        self._host, self._recording, self._phase_s = host, recording, phase_s
+        self._rng = stream_of(host.world.seed, f"node of {host.name}")
+        self._topic = topic_of(Topic(SITE, host.name, "sample", STREAM))
+        self._is_on = True
+        self.faults = host.world.network.faults
+        self._runs = 0
+        self._has_clock = bool(self._rng.random() < 0.7)  # the others count from their start
+
+    def start(self) -> None:
+        """Begin to send, for as long as the world lasts."""
+        self._send_next(frames(self._recording, FRAME_S, T0_NS, "node"))
+        self._silence()
+
+    def _send_next(self, rest: Iterator[tuple[float, Frame]]) -> None:
+        scheduler = self._host.world.scheduler
+        due = next(rest, None)
+        if due is None:
+            return
+        due_s, frame = due
+
+        def send() -> None:
+            self._send(frame)
+            self._send_next(rest)
+
+        scheduler.after(due_s + self._phase_s - scheduler.elapsed_s, send)
+
+    def _send(self, frame: Frame) -> None:
+        lost, repeated = self._rng.random(2)
+        chances = self.faults.messages
+        if not self._is_on or lost < chances.frame_loss or not self._host.is_up:
+            return
+        meta = frame.meta.model_copy(update={"boot": f"node-{self._runs}"})
+        if not self._has_clock:
+            meta = meta.model_copy(update={"clock": "boot", "t_ns": meta.t_ns - T0_NS})
+        payload = Frame(meta, frame.values).to_bytes()
+        for _ in range(2 if repeated < chances.frame_repeat else 1):
+            self._host.heard(self._topic, payload)
+
+    def _silence(self) -> None:
+        work, scheduler = self.faults.work, self._host.world.scheduler
+        if work.silence == 0.0:
+            return
+
+        def fall_silent() -> None:
+            if not scheduler.is_calm:
+                self._is_on = False
+                scheduler.after(float(self._rng.exponential(work.silence_s)), speak)
+
+        def speak() -> None:
+            self._is_on, self._runs = True, self._runs + 1
+            self._silence()
+
+        scheduler.after(float(self._rng.exponential(HOUR_S / work.silence)), fall_silent)
+
+
+class CloudHost(Machine):
+    """The machine with the real aggregator on it."""
+
+    def __init__(self, world: World, settings: AggregatorSettings, phase_s: float) -> None:
+        disk_rng = stream_of(world.seed, "disk of the cloud")
+        disk = Disk(settings.aggregator.store, disk_rng, world.witness.cloud_committed)
+        super().__init__(world, "cloud", disk, phase_s)
+        self.settings = settings
+        self._store: CloudStore | None = None
+        self.service: CloudService | None = None
+        self._beginnings = 0
+
+    def opened(self) -> Sequence[cloud_events.Outward]:
+        """Start the aggregator on its store."""
+        self._store = store = CloudStore(self.disk)
+        self._beginnings += 1
+        self.service = CloudService(
+            self.settings, store, KEY, now_ns=self.now_ns, beginning=f"start-{self._beginnings}"
+        )
+        self.world.witness.cloud_opened(self.service.state, store, self.disk.resolved())
+        return []
+
+    def stepped(self, event: cloud_events.Event) -> Sequence[cloud_events.Outward]:
+        """Let the aggregator take a step, and the witness compare."""
+        assert self.service is not None
+        before: CloudState = self.service.state
+        self.world.witness.cloud_steps(before)
+        try:
+            effects = self.service.step(self.now_ns, event)
+        finally:
+            self.world.witness.cloud_thinks(self.service.state)
+        self.world.witness.cloud_stepped()
+        return effects
+
+    def carry_out(self, effect: cloud_events.Outward) -> None:
+        """Publish or log."""
+        match effect:
+            case cloud_events.Publish(topic=topic, payload=payload, retain=retain):
+                self.world.witness.cloud_published(topic, payload)
+                self.publish(topic, payload, retain=retain)
+            case cloud_events.Log():
+                self.log(effect)
+
+    def tick(self) -> cloud_events.Event:
+        """Return the event that time has passed."""
+        return cloud_events.Tick()
+
+    def message(self, topic: str, payload: bytes) -> cloud_events.Event:
+        """Return the event that a message came."""
+        return cloud_events.Heard(topic, payload)
+
+    def connection(self, up: bool) -> cloud_events.Event:
+        """Return the event that the connection came up or went down."""
+        return cloud_events.Connection(up)
+
+    def closed(self) -> None:
+        """Let go of the store as it is."""
+        if self._store is not None:
+            self._store.close()
+        self._store = self.service = None
+
+    def ended(self) -> None:
+        """Close the store."""
+        assert self.service is not None
+        self.service.close()
+        self._store = self.service = None
+
+    def filled(self, is_full: bool) -> None:
+        """Let the open store find its disk full, or not any more."""
+        assert self._store is not None
+        self._store.fill(is_full)
+
+    def farewell(self) -> None:
+        """Say that it is off."""
+        self.publish(topic_of(Topic(SITE, ALL, "status", "cloud")), Status(state="offline").to_bytes(), retain=True)

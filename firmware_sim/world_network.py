@@ -1,0 +1,261 @@
+"""The broker of a simulated world: what MQTT promises, and all the ways in which brokers break it.
+
+Promised: at least once, retained messages, sessions that outlive a connection, a last will. Broken: queues are bounded
+and drop in silence, a restart may find nothing or an old snapshot, what was under way when a connection ended is sent
+again or never. A PUBACK is modelled by its absence: nobody in this project may rely on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from firmware_sim.world_faults import HOUR_S, Faults
+from firmware_sim.world_time import Scheduler
+
+KEEPALIVE_S = 45.0  # one and a half of what is set: until then nobody notices a line that is dead
+RECONNECT_S_MAX = 60.0
+SNAPSHOT_S = 1_800.0  # how often Mosquitto writes its database, as it is shipped
+UP = frozenset({"status", "update", "alarm", "want", "telemetry", "tombstone", "renew"})
+DOWN = frozenset({"round", "manifest", "chunk", "receipt", "resend", "certificate"})
+CHUNKED = frozenset({"chunk", "update"})
+ALL = "all"
+Message = tuple[str, bytes]  # topic, payload
+
+
+class Client(Protocol):
+    """A machine as the broker sees it."""
+
+    name: str
+    is_up: bool
+
+    def heard(self, topic: str, payload: bytes) -> None:
+        """Take a message."""
+
+    def linked(self, up: bool) -> None:
+        """Take note that the connection came up or went down."""
+
+
+@dataclass
+class Session:
+    """What the broker knows of one client, and the state of its line."""
+
+    client: Client
+    will: Message | None
+    queue: list[Message] = field(default_factory=list)
+    is_connected: bool = False
+    connection: int = 0  # counts them, so that what belongs to an ended one is told apart
+    is_known: bool = False  # the broker holds a session
+    is_cut_off: bool = False  # the line is dead, whether or not anyone has noticed
+    unsent: list[tuple[str, bytes, bool]] = field(default_factory=list)  # handed over to a line that was dead
+
+
+class Network:
+    """The broker and the lines to it."""
+
+    def __init__(
+        self, scheduler: Scheduler, rng: np.random.Generator, faults: Faults, tell: Callable[[str, str], None]
+    ) -> None:
+        self._scheduler, self._rng, self._tell = scheduler, rng, tell
+        self.faults = faults
+        self.sessions: dict[str, Session] = {}
+        self.retained: dict[str, bytes] = {}
+        self.is_up = True
+        self._snapshot: tuple[dict[str, bytes], dict[str, list[Message]]] = ({}, {})
+        scheduler.after(SNAPSHOT_S, self._take_snapshot)
+
+    def join(self, client: Client, will: Message | None) -> None:
+        """Make a client known; it connects when it is up."""
+        self.sessions[client.name] = Session(client, will)
+
+    def connect(self, name: str) -> None:
+        """Let a client that has just started look for the broker."""
+        self._scheduler.after(float(self._rng.uniform(0.1, 3.0)), lambda: self._connected(name))
+
+    def _connected(self, name: str) -> None:
+        session = self.sessions[name]
+        if session.is_connected or not session.client.is_up:
+            return
+        if not self.is_up or session.is_cut_off:
+            wait_s = float(self._rng.uniform(1.0, RECONNECT_S_MAX))
+            self._scheduler.after(wait_s, lambda: self._connected(name))
+            return
+        session.is_connected, session.is_known = True, True
+        session.connection += 1
+        self._tell(name, "connected")
+        session.client.linked(True)
+        for topic, payload in list(self.retained.items()):
+            if concerns(name, topic):
+                self._send(session, topic, payload)
+        waiting, session.queue = session.queue, []
+        for topic, payload in waiting:
+            self._send(session, topic, payload)
+        unsent, session.unsent = session.unsent, []
+        for topic, payload, retain in unsent:
+            self.publish(name, topic, payload, retain=retain)
+
+    def left(self, name: str, *, at_once: bool) -> None:
+        """Take note that a client's process is gone: at once where its machine lives, else by its silence."""
+        session = self.sessions[name]
+        session.unsent = []
+        if not session.is_connected:
+            return
+        connection = session.connection
+        if at_once:
+            self._dropped(name, connection)
+        else:
+            self._scheduler.after(KEEPALIVE_S, lambda: self._dropped(name, connection))
+
+    def goodbye(self, name: str) -> None:
+        """Let a client disconnect in order: its will stays unsaid."""
+        self.sessions[name].is_connected = False
+
+    def _dropped(self, name: str, connection: int) -> None:
+        session = self.sessions[name]
+        if not session.is_connected or session.connection != connection:
+            return
+        session.is_connected = False
+        if self.is_up and session.will is not None:
+            topic, payload = session.will
+            self._at_broker(topic, payload, retain=True, qos=1)
+        if session.client.is_up:
+            session.client.linked(False)
+            self._scheduler.after(float(self._rng.uniform(1.0, RECONNECT_S_MAX)), lambda: self._connected(name))
+
+    def publish(self, name: str, topic: str, payload: bytes, *, retain: bool, qos: int = 1) -> None:
+        """Take a message from a client; without a connection it is gone."""
+        session = self.sessions[name]
+        if not session.is_connected:
+            return
+        if session.is_cut_off:
+            if qos > 0:
+                session.unsent.append((topic, payload, retain))
+            return
+        for part in self._under_way(topic, payload):
+            self._later(lambda part=part: self._at_broker(topic, part, retain=retain, qos=qos))  # type: ignore[misc]  # a lambda with a default has no type of its own
+
+    def _later(self, act: Callable[[], None]) -> None:
+        self._scheduler.after(float(self._rng.exponential(self.faults.messages.delay_s)) + 0.01, act)
+
+    def _under_way(self, topic: str, payload: bytes) -> list[bytes]:
+        """Return what arrives of a message: nothing, it, or more than one of it."""
+        chances, (lost, repeated, damaged) = self.faults.messages, self._rng.random(3)
+        if lost < chances.loss:
+            return []
+        if damaged < chances.damage and topic.split("/")[4] in CHUNKED:
+            place = int(self._rng.integers(len(payload)))
+            payload = payload[:place] + bytes([payload[place] ^ 0x15]) + payload[place + 1 :]
+        return [payload] * (2 if repeated < chances.repeat else 1)
+
+    def _at_broker(self, topic: str, payload: bytes, *, retain: bool, qos: int) -> None:
+        if not self.is_up:
+            return
+        if retain and payload:
+            self.retained[topic] = payload
+        elif retain:
+            self.retained.pop(topic, None)
+        for name, session in self.sessions.items():
+            if session.is_known and concerns(name, topic) and (qos > 0 or session.is_connected):
+                self._send(session, topic, payload)
+
+    def _send(self, session: Session, topic: str, payload: bytes) -> None:
+        if not session.is_connected:
+            self._queued(session, topic, payload)
+            return
+        connection = session.connection
+        for part in self._under_way(topic, payload):
+            self._later(lambda part=part: self._arrived(session, connection, topic, part))  # type: ignore[misc]  # a lambda with a default has no type of its own
+
+    def _queued(self, session: Session, topic: str, payload: bytes) -> None:
+        settings = self.faults.broker
+        if len(session.queue) >= settings.queue_max:
+            if settings.full_queue_drops == "newest":
+                return
+            session.queue.pop(0)
+        session.queue.append((topic, payload))
+
+    def _arrived(self, session: Session, connection: int, topic: str, payload: bytes) -> None:
+        if session.connection == connection and session.is_connected and not session.is_cut_off:
+            session.client.heard(topic, payload)
+        elif session.is_known:  # never acknowledged, so it is sent again
+            self._queued(session, topic, payload)
+
+    def cut_off(self, name: str, duration_s: float) -> None:
+        """Let a line be dead for a while; both ends notice only by the silence."""
+        session = self.sessions[name]
+        if session.is_cut_off:
+            return
+        session.is_cut_off = True
+        connection = session.connection
+        self._tell(name, f"line dead for {duration_s:.0f} s")
+        self._scheduler.after(KEEPALIVE_S, lambda: self._silent(name, connection))
+        self._scheduler.after(duration_s, lambda: self._mended(name))
+
+    def _silent(self, name: str, connection: int) -> None:
+        if self.sessions[name].is_cut_off:
+            self._dropped(name, connection)
+
+    def _mended(self, name: str) -> None:
+        session = self.sessions[name]
+        session.is_cut_off = False
+        if session.is_connected:  # nobody noticed: what was handed over goes on its way
+            unsent, session.unsent = session.unsent, []
+            for topic, payload, retain in unsent:
+                self.publish(name, topic, payload, retain=retain)
+
+    def _take_snapshot(self) -> None:
+        self._snapshot = (
+            dict(self.retained),
+            {name: list(one.queue) for name, one in self.sessions.items() if one.is_known},
+        )
+        self._scheduler.after(SNAPSHOT_S, self._take_snapshot)
+
+    def restart(self, away_s: float, memory: str) -> None:
+        """Stop the broker for a while; `memory` says what it then finds: `whole`, an old `snapshot`, or `empty`."""
+        if not self.is_up:
+            return
+        self._tell("broker", f"restarts after {away_s:.0f} s, memory {memory}")
+        self.is_up = False
+        for name, session in self.sessions.items():
+            self._dropped(name, session.connection)
+        if memory != "whole":
+            retained, queues = self._snapshot if memory == "snapshot" else ({}, {})
+            self.retained = dict(retained)
+            for name, session in self.sessions.items():
+                session.queue, session.is_known = list(queues.get(name, ())), name in queues
+        self._scheduler.after(away_s, self._back)
+
+    def _back(self) -> None:
+        self.is_up = True
+        self._tell("broker", "is back")
+
+    def trouble(self, name: str | None) -> None:
+        """Arrange for the next trouble of a line, or of the broker where no name is given, and all after it."""
+        line, broker = self.faults.line, self.faults.broker
+        rate = broker.restarts if name is None else line.partitions
+        if rate == 0.0:
+            return
+        wait_s = float(self._rng.exponential(HOUR_S / rate))
+
+        def happen() -> None:
+            if (broker.restarts if name is None else line.partitions) != 0.0 and not self._scheduler.is_calm:
+                if name is None:
+                    memory = str(self._rng.choice(["whole", "snapshot", "empty"]))
+                    memory = memory if broker.memory == "any" else broker.memory
+                    self.restart(float(self._rng.exponential(broker.away_s)), memory)
+                else:
+                    self.cut_off(name, float(self._rng.exponential(line.partition_s)))
+                self.trouble(name)
+
+        self._scheduler.after(wait_s, happen)
+
+
+def concerns(name: str, topic: str) -> bool:
+    """Tell whether a client has subscribed to a topic: the gateways and the aggregator as their shells do."""
+    _, _, _, gateway, channel, _ = topic.split("/")
+    if name == "cloud":
+        return channel in UP and gateway != ALL
+    return channel in DOWN and gateway in (name, ALL)

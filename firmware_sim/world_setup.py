@@ -1,0 +1,120 @@
+"""What a simulated world is made of, drawn from its seed: gateways, settings, what the sensors will measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from config.settings import AggregatorSettings, GatewaySettings
+from firmware_sim.recordings import Channel, Recording
+from firmware_sim.world_faults import HOUR_S, Faults
+from models.arrays import Floats
+
+SITE, STREAM = "bridge", "deck"
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))  # of this world and no other
+NAMES = ("east", "north", "west")
+RATE_HZ, WINDOW_S, FRAME_S = 2.0, 10.0, 10.0
+WINDOWS = 60  # of a baseline
+COMMISSIONED_S = WINDOWS * WINDOW_S * 1.25
+SETTLE_S = 4 * HOUR_S
+SHIFT = 60.0  # deviations: damage that nobody can miss
+FEATURES: dict[str, Any] = {
+    "rate_hz": RATE_HZ,
+    "window_s": WINDOW_S,
+    "channels": ["load"],
+    "steps": [{"kind": "level"}, {"kind": "deviation"}, {"kind": "peak"}],
+}
+SMALL = {"units": 12, "leak": 0.5, "washout": 4}
+# One that steps along a sum, one that keeps state, one that stacks rows, one that masks.
+CHOICES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("fedavg", {"rounds": 2, "components": 16}),
+    ("incfed", {"network": SMALL}),
+    ("support-vector-election", {}),
+    ("fedavg", {"rounds": 1, "components": 16, "masking": {}}),
+)
+
+
+def stream_of(seed: int, concern: str) -> np.random.Generator:
+    """Return the random numbers of one concern: another fault in one must not move those of another."""
+    return np.random.default_rng([seed, crc32(concern.encode())])
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What was drawn for a seed."""
+
+    cloud: AggregatorSettings
+    gateways: dict[str, GatewaySettings]
+    recordings: dict[str, Recording]
+    damages: dict[str, list[tuple[float, float]]]  # by gateway: from, to, in seconds
+    phases_s: dict[str, float]  # when each machine ticks and each node sends
+
+
+def setup(seed: int, hours: float, faults: Faults, folder: Path) -> Setup:
+    """Return the world of a seed; its stores will lie in `folder`."""
+    rng = stream_of(seed, "setup")
+    choice, settings = CHOICES[int(rng.integers(len(CHOICES)))]
+    is_masked = "masking" in settings  # which takes three
+    names = NAMES if is_masked else NAMES[: int(rng.integers(2, len(NAMES) + 1))]
+    quorum = len(names) if is_masked else int(rng.integers(1, len(names) + 1))
+    limits = {"max_payload_bytes": int(rng.choice([1_024, 8_192]))}
+    cloud = AggregatorSettings.model_validate(
+        {
+            "aggregator": {"site": SITE, "store": folder / "cloud.db"},
+            "features": FEATURES,
+            "algorithm": {"name": choice, "seed": seed, "settings": settings},
+            "rounds": {
+                "quorum": quorum,
+                "deadline_s": round(float(rng.uniform(30.0, 300.0)), 1),
+                "rest_s": round(float(rng.uniform(120.0, 600.0)), 1),
+            },
+            "limits": limits,
+        }
+    )
+    damages = {name: _damages(rng, hours, faults) for name in names}
+    return Setup(
+        cloud=cloud,
+        gateways={name: _gateway(name, folder, limits) for name in names},
+        recordings={name: _recording(seed, name, hours, damages[name]) for name in names},
+        damages=damages,
+        phases_s={name: float(rng.uniform(0.0, 10.0)) for name in ("cloud", *names)},
+    )
+
+
+def _gateway(name: str, folder: Path, limits: dict[str, int]) -> GatewaySettings:
+    source = {"name": STREAM, "kind": "frames", "channels": [{"role": "load"}], "silent_after_s": 120.0}
+    return GatewaySettings.model_validate(
+        {
+            "gateway": {"id": name, "site": SITE, "store": folder / f"{name}.db"},
+            "source": [source],
+            "features": FEATURES,
+            "baseline": {"windows": WINDOWS},
+            "limits": limits,
+            "exchange": {"publish_scores": False},
+        }
+    )
+
+
+def _damages(rng: np.random.Generator, hours: float, faults: Faults) -> list[tuple[float, float]]:
+    spans, at_s = [], COMMISSIONED_S
+    while faults.work.damage > 0:
+        at_s += float(rng.exponential(HOUR_S / faults.work.damage))
+        until_s = at_s + max(float(rng.exponential(faults.work.damage_s)), 2 * WINDOW_S)
+        if until_s >= hours * HOUR_S:
+            break
+        spans.append((at_s, until_s))
+        at_s = until_s
+    return spans
+
+
+def _recording(seed: int, name: str, hours: float, damages: list[tuple[float, float]]) -> Recording:
+    count = round((hours * HOUR_S + SETTLE_S) * RATE_HZ)
+    values: Floats = stream_of(seed, f"samples of {name}").normal(size=(count, 1))
+    for first_s, last_s in damages:
+        values[round(first_s * RATE_HZ) : round(last_s * RATE_HZ)] += SHIFT
+    return Recording(f"{STREAM} at {name}", (Channel("load"),), RATE_HZ, values)

@@ -1,0 +1,76 @@
+"""Time in a simulated world: one heap of what is to happen, and the clocks of machines that mistake it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from config.clock import STEPPED_NS, Quality
+
+NS = 1_000_000_000
+T0_NS = 1_800_000_000 * NS  # of the world: January 2027
+
+
+@dataclass
+class Scheduler:
+    """What is to happen, by time and, at the same time, by the order in which it was arranged."""
+
+    now_ns: int = T0_NS
+    is_calm: bool = False  # faults are over
+    _heap: list[tuple[int, int, Callable[[], None]]] = field(default_factory=list)
+    _count: int = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """How old the world is."""
+        return (self.now_ns - T0_NS) / NS
+
+    def after(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Let something happen in a while."""
+        self._count += 1
+        heapq.heappush(self._heap, (self.now_ns + round(delay_s * NS), self._count, act))
+
+    def run(self, until_s: float, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Let things happen until the world is so old, or until something is so."""
+        until_ns = T0_NS + round(until_s * NS)
+        while self._heap and self._heap[0][0] <= until_ns and not is_over():
+            self.now_ns, _, act = heapq.heappop(self._heap)
+            act()
+        if not is_over():
+            self.now_ns = max(self.now_ns, until_ns)
+
+
+@dataclass
+class MachineClock:
+    """A wall clock that may be wrong and be set, and the timeline that a process makes of it, as `config.clock` does."""
+
+    wall_offset_ns: int = 0  # wall clock minus true time
+    timeline_offset_ns: int = 0  # the timeline of the running process minus true time
+    is_disciplined: bool = True
+
+    def started(self) -> None:
+        """Begin the timeline of a process at the wall time of now."""
+        self.timeline_offset_ns = self.wall_offset_ns
+
+    def booted(self, wall_ns: int, true_ns: int) -> None:
+        """Begin at a wall time that nobody has checked."""
+        self.wall_offset_ns, self.is_disciplined = wall_ns - true_ns, False
+
+    def synchronised(self) -> None:
+        """Set the wall clock right, as the network does."""
+        self.wall_offset_ns, self.is_disciplined = 0, True
+
+    def stepped(self, by_ns: int) -> None:
+        """Set the wall clock wrong."""
+        self.wall_offset_ns += by_ns
+
+    def now_ns(self, true_ns: int) -> int:
+        """Return the time on the timeline of the running process."""
+        return true_ns + self.timeline_offset_ns
+
+    @property
+    def quality(self) -> Quality:
+        """Whether the timeline can be believed."""
+        has_left = abs(self.wall_offset_ns - self.timeline_offset_ns) > STEPPED_NS
+        return "synchronised" if self.is_disciplined and not has_left else "unsynchronised"

@@ -1,0 +1,28 @@
+"""How much was written to the flash in the last day or so: what wears it out, and what a budget is kept by."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+DAY_NS = 86_400 * 1_000_000_000
+
+
+class Day(NamedTuple):
+    """The bytes written since a moment, at most a day ago."""
+
+    begun_ns: int = 0
+    written_bytes: int = 0
+
+    def at(self, now_ns: int) -> Day:
+        """Return the account at a moment: a day that is over begins anew.
+
+        Where the clock went back what was written still counts, for another whole day: a gateway that boots in the
+        past must not write a budget at every boot.
+        """
+        if now_ns < self.begun_ns:
+            return Day(now_ns, self.written_bytes)
+        return self if now_ns - self.begun_ns < DAY_NS else Day(now_ns, 0)
+
+    def plus(self, size_bytes: int) -> Day:
+        """Return the account with more written."""
+        return Day(self.begun_ns, self.written_bytes + size_bytes)

@@ -1,0 +1,260 @@
+"""The files of the agent's store: opened, locked, made anew in the place of an older one, set aside where damaged.
+
+A new file is made beside the old one, closed, and then renamed into its place, so at every instant there is one that
+is whole: `tidied` finds out which after a power cut.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+from gateway_agent import rows
+from gateway_agent.events import Keep, Queue, Save
+from gateway_agent.rows import SCHEMA_VERSION, Found
+from gateway_agent.state import RESCUED, Stored
+
+FIRST_SCHEMA = 1
+APPLICATION = 0x0FED_6000  # plus the schema; a second place for it, so that a damaged byte is no newer agent
+NEWER_MAX = 100
+PRIVATE_MASK, PRIVATE_MODE = 0o077, 0o600
+PAGE_BYTES = 1_024  # an alarm touches a handful of pages, and each is written whole
+CHECKPOINT_PAGES = 2_048  # 2 MiB; the fewer checkpoints, the less is written
+CACHE_KIB = 128  # the store is read once, at the start; the default keeps 2 MiB of what was read then for good
+SET_ASIDE_MAX = 2
+TOLD_MAX = 4  # of the lines that say what is damaged
+WITH_IT = ("", "-wal", "-shm")
+# What SQLite says of a disk, and not of the file: primary result codes.
+OF_THE_DISK = frozenset(
+    {
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+OF_THE_FILE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT})
+
+
+class StoreError(OSError):
+    """The store cannot be opened or written; the message names the file and what to do."""
+
+
+class StoreFullError(StoreError):
+    """The disk takes no more, or nothing at present; what was to be written is to be tried again."""
+
+
+class StoreDamagedError(StoreError):
+    """The file is not what was written."""
+
+
+def kind_of(error: sqlite3.Error) -> type[StoreError]:
+    """Return which of our errors one of SQLite's is."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:  # of the Python module: text that is none, a type that the database does not know
+        return StoreDamagedError if isinstance(error, sqlite3.OperationalError) else StoreError
+    primary = code & 0xFF
+    if primary in OF_THE_DISK:
+        return StoreFullError
+    return StoreDamagedError if primary in OF_THE_FILE else StoreError
+
+
+def locked(path: Path) -> int:
+    """Return a lock that says this store has its agent; the kernel takes it back however the agent ends."""
+    try:
+        lock = os.open(path.with_name(path.name + ".lock"), os.O_WRONLY | os.O_CREAT, PRIVATE_MODE)
+    except OSError as error:
+        reason = f"{error.strerror}; check its folder"
+        raise StoreError(f"{path}: cannot be opened as the agent's store ({reason})") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise StoreError(f"{path}: another agent runs on this store; stop it first") from None
+    return lock
+
+
+def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> tuple[sqlite3.Connection, int]:
+    """Return the open database, a new one where there is none, and its schema; raises `StoreError` and its kinds."""
+    was_cut_off = path.with_name(path.name + "-wal").exists()  # a clean end takes the log along
+    is_new = not path.exists()
+    before = os.umask(PRIVATE_MASK)
+    db: sqlite3.Connection | None = None
+    try:
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}", uri=True)
+        schema = _schema(db)
+        if not read_only:
+            _prepare(db, schema)
+            if was_cut_off and not is_new:
+                _check(db)
+            _allocate(path.with_name(path.name + "-wal"), log_bytes)
+    except sqlite3.Error as error:
+        if db is not None:
+            db.close()
+        kind = kind_of(error)
+        if kind is StoreFullError:  # what a running agent waits for ends a start: there is nothing to go on with
+            kind = _at_start(path, error)
+        raise kind(f"{path}: cannot be opened as the agent's store ({error})") from None
+    except StoreError:
+        if db is not None:
+            db.close()
+        raise
+    finally:
+        os.umask(before)
+    return db, schema or SCHEMA_VERSION
+
+
+def _at_start(path: Path, error: sqlite3.Error) -> type[StoreError]:
+    """Return what an error of the disk is at a start: a file that says it may not be written, and may, is damaged."""
+    is_ours = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY
+    return StoreDamagedError if is_ours and os.access(path, os.W_OK) else StoreError
+
+
+def _schema(db: sqlite3.Connection) -> int:
+    """Return the schema of an open database, 0 of an empty one; raises `sqlite3.Error` for what is none of ours."""
+    schema = int(db.execute("PRAGMA user_version").fetchone()[0])
+    again = int(db.execute("PRAGMA application_id").fetchone()[0]) - APPLICATION
+    if schema > SCHEMA_VERSION and again == schema <= NEWER_MAX:
+        reason = f"it has schema {schema}, this agent knows {SCHEMA_VERSION}; update the agent"
+        raise StoreError(f"{_path(db)}: cannot be opened as the agent's store ({reason})")
+    known = {(0, -APPLICATION), (SCHEMA_VERSION, SCHEMA_VERSION)}
+    known |= {(old, -APPLICATION) for old in range(FIRST_SCHEMA, SCHEMA_VERSION)}
+    if (schema, again) not in known:
+        raise StoreDamagedError(f"{_path(db)}: its header is not what was written")
+    if schema == 0 and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        raise StoreDamagedError(f"{_path(db)}: its header is not what was written")
+    return schema
+
+
+def _path(db: sqlite3.Connection) -> str:
+    return str(db.execute("PRAGMA database_list").fetchone()[2])
+
+
+def _prepare(db: sqlite3.Connection, schema: int) -> None:
+    if schema == 0:
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA foreign_keys = ON")
+    db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    if schema == 0:
+        numbers = f"PRAGMA user_version = {SCHEMA_VERSION};PRAGMA application_id = {APPLICATION + SCHEMA_VERSION};"
+        db.executescript(f"BEGIN;{rows.SCHEMA}{numbers}COMMIT;")
+
+
+def _check(db: sqlite3.Connection) -> None:
+    said = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+    if said != "ok":
+        raise StoreDamagedError(f"{_path(db)}: {said}")
+
+
+def _allocate(log: Path, size_bytes: int) -> None:
+    """Give the log its blocks before others take them; nothing is written for that. A full disk has none to give."""
+    try:
+        file = os.open(log, os.O_WRONLY | os.O_CREAT, PRIVATE_MODE)
+    except OSError:
+        return
+    try:
+        os.posix_fallocate(file, 0, size_bytes)
+    except OSError:
+        return
+    finally:
+        os.close(file)
+
+
+def tidied(path: Path) -> None:
+    """Finish, or take back, what a power cut interrupted while a new file took the place of an old one."""
+    new = path.with_name(path.name + ".new")
+    if new.exists() and not path.exists():
+        new.rename(path)
+    for suffix in WITH_IT:
+        new.with_name(new.name + suffix).unlink(missing_ok=True)
+
+
+def made(path: Path, stored: Stored) -> None:
+    """Put a new file that holds this in the place of the one at `path`, which is closed."""
+    new = path.with_name(path.name + ".new")
+    _written(new, stored)
+    for suffix in WITH_IT[1:]:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    new.replace(path)
+    _sync(path.parent)
+
+
+def _written(new: Path, stored: Stored) -> None:
+    db, _ = opened(new)
+    try:
+        with db:
+            for seen in stored.baseline:
+                rows.apply(db, Keep(seen))
+            for key, body in stored.blobs.items():
+                rows.apply(db, Save(key, body))
+            for name, item in stored.outbox.items():
+                rows.apply(db, Queue(name, item))
+    except sqlite3.Error as error:
+        raise StoreError(f"{new}: cannot be written ({error}); check the disk's space and health") from None
+    finally:
+        db.close()  # which takes the log along
+
+
+def renewed(path: Path, found: Found) -> str:
+    """Set a damaged file aside, closed or not, put a new one with what was found in its place, and say so."""
+    stored = found.stored
+    _written(path.with_name(path.name + ".new"), Stored(stored.baseline, {**stored.blobs, RESCUED: b"1"}, stored.outbox))
+    aside = _free_name(path)
+    for suffix in WITH_IT:
+        file = path.with_name(path.name + suffix)
+        if file.exists():
+            file.rename(aside.with_name(aside.name + suffix))
+    path.with_name(path.name + ".new").rename(path)
+    _sync(path.parent)
+    for old in set_aside(path)[:-SET_ASIDE_MAX]:
+        for suffix in WITH_IT:
+            old.with_name(old.name + suffix).unlink(missing_ok=True)
+    more = f" and {len(found.damage) - TOLD_MAX} more" if len(found.damage) > TOLD_MAX else ""
+    return (
+        f"the store was damaged and is set aside as {aside.name}; kept: {len(stored.baseline)} windows of the baseline, "
+        f"{len(stored.outbox)} items to be sent, {', '.join(sorted(stored.blobs)) or 'nothing else'}; "
+        f"found: {'; '.join(line[:200] for line in found.damage[:TOLD_MAX])}{more}"
+    )
+
+
+def _free_name(path: Path) -> Path:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    taken = {file.name for file in set_aside(path)}
+    number = 0
+    while (name := f"{path.name}.damaged-{stamp}-{number:03}") in taken:
+        number += 1
+    return path.with_name(name)
+
+
+def set_aside(path: Path) -> list[Path]:
+    """Return the damaged files that were set aside, the oldest first as far as the clock was right."""
+    return sorted(
+        file
+        for file in path.parent.iterdir()
+        if file.name.startswith(f"{path.name}.damaged-") and not file.name.endswith(WITH_IT[1:])
+    )
+
+
+def free_bytes(path: Path) -> int:
+    """Return what the disk of a file has left for us."""
+    disk = os.statvfs(path.parent)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,31 @@
+"""What the machine does about a store in trouble: the gateway goes on watching, gives up the least important, and says
+so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gateway_agent import alarms, room
+from gateway_agent.events import Effect, StoreState
+from gateway_agent.state import State, tell
+
+FULL, DAMAGED = "disk-full", "store-damaged"  # causes of sensor alarms, which the next start ends
+
+
+def of_store(state: State, event: StoreState) -> tuple[State, list[Effect]]:
+    """Take in what the service says of the store."""
+    if event.problem == DAMAGED:  # a thing of the past as soon as it is told: the store is a new one
+        # Another damage while one is still told of is an alarm of its own.
+        state, ended = alarms.sensor_well(state, DAMAGED, state.now_ns)
+        state, raised = alarms.sensor(state, DAMAGED, event.text, state.now_ns)
+        return state, [*ended, *raised]
+    state = replace(state, store_problem=event.problem)
+    if event.problem == FULL:
+        state, given_up = room.without_telemetry(state)
+        state, raised = alarms.sensor(state, FULL, event.text, state.now_ns)
+        state, told = tell(state)
+        return state, [*given_up, *raised, *told]
+    state, cleared = alarms.sensor_well(state, FULL, state.now_ns)
+    state, told = tell(state)
+    return state, [*cleared, *told]

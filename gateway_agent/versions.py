@@ -1,0 +1,162 @@
+"""Which models this gateway has, had and will not have again: a few numbers that change in one transaction with them.
+
+Two slots hold models, as two partitions hold a system: the one in force and the one before it. A swap writes the slot
+that is not in force and, in the same transaction, which slot is; going back writes the latter alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from config import wire
+from config.messages import Manifest, MessageError
+from config.settings import GatewaySettings
+from gateway_agent.events import Save
+from models.arrays import Arrays, parted
+
+MODELS, MODEL, OTHER = "models", "model", "model.b"  # keys of stored blobs; 0.4 had but the second
+UNREADABLE = (wire.WireError, MessageError, KeyError)
+REJECTED_MAX = 8  # remembered; what is older is below the newest version anyway
+REASON_LENGTH = 300
+STARTS_MAX = 3  # loads of a model of which none was finished: then it is the model that ends the agent
+
+
+class Rejected(NamedTuple):
+    """A version that this gateway did not take or went back from, by the name of its manifest, and why."""
+
+    version: int
+    name: str
+    why: str
+    is_final: bool = True  # otherwise other settings may change that, so it is looked at again after a start
+
+
+class Held(NamedTuple):
+    """A model in a slot: its version (0: none), the digest of its bytes, the name of its manifest, and whether it was
+    announced to this gateway alone.
+    """
+
+    version: int = 0
+    digest: str = ""
+    name: str = ""
+    is_own: bool = False
+
+
+def held(manifest: Manifest, *, is_own: bool = False) -> Held:
+    """Return what is remembered of a model in a slot."""
+    return Held(manifest.version, manifest.model.digest, named(manifest), is_own)
+
+
+@dataclass(frozen=True)
+class Models:
+    """What is remembered of models from one start to the next."""
+
+    slot: str = MODEL  # of the model in force
+    newest: int = 0  # the highest version that was ever in force
+    current: Held = Held()
+    previous: Held = Held()  # in the other slot, to go back to
+    windows: int = 0  # judged by the model in force
+    alarms: int = 0  # of the structure, raised under it
+    blocks: int = 0  # of its probation, in which the model before was calm ...
+    alarmed: int = 0  # ... and it was not
+    trying: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # digest -> loads not finished
+    rejected: tuple[Rejected, ...] = ()
+
+    @property
+    def other(self) -> str:
+        """The slot that is not in force."""
+        return OTHER if self.slot == MODEL else MODEL
+
+    def rejecting(self, one: Rejected) -> Models:
+        """Return the same with a version more that is not taken."""
+        others = tuple(other for other in self.rejected if other.name != one.name)
+        kept = one._replace(why=one.why[:REASON_LENGTH])
+        return replace(self, rejected=(*others, kept)[-REJECTED_MAX:])
+
+    def why_not(self, name: str) -> str:
+        """Return why a manifest is never taken, or an empty string."""
+        return next((one.why for one in self.rejected if one.name == name and one.is_final), "")
+
+    def begun(self, digest: str) -> Models:
+        """Return the same with a load more that has begun; to be stored before it begins."""
+        return replace(self, trying={**self.trying, digest: self.trying.get(digest, 0) + 1})
+
+    def finished(self) -> Models:
+        """Return the same without loads that have not ended: this agent lives."""
+        return replace(self, trying={})
+
+    def back(self) -> Models:
+        """Return the same with the model before in force, as if it had never been replaced, or with none."""
+        slot = self.other if self.previous.version else self.slot
+        return Models(slot, self.newest, self.previous, trying=self.trying, rejected=self.rejected)
+
+
+def save(models: Models) -> Save:
+    """Return the effect that stores what is remembered of models."""
+    return Save(MODELS, json.dumps({**asdict(replace(models, trying={})), "trying": dict(models.trying)}).encode())
+
+
+def restored(blobs: Mapping[str, bytes]) -> Models:
+    """Return what the store remembers of models; of one that 0.4 stored, what can be known."""
+    if MODELS in blobs:
+        known: dict[str, Any] = json.loads(blobs[MODELS])
+        rejected = tuple(Rejected(*one) for one in known["rejected"])
+        slots = {"current": Held(*known["current"]), "previous": Held(*known["previous"])}
+        return Models(**{**known, **slots, "rejected": rejected})
+    if MODEL not in blobs:
+        return Models()
+    try:
+        manifest, _, _ = read(blobs[MODEL])
+    except UNREADABLE:  # which whoever loads it says
+        return Models()
+    return Models(newest=manifest.version, current=held(manifest))
+
+
+def read(stored: bytes) -> tuple[Manifest, bytes, Arrays | None]:
+    """Return manifest, bytes and own tensors of a stored model; of the last 0.1 stored none, which is None.
+
+    Raises one of `UNREADABLE` for what is no stored model.
+    """
+    arrays, meta = wire.decode(stored, size_max=len(stored))
+    personal = parted(arrays).get("personal", {}) if "personal" in meta else None
+    return Manifest.from_bytes(arrays["manifest"].tobytes()), arrays["onnx"].tobytes(), personal
+
+
+def starting(blobs: Mapping[str, bytes]) -> list[Save]:
+    """Return what is to be stored before an agent starts to load the model in force: that it does, or, where several
+    starts have not come through that, that it goes back to the one before.
+    """
+    models = restored(blobs)
+    current = models.current
+    if current.version == 0:
+        return []
+    if models.trying.get(current.digest, 0) >= STARTS_MAX:
+        why = f"model {current.version} rolled back: the agent ended {STARTS_MAX} times in a row while it loaded it"
+        models = models.back().finished().rejecting(Rejected(current.version, current.name, why))
+    return [save(models.begun(models.current.digest) if models.current.version else models)]
+
+
+def told(
+    models: Models, settings: GatewaySettings, candidate: Manifest | None, *, is_watched: bool
+) -> dict[str, Any]:
+    """Return what a status says of models, by its fields."""
+    watched_s = models.windows * settings.features.hop_s
+    return {
+        "candidate_version": 0 if candidate is None else candidate.version,
+        "previous_version": models.previous.version,
+        "newest_version": models.newest,
+        "probation_s": max(settings.models.probation_s - watched_s, 0.0) if is_watched else 0.0,
+        "model_windows": models.windows,
+        "model_alarms": models.alarms,
+        "promised_alarms_per_day": settings.alarm.false_alarms_per_day,
+        "rejected": {str(one.version): one.why for one in models.rejected},
+    }
+
+
+def named(manifest: Manifest) -> str:
+    """Return the name of a manifest: a digest of all that it says, and of who signed it."""
+    return hashlib.sha256(manifest.signed_bytes() + manifest.signature.encode()).hexdigest()

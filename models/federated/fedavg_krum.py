@@ -1,0 +1,34 @@
+"""FedAvg with Krum or Multi-Krum in place of the mean (Blanchard et al. 2017, "Machine Learning with Adversaries",
+Section 4).
+
+Krum takes one update, that which lies nearest to its neighbours, and Multi-Krum the mean of the best n - f - 2. What a
+gateway sends and keeps is as in FedAvg; of the one-class loss it sends the solution of its own rows. Against f liars of
+n it needs n >= 2 f + 3 updates in every round; with fewer the round comes to nothing and says so (`robust_rules`,
+`robustly`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from models.federated.algorithm import Algorithm, Count
+from models.federated.fedavg import fedavg
+from models.federated.robustly import LIARS, Liars, Robust, robust_fedavg, with_settings_of
+
+
+@with_settings_of(fedavg)
+def fedavg_krum(feature_count: Count, *, liars: Liars = LIARS, **settings: Any) -> Algorithm:
+    """FedAvg by Krum; all settings but `liars` are those of `fedavg`.
+
+    :param liars: share of a round's updates that may be lies; of 4 or fewer, 0.2 is nobody.
+    """
+    return robust_fedavg(feature_count, Robust(rule="krum", liars=liars), settings)
+
+
+@with_settings_of(fedavg)
+def fedavg_multi_krum(feature_count: Count, *, liars: Liars = LIARS, **settings: Any) -> Algorithm:
+    """FedAvg by Multi-Krum; all settings but `liars` are those of `fedavg`.
+
+    :param liars: share of a round's updates that may be lies; of 4 or fewer, 0.2 is nobody.
+    """
+    return robust_fedavg(feature_count, Robust(rule="multi-krum", liars=liars), settings)

@@ -1,0 +1,169 @@
+"""A robust mean in place of the sum: any average of changes, aggregated by a rule that a minority of liars cannot move
+at will (`robust_rules`, which has the sources and what each rule stands).
+
+Such a rule must see every update, so they are kept apart until the exchange closes: the cloud's memory grows with the
+number of gateways, and they cannot travel masked. A gateway sends what it would send anyway, as one row; the cloud
+checks it as before, and takes from it the change per sample. Everybody counts alike, however many samples he claims:
+a liar claims the most he may, and with weights an honest majority of gateways would be no majority of the weight.
+
+With fewer than three updates an exchange comes to nothing and is repeated: of two nobody knows which one lies. What is
+measured beside the change (squared residuals, class counts) follows the same rule; under `clipped` it is the median of
+each number, and Krum's distances are those of the changes alone. Exchanges before the last of a round (whitening) stay
+plain sums, bounded one by one (docs/decisions/0022) and not robust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, signature
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from models.arrays import Arrays, Floats
+from models.federated.algorithm import Algorithm, Phase, RoundFailedError, Server, UpdateError
+from models.federated.alone import WEIGHTS, moving, weight_of
+from models.federated.fedavg import fedavg
+from models.federated.local_dual import withdrawn
+from models.federated.robust_rules import (
+    TooFewRowsError,
+    clipped_mean,
+    coordinate_median,
+    krum_chosen,
+    trimmed_mean,
+)
+from models.federated.tally import CHANGES, CONTRIBUTIONS, STACK
+
+Liars = Annotated[float, Field(ge=0, lt=0.5)]
+LIARS = 0.2
+FEWEST = 3
+COUNTING = ("trimmed-mean", "krum", "multi-krum")  # rules that must know how many liars there may be
+
+Factory = TypeVar("Factory", bound=Callable[..., Algorithm])
+
+
+class Robust(BaseModel):
+    """Which mean.
+
+    :param rule: see `models.federated.robust_rules`.
+    :param liars: of `trimmed-mean`, `krum` and `multi-krum`: the share of a round's updates that may be lies, 0.2 where
+        not given; of n updates the whole number below share · n. The others need not know.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rule: Literal["median", "trimmed-mean", "krum", "multi-krum", "clipped"]
+    liars: Liars | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.liars is not None and self.rule not in COUNTING:
+            raise ValueError(
+                f"liars {self.liars:g} given for rule {self.rule!r}, expected none: it stands any minority"
+            )
+        return self
+
+    def mean(self, rows: Arrays, moved: list[str]) -> Arrays:
+        """Return the mean of rows, each array (n, ...), of which the `moved` ones are changes of the model.
+
+        Raises `TooFewRowsError`.
+        """
+        flat = {name: array.reshape(len(array), -1) for name, array in rows.items()}
+        means = self._means(flat, sorted(moved))
+        return {name: np.asarray(means[name].reshape(array.shape[1:])) for name, array in rows.items()}
+
+    def _means(self, flat: Arrays, moved: list[str]) -> dict[str, Floats]:
+        changes = np.concatenate([flat[name] for name in moved], axis=1)  # (n, D)
+        liars = int((LIARS if self.liars is None else self.liars) * len(changes))
+        if self.rule in ("krum", "multi-krum"):
+            chosen = krum_chosen(changes, liars, many=self.rule == "multi-krum")
+            return {name: np.asarray(array[chosen].mean(axis=0)) for name, array in flat.items()}
+        if self.rule == "trimmed-mean":
+            return {name: trimmed_mean(array, liars) for name, array in flat.items()}
+        medians = {name: coordinate_median(array) for name, array in flat.items()}
+        if self.rule == "median":
+            return medians
+        places = np.cumsum([flat[name].shape[1] for name in moved])[:-1]
+        return {**medians, **dict(zip(moved, np.split(clipped_mean(changes), places), strict=True))}
+
+
+def robustly(algorithm: Algorithm, robust: Robust) -> Algorithm:
+    """Return the algorithm with a robust mean in place of the sum that makes its model.
+
+    Raises `ValueError` where that is no sum of changes: of a system of equations, or of what gateways remember to have
+    given, any other mean is no solution.
+    """
+    tally = algorithm.phases[-1].tally
+    if tally.bears != "error":
+        raise ValueError(
+            f"robust given for an algorithm whose model is made by a {tally.name!r}, expected a 'sum of changes': of "
+            "anything else only the sum is a solution; choose an algorithm that averages changes, such as fedavg with "
+            "loss 'logistic', fedavg-median without labels, or a [defence], which stands before any sum"
+        )
+    return algorithm._replace(phases=(*algorithm.phases[:-1], _kept_apart(algorithm.phases[-1], robust)))
+
+
+def _kept_apart(phase: Phase, robust: Robust) -> Phase:
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        own, update = phase.train(shared, own, data, rng)
+        return own, {name: array[None] for name, array in update.items()}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        count = len(next(iter(total.values())))
+        if count < FEWEST:
+            raise RoundFailedError(f"a robust mean: expected {FEWEST} updates or more, got {count}; raise the quorum")
+        ones = {name: np.asarray(rows[0]) for name, rows in total.items() if name in WEIGHTS}
+        rows = {name: rows for name, rows in total.items() if name not in ones}
+        moved = moving(server.shared, {name: rows[0] for name, rows in rows.items()}) or sorted(rows)
+        try:
+            mean = robust.mean(rows, moved)
+        except TooFewRowsError as error:
+            raise RoundFailedError(str(error)) from None
+        return phase.advance(server, {**mean, **ones})
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        for name, array in update.items():
+            if array.ndim == 0 or len(array) != 1:
+                raise UpdateError(f"{name}: expected one row, got an array of shape {array.shape}")
+        admitted = phase.admit(server, {name: array.reshape(array.shape[1:]) for name, array in update.items()})
+        weight = weight_of(admitted)
+        return {name: np.asarray(array / weight)[None] for name, array in admitted.items()}
+
+    return Phase(train, STACK, advance, admit)
+
+
+def robust_fedavg(feature_count: int, robust: Robust, settings: dict[str, Any]) -> Algorithm:
+    """Return FedAvg of the linear detector with a robust mean.
+
+    Of the one-class loss every gateway sends the solution of its own rows alone: parts of one dual fit together in
+    their mean and in nothing else, while solutions may be averaged in any way (Yin et al. 2018, Section 5, one round).
+    """
+    algorithm = fedavg(feature_count, **settings)
+    (phase,) = algorithm.phases
+    if phase.tally != CONTRIBUTIONS:
+        return robustly(algorithm, robust)
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        after, update = phase.train(shared, own, data, rng)
+        return withdrawn(after) if update else own, update
+
+    return robustly(algorithm._replace(phases=(phase._replace(train=train, tally=CHANGES),)), robust)
+
+
+def with_settings_of(factory: Callable[..., Algorithm]) -> Callable[[Factory], Factory]:
+    """Show the settings that a factory passes on to another as its own, so that they are checked and listed."""
+
+    def shown(made: Factory) -> Factory:
+        own = signature(made, eval_str=True)
+        parameters = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+        parameters += [
+            each for name, each in signature(factory, eval_str=True).parameters.items() if name not in own.parameters
+        ]
+        made.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # which build looks into
+        made.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": Algorithm}
+        return made
+
+    return shown

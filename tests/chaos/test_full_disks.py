@@ -1,0 +1,66 @@
+"""A disk that somebody else fills, under an agent that goes on: a real file system of a few megabytes.
+
+Goal: the agent neither ends nor forgets; what it has to say is said once there is room, or at once where its reserve
+holds it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.field import Field, field
+from tests.sites import WINDOWS, samples
+
+NAMES = ("east", "north")
+SMALL = NAMES[0]
+SIZE = "4m"
+SHIFT = 60.0
+MOUNTED = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
+
+
+def may_mount() -> bool:
+    """Tell whether this user may have a file system of its own."""
+    if shutil.which("unshare") is None:
+        return False
+    probe = ["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return subprocess.run(probe, capture_output=True).returncode == 0
+
+
+def fill(made: Field) -> Path:
+    """Fill the small disk to the last byte, and return the file that does it; it is seen from outside through the
+    process that has it mounted.
+    """
+    filler = Path(f"/proc/{made.processes[SMALL].pid}/root{made.folder}/disk/filler")
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"x" * 4_096)
+    return filler
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not may_mount(), reason="this user may not mount a file system of its own (unshare --user --mount)")
+def test_an_agent_outlives_a_full_disk_and_loses_no_alarm(tmp_path: Path) -> None:
+    with field(tmp_path, NAMES, algorithm={"name": "federated-subspace"}, rounds={"quorum": 2}) as made:
+        disk = tmp_path / "disk"
+        disk.mkdir()
+        made.write_settings(SMALL, store="disk/gateway.db")
+        made.begin()
+        made.start(NAMES[1])
+        made.start(SMALL, wrapped=(*MOUNTED, f'mount -t tmpfs -o size={SIZE} none "{disk}" && exec "$0" "$@"'))
+        made.commission()
+        made.settle(lambda: {row["model_version"] for row in made.statuses().values()} == {1})
+
+        filler = fill(made)
+        made.feed(SMALL, samples(100, 10, SHIFT), WINDOWS)
+        made.feed(SMALL, samples(101, 30), WINDOWS + 10)
+        assert made.processes[SMALL].poll() is None, made.words(SMALL)
+        filler.unlink()
+        made.settle(lambda: any(row["cleared_ns"] for row in made.rows("alarms") if row["cause"] == "anomaly"))
+        (alarm,) = [row for row in made.rows("alarms") if row["cause"] == "anomaly"]
+        assert alarm["gateway"] == SMALL and alarm["onset_ns"] <= alarm["raised_ns"] < alarm["cleared_ns"]
+        assert made.processes[SMALL].poll() is None, made.words(SMALL)

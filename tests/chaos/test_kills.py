@@ -1,0 +1,83 @@
+"""Everything is killed, again and again, at moments that nobody chose, with certificates on.
+
+Goal: what the seeded world shows of the machines holds for the processes: after fifty rounds with a kill in nearly
+every one the model is, byte for byte, that of the loop over the data sets and that of the world, no round was decided twice,
+nobody was counted twice, and every alarm arrived once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.field import BROKER, CLOUD, Field, field, whole
+from tests.sites import WINDOWS, Site, aggregator_settings, gateway_settings, samples
+from tests.test_end_to_end import loop_model
+
+NAMES = ("east", "north")  # of two the sum is the same whoever comes first, so models can be held byte against byte
+ROUNDS = 50
+ROUND_S = 1.5
+TRAINING = {"name": "fedavg", "seed": 5, "settings": {"rounds": ROUNDS, "components": 8}}
+PATIENCE_S = 240.0
+SHIFT = 60.0  # deviations: damage that nobody can miss
+SEED = 7
+
+
+def world_model() -> str:
+    """Return the digest of the model that the machines end in where nothing goes wrong."""
+    made = Site(aggregator_settings(algorithm=TRAINING, rounds={"quorum": 2}), map(gateway_settings, NAMES))
+    made.connect_all()
+    made.commission()
+    made.run(made.in_force)
+    assert made.cloud.manifest is not None
+    return made.cloud.manifest.model.digest
+
+
+def kill_through(made: Field, chance: random.Random) -> Counter[str]:
+    """Kill one after another until all rounds are closed; return how often each was killed."""
+    killed: Counter[str] = Counter()
+    until_s = time.monotonic() + PATIENCE_S
+    while (closed := len(made.rounds())) < ROUNDS:
+        assert time.monotonic() < until_s, (closed, killed, made.words(CLOUD)[-3_000:])
+        victim = chance.choice((*NAMES, CLOUD, BROKER))
+        time.sleep(chance.uniform(0.0, ROUND_S))
+        made.restart(victim)
+        killed[victim] += 1
+        made.settle(lambda closed=closed: len(made.rounds()) > closed)  # type: ignore[misc]
+    return killed
+
+
+@pytest.mark.slow
+def test_fifty_rounds_under_fire_end_in_the_model_of_the_loop_and_of_the_world(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    with field(tmp_path, NAMES, algorithm=TRAINING, rounds={"quorum": 2, "deadline_s": 600.0}) as made:
+        made.begin()
+        made.start(*NAMES)
+        made.commission()
+        killed = kill_through(made, chance)
+        assert min(killed[who] for who in (*NAMES, CLOUD, BROKER)) > 0, killed
+        made.settle(lambda: {status["model_version"] for status in made.statuses().values()} == {1})
+
+        for start_s, shift in ((0.0, 0.0), (10.0, SHIFT), (20.0, 0.0)):
+            for index, who in enumerate(NAMES):
+                made.feed(who, samples(100 + index, 10, shift), WINDOWS + start_s)
+            made.restart(chance.choice((CLOUD, BROKER)))
+        made.settle(lambda: [row["cleared_ns"] is not None for row in made.rows("alarms")].count(True) >= len(NAMES))
+        made.settle(lambda: not any(made.outbox(who) for who in NAMES))
+
+        closed = made.rounds()
+        assert [row["round_index"] for row in closed] == list(range(ROUNDS))
+        assert {row["gateways"] for row in closed} == {" ".join(NAMES)}
+        (model,) = made.rows("models", "version", "digest")
+        digest = hashlib.sha256(loop_model(tmp_path, list(NAMES))).hexdigest()
+        assert model["digest"] == digest == world_model()
+        anomalies = [row for row in made.rows("alarms") if row["cause"] == "anomaly"]
+        assert sorted(row["gateway"] for row in anomalies) == sorted(NAMES)
+        for row in anomalies:
+            assert row["onset_ns"] <= row["raised_ns"] < row["cleared_ns"] and row["model_digest"] == digest
+    assert all(whole(store) for store in tmp_path.glob("*.db"))

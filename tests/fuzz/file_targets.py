@@ -1,0 +1,115 @@
+"""What lies in files: settings, tables of labelled windows, discriminators, keys, recordings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from cloud_aggregator import defence
+from config import labelled, signing, wire
+from config.settings import AggregatorSettings, GatewaySettings, SettingsError, load
+from firmware_sim.recordings import ReadOptions, RecordingError, describe, read, render
+from models.features import FeatureSpec
+from tests.fuzz.target import Target, resealed
+from tests.recording_samples import sound_files
+from tests.sites import FEATURES, SITE, faults
+
+SPEC = FeatureSpec.model_validate(FEATURES)
+ALGORITHM = {"name": "esn-fedavg", "settings": {"rounds": 2, "network": {"task": "classify", "units": 12, "washout": 4}}}
+
+
+@cache
+def _folder() -> TemporaryDirectory[str]:
+    return TemporaryDirectory()  # kept by the cache until the process ends
+
+
+def from_file(reader: Callable[[Path], object], name: str) -> Callable[[bytes], object]:
+    """Return a reader of files as one of bytes."""
+
+    def take(data: bytes) -> object:
+        path = Path(_folder().name) / name
+        path.write_bytes(data)
+        return reader(path)
+
+    return take
+
+
+def _settings(name: str, kind: Any) -> Target:
+    template = (resources.files("config") / name).read_bytes()
+    in_full = re.sub(rb"(?m)^# (\[|\w+ = |channels)", rb"\1", template)  # what the template leaves out put in too
+    blocks = tuple(template.split(b"\n\n"))
+    take = from_file(lambda path: load(path, kind), name)
+    return Target(take, (SettingsError,), (template, in_full, b"\n\n".join(blocks[:3])), examples=150)
+
+
+def _table() -> Target:
+    rows = [",".join(map(repr, [*row, 0, 1])) for row in faults()["x"].tolist()]
+    sound = ("\n".join([*labelled.head(SPEC), *rows]) + "\n").encode()
+    cut = ("\n".join([*labelled.head(SPEC), *rows[:2]]) + "\n").encode()
+    return Target(from_file(lambda path: labelled.read(path, SPEC), "t.csv"), (labelled.LabelledError,), (sound, cut))
+
+
+def _discriminator() -> Target:
+    given = {
+        "aggregator": {"site": SITE},
+        "features": FEATURES,
+        "algorithm": ALGORITHM,
+        "defence": {"kind": "network", "network": Path("discriminator.bin")},
+    }
+    settings = AggregatorSettings.model_validate(given)
+    said = {"algorithm": settings.algorithm.model_dump(mode="json"), "tables": 1, "noise": 1.0}
+    arrays = {"hidden.weights": np.ones((4, 3)), "hidden.bias": np.zeros(4), "accuracy": np.array(0.9)}
+
+    def judge(path: Path) -> None:
+        chosen = settings.defence.model_copy(update={"network": path})
+        named = settings.model_copy(update={"defence": chosen})
+        defence.algorithm_of(named, defence.read(named))
+
+    take = from_file(judge, "discriminator.bin")
+    sealed = wire.encode(arrays, said)
+    return Target(lambda data: take(resealed(data)), (defence.MaterialError,), (sealed,), examples=60)
+
+
+def _keys(reader: Callable[[Path], object]) -> Target:
+    folder = Path(_folder().name)
+    if not (folder / "seed.key").exists():
+        signing.make_key(folder / "seed.key", folder / "seed.pub")
+    seeds = ((folder / "seed.key").read_bytes(), (folder / "seed.pub").read_bytes())
+    return Target(from_file(reader, "key.pem"), (signing.KeyFileError,), seeds)
+
+
+def _recording(ending: str, seeds: tuple[bytes, ...]) -> Target:
+    def take(path: Path) -> None:
+        result = read(path, ReadOptions())
+        assert result.values.shape == (len(result.values), len(result.channels)) and not np.isinf(result.values).any()
+        render(describe(result))
+
+    return Target(from_file(take, f"recording{ending}"), (RecordingError,), seeds, examples=100)
+
+
+@cache
+def _sound() -> dict[str, tuple[bytes, ...]]:
+    sound: dict[str, tuple[bytes, ...]] = {}
+    for ending, data in sound_files():
+        sound[ending] = (*sound.get(ending, ()), data)
+    return sound
+
+
+def targets() -> dict[str, Target]:
+    """Return the targets of this file by name."""
+    return {
+        "settings-gateway": _settings("gateway.toml", GatewaySettings),
+        "settings-aggregator": _settings("aggregator.toml", AggregatorSettings),
+        "labelled": _table(),
+        "discriminator": _discriminator(),
+        "key-private": _keys(signing.load_private),
+        "key-public": _keys(signing.load_public),
+        **{f"recording{ending}": _recording(ending, seeds) for ending, seeds in _sound().items()},
+    }

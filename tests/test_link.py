@@ -1,0 +1,182 @@
+"""The link to a broker: what is urgent goes first, a slow line is not filled, and what goes wrong is said.
+
+Method: the real Mosquitto and the real link; a slow line is a proxy that lets so many bytes a second pass.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from config import backlog as backlog_module
+from config import contention
+from config.backlog import Backlog, Outgoing
+from config.contention import ENOUGH, SHORT_S, Contention
+from config.mqtt import Link
+from config.settings import Broker as BrokerSettings
+from config.topics import CHANNELS, Topic, topic_of, urgency
+from firmware_sim.broker import Broker, broker, mosquitto_program
+from tests.slow_line import slow_line
+
+PATIENCE_S = 20.0
+UPDATE, ALARM = "fedgate/v1/bridge/north/update/digest", "fedgate/v1/bridge/north/alarm/anomaly"
+
+needs_mosquitto = pytest.mark.skipif(mosquitto_program() is None, reason="Mosquitto is not installed")
+
+
+def wait(until: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
+    ends_s = time.monotonic() + patience_s
+    while not until():
+        assert time.monotonic() < ends_s, "waited in vain"
+        time.sleep(0.005)
+
+
+class Ends:
+    """A link, and when it heard what and whether it is connected."""
+
+    def __init__(self, port: int, name: str, *subscriptions: str) -> None:
+        self.heard: list[tuple[float, str, bytes]] = []
+        heard = self.heard
+        self.connections: list[bool] = []
+        self.link = Link(
+            BrokerSettings(port=port),
+            name,
+            subscriptions,
+            lambda topic, payload: heard.append((time.monotonic(), topic, payload)),
+            self.connections.append,
+        )
+
+    def __enter__(self) -> Ends:
+        self.link.start()
+        wait(lambda: bool(self.connections))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.link.stop()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with broker(tmp_path_factory.mktemp("broker"), "mosquitto") as started:
+        yield started
+
+
+def alarm_delays_s(port: int, chunk_bytes: int, chunks: int, bytes_per_s: float, every_s: float) -> list[float]:
+    """Return how long alarms took that were raised while an update was on its way up a slow line."""
+    with (
+        slow_line(port, bytes_per_s) as slow,
+        Ends(port, "cloud", "fedgate/v1/bridge/+/+/+") as cloud,
+        Ends(slow, "north") as north,
+    ):
+        time.sleep(0.1)  # until the subscription is in force
+        for index in range(chunks):
+            assert north.link.publish(UPDATE, index.to_bytes(4, "big") + bytes(chunk_bytes - 4))
+        sent_s = []
+        while north.link.waiting_bytes > chunk_bytes:
+            sent_s.append(time.monotonic())
+            assert north.link.publish(ALARM, str(len(sent_s) - 1).encode())
+            time.sleep(every_s)
+        assert north.link.drain(60.0)
+        wait(lambda: len(cloud.heard) == chunks + len(sent_s))
+        arrived = {int(payload): at_s for at_s, topic, payload in cloud.heard if topic == ALARM}
+        assert [payload[:4] for _, topic, payload in cloud.heard if topic == UPDATE] == [
+            index.to_bytes(4, "big") for index in range(chunks)
+        ]
+    return [arrived[index] - at_s for index, at_s in enumerate(sent_s)]
+
+
+@needs_mosquitto
+def test_an_alarm_goes_past_the_chunks_of_an_update_on_a_slow_line(running: Broker) -> None:
+    """The same as 20 kB/s with 32 KiB chunks, ten times as fast; the benchmark takes the real figures."""
+    delays_s = alarm_delays_s(running.port, 32 * 1024, 20, 200_000.0, 0.1)
+    assert len(delays_s) > 10 and max(delays_s) < 2.0  # behind all of the update they would wait 3 s
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300_000), st.booleans()), max_size=60), st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(
+    given_messages: list[tuple[int, int, bool]], data: st.DataObject
+) -> None:
+    made, out, on_line, now_s = Backlog(), [], [], 0.0
+    made.is_open = True
+    for number, (level, size, _) in enumerate(given_messages):
+        assert made.add(Outgoing(f"{level}/{number}", bytes(size), False, 1), level)
+    while not made.is_empty:
+        while (message := made.next()) is not None:
+            made.handed(len(out), message, now_s)
+            on_line.append(len(out))
+            out.append(message)
+            held = sum(out[number].size for number in on_line)
+            assert len(on_line) == 1 or held <= made.window_bytes
+        now_s += data.draw(st.sampled_from([0.1, 1.0, 3.0]))
+        made.acknowledged(on_line.pop(0), now_s)
+    assert made.waiting_bytes == 0
+    numbers = [tuple(map(int, message.topic.split("/"))) for message in out]
+    assert numbers == sorted(numbers) and len(numbers) == len(given_messages)
+
+
+def test_a_backlog_is_bounded_for_each_urgency_and_knows_what_a_lost_connection_took() -> None:
+    made = Backlog()
+    bulk = Outgoing("t", bytes(1_000_000), False, 1)
+    assert [made.add(bulk, 2) for _ in range(6)] == [True] * 5 + [False]
+    assert made.add(Outgoing("a", b"alarm", False, 1), 0) and made.add(Outgoing("s", b"score", False, 0), 0)
+    assert made.next() is None  # no connection yet
+    made.is_open = True
+    for number in range(2):
+        made.handed(number, message := made.next() or bulk, 0.0)
+        assert message.topic == "as"[number] and not made.is_empty
+    made.cut()
+    assert made.next() is None and made.waiting_bytes == 5 * 1_000_001 + 6  # the score is gone, the alarm is not
+    made.acknowledged(0, 1e6)
+    assert made.window_bytes == backlog_module.WINDOW_BYTES_START  # an outage says nothing of the line
+
+
+def test_every_channel_has_its_place() -> None:
+    places = {channel: urgency(topic_of(Topic("s", "g", channel, "i"))) for channel in CHANNELS}
+    assert places["alarm"] < places["receipt"] == places["status"] < places["update"] == places["chunk"]
+    assert places["update"] < places["telemetry"] == places["score"]
+    assert urgency("homeassistant/sensor/x/config") == urgency("") == places["status"]
+
+
+def test_connections_that_end_at_once_are_told_and_leave_room_for_another() -> None:
+    made, now_s, told = Contention(), 0.0, []
+    for _ in range(40):
+        assert not made.ended(now_s)  # without a connection
+        made.connected(now_s)
+        told.append(made.ended(now_s + 1.0))
+        now_s += 100.0
+    assert [number + 1 for number, said in enumerate(told) if said] == [4, 8, 16, 32]
+    assert "40 connections in a row" in made.trouble and made.pauses_s(60) == (900, 900)
+    made.connected(now_s)
+    assert not made.ended(now_s + SHORT_S) and made.trouble == "" and made.pauses_s(60) == (1, 60)
+
+
+@needs_mosquitto
+def test_two_links_with_one_id_are_noticed(
+    running: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(contention, "RECONNECT_S_MIN", 0)  # as paho's pauses are whole seconds
+    with Ends(running.port, "twin") as one, Ends(running.port, "twin") as other:
+        wait(lambda: bool(one.link.trouble or other.link.trouble))
+        assert sum(one.connections) >= ENOUGH or sum(other.connections) >= ENOUGH
+    assert any("used the same id" in record.getMessage() for record in caplog.records)
+
+
+@needs_mosquitto
+def test_a_transfer_goes_on_after_the_broker_was_restarted(tmp_path: Path) -> None:
+    with broker(tmp_path, "mosquitto") as started, Ends(started.port, "cloud", "fedgate/v1/bridge/+/+/+") as cloud:
+        with slow_line(started.port, 200_000.0) as slow, Ends(slow, "north") as north:
+            for index in range(20):
+                assert north.link.publish(UPDATE, bytes([index]) + bytes(20_000))
+            wait(lambda: len(cloud.heard) > 3)
+            started.restart()
+            assert not north.link.drain(0.01)
+            wait(lambda: north.connections.count(True) == 2)
+            assert north.link.drain(PATIENCE_S)
+            assert north.link.bytes_sent < 21 * 20_100  # what had arrived does not go up again
+        wait(lambda: {payload[0] for _, _, payload in cloud.heard} == set(range(20)))
