@@ -4,6 +4,8 @@ PYTHON ?= python3
 ARGS ?=
 DATA ?=
 RESULTS ?= out/results
+SEEDS ?= 0..10000
+JOBS ?= 2
 
 # The products here are many and small: threads of BLAS would mostly wait for one another.
 export OMP_NUM_THREADS ?= 1
@@ -18,7 +20,7 @@ TORCH := $(shell sed -n 's/^\(torch==[0-9.]*\).*/\1/p' constraints.txt)
 TO_CLEAN := $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-lstm demo demo-building test check bench reproduce named clean
+.PHONY: help install install-lstm demo demo-building test check bench fuzz soak reproduce named clean
 
 help: ## Say what each command does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +60,13 @@ check: install ## Check style, types and the rules of the house; no test of beha
 
 bench: install ## Measure speed, memory and size and print them beside their targets; never fails on a figure.
 	@$(BIN)/pytest tests/benchmarks -s
+
+fuzz: install ## Fuzz every reader with atheris, a minute each, where it installs; ARGS="--minutes 5 wire topics".
+	@$(PIP) install atheris 2>/dev/null || true
+	@$(BIN)/python -m tests.fuzz.campaign $(ARGS)
+
+soak: install ## Run 10,000 seeded worlds of broken networks, power, disks and clocks; hours. Others: SEEDS=0..500.
+	@$(BIN)/firmware-sim world --seeds "$(SEEDS)" --jobs "$(JOBS)"
 
 reproduce: named install ## Measure every table of the papers; DATA=folder with tabular/ and streams/. Goes on where it was stopped.
 	@for experiment in $$(grep -l '^study' firmware_sim/experiments/*.toml); do \

@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloud_aggregator import init_command
+from cloud_aggregator import (
+    certificate_command,
+    doctor_command,
+    gateways_command,
+    init_command,
+    losses_command,
+    release_command,
+)
 from config import cli, mqtt, signing
 from config.algorithm import check_budget
 from config.settings import AggregatorSettings, load
@@ -24,14 +31,16 @@ DESCRIPTION = (
 )
 EPILOG = """examples:
   cloud-aggregator init FOLDER                 make keys, certificates, the broker's configuration, commented settings
+  cloud-aggregator doctor -c aggregator.toml   what works here and what does not: machine, store, training, broker
   cloud-aggregator check -c aggregator.toml    is the file right? names file, line, key, value, what was expected
   cloud-aggregator run -c aggregator.toml      run until SIGTERM or Ctrl-C
   cloud-aggregator status -c aggregator.toml   gateways and the training at hand; also: models, alarms, rounds
+  cloud-aggregator release -c aggregator.toml  how the release of a model stands; --canary, --go-on, --pause, --stop
 """
 NS = 1_000_000_000
 GATEWAY_COLUMNS = (
     *("gateway", "state", "baseline_windows", "baseline_needed", "can_train", "windows", "windows_lost", "dropped"),
-    *("model_version", "settling", "alarms_active", "privacy_epsilon", "refusal", "seen"),
+    *("model_version", "settling", "alarms_active", "privacy_epsilon", "identity", "refusal", "seen"),
 )
 
 
@@ -40,6 +49,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     init_command.add(commands)
+    gateways_command.add(commands)
+    certificate_command.add(commands)
+    doctor_command.add(commands)
+    losses_command.add(commands)
+    release_command.add(commands)
     for name, act, text in (
         ("run", _run, "run the aggregator"),
         ("check", _check, "check the settings and the release key"),
@@ -126,7 +140,7 @@ def _status(arguments: argparse.Namespace) -> int:
     with _open(arguments) as store:
         rows, latest, closed = store.rows("gateways"), store.latest_model(), len(store.rows("rounds", "id"))
         stored, told = store.training(), store.outward()
-    gateways = [{"gateway": row["gateway"], "seen": _time(row["seen_ns"]), **json.loads(row["status"])} for row in rows]
+    gateways = [_gateway(row) for row in rows]
     version = latest[0].version if latest else 0
     training = _training(stored, load(arguments.config, AggregatorSettings)) if stored else None
     fleet = told.fleet.alarm.model_dump(mode="json") if told.fleet.alarm and told.fleet.active else None
@@ -148,6 +162,12 @@ def _status(arguments: argparse.Namespace) -> int:
         text += f"alarms: {told.alarms_refused} messages refused, of gateways with too many causes\n"
     _show(arguments, summary, text + _text(GATEWAY_COLUMNS, gateways))
     return 0
+
+
+def _gateway(row: dict[str, Any]) -> dict[str, Any]:
+    trouble = json.loads(row["lives"] or "{}").get("trouble") or ""
+    said = {"gateway": row["gateway"], "seen": _time(row["seen_ns"]), **json.loads(row["status"])}
+    return {**said, "identity": trouble.removeprefix("identity-")}
 
 
 def _training(stored: bytes, settings: AggregatorSettings) -> dict[str, Any]:
@@ -207,7 +227,8 @@ def _alarms(arguments: argparse.Namespace) -> int:
 
 def _rounds(arguments: argparse.Namespace) -> int:
     rounds = [row | {"closed": _time(row["closed_ns"])} for row in _rows(arguments, "rounds")]
-    columns = ("run", "round_index", "phase", "algorithm", "closed", "gateways", "empty", "refused", "bytes_received")
+    columns = ("run", "round_index", "phase", "algorithm", "closed", "gateways", "empty", "late")
+    columns = (*columns, "refused", "bytes_received")
     _show(arguments, rounds, _text(columns, rounds))
     return 0
 

@@ -87,23 +87,29 @@ def _admitted(state: State, request: Asked) -> Result:
     held = registry.of(request.gateway)
     if any(one.key == request.key and one.reason for one in held):
         raise AdmissionError("this key was revoked; make a new one with --new-key")
-    others = [one for one in held if one.key != request.key]
+    others = [one for one in held if one.key != request.key and one.reason != "removed"]
     if others and not token.replaces:
-        raise AdmissionError(f"another device is or was {request.gateway}; take another name, or a token with --replace")
+        raise AdmissionError(
+            f"another device is or was {request.gateway}; take another name, or a token with --replace"
+        )
     state, ends = _end(state, (one for one in others if not one.reason), "replaced")
     state = _with_pass(state, used := replace(token, key=request.key))
     state, effects = _issued(state, request)
+    if request.gateway in registry.barred:  # and is so no more
+        ends = [*ends, _bar(state, ())]
     return state, [RecordPass(used), *ends, *effects]
 
 
 def _renewed(state: State, request: Asked) -> Result:
     registry, identity = _site(state)
     held = [one for one in registry.of(request.gateway) if one.key == request.key]
-    if not held or held[-1].reason:
+    if all(one.reason for one in held):
         why = held[-1].reason if held else "not enrolled with this key"
         raise AdmissionError(f"{request.gateway} is {why}; it needs a token")
     if held[-1].not_after_ns + identity.grace_days * DAY_NS < state.now_ns:
-        raise AdmissionError(f"the last certificate expired more than {identity.grace_days:g} days ago; it needs a token")
+        raise AdmissionError(
+            f"the last certificate expired more than {identity.grace_days:g} days ago; it needs a token"
+        )
     return _issued(state, request)
 
 
@@ -123,7 +129,7 @@ def _issued(state: State, request: Asked) -> Result:
     }
     state = replace(state, registry=replace(registry, certificates={**kept, made.serial: made}))
     told = Log("info", f"{request.gateway} has a certificate for {identity.certificate_days:g} days")
-    stored = [ForgetCertificates(request.gateway, before_ns), RecordCertificate(made)]
+    stored: list[Effect] = [ForgetCertificates(request.gateway, before_ns), RecordCertificate(made)]
     return state, [*stored, Issue(request.number, made), told]
 
 
@@ -139,17 +145,21 @@ def _end(state: State, certificates: Iterable[Certificate], reason: Reason) -> R
         return state, []
     registry = state.registry or Registry()
     held = {**registry.certificates, **{one.serial: one for one in over}}
-    registry = replace(registry, certificates=held)
-    cut = tuple(sorted({one.gateway for one in over}))
-    bar = Bar(registry.ended(), registry.barred, cut)
-    return replace(state, registry=registry), [*(RecordCertificate(one) for one in over), bar]
+    state = replace(state, registry=replace(registry, certificates=held))
+    bar = _bar(state, tuple(sorted({one.gateway for one in over})))
+    return state, [*(RecordCertificate(one) for one in over), bar]
+
+
+def _bar(state: State, cut: tuple[str, ...]) -> Bar:
+    registry = state.registry or Registry()
+    return Bar(registry.ended(), registry.barred, cut)
 
 
 def token_ordered(state: State, body: dict[str, Any]) -> Answer:
     """Let a device in that will come with a token of this digest."""
     gateway, replaces = str(body["gateway"]), bool(body["replaces"])
     registry = _registry(state)
-    if registry.of(gateway) and not replaces:
+    if any(one.reason != "removed" for one in registry.of(gateway)) and not replaces:
         raise OrderError(f"{gateway} is or was enrolled; give --replace to put another device in its place")
     expires_ns = state.now_ns + round(float(body["hours"]) * HOUR_NS)
     token = Pass(str(body["digest"]), gateway, expires_ns, replaces)

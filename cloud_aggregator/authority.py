@@ -7,7 +7,7 @@ All of it is files in one folder, which the broker reads too. The key of the aut
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,8 +29,10 @@ SKEW = timedelta(days=1)  # by which the clocks of aggregator and broker may dif
 CA_LIFE = timedelta(days=30 * 365)
 OWN_LIFE = timedelta(days=2 * 365)
 RENEWED_BEFORE = OWN_LIFE / 3
-KEY_USAGES = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
-KEY_USAGES += ("key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
+KEY_USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 
 
 class Authority:
@@ -117,10 +119,12 @@ class Authority:
         identity.write(path, body, PUBLIC_MODE)
         return True
 
-    def write_barred(self, gateways: Iterable[str]) -> bool:
+    def write_barred(self, gateways: Collection[str]) -> bool:
         """Write who is barred into the access list, below what the operator has there; False where it stood there."""
         path = self.folder / ACCESS_LIST
         before = path.read_text(encoding="utf-8")
+        if not gateways and BARRED not in before:
+            return False
         lines = "".join(f"user {name}\ntopic deny #\n" for name in sorted(gateways))
         after = f"{before.partition(BARRED)[0].rstrip()}\n\n{BARRED}{lines}"
         if after == before:

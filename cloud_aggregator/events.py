@@ -55,6 +55,7 @@ class Ordered:
     number: int
     kind: str
     body: dict[str, Any]
+    model: tuple[Manifest, bytes] | None = None  # the stored one that the order names by its version
 
 
 class OrderError(ValueError):
@@ -125,6 +126,13 @@ class RecordModel:
     """Store a released model."""
 
     manifest: Manifest
+    body: bytes
+
+
+@dataclass(frozen=True)
+class SaveRollout:
+    """Store how the release at hand stands."""
+
     body: bytes
 
 
@@ -244,6 +252,7 @@ Durable = (
     | DropHeld
     | RecordRound
     | RecordModel
+    | SaveRollout
     | RecordAlarm
     | RecordGateway
     | RecordLoss

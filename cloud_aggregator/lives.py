@@ -19,7 +19,7 @@ from config.messages import Alarm, Status
 NS = 1_000_000_000
 LATE_NS = 30 * NS  # what a message is believed to take at most longer than the fastest of its boot
 STANDS_S = 600.0  # how long after its last sign a trouble is believed: ten statuses, as gateways are shipped
-LIVES_KEPT = 4
+LIVES_KEPT = 8  # of a gateway; what a broker still retains of a boot before these looks like an old image
 
 Trouble = Literal["identity-twin", "identity-restored", "identity-replaced"]
 TEXTS: dict[Trouble, str] = {
@@ -68,9 +68,7 @@ def told(lives: Lives, status: Status, now_ns: int) -> Lives | None:
     if not status.store_id or status.monotonic_ns is None:
         return lives
     said_ns = status.monotonic_ns
-    life = Life(
-        status.store_id, status.boot_id, status.starts, status.sequence, said_ns, now_ns - said_ns, now_ns
-    )
+    life = Life(status.store_id, status.boot_id, status.starts, status.sequence, said_ns, now_ns - said_ns, now_ns)
     place = next((index for index, one in enumerate(lives.known) if _is_same(one, life)), None)
     if place is None:
         return _pushed(_troubled(lives, _setback(lives.known, life), now_ns), life)
@@ -114,7 +112,7 @@ def to_text(lives: Lives) -> str:
     return json.dumps(asdict(lives))
 
 
-def restored(rows: Iterable[tuple[str, str | None]]) -> dict[str, Lives]:
+def restored_lives(rows: Iterable[tuple[str, str | None]]) -> dict[str, Lives]:
     """Return what a store holds, by gateway; stores before 0.5 hold nothing."""
     found = {}
     for gateway, text in rows:

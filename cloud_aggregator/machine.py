@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cloud_aggregator import admission, alarms, impostors, incoming, orders, rounds, telemetry, updates
+from cloud_aggregator import (
+    admission,
+    alarms,
+    announcing,
+    impostors,
+    incoming,
+    orders,
+    rounds,
+    staging,
+    telemetry,
+    updates,
+)
 from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Ordered, Posted, RecordGateway, Tick
 from cloud_aggregator.registry import Asked
 from cloud_aggregator.state import State
@@ -42,14 +53,13 @@ def _connection(state: State, up: bool) -> Result:
         return state, []
     state, opening = rounds.open_round(state)
     state, told = alarms.connected(state)
-    known = [] if state.manifest is None else [rounds.manifest(state, state.manifest)]
-    return state, [*known, *opening, *told]
+    return state, [*announcing.known(state), *opening, *told]
 
 
 def _tick(state: State) -> Result:
     effects: list[Effect] = []
     in_turn = (incoming.ask_for_missing, impostors.ticked, rounds.close_if_due, rounds.widen_if_stuck, rounds.remind)
-    for act in (*in_turn, alarms.ticked):
+    for act in (*in_turn, staging.watched, alarms.ticked):
         state, more = act(state)
         effects += more
     if not state.opened and state.connected and rounds.may_open(state):
@@ -76,7 +86,7 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
         case "telemetry":
             return state, telemetry.scored(state, where.gateway, where.item, payload)
         case "want":
-            return state, rounds.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
+            return state, announcing.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
 
 
@@ -88,5 +98,6 @@ def _status(state: State, gateway: str, status: Status) -> Result:
     state = replace(state, gateways={**state.gateways, gateway: status})
     state, told = alarms.status_changed(state, gateway, known)
     state, closing = rounds.close_if_due(state)
+    state, staged = staging.watched(state)
     record = RecordGateway(gateway, status, state.now_ns, impostors.stored(state, gateway))
-    return state, [record, *found, *told, *closing]
+    return state, [record, *found, *told, *closing, *staged]

@@ -7,6 +7,8 @@ import json
 import sys
 import time
 from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from config.settings import AggregatorSettings, load
@@ -16,22 +18,41 @@ LOOK_S = 0.1
 REFUSED = 1
 
 
-def ordered(arguments: argparse.Namespace, kind: str, body: dict[str, Any]) -> int:
-    """Give an order to the service whose settings `arguments.config` names, print its answer and return an exit code.
+@dataclass(frozen=True)
+class Said:
+    """What became of an order."""
+
+    number: int
+    is_done: bool
+    text: str
+    problem: str
+
+    def shown(self, arguments: argparse.Namespace) -> int:
+        """Print it as `arguments.json` wants it, and return an exit code."""
+        if self.problem and not arguments.json:
+            sys.stderr.write(f"cloud-aggregator: error: {self.problem}\n")
+            return REFUSED
+        said = {"order": self.number, "is_done": self.is_done, "text": self.problem or self.text}
+        print(json.dumps(said, indent=2) if arguments.json else self.text)
+        return REFUSED if self.problem else 0
+
+
+def placed(config: Path, kind: str, body: dict[str, Any]) -> Said:
+    """Give an order to the service with these settings and wait for its answer.
 
     A service that does not run carries it out when it is started; that is said, and is no failure.
     """
     from cloud_aggregator.store import Store
 
-    with closing(Store(load(arguments.config, AggregatorSettings).aggregator.store, create=False)) as store:
+    with closing(Store(load(config, AggregatorSettings).aggregator.store, create=False)) as store:
         number = store.order(kind, body)
         until_s = time.monotonic() + WAIT_S
         while (answer := store.answer(number)) is None and time.monotonic() < until_s:
             time.sleep(LOOK_S)
     text, problem = answer or (f"order {number} waits: the service takes it as soon as it runs", "")
-    if problem and not arguments.json:
-        sys.stderr.write(f"cloud-aggregator: error: {problem}\n")
-        return REFUSED
-    said = {"order": number, "is_done": answer is not None and not problem, "text": problem or text}
-    print(json.dumps(said, indent=2) if arguments.json else text)
-    return REFUSED if problem else 0
+    return Said(number, answer is not None and not problem, text, problem)
+
+
+def ordered(arguments: argparse.Namespace, kind: str, body: dict[str, Any]) -> int:
+    """Give an order to the service of `arguments.config`, print its answer and return an exit code."""
+    return placed(arguments.config, kind, body).shown(arguments)

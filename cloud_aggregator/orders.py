@@ -7,7 +7,7 @@ changes and its answer are one transaction.
 
 from __future__ import annotations
 
-from cloud_aggregator import admission
+from cloud_aggregator import admission, release_orders
 from cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
 from cloud_aggregator.state import State
 
@@ -29,4 +29,8 @@ def _carried_out(state: State, order: Ordered) -> tuple[State, list[Effect], str
             return admission.revoked(state, order.body)
         case "remove":
             return admission.removed(state, order.body)
+        case "release":
+            return release_orders.release_ordered(state, order)
+        case "go-on" | "pause" | "stop":
+            return release_orders.decided(state, order.kind)
     raise OrderError(f"{order.kind!r} given, which this version of the aggregator does not know; update it")

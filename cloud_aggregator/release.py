@@ -69,5 +69,10 @@ def fitting(manifest: Manifest, body: bytes, key: Ed25519PrivateKey, limits: Lim
     return manifest if manifest.model == transfer else _signed(manifest.model_copy(update={"model": transfer}), key)
 
 
+def again(manifest: Manifest, key: Ed25519PrivateKey, version: int, created_ns: int) -> Manifest:
+    """Return the manifest of a model that is released once more, as a gateway takes no version below one it had."""
+    return _signed(manifest.model_copy(update={"version": version, "created_ns": created_ns}), key)
+
+
 def _signed(manifest: Manifest, key: Ed25519PrivateKey) -> Manifest:
     return manifest.model_copy(update={"signature": signing.sign(key, manifest.signed_bytes())})

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cloud_aggregator import late, release
-from cloud_aggregator.events import Effect, Log, Publish, RecordModel, RecordRound
-from cloud_aggregator.state import Parcel, State, packed, save_training, topic
+from cloud_aggregator import late, release, staging
+from cloud_aggregator.announcing import chunks
+from cloud_aggregator.events import Effect, Log, Publish, RecordRound
+from cloud_aggregator.rollout import Made
+from cloud_aggregator.state import State, packed, save_training, topic
 from config import signing
-from config.messages import Manifest, MessageError, RoundOpen, round_number
+from config.messages import RoundOpen, round_number
 from config.topics import ALL
-from config.transfer import pieces_of
 from models.arrays import equal, finite, generator, select
 from models.federated.algorithm import Server, close_round, is_silent, lacking
 
@@ -50,7 +51,8 @@ def open_round(state: State) -> tuple[State, list[Effect]]:
     sent = chunks(state, ALL, shared) if state.connected and state.sent_round < state.server.round_index else []
     sent_round = state.server.round_index if sent else state.sent_round
     state = replace(state, opened=True, opened_ns=state.now_ns, invited_ns=state.now_ns)
-    state = replace(state, shared=shared, sent_round=sent_round)
+    # The rest is over for good: a clock that goes back must not close a round to those who have answered it.
+    state = replace(state, shared=shared, sent_round=sent_round, rest_until_ns=0)
     return state, [save_training(state), invitation(state), *sent, told]
 
 
@@ -96,8 +98,7 @@ def remind(state: State) -> tuple[State, list[Effect]]:
         names = ", ".join(waited[:NAMED]) + (" and others" if len(waited) > NAMED else "")
         text = f"round {state.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {names}"
         effects.append(Log("info" if count >= quorum else "warning", text))
-    if state.manifest is not None and any(one.lacks(state.manifest.version) for one in state.gateways.values()):
-        effects.append(manifest(state, state.manifest))
+    effects += staging.reminders(state)
     return replace(state, invited_ns=state.now_ns), effects
 
 
@@ -114,14 +115,6 @@ def ready_gateways(state: State) -> list[str]:
     """Return the gateways that could answer a round now."""
     needed = state.algorithm.libraries
     return sorted(gateway for gateway, status in state.gateways.items() if status.ready(needed))
-
-
-def chunks(state: State, gateway: str, parcel: Parcel, missing: tuple[int, ...] = ()) -> list[Effect]:
-    """Return the chunks of a body for one gateway or all of them; all chunks where none are named."""
-    transfer, body = parcel
-    wanted = sorted({index for index in missing if index < transfer.chunks}) or range(transfer.chunks)
-    pieces = pieces_of(transfer, body, state.settings.limits.max_payload_bytes, wanted)
-    return [Publish(topic(state, gateway, "chunk", transfer.digest), piece) for piece in pieces]
 
 
 def close_if_due(state: State) -> tuple[State, list[Effect]]:
@@ -227,7 +220,7 @@ def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:
         state.algorithm,
         state.server,
         state.key,
-        version=_next_version(state),
+        version=staging.next_version(state),
         name=state.settings.algorithm.name,
         run=state.run,
         features=state.settings.features,
@@ -235,42 +228,10 @@ def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:
         gateways=gateways,
         created_ns=state.now_ns,
     )
-    current = state.manifest
-    if current is not None and (current.run, current.model.digest) == (made.run, made.model.digest):
-        # Of sums over rows that have not changed; a fleet on cellular links need not fetch it again.
-        return _rested(state), [Log("info", f"model {current.version} is as it was, nothing to release")]
-    state = _rested(replace(state, manifest=made, model=body))
-    told = Log("info", f"model {made.version} released: {len(body)} bytes, {made.model.digest[:12]}")
-    return state, [RecordModel(made, body), *announce_model(state), told]
-
-
-def _next_version(state: State) -> int:
-    """Return a version above every one that a gateway holds, also where this aggregator's own record of it was lost."""
-    held = (status.model_version for status in state.gateways.values())
-    return max(state.manifest.version if state.manifest else 0, *held, 0) + 1
+    state, effects = staging.made(_rested(state), Made(made, body))
+    return state, effects
 
 
 def _rested(state: State) -> State:
     rest_ns = round(state.settings.rounds.rest_s * NS)
     return replace(state, since_release=0, rest_until_ns=state.now_ns + rest_ns)
-
-
-def announce_model(state: State) -> list[Effect]:
-    """Return the retained manifest of the model in force and its chunks for all."""
-    if state.manifest is None:
-        return []
-    return [manifest(state, state.manifest), *chunks(state, ALL, Parcel(state.manifest.model, state.model))]
-
-
-def manifest(state: State, current: Manifest) -> Publish:
-    """Return the announcement of the model in force."""
-    return Publish(topic(state, ALL, "manifest", "current"), current.to_bytes(), retain=True)
-
-
-def wanted(state: State, gateway: str, digest: str, missing: tuple[int, ...]) -> list[Effect]:
-    """Return the chunks a gateway asks for, of the model or of the shared parameters; raises `MessageError`."""
-    if state.manifest is not None and digest == state.manifest.model.digest:
-        return chunks(state, gateway, Parcel(state.manifest.model, state.model), missing)
-    if state.shared is not None and digest == state.shared.transfer.digest:
-        return chunks(state, gateway, state.shared, missing)
-    raise MessageError(f"{gateway} asks for {digest[:12]}, which is neither the model nor the shared parameters")

@@ -6,9 +6,12 @@ world share: a receipt leaves only when what it acknowledges is on disk.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import defence, machine
+from cloud_aggregator import admission, defence, machine, rollout
 from cloud_aggregator.events import Durable, Effect, Event, Ordered, Outward
 from cloud_aggregator.state import restore
 from cloud_aggregator.store import Store
@@ -30,26 +33,45 @@ class Service:
     ) -> None:
         """Go on with what the store holds; `beginning` names a training that starts anew."""
         self.store = store
+        everywhere, staging = rollout.restored(store.models.rollout(), store.models.of, store.models.latest())
         self.state = restore(
             settings,
             key,
             store.training(),
-            store.latest_model(),
+            everywhere,
             store.statuses(),
             now_ns,
             beginning,
             material,
             store.outward(),
+            store.held(),
+            store.lives(),
+            staging,
         )
+        self.state = admission.begun(self.state, store.registry())
 
     def step(self, now_ns: int, event: Event) -> list[Outward]:
         """Take in one event and return what is to be told, all it rests on being on disk."""
-        self.state, effects = machine.step(self.state, now_ns, event)
+        return self.step_all(now_ns, [event])
+
+    def step_all(self, now_ns: int, events: Sequence[Event]) -> list[Outward]:
+        """Take in events in their order and return what is to be told, all of it resting on one commit: an update that
+        waits for others costs no commit of its own.
+        """
+        effects: list[Effect] = []
+        for event in events:
+            self.state, more = machine.step(self.state, now_ns, event)
+            effects += more
         return self._stored(effects)
 
     def orders(self) -> list[Ordered]:
         """Return what the operator has ordered since, oldest first; each is asked for again until it is answered."""
-        return self.store.orders()
+        return [self._with_model(order) for order in self.store.orders()]
+
+    def _with_model(self, order: Ordered) -> Ordered:
+        """Return an order with the stored model that it names."""
+        version = order.body.get("version")
+        return replace(order, model=self.store.models.of(version)) if isinstance(version, int) else order
 
     def close(self) -> None:
         """Close the store."""

@@ -7,9 +7,11 @@ import secrets
 from collections.abc import Sequence
 
 from cloud_aggregator import defence
+from cloud_aggregator.doorkeeper import Doorkeeper
 from cloud_aggregator.events import Connection, Event, Heard, Log, Outward, Publish, Send, Tick
 from cloud_aggregator.fleet import CAUSE
 from cloud_aggregator.poster import Poster
+from cloud_aggregator.registry import Bar, Issue, TurnAway
 from cloud_aggregator.service import Service
 from cloud_aggregator.store import Store
 from config import clock, signing
@@ -18,12 +20,13 @@ from config.loop import Loop
 from config.messages import Status
 from config.mqtt import Link, Will
 from config.settings import AggregatorSettings
-from config.topics import ALL, CLOUD, Topic, topic_of, watch
+from config.topics import ALL, CLOUD, Channel, Topic, topic_of, watch
 from config.version import VERSION
 
 LOG = logging.getLogger("fedgate.aggregator")
 ANY_GATEWAY = "+"
 BEGINNING_BYTES = 4
+WATCHED: tuple[Channel, ...] = ("status", "update", "alarm", "want", "tombstone", "telemetry")
 
 
 class Aggregator:
@@ -42,6 +45,9 @@ class Aggregator:
             beginning=secrets.token_hex(BEGINNING_BYTES),
             material=defence.read(settings),
         )
+        self._doorkeeper = None
+        if settings.identity is not None:
+            self._doorkeeper = Doorkeeper(settings, settings.identity, self._loop.put, self._renew)
         self._poster = None if settings.webhook is None else Poster(settings.webhook, self._loop.put)
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
@@ -49,8 +55,8 @@ class Aggregator:
         self._link = Link(
             settings.broker,
             f"{CLOUD}.{site}",
-            [watch(site, ANY_GATEWAY, channel) for channel in ("status", "update", "alarm", "want")],
-            lambda topic, payload: self._loop.offer(Heard(topic, payload)),
+            [watch(site, ANY_GATEWAY, channel) for channel in WATCHED],
+            lambda topic, payload: self._loop.offer(Heard(topic, payload), len(payload)),
             lambda up: self._loop.put(Connection(up)),
             Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
         )
@@ -60,8 +66,12 @@ class Aggregator:
         self._link.start()
         LOG.info("aggregator of site %s, %s", self.settings.aggregator.site, self.settings.algorithm.name)
         try:
-            self._loop.run(self._step, self._tick)
+            if self._doorkeeper is not None and self.service.state.registry is not None:
+                self._doorkeeper.start(self.service.state.registry)
+            self._loop.run_all(self._step_all, self._tick)
         finally:
+            if self._doorkeeper is not None:
+                self._doorkeeper.stop()
             self._tell("offline")
             self._link.stop()
             self.service.close()
@@ -70,16 +80,21 @@ class Aggregator:
         """Ask `run` to end after the step at hand."""
         self._loop.stop()
 
+    def _renew(self) -> None:
+        self._link.renew()
+
     def _tick(self) -> Event:
         for order in self.service.orders():
-            self._step(order)
+            self._step_all([order])
+        if self._doorkeeper is not None:
+            self._doorkeeper.tick()
         return Tick()
 
-    def _step(self, event: Event) -> None:
-        if isinstance(event, Heard) and event.topic in self._own_topics:
-            return  # our own word, sent back to us by our own subscription
-        self._carry_out(self.service.step(self._clock.now_ns(), event))
-        if event == Connection(True):
+    def _step_all(self, events: Sequence[Event]) -> None:
+        # Without our own word, sent back to us by our own subscription.
+        news = [event for event in events if not (isinstance(event, Heard) and event.topic in self._own_topics)]
+        self._carry_out(self.service.step_all(self._clock.now_ns(), news))
+        if Connection(True) in news:
             self._tell("online")
 
     def _tell(self, state: str) -> None:
@@ -93,5 +108,7 @@ class Aggregator:
                     self._link.publish(topic, payload, retain=retain)
                 case Send(post=post) if self._poster is not None:
                     self._poster.send(post)
+                case Issue() | TurnAway() | Bar() if self._doorkeeper is not None:
+                    self._doorkeeper.carry_out(effect)
                 case Log(level=level, text=text):
                     LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)

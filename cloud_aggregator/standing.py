@@ -130,7 +130,9 @@ def forgotten(alarms: Alarms, gateway: str, now_ns: int) -> list[Alarm]:
 
 def removed(alarms: Alarms, gateway: str, now_ns: int) -> list[Alarm]:
     """Return the ends of all alarms of a gateway that stand, as it is gone for good."""
-    return [_end(known, now_ns, "removed: the operator has taken its gateway away") for known in active(alarms, gateway)]
+    return [
+        _end(known, now_ns, "removed: the operator has taken its gateway away") for known in active(alarms, gateway)
+    ]
 
 
 def _end(known: Standing, t_ns: int, text: str) -> Alarm:

@@ -15,6 +15,7 @@ from cloud_aggregator.events import HoldUpdate, SaveTraining
 from cloud_aggregator.lives import Lives
 from cloud_aggregator.outward import Outward
 from cloud_aggregator.registry import Registry
+from cloud_aggregator.rollout import Staging
 from config import wire
 from config.messages import Manifest, Status, Transfer
 from config.settings import AggregatorSettings
@@ -85,6 +86,7 @@ class State:
     incoming: dict[str, Incoming] = field(default_factory=dict)  # one a gateway, by gateway
     manifest: Manifest | None = None
     model: bytes = b""
+    staging: Staging = field(default_factory=Staging)  # of a model that not all have yet
     connected: bool = False
     outward: Outward = field(default_factory=Outward)  # what is held of alarms, and of whom they were told
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
@@ -121,6 +123,7 @@ def restore(
     outward: Outward | None = None,
     held: Mapping[str, HoldUpdate] | None = None,
     lives: Mapping[str, Lives] | None = None,
+    staging: Staging | None = None,
 ) -> State:
     """Return the state of an aggregator that starts with what its store held.
 
@@ -138,6 +141,7 @@ def restore(
         gateways=gateways,
         lives=dict(lives or {}),
         outward=outward or Outward(),
+        staging=staging or Staging(),
     )
     if released is not None:
         state = replace(state, manifest=release.fitting(*released, key, settings.limits), model=released[1])

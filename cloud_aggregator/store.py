@@ -16,22 +16,28 @@ from sqlalchemy import Row, Select, Table, create_engine, delete, event, func, i
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from cloud_aggregator import registry_table
+from cloud_aggregator import history_table, models_table, registry_table
 from cloud_aggregator.events import (
     Answered,
     Dequeue,
+    DropHeld,
     Durable,
     Enqueue,
+    HoldUpdate,
     Ordered,
     RecordAlarm,
     RecordCount,
     RecordDiscovery,
     RecordFleet,
     RecordGateway,
+    RecordLoss,
     RecordModel,
     RecordRound,
+    RecordScores,
+    SaveRollout,
     SaveTraining,
 )
+from cloud_aggregator.lives import Lives, restored_lives
 from cloud_aggregator.outward import Outward, outward
 from cloud_aggregator.registry import Registry
 from cloud_aggregator.standing import KEPT
@@ -40,10 +46,9 @@ from cloud_aggregator.tables import (
     ALARMS,
     COUNTS,
     DISCOVERED,
-    FIRST_SCHEMA,
     GATEWAYS,
+    HELD,
     META,
-    MODELS,
     ORDERS,
     POSTS,
     ROUNDS,
@@ -69,6 +74,7 @@ class StoreError(OSError):
 
 
 PRIVATE_MASK = 0o077
+CHECKPOINT_PAGES = 16_000  # 64 MiB: as large as the file beside the database becomes
 
 
 class Store:
@@ -80,6 +86,7 @@ class Store:
             raise StoreError(f"{path}: there is no store yet; the aggregator has not run with these settings")
         self._engine: Engine = create_engine(URL.create("sqlite", database=str(path)))
         event.listen(self._engine, "connect", _set_up_sqlite)
+        self.models = models_table.Models(self._read)
         before = os.umask(PRIVATE_MASK)
         try:
             self._db: Connection = self._engine.connect()
@@ -91,11 +98,11 @@ class Store:
 
     def _check_schema(self, create: bool) -> None:
         with self._db.begin():
-            found = self._db.exec_driver_sql("PRAGMA user_version").scalar()
+            found = int(self._db.exec_driver_sql("PRAGMA user_version").scalar_one())
             reason = ""
-            if found not in (0, FIRST_SCHEMA, SCHEMA_VERSION):
+            if not 0 <= found <= SCHEMA_VERSION:
                 reason = f"it has schema {found}, this aggregator knows {SCHEMA_VERSION}; update the aggregator"
-            elif found == FIRST_SCHEMA and not create:
+            elif 0 < found < SCHEMA_VERSION and not create:
                 reason = f"it has schema {found} and is not yet taken over; start the aggregator of this version once"
             if reason:
                 raise StoreError(f"{self.path}: cannot be opened as the aggregator's store ({reason})")
@@ -114,11 +121,14 @@ class Store:
                 self._db.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}")
 
     def commit(self, effects: Iterable[Durable]) -> None:
-        """Make the durable effects of one step true together, on disk, before this returns."""
+        """Make the durable effects of one step, or of several, true together, on disk, before this returns."""
+        given = list(effects)
+        last = max((place for place, effect in enumerate(given) if isinstance(effect, SaveTraining)), default=-1)
         try:
             with self._db.begin():
-                for effect in effects:
-                    self._apply(effect)
+                for place, effect in enumerate(given):
+                    if place == last or not isinstance(effect, SaveTraining):
+                        self._apply(effect)
         except SQLAlchemyError as error:
             raise StoreError(f"{self.path}: cannot be written ({_cause(error)}); check the disk") from None
 
@@ -128,16 +138,24 @@ class Store:
                 self._put(TRAINING, {"id": 1}, {"body": body})
             case RecordRound():
                 names = {"gateways": " ".join(effect.gateways), "empty": " ".join(effect.empty)}
+                names["late"] = " ".join(f"{gateway}:{index}" for gateway, index in effect.late)
                 values = {**vars(effect), **names}
                 self._db.execute(insert(ROUNDS).values(**values))
-            case RecordModel(manifest=manifest, body=body):
-                rest = {"digest": manifest.model.digest, "manifest": manifest.model_dump_json(), "body": body}
-                self._put(MODELS, {"version": manifest.version}, rest)
+            case HoldUpdate(gateway=gateway):
+                self._db.execute(delete(HELD).where(HELD.c.gateway == gateway))
+                self._db.execute(insert(HELD).values(**vars(effect)))
+            case DropHeld():
+                self._db.execute(delete(HELD))
+            case RecordLoss() | RecordScores():
+                history_table.apply(self._db, effect)
+            case RecordModel() | SaveRollout():
+                models_table.apply(self._db, effect)
             case RecordAlarm():
                 self._alarm(effect)
-            case RecordGateway(gateway=gateway, status=status, seen_ns=seen_ns):
+            case RecordGateway(gateway=gateway, status=status):
                 online = status.state == "online"
-                last = {"online": online, "status": status.model_dump_json(), "seen_ns": seen_ns}
+                last = {"online": online, "status": status.model_dump_json()}
+                last |= {"seen_ns": effect.seen_ns, "lives": effect.lives}
                 self._put(GATEWAYS, {"gateway": gateway}, last)
             case RecordFleet():
                 self._fleet(effect)
@@ -189,13 +207,21 @@ class Store:
 
     def latest_model(self) -> tuple[Manifest, bytes] | None:
         """Return the newest released model, if any."""
-        rows = self._read(select(MODELS).order_by(MODELS.c.version.desc()).limit(1))
-        return (Manifest.model_validate_json(rows[0].manifest), rows[0].body) if rows else None
+        return self.models.latest()
 
     def statuses(self) -> dict[str, Status]:
         """Return the last known status of every gateway."""
         rows = self._read(select(GATEWAYS.c.gateway, GATEWAYS.c.status))
         return {row.gateway: Status.model_validate_json(row.status) for row in rows}
+
+    def lives(self) -> dict[str, Lives]:
+        """Return who speaks under the name of every gateway."""
+        return restored_lives((row.gateway, row.lives) for row in self._read(select(GATEWAYS)))
+
+    def held(self) -> dict[str, HoldUpdate]:
+        """Return the updates that came after their round, by gateway, in the order of arrival."""
+        rows = self._read(select(HELD).order_by(HELD.c.number))
+        return {row.gateway: HoldUpdate(row.gateway, row.run, row.round_index, row.digest, row.body) for row in rows}
 
     def outward(self) -> Outward:
         """Return what is stored of alarms and of whom they were told."""
@@ -267,4 +293,6 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = FULL")
+    # A training is written over and over: what is folded into the file seldom is written once where it were ten times.
+    cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     cursor.close()

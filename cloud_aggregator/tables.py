@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, LargeBinary, MetaData, String, Table
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+)
 
 META = MetaData()
 TRAINING = Table("training", META, Column("id", Integer, primary_key=True), Column("body", LargeBinary, nullable=False))
@@ -19,6 +30,7 @@ ROUNDS = Table(
     Column("bytes_received", BigInteger),  # unknown of rounds before 0.4
     Column("empty", String),
     Column("phase", Integer),
+    Column("late", String),  # unknown of rounds before 0.5
 )
 MODELS = Table(
     "models",
@@ -61,6 +73,46 @@ GATEWAYS = Table(
     Column("online", Boolean, nullable=False),
     Column("status", String, nullable=False),
     Column("seen_ns", BigInteger, nullable=False),
+    Column("lives", String),  # see `lives`
+)
+# Updates that came after their round, in the order of arrival; see `late`.
+HELD = Table(
+    "held",
+    META,
+    Column("number", Integer, primary_key=True),
+    Column("gateway", String, nullable=False),
+    Column("run", String, nullable=False),
+    Column("round_index", Integer, nullable=False),
+    Column("digest", String, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+# What gateways had to give up, and scores of times in which nobody heard them; the newest of each gateway.
+LOSSES = Table(
+    "losses",
+    META,
+    Column("number", Integer, primary_key=True),
+    Column("gateway", String, nullable=False),
+    Column("id", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("items", BigInteger, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("first_ns", BigInteger, nullable=False),
+    Column("last_ns", BigInteger, nullable=False),
+    Column("why", String, nullable=False),
+    Column("received_ns", BigInteger, nullable=False),
+    UniqueConstraint("gateway", "id", "kind"),
+)
+SCORES = Table(
+    "scores",
+    META,
+    Column("number", Integer, primary_key=True),
+    Column("gateway", String, nullable=False),
+    Column("item", String, nullable=False),
+    Column("t_ns", BigInteger, nullable=False),
+    Column("windows", Integer, nullable=False),
+    Column("body", String, nullable=False),
+    Column("received_ns", BigInteger, nullable=False),
+    UniqueConstraint("gateway", "item"),
 )
 # Changes of alarms that the webhook has not taken yet, in their order.
 POSTS = Table(
@@ -106,9 +158,10 @@ PASSES = Table(
     Column("key", String, nullable=False),
 )
 
-FIRST_SCHEMA, SCHEMA_VERSION = 1, 2
-# Columns that stores of the first schema lack; what tables they lack is made as in a new store.
+SCHEMA_VERSION = 3  # 1 before 0.4, 2 before 0.5
+# Columns that older stores lack; what tables they lack is made as in a new store.
 ADDED = (
     *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),
     *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
+    *(ROUNDS.c.late, GATEWAYS.c.lives),
 )

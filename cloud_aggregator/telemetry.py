@@ -6,6 +6,8 @@ gateway, so that a fleet that talks for years needs no more room than one that t
 
 from __future__ import annotations
 
+import hashlib
+
 from cloud_aggregator.events import Effect, Log, Publish, RecordLoss, RecordScores
 from cloud_aggregator.state import State, topic
 from config.loss_messages import Tombstone
@@ -25,8 +27,10 @@ def lost(state: State, gateway: str, tombstone: Tombstone) -> list[Effect]:
 
 
 def scored(state: State, gateway: str, item: str, payload: bytes) -> list[Effect]:
-    """Take in a batch of scores; one that makes no sense never will, so its sender need not keep it."""
+    """Take in a batch of scores; a whole one that makes no sense never will, so its sender need not keep it."""
     _known(state, gateway)
+    if item != hashlib.sha256(payload).hexdigest():
+        raise MessageError(f"scores of {gateway}: they were damaged on their way, or are not {item[:12]}")
     try:
         scores = Scores.from_bytes(payload)
     except MessageError as error:

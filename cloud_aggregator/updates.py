@@ -53,11 +53,11 @@ def _whole(state: State, gateway: str, digest: str, body: bytes) -> tuple[State,
         return _refuse(state, gateway, digest, str(error))
     expected = {"run": state.run, "round_index": state.server.round_index, "phase": state.server.phase}
     answers = {key: meta.get(key) for key in sorted(expected)}
+    if reason := _not_now(state, gateway, is_present=answers == expected):
+        return state, [Log("warning", f"update of {gateway} is not taken now: {reason}")]
     try:
-        if reason := _stranger(state, gateway):
-            raise UpdateError(reason)
         if late.is_kept(state) and late.age(state, meta) > 0:
-            held = HoldUpdate(gateway, state.run, answers["round_index"], digest, body)
+            held = HoldUpdate(gateway, state.run, int(meta["round_index"]), digest, body)
             state, effects = late.hold(state, gateway, update, held)
             return state, [*effects, *_receipt(state, gateway, digest)]
         if answers != expected:
@@ -94,8 +94,13 @@ def _answer(
     return state, [save_training(state), *_receipt(state, gateway, digest)]
 
 
-def _stranger(state: State, gateway: str) -> str:
-    """Return why nothing of a gateway can be counted now; empty where it can."""
+def _not_now(state: State, gateway: str, *, is_present: bool) -> str:
+    """Return why nothing of a gateway can be counted for a while; empty where it can.
+
+    That is no refusal, which is for good: its sender has no other answer to this round. It sends this one again.
+    """
+    if is_present and not state.opened:
+        return f"round {state.server.round_index} is not open"
     lives = state.lives.get(gateway)
     if lives is not None and lives.is_twin:
         return "two devices speak under this gateway's id; nothing is counted of it while they do"
@@ -105,8 +110,6 @@ def _stranger(state: State, gateway: str) -> str:
 def _unfit(state: State, gateway: str, meta: dict[str, Any]) -> str:
     """Return why the answer of a gateway to this round cannot be counted whatever is in it; empty where it can."""
     index = state.server.round_index
-    if not state.opened:
-        return f"round {index} is not open"
     if state.asked is not None and gateway not in state.asked:
         return f"this gateway is not asked in round {index}"
     remembered = state.remembered.get(gateway, "")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from config.choices import AlgorithmChoice, Rounds
 from config.messages import first_problem
 from models.features import FeatureSpec, feature_names
+
+if TYPE_CHECKING:
+    from models.federated.algorithm import Algorithm
 
 
 def check_algorithm(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSpec) -> None:
@@ -25,7 +29,19 @@ def check_algorithm(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSp
         raise ValueError(f"algorithm.{key if choice.name in ALGORITHMS else 'name'}: {error}") from None
     if choice.settings.get("masking") is not None:
         _check_cohort(choice, rounds)
+    _check_majority(algorithm, rounds)
     _check_series(choice, features, is_one_stream=algorithm.detector == "esn")
+
+
+def _check_majority(algorithm: Algorithm, rounds: Rounds) -> None:
+    from models.federated.robustly import FEWEST
+    from models.federated.tally import ROBUST_STACK
+
+    if rounds.quorum < FEWEST and any(phase.tally == ROBUST_STACK for phase in algorithm.phases):
+        raise ValueError(
+            f"rounds.quorum: {rounds.quorum} given, expected at least {FEWEST} with a robust mean: of fewer updates "
+            "nobody knows which one lies, and the round comes to nothing"
+        )
 
 
 def _check_cohort(choice: AlgorithmChoice, rounds: Rounds) -> None:

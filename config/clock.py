@@ -1,8 +1,8 @@
 """What this gateway knows of the time: a timeline that never steps, and whether the wall clock can be believed.
 
 A Raspberry Pi without a battery-backed clock boots in the past and jumps when the network comes. Windows are cut on a
-timeline that starts at the wall time of the process and then follows the monotonic clock; every record says whether the
-wall clock was synchronised.
+timeline that starts at the wall time of the process and then follows the monotonic clock. Where the wall clock is set,
+whoever has the timeline moves it when it suits him; every record says whether the wall clock was synchronised.
 """
 
 from __future__ import annotations
@@ -25,11 +25,19 @@ class Clock:
     """The gateway's timeline in ns of Unix time, as of the start of the process."""
 
     def __init__(self) -> None:
-        self._start_ns = time.time_ns() - time.monotonic_ns()
+        self.anchor_ns = time.time_ns() - time.monotonic_ns()  # of the boot, as far as the wall clock is right
 
     def now_ns(self) -> int:
-        """Return the present moment; never steps back, whatever happens to the wall clock."""
-        return self._start_ns + time.monotonic_ns()
+        """Return the present moment; never steps, whatever happens to the wall clock, but in `follow`."""
+        return self.anchor_ns + time.monotonic_ns()
+
+    def follow(self) -> int:
+        """Move the timeline to a wall clock that was set and can be believed; return by how many ns, mostly 0."""
+        by_ns = time.time_ns() - self.now_ns()
+        if abs(by_ns) <= STEPPED_NS or quality() != "synchronised":
+            return 0
+        self.anchor_ns += by_ns
+        return by_ns
 
     def quality(self) -> Quality:
         """Return whether `now_ns` can be believed: a wall clock that was set after our start left this timeline

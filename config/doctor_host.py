@@ -86,11 +86,11 @@ def disk(store: Path, needed_bytes: int, mounts: Path = MOUNTS) -> Iterator[Find
         yield warning("disk", text, "make room, or set smaller bounds")
     else:
         yield ok("disk", text)
-    yield _kind(mount_of(folder, mounts), folder)
+    yield _kind(mount_of(folder, mounts))
     yield _writes(folder)
 
 
-def _kind(mount: Mount, folder: Path) -> Finding:
+def _kind(mount: Mount) -> Finding:
     name, where = "file system", f"{mount.kind} on {mount.device or 'an unknown device'}"
     if mount.read_only:
         return failure(name, f"{where} is read-only", "mount it for writing, or move the store")
@@ -135,7 +135,9 @@ def wear(device: str, sys: Path = SYS) -> Iterator[Finding]:
         else:
             yield ok("disk wear", text)
     elif kind == "SD":
-        yield ok("disk wear", f"{block} is an SD card, which does not tell; docs/operations.md says what is written to it")
+        yield ok(
+            "disk wear", f"{block} is an SD card, which does not tell; docs/operations.md says what is written to it"
+        )
     else:
         yield ok("disk wear", f"{block or 'the device'} does not tell")
 

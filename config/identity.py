@@ -154,8 +154,9 @@ def read_certificate(body: bytes) -> x509.Certificate:
     """Return the first certificate in PEM bytes; raises `IdentityError`."""
     try:
         certificate = x509.load_pem_x509_certificate(body)
-        certificate.public_key()
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        # Each is parsed only when it is asked for.
+        _ = certificate.public_key(), certificate.subject, certificate.not_valid_after_utc
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise IdentityError(f"no certificate ({error}); expected one in PEM") from None
     return certificate
 
@@ -191,7 +192,7 @@ def read_request(body: bytes) -> tuple[str, PublicKey]:
         request = x509.load_pem_x509_csr(body)
         key, is_signed = request.public_key(), request.is_signature_valid
         names = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise IdentityError(f"request: not a certificate request ({error})") from None
     if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise IdentityError("request: expected a P-256 key")

@@ -16,4 +16,4 @@ class Keeping(Table):
 
     max_bytes: Annotated[int, Field(ge=64 * 1024, le=4096 * MIB)] = 64 * MIB  # of what waits to be sent
     group_commit_s: Annotated[float, Field(ge=0, le=3_600)] = 60.0  # how long what may wait waits to be written
-    flash_bytes_per_day: Annotated[int, Field(ge=MIB)] = 64 * MIB  # beyond that telemetry is not stored any more
+    flash_bytes_per_day: Annotated[int, Field(ge=MIB)] = 32 * MIB  # beyond that telemetry is not stored any more

@@ -99,6 +99,14 @@ class Status(Message):
     dropped: dict[str, int] = {}
     refusal: str = ""
     refused_round: str = ""  # the `round_number` of the invitation that this gateway will not answer
+    candidate_version: Count = 0  # of a model on its way into force
+    previous_version: Count = 0  # to go back to
+    newest_version: Count = 0  # that was ever in force
+    probation_s: Annotated[float, Field(ge=0)] = 0.0  # that the model in force will still be watched
+    model_windows: Count = 0  # judged by the model in force
+    model_alarms: Count = 0  # of the structure, raised under it
+    promised_alarms_per_day: Annotated[float, Field(ge=0)] = 0.0
+    rejected: dict[str, str] = {}  # by version: why a model was not taken, or gone back from
     privacy_epsilon: float | None = None  # spent so far, where differential privacy is kept
     device: Device | None = None
     store_id: str = ""  # names the store, whoever runs it: what tells a copy or a new store from this one

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -68,7 +69,8 @@ class Link:
         # A SimpleQueue, because paho tells of acknowledgements while it holds the locks that publishing needs.
         self._news: queue.SimpleQueue[int | str] = queue.SimpleQueue()
         self._contention = Contention()
-        self._attempts = 0  # to connect, since the last time it worked
+        self._attempts = self._refusals = 0  # to connect and not connected, since the last time it worked
+        self._is_refused, self._complaint = True, ""
         self._broker, self._subscriptions = broker, tuple(subscriptions)
         self._on_message, self._on_connection = on_message, on_connection
         self._client = client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
@@ -85,7 +87,7 @@ class Link:
         self._set_pauses((RECONNECT_S_MIN, self._pause_s_max))
         news = self._news
         client.on_publish = lambda _client, _data, number, _reason, _properties: news.put(number)
-        client.on_connect_fail = self._not_connected
+        client.on_connect_fail, client.on_log = self._not_connected, self._logged
         client.on_connect, client.on_disconnect, client.on_message = self._connected, self._disconnected, self._received
 
     def start(self) -> None:
@@ -122,6 +124,11 @@ class Link:
         """Wait until the broker has acknowledged what was handed over; False where it did not in time."""
         with self._is_idle:
             return self._is_idle.wait_for(lambda: self._backlog.is_empty, timeout_s)
+
+    def renew(self) -> None:
+        """Take our certificate from its file again, for the next connection; raises `OSError`."""
+        if self._context is not None:
+            tls.load_own(self._context, self._broker)
 
     def stop(self) -> None:
         """Send what was handed over, say goodbye (so the will stays unsaid) and end the threads."""
@@ -160,7 +167,8 @@ class Link:
         if reason.is_failure:
             LOG.warning("broker %s:%d refused the connection: %s", self._broker.host, self._broker.port, reason)
             return
-        self._attempts = 0
+        self._attempts = self._refusals = 0
+        self._is_refused, self._complaint = False, ""
         self._contention.connected(time.monotonic())
         LOG.info("connected to broker %s:%d", self._broker.host, self._broker.port)
         for topic in self._subscriptions:
@@ -172,15 +180,35 @@ class Link:
         self._attempts += 1
         if self._attempts.bit_count() == 1:  # at 1, 2, 4, 8, ...: an outage may last for weeks
             broker = self._broker
-            LOG.warning("no broker at %s:%d (attempt %d); trying on", broker.host, broker.port, self._attempts)
+            why = sys.exc_info()[1]  # paho calls this while it handles what went wrong, and does not tell it
+            words = (broker.host, broker.port, self._attempts, f": {why}" if why else "")
+            LOG.warning("no broker at %s:%d (attempt %d)%s; trying on", *words)
 
     def _disconnected(self, _client: Any, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
-        LOG.info("connection to %s:%d ended: %s", self._broker.host, self._broker.port, reason)
+        self._ended(reason)
         if self._contention.ended(time.monotonic()):
             LOG.warning("broker %s:%d: %s", self._broker.host, self._broker.port, self._contention.trouble)
         self._set_pauses(self._contention.pauses_s(self._pause_s_max))
         self._news.put(CUT)
         self._on_connection(False)
+
+    def _ended(self, reason: ReasonCode) -> None:
+        """Say why a connection ended; one that ends before it began is told at 1, 2, 4, 8, ... of them."""
+        host, port, complaint = self._broker.host, self._broker.port, self._complaint
+        self._complaint = ""
+        if not self._is_refused:
+            LOG.info("connection to %s:%d ended: %s", host, port, complaint or reason)
+            self._is_refused = True  # until the next one begins
+            return
+        self._refusals += 1
+        if self._refusals.bit_count() == 1:
+            words = (host, port, self._refusals, complaint or reason)
+            LOG.warning("broker %s:%d ended the connection before it began (attempt %d): %s; trying on", *words)
+
+    def _logged(self, _client: Any, _data: Any, level: int, text: str) -> None:
+        """Note what paho says of an error: with TLS 1.3 that is where the broker's reason to refuse us stands."""
+        if level == paho.MQTT_LOG_ERR:
+            self._complaint = text.removeprefix("failed to receive on socket: ")
 
     def _set_pauses(self, pauses_s: tuple[int, int]) -> None:
         if pauses_s != self._pauses_s:  # paho begins anew with the shortest pause wherever they are set
@@ -190,6 +218,25 @@ class Link:
     def _received(self, _client: Any, _data: Any, message: paho.MQTTMessage) -> None:
         self.bytes_received += len(message.topic) + len(message.payload)
         self._on_message(message.topic, bytes(message.payload))
+
+
+def take_over(broker: Broker, user: str, client_id: str) -> bool:
+    """End the connection and the session of a client, by connecting under its id; False where no broker answered."""
+    client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=True)
+    client.username_pw_set(broker.user or user, password(broker))
+    if (context := tls.context_of(broker)) is not None:
+        client.tls_set_context(context)
+    done = threading.Event()
+    client.on_connect = lambda *_: done.set()
+    try:
+        client.connect(broker.host, broker.port)
+    except OSError:
+        return False
+    client.loop_start()
+    is_done = done.wait(STOP_S)
+    client.disconnect()
+    client.loop_stop()
+    return is_done
 
 
 def check(broker: Broker) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
@@ -24,7 +24,7 @@ from config.settings import Broker
 
 ANSWER_S = 3.0
 SLICE_S = 0.05
-MQTT_3, MQTT_5 = paho.MQTTv311, paho.MQTTv5
+MQTT_3, MQTT_5 = MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5
 
 
 class ProbeError(OSError):
@@ -45,7 +45,7 @@ class Probe:
         client_id: str,
         *,
         keeps_session: bool = False,
-        protocol: int = MQTT_3,
+        protocol: MQTTProtocolVersion = MQTT_3,
         answer_s: float = ANSWER_S,
     ) -> None:
         """Connect as `user`. Raises `ProbeError`, and `config.settings.SettingsError` for files that cannot be used."""
@@ -55,9 +55,9 @@ class Probe:
         self._connected: ReasonCode | None = None
         self._ended = False
         self._answers: dict[int, list[ReasonCode]] = {}
-        clean = {} if protocol == MQTT_5 else {"clean_session": not keeps_session}
+        clean = None if protocol == MQTT_5 else not keeps_session  # of MQTT 5 it is said when connecting
         self._client = client = paho.Client(
-            CallbackAPIVersion.VERSION2, client_id=client_id, protocol=protocol, **clean
+            CallbackAPIVersion.VERSION2, client_id=client_id, protocol=protocol, clean_session=clean
         )
         client.username_pw_set(user, password(broker))
         context = tls.context_of(broker)

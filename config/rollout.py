@@ -1,7 +1,8 @@
-"""How models come into force: at a gateway the time for which a new one is watched, at the aggregator who has it first."""
+"""How models come into force: for how long a gateway watches a new one, and who of a fleet has it first."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -10,6 +11,18 @@ from config.table import Table
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Duration = Annotated[float, Field(gt=0)]
+
+
+class Trust(Table):
+    """[trust] of gateway.toml: whose models this gateway runs."""
+
+    release_key: Path = Path("release.pub")
+    next_release_key: Path | None = None  # trusted as well, while the first is being replaced by it
+
+    @property
+    def release_keys(self) -> tuple[Path, ...]:
+        """The keys of which any may have signed what runs here."""
+        return tuple(path for path in (self.release_key, self.next_release_key) if path is not None)
 
 
 class ModelsTable(Table):

@@ -21,6 +21,7 @@ from config.identity_settings import Enrolment, Identity, Membership
 from config.keeping import Keeping
 from config.messages import Id
 from config.outlets import DeviceTable, FleetSpec, HomeAssistant, Webhook
+from config.rollout import ModelsTable, ReleaseTable, Trust
 from config.table import Table as Table
 from config.toml_lines import described
 from config.topics import ALL
@@ -140,12 +141,6 @@ class Baseline(Table):
         return round(self.windows * self.calibration_share)
 
 
-class Trust(Table):
-    """Whose models this gateway runs."""
-
-    release_key: Path = Path("release.pub")
-
-
 class Limits(Table):
     """What one message and one model may weigh."""
 
@@ -171,6 +166,8 @@ class Exchange(Table):
     resend_s: Positive = 30.0
     status_s: Positive = 60.0
     publish_scores: bool = True
+    keep_scores: bool = True  # of those it publishes: while there is no link, for afterwards
+    spread_s: Annotated[float, Field(ge=0)] = 10.0  # within it a fleet sends what gathered in an outage
 
 
 class GatewaySettings(Table):
@@ -185,6 +182,7 @@ class GatewaySettings(Table):
     alarm: AlarmTable = AlarmTable()
     training: Training = Training()
     trust: Trust = Trust()
+    models: ModelsTable = ModelsTable()
     identity: Membership | None = None
     limits: Limits = Limits()
     exchange: Exchange = Exchange()
@@ -242,6 +240,7 @@ class AggregatorSettings(Table):
     defence: DefenceChoice = DefenceChoice()
     rounds: Rounds = Rounds()
     limits: Limits = Limits()
+    release: ReleaseTable = ReleaseTable()
     fleet: FleetSpec = FleetSpec()
     webhook: Webhook | None = None
     home_assistant: HomeAssistant = HomeAssistant()

@@ -30,7 +30,7 @@ def make_key(private_path: Path, public_path: Path) -> None:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    public = public_pem(key)
     try:
         handle = os.open(private_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
     except FileExistsError:
@@ -44,6 +44,11 @@ def make_key(private_path: Path, public_path: Path) -> None:
     except OSError as error:
         private_path.unlink()
         raise KeyFileError(f"{public_path}: cannot be written ({error.strerror}); make its folder first") from None
+
+
+def public_pem(key: Ed25519PrivateKey) -> bytes:
+    """Return the public half as it is stored, and handed to gateways."""
+    return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def load_private(path: Path) -> Ed25519PrivateKey:

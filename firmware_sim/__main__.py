@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from config import cli
 from config.messages import first_problem
 from config.settings import Broker
+from firmware_sim import world_command
 from firmware_sim.recordings import Recording, RecordingError
 
 NAME = "firmware-sim"
@@ -24,6 +25,7 @@ EPILOG = """examples:
   firmware-sim replay recording.csv --gateway gateway-1   a sensor node that plays it to a gateway, over MQTT
   firmware-sim evaluate --algorithm fedavg --data table.csv --clients 5
   firmware-sim label fault.csv -c gateway.toml --label 1 --out faults.csv   windows of known condition, to learn from
+  firmware-sim world --seed 7                             a seeded world of broken networks, power, disks and clocks
   firmware-sim check experiment.toml                      is the file right? names file, line, key, value
 """
 NS = 1_000_000_000
@@ -37,6 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (_add_demo, _add_demo_building, _add_info, _add_replay, _add_label, _add_evaluate, _add_check):
         add(commands)
+    world_command.add(commands)
     arguments = parser.parse_args(argv)
     try:
         return cli.run(NAME, arguments.act, arguments, RecordingError)

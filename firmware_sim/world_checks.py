@@ -20,9 +20,11 @@ from config.transfer import parse_chunk
 from firmware_sim.world_privacy import Privacy
 from firmware_sim.world_rounds import Rounds
 from gateway_agent import events
-from gateway_agent.state import MODEL, Stored
+from gateway_agent.store import Store as GatewayStore
+from gateway_agent.versions import MODEL, OTHER
 
 Told = Callable[[str, str], None]
+BY_AGGREGATOR = "identity-"  # causes of alarms about a gateway that the aggregator raises
 
 
 class Witness:
@@ -34,12 +36,12 @@ class Witness:
         self.alarms: dict[tuple[str, str], Alarm] = {}  # by gateway and item: told of in a commit
         self.updates: dict[tuple[str, str], bytes] = {}  # by gateway and digest: the bodies
         self.acknowledged: set[tuple[str, str]] = set()
-        self.stored_alarms: set[tuple[str, str]] = set()  # by gateway and item, at the aggregator
+        self.stored: set[tuple[str, str]] = set()  # alarms, scores, tombstones at the aggregator: gateway and item
         self.privacy = Privacy(self.violate)
         self.rounds = Rounds(self.updates, self.violate)
         self.released: dict[int, str] = {}  # version -> digest
-        self.counts = {"alarms": 0, "rounds": 0, "models": 0, "cuts": 0}
-        self._step: tuple[State, State] | None = None
+        self.counts = {"alarms": 0, "scores": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
+        self._trail: list[State] = []  # states of the aggregator in the step at hand
         self._effects: list[Any] = []
 
     def violate(self, what: str) -> None:
@@ -55,7 +57,7 @@ class Witness:
             match effect:
                 case events.Queue(name=item_name, item=item):
                     self._queued(name, item_name, item)
-                case events.Save(key=key, body=body) if key == MODEL:
+                case events.Save(key=key, body=body) if key in (MODEL, OTHER):
                     self._in_force(name, body)
                 case events.Save(key=key, body=body):
                     self.privacy.keep(name, key, body)
@@ -88,8 +90,11 @@ class Witness:
         if self.released.get(manifest.version) != manifest.model.digest:
             self.violate(f"{name} put model {manifest.version} in force, which was never released so")
 
-    def gateway_opened(self, name: str, stored: Stored, doubtful: Sequence[events.Durable]) -> None:
+    def gateway_opened(self, name: str, store: GatewayStore, doubtful: Sequence[events.Durable]) -> None:
         """Decide what became of a commit that was cut: all of it is there, or nothing."""
+        if store.damage:
+            self.violate(f"{name} found its store damaged by a power cut: {store.damage}")
+        stored = store.read()
         self.counts["cuts"] += bool(doubtful)
         queued = {effect.name for effect in doubtful if isinstance(effect, events.Queue)}
         saved = {effect.key: effect.body for effect in doubtful if isinstance(effect, events.Save)}
@@ -116,19 +121,16 @@ class Witness:
 
     def cloud_steps(self, before: State) -> None:
         """Take note of what the aggregator knows before a step."""
-        self._step, self._effects = (before, before), []
+        self._trail, self._effects = [before], []
 
     def cloud_thinks(self, after: State) -> None:
-        """Take note of what it knows after it, whether or not that was committed."""
-        assert self._step is not None
-        self._step = (self._step[0], after)
+        """Take note of what it knows after one more event, whether or not that was committed."""
+        self._trail.append(after)
 
     def cloud_stepped(self) -> None:
         """Hold a step that was committed against the plain loop."""
-        assert self._step is not None
-        before, after = self._step
-        self._step = None
-        self.rounds.stepped(before, after, self._effects)
+        trail, self._trail = self._trail, []
+        self.rounds.stepped(trail, self._effects)
 
     def cloud_committed(self, effects: Sequence[cloud_events.Durable]) -> None:
         """Take note of what the aggregator's store holds from now on."""
@@ -136,30 +138,37 @@ class Witness:
         for effect in effects:
             match effect:
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended="") if alarm.kind:
-                    self.stored_alarms.add((gateway, alarm.item))
-                case cloud_events.SaveTraining(body=body):
-                    self.rounds.saved(body)
+                    self.stored.add((gateway, alarm.item))
+                case cloud_events.RecordScores(gateway=gateway, item=item):
+                    self.stored.add((gateway, item))
+                    self.counts["scores"] += 1
+                case cloud_events.RecordLoss(gateway=gateway, tombstone=tombstone):
+                    self.stored.add((gateway, tombstone.item))
+                case cloud_events.HoldUpdate():
+                    self.rounds.kept(effect)
+                case cloud_events.SaveTraining(meta=meta):
+                    self.rounds.saved(meta)
                 case cloud_events.RecordModel(manifest=manifest):
                     self.released[manifest.version] = manifest.model.digest
-                case cloud_events.RecordRound():
+                case cloud_events.RecordRound(late=late):
                     self.counts["rounds"] += 1
+                    self.counts["late"] += len(late)
 
     def cloud_opened(self, state: State, store: Store, doubtful: Sequence[cloud_events.Durable]) -> None:
         """Decide what became of a commit that was cut, and see that the training goes on where it was."""
         self.counts["cuts"] += bool(doubtful)
-        step, self._step, self._effects = self._step, None, []
+        trail, self._trail, self._effects = self._trail, [], []
         if doubtful and self._is_there(store, doubtful):
             self.cloud_committed(doubtful)
-            if step is not None:
-                self.rounds.stepped(*step, list(doubtful))
+            self._effects = []
+            self.rounds.stepped(trail, doubtful)
         self.rounds.resumed(state)
 
     def _is_there(self, store: Store, doubtful: Sequence[cloud_events.Durable]) -> bool:
-        there: list[bool] = []
+        saved = [effect for effect in doubtful if isinstance(effect, cloud_events.SaveTraining)]
+        there = [store.training() == effect.body for effect in saved[-1:]]  # of several only the last is written
         for effect in doubtful:
             match effect:
-                case cloud_events.SaveTraining(body=body):
-                    there.append(store.training() == body)
                 case cloud_events.RecordModel(manifest=manifest):
                     held = store.latest_model()
                     there.append(held is not None and held[0].version == manifest.version)
@@ -169,7 +178,9 @@ class Witness:
         is_there = any(there)
         repeats = any(isinstance(effect, cloud_events.RecordAlarm) for effect in doubtful)
         if is_there and not all(there) and not repeats:  # an alarm that came again was there before
-            self.violate(f"the aggregator holds a part of a commit that was cut: {[type(e).__name__ for e in doubtful]}")
+            self.violate(
+                f"the aggregator holds a part of a commit that was cut: {[type(e).__name__ for e in doubtful]}"
+            )
         return is_there
 
     def cloud_published(self, topic: str, payload: bytes) -> None:
@@ -183,14 +194,15 @@ class Witness:
                 self.violate(f"an alarm of {where.gateway} was refused: {receipt.reason}")
             return
         self.acknowledged.add(item)
-        if item not in self.stored_alarms and item not in self.rounds.counted:
+        if item not in self.stored and item not in self.rounds.counted:
             self.violate(f"{where.gateway}/{where.item[:40]} was acknowledged and is not stored")
 
     # The end.
 
     def audit(self, store: Store) -> None:
         """Compare what the aggregator's registry holds in the end with what gateways told."""
-        rows = {(row["gateway"], row["id"]): row for row in store.rows("alarms") if row["gateway"] != topics.ALL}
+        of_gateways = [row for row in store.rows("alarms") if row["gateway"] != topics.ALL]
+        rows = {(row["gateway"], row["id"]): row for row in of_gateways if not row["cause"].startswith(BY_AGGREGATOR)}
         told: dict[tuple[str, str], dict[str, Alarm]] = {}
         for (gateway, _), alarm in self.alarms.items():
             told.setdefault((gateway, alarm.id), {})[alarm.state] = alarm
@@ -200,7 +212,7 @@ class Witness:
             self.violate(f"alarm {key[1]} of {key[0]} is in the registry and no store of a gateway ever held it")
         for key in sorted(told.keys() & rows.keys()):
             self._same(rows[key], told[key])
-        self.rounds.audit(store.rows("rounds"))
+        self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
 
     def _same(self, row: dict[str, Any], told: dict[str, Alarm]) -> None:

@@ -66,15 +66,15 @@ class Power(Table):
     no_clock: Chance = 0.0  # share of boots in 1970, until the network tells the time
     stale_clock: Chance = 0.0  # share of boots at the time of the last power cut
     clock_steps: Rate = 0.0  # of the wall clock, by up to `step_s` either way
-    step_s: Seconds = 3 * 7 * 86_400.0
+    step_s: Annotated[float, Field(gt=0, le=1e9)] = 3 * 7 * 86_400.0
     synchronised_after_s: Seconds = 240.0  # of an unbroken connection
 
 
 class Work(Table):
     """What happens to the structure, the sensors and the training."""
 
-    damage: Rate = 1.0
-    damage_s: Seconds = 240.0
+    damage: Rate = 6.0
+    damage_s: Seconds = 60.0
     silence: Rate = 0.0  # of a sensor node, which comes back as one that was started anew
     silence_s: Seconds = 300.0
     training_fails: Chance = 0.0
@@ -111,10 +111,10 @@ def drawn(rng: np.random.Generator) -> Faults:
         return round(least + (most - least) * share**2, 4) if happens else 0.0
 
     def length(least: float, most: float) -> float:
-        return round(least * (most / least) ** rng.random(), 1)
+        return round(least * float((most / least) ** rng.random()), 1)
 
-    memory: Literal["whole", "snapshot", "empty"] = rng.choice(["whole", "snapshot", "empty"])
-    drops: Literal["newest", "oldest"] = rng.choice(["newest", "oldest"])
+    memories: tuple[Literal["whole", "snapshot", "empty"], ...] = ("whole", "snapshot", "empty")
+    drops: tuple[Literal["newest", "oldest"], ...] = ("newest", "oldest")
     return Faults(
         messages=Messages(
             loss=some(0.35),
@@ -124,33 +124,33 @@ def drawn(rng: np.random.Generator) -> Faults:
             frame_loss=some(0.1),
             frame_repeat=some(0.2),
         ),
-        line=Line(partitions=some(12.0), partition_s=length(10.0, 1_200.0)),
+        line=Line(partitions=some(20.0), partition_s=length(10.0, 1_200.0)),
         broker=BrokerFaults(
-            restarts=some(12.0),
+            restarts=some(20.0),
             away_s=length(2.0, 300.0),
-            memory=str(memory),  # type: ignore[arg-type]  # one of the three it was drawn from
+            memory=memories[int(rng.integers(len(memories)))],
             queue_max=round(length(2.0, 1_000.0)),
-            full_queue_drops=str(drops),  # type: ignore[arg-type]  # one of the two it was drawn from
+            full_queue_drops=drops[int(rng.integers(len(drops)))],
         ),
         power=Power(
-            cuts=some(20.0),
-            kills=some(10.0),
-            stops=some(4.0),
+            cuts=some(60.0),
+            kills=some(30.0),
+            stops=some(10.0),
             away_s=length(2.0, 600.0),
             torn=rng.random() * 0.9,
             checkpoint=rng.random() * 0.9,
-            disk_full=some(4.0),
+            disk_full=some(8.0),
             disk_full_s=length(20.0, 600.0),
             no_clock=some(0.9),
             stale_clock=some(0.9),
-            clock_steps=some(4.0),
+            clock_steps=some(8.0),
             step_s=length(10.0, 3 * 7 * 86_400.0),
             synchronised_after_s=length(10.0, 1_200.0),
         ),
         work=Work(
-            damage=length(1.0, 8.0),
-            damage_s=length(60.0, 600.0),
-            silence=some(4.0),
+            damage=length(4.0, 30.0),
+            damage_s=length(20.0, 200.0),
+            silence=some(8.0),
             silence_s=length(30.0, 600.0),
             training_fails=some(0.3),
         ),

@@ -4,7 +4,7 @@ cloud. Events go into the real service, effects come out, and the witness sees b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,13 +20,14 @@ from firmware_sim.node import frames
 from firmware_sim.recordings import Recording
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore
 from firmware_sim.world_faults import HOUR_S
-from firmware_sim.world_machines import Machine, World
+from firmware_sim.world_machines import Machine, World, there
 from firmware_sim.world_setup import FRAME_S, KEY, SITE, STREAM, stream_of
 from firmware_sim.world_time import NS, T0_NS
 from gateway_agent import events, trainer
 from gateway_agent.service import Service
 
 TRAINING_S = (3.0, 40.0)
+AT_ONCE_S = 0.2  # what comes within this time waits in the same queue
 UNTRAINED = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)  # what the training child reports
 
 
@@ -52,7 +53,7 @@ class GatewayHost(Machine):
     def opened(self) -> Sequence[events.Outward]:
         """Start the agent on its store."""
         self._store = store = GatewayStore(self.disk)
-        self.world.witness.gateway_opened(self.name, store.read(), self.disk.resolved())
+        self.world.witness.gateway_opened(self.name, store, self.disk.resolved())
         self.service = Service(
             self.settings,
             store,
@@ -62,6 +63,7 @@ class GatewayHost(Machine):
             libraries=(),
             now_ns=self.now_ns,
             clock=self.clock.quality,
+            anchor_ns=self.clock.anchor_ns,
             labelled={},
             secret=self._secret,
         )
@@ -69,8 +71,7 @@ class GatewayHost(Machine):
 
     def stepped(self, event: events.Event) -> Sequence[events.Outward]:
         """Let the agent take a step."""
-        assert self.service is not None
-        return self.service.step(self.now_ns, event)
+        return there(self.service).step(self.now_ns, event)
 
     def carry_out(self, effect: events.Outward) -> None:
         """Publish, train or log."""
@@ -95,7 +96,10 @@ class GatewayHost(Machine):
         self.step(events.Trained(answer))
 
     def tick(self) -> events.Event:
-        """Return the event that time has passed."""
+        """Return the event that time has passed; a clock that was set comes first."""
+        if by_ns := self.clock.follow():
+            self.world.tell(self.name, f"timeline moves by {by_ns / NS:.0f} s")
+            self.step(events.Anchored(self.clock.anchor_ns, by_ns, self.clock.quality))
         return events.Tick(self.clock.quality, 0, 0)
 
     def message(self, topic: str, payload: bytes) -> events.Event:
@@ -114,14 +118,12 @@ class GatewayHost(Machine):
 
     def ended(self) -> None:
         """Store what is in memory, and close the store."""
-        assert self.service is not None
-        self.service.close()
+        there(self.service).close()
         self._store = self.service = None
 
     def filled(self, is_full: bool) -> None:
         """Let the open store find its disk full, or not any more."""
-        assert self._store is not None
-        self._store.fill(is_full)
+        there(self._store).fill(is_full)
 
     def farewell(self) -> None:
         """Say that it is off."""
@@ -188,6 +190,18 @@ class Node:
         scheduler.after(float(self._rng.exponential(HOUR_S / work.silence)), fall_silent)
 
 
+class WatchedService(CloudService):
+    """The real service, telling of every state on the way through a batch of events."""
+
+    thought: Callable[[CloudState], None] | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Tell of a new state."""
+        super().__setattr__(name, value)
+        if name == "state" and self.thought is not None:
+            self.thought(value)
+
+
 class CloudHost(Machine):
     """The machine with the real aggregator on it."""
 
@@ -197,30 +211,42 @@ class CloudHost(Machine):
         super().__init__(world, "cloud", disk, phase_s)
         self.settings = settings
         self._store: CloudStore | None = None
-        self.service: CloudService | None = None
+        self.service: WatchedService | None = None
         self._beginnings = 0
+        self._inbox: list[cloud_events.Event] = []
 
     def opened(self) -> Sequence[cloud_events.Outward]:
         """Start the aggregator on its store."""
         self._store = store = CloudStore(self.disk)
         self._beginnings += 1
-        self.service = CloudService(
+        self._inbox = []
+        self.service = WatchedService(
             self.settings, store, KEY, now_ns=self.now_ns, beginning=f"start-{self._beginnings}"
         )
+        self.service.thought = self.world.witness.cloud_thinks
         self.world.witness.cloud_opened(self.service.state, store, self.disk.resolved())
         return []
 
     def stepped(self, event: cloud_events.Event) -> Sequence[cloud_events.Outward]:
         """Let the aggregator take a step, and the witness compare."""
-        assert self.service is not None
-        before: CloudState = self.service.state
-        self.world.witness.cloud_steps(before)
-        try:
-            effects = self.service.step(self.now_ns, event)
-        finally:
-            self.world.witness.cloud_thinks(self.service.state)
+        waiting, self._inbox = self._inbox, []
+        service = there(self.service)
+        self.world.witness.cloud_steps(service.state)
+        effects = service.step_all(self.now_ns, [event, *waiting])
         self.world.witness.cloud_stepped()
         return effects
+
+    def heard(self, topic: str, payload: bytes) -> None:
+        """Take a message; those that come at about the same time are worked off together, as the real loop does."""
+        if not self.is_up:
+            return
+        self._inbox.append(self.message(topic, payload))
+        if len(self._inbox) == 1:
+            self.during_process(AT_ONCE_S, self._work_off)
+
+    def _work_off(self) -> None:
+        if self._inbox:
+            self.step(self._inbox.pop(0))
 
     def carry_out(self, effect: cloud_events.Outward) -> None:
         """Publish or log."""
@@ -251,14 +277,12 @@ class CloudHost(Machine):
 
     def ended(self) -> None:
         """Close the store."""
-        assert self.service is not None
-        self.service.close()
+        there(self.service).close()
         self._store = self.service = None
 
     def filled(self, is_full: bool) -> None:
         """Let the open store find its disk full, or not any more."""
-        assert self._store is not None
-        self._store.fill(is_full)
+        there(self._store).fill(is_full)
 
     def farewell(self) -> None:
         """Say that it is off."""

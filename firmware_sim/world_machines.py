@@ -9,18 +9,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from firmware_sim.world_checks import Witness
 from firmware_sim.world_disk import Disk, PowerCutError
-from firmware_sim.world_faults import HOUR_S
+from firmware_sim.world_faults import HOUR_S, Power
 from firmware_sim.world_network import Network
 from firmware_sim.world_setup import stream_of
 from firmware_sim.world_time import NS, MachineClock, Scheduler
 
-TICK_S = 10.0  # a second in the field; nothing in the machines depends on it
+TICK_S = 15.0  # a second in the field; nothing in the machines depends on it
 RESTART_S = 10.0  # the service manager's pause
+SAVED_S_MAX = 600.0  # how old the time may be that a machine without a clock has saved
 ARMED_S_MAX = 900.0  # a cut waits so long for a commit to come
+
+
+Running = TypeVar("Running")
+
+
+def there(running: Running | None) -> Running:
+    """Return what runs on a machine that is up."""
+    if running is None:
+        raise AssertionError("a machine that is down was asked for its service")
+    return running
 
 
 @dataclass
@@ -220,12 +231,14 @@ class Machine(ABC):
 
     def _powered(self) -> None:
         self.boots += 1
+        self.clock.boot_ns = self.world.scheduler.now_ns
         chance = self._rng.random()
         now_ns = self.world.scheduler.now_ns
         if chance < self.faults.no_clock:
             self.clock.booted(round(float(self._rng.uniform(5.0, 30.0)) * NS), now_ns)
         elif chance < self.faults.no_clock + self.faults.stale_clock:
-            self.clock.booted(self._off_wall_ns, now_ns)
+            saved_ns = self._off_wall_ns - round(float(self._rng.uniform(0.0, SAVED_S_MAX)) * NS)
+            self.clock.booted(max(saved_ns, 0), now_ns)
         self.boot()
 
     def stop(self) -> None:
@@ -264,10 +277,14 @@ class Machine(ABC):
         self._again(faults.disk_full, lambda: self.fill(float(self._rng.exponential(faults.disk_full_s))))
         self._again(faults.clock_steps, self._misset)
 
+    def calm(self) -> None:
+        """Let nothing fail on this machine any more."""
+        self.faults, self._cut, self.disk.is_cut_armed = Power(), None, False
+
     def _misset(self) -> None:
         by_s = float(self._rng.uniform(-self.faults.step_s, self.faults.step_s))
         self.world.tell(self.name, f"wall clock steps by {by_s:.0f} s")
-        self.clock.stepped(round(by_s * NS))
+        self.clock.stepped(round(by_s * NS), self.world.scheduler.now_ns)
         self.world.scheduler.after(self.faults.synchronised_after_s, self.clock.synchronised)
 
     def _again(self, rate: float, act: Any) -> None:

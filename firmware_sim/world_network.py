@@ -19,8 +19,8 @@ from firmware_sim.world_time import Scheduler
 KEEPALIVE_S = 45.0  # one and a half of what is set: until then nobody notices a line that is dead
 RECONNECT_S_MAX = 60.0
 SNAPSHOT_S = 1_800.0  # how often Mosquitto writes its database, as it is shipped
-UP = frozenset({"status", "update", "alarm", "want", "telemetry", "tombstone", "renew"})
-DOWN = frozenset({"round", "manifest", "chunk", "receipt", "resend", "certificate"})
+UP = frozenset({"status", "update", "alarm", "want", "telemetry", "tombstone"})
+DOWN = frozenset({"round", "manifest", "chunk", "receipt", "resend"})
 CHUNKED = frozenset({"chunk", "update"})
 ALL = "all"
 Message = tuple[str, bytes]  # topic, payload
@@ -49,6 +49,7 @@ class Session:
     is_connected: bool = False
     connection: int = 0  # counts them, so that what belongs to an ended one is told apart
     is_known: bool = False  # the broker holds a session
+    is_orphaned: bool = False  # the process behind the connection is gone
     is_cut_off: bool = False  # the line is dead, whether or not anyone has noticed
     unsent: list[tuple[str, bytes, bool]] = field(default_factory=list)  # handed over to a line that was dead
 
@@ -77,12 +78,14 @@ class Network:
 
     def _connected(self, name: str) -> None:
         session = self.sessions[name]
-        if session.is_connected or not session.client.is_up:
+        if not session.client.is_up or (session.is_connected and not session.is_orphaned):
             return
         if not self.is_up or session.is_cut_off:
             wait_s = float(self._rng.uniform(1.0, RECONNECT_S_MAX))
             self._scheduler.after(wait_s, lambda: self._connected(name))
             return
+        if session.is_connected:  # the broker has not noticed yet that the one before is gone, and now does
+            self._dropped(name, session.connection)
         session.is_connected, session.is_known = True, True
         session.connection += 1
         self._tell(name, "connected")
@@ -103,7 +106,7 @@ class Network:
         session.unsent = []
         if not session.is_connected:
             return
-        connection = session.connection
+        connection, session.is_orphaned = session.connection, True
         if at_once:
             self._dropped(name, connection)
         else:
@@ -111,24 +114,26 @@ class Network:
 
     def goodbye(self, name: str) -> None:
         """Let a client disconnect in order: its will stays unsaid."""
-        self.sessions[name].is_connected = False
+        session = self.sessions[name]
+        session.is_connected, session.unsent = False, []
 
     def _dropped(self, name: str, connection: int) -> None:
         session = self.sessions[name]
         if not session.is_connected or session.connection != connection:
             return
-        session.is_connected = False
+        was_orphaned = session.is_orphaned
+        session.is_connected = session.is_orphaned = False
         if self.is_up and session.will is not None:
             topic, payload = session.will
             self._at_broker(topic, payload, retain=True, qos=1)
-        if session.client.is_up:
+        if session.client.is_up and not was_orphaned:
             session.client.linked(False)
             self._scheduler.after(float(self._rng.uniform(1.0, RECONNECT_S_MAX)), lambda: self._connected(name))
 
     def publish(self, name: str, topic: str, payload: bytes, *, retain: bool, qos: int = 1) -> None:
         """Take a message from a client; without a connection it is gone."""
         session = self.sessions[name]
-        if not session.is_connected:
+        if not session.is_connected or session.is_orphaned:
             return
         if session.is_cut_off:
             if qos > 0:
@@ -178,7 +183,8 @@ class Network:
         session.queue.append((topic, payload))
 
     def _arrived(self, session: Session, connection: int, topic: str, payload: bytes) -> None:
-        if session.connection == connection and session.is_connected and not session.is_cut_off:
+        is_there = session.is_connected and not session.is_orphaned and not session.is_cut_off
+        if is_there and session.connection == connection:
             session.client.heard(topic, payload)
         elif session.is_known:  # never acknowledged, so it is sent again
             self._queued(session, topic, payload)

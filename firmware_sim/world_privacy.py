@@ -11,7 +11,9 @@ from config import wire
 from gateway_agent.state import OWN, SECRET
 from models.arrays import Arrays
 from models.federated.algorithm import NORMALISATION
+from models.federated.masking import PREFIX
 
+PRIVATE = {*NORMALISATION, f"{PREFIX}secret"}  # names in `own`; of others the algorithm sends what it keeps
 NEEDLE_BYTES_MIN = 12  # what is shorter may be there by chance
 
 
@@ -33,7 +35,7 @@ class Privacy:
         """Take note of what a gateway stores for itself."""
         if key == OWN:
             arrays, _ = wire.decode(body, size_max=len(body))
-            private = {key: array for key, array in arrays.items() if key in NORMALISATION}
+            private = {key: array for key, array in arrays.items() if key in PRIVATE}
             self._own[name] = {**self._own.get(name, {}), **private}
         elif key == SECRET:
             self._secrets[name] = body

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from cloud_aggregator import events
-from cloud_aggregator.state import State, training_place
+from cloud_aggregator.state import State
 from config import wire
 from models.arrays import Arrays, equal, finite
 from models.federated.algorithm import Algorithm, Server, UpdateError, close_round
@@ -22,35 +23,61 @@ class Rounds:
         self._updates, self._violate = updates, violate
         self.counted: set[tuple[str, str]] = set()  # gateway and digest: durable
         self._server: Server | None = None  # as of the last commit
-        self._closed: dict[tuple[str, int], tuple[str, ...]] = {}
+        self._held: dict[str, str] = {}  # who is counted in the open round, as of the last commit
+        self._used: set[tuple[str, str]] = set()  # gateway and digest: in rounds that are closed
+        self._closed: set[tuple[str, int]] = set()
+        self._kept: dict[tuple[str, int], str] = {}  # updates that came late: gateway and its round -> digest
 
-    def saved(self, training: bytes) -> None:
+    def kept(self, late: events.HoldUpdate) -> None:
+        """Take note of an update that came after its round, and is stored."""
+        self._kept[late.gateway, late.round_index] = late.digest
+        self.counted.add((late.gateway, late.digest))
+
+    def saved(self, said: Mapping[str, Any]) -> None:
         """Take note of what a stored training says of who was counted."""
-        _, said = training_place(training)
+        self._held = said["counted"]
         self.counted |= {*said["counted"].items(), *said["counted_before"].items()}
 
-    def stepped(self, before: State, after: State, effects: Sequence[Any]) -> None:
-        """Hold one committed step against the loop: what was counted, and what became of the round."""
-        closed = [effect for effect in effects if isinstance(effect, events.RecordRound)]
-        for record in closed:
-            digests = {gateway: after.counted_before[gateway] for gateway in record.gateways}
-            self._close(before, after.server, record, digests)
-        if not closed and after.counted != before.counted:
-            self._compare_total(after)
+    def stepped(self, trail: Sequence[State], effects: Sequence[Any]) -> None:
+        """Hold committed steps against the loop: what was counted in each, and what became of the round."""
+        closed = iter([effect for effect in effects if isinstance(effect, events.RecordRound)])
+        for before, after in pairwise(trail):
+            if after.server.round_index != before.server.round_index:
+                record = next(closed, None)
+                if record is None:
+                    self._violate(f"round {before.server.round_index} was closed and is not recorded")
+                else:
+                    self._close(before, after, record)
+            elif after.counted != before.counted:
+                self._compare_total(after)
         if any(isinstance(effect, events.SaveTraining) for effect in effects):
-            self._server = after.server
+            self._server = trail[-1].server
 
-    def _close(self, before: State, server: Server, record: events.RecordRound, digests: dict[str, str]) -> None:
-        number = (record.run, record.round_index)
+    def _close(self, before: State, after: State, record: events.RecordRound) -> None:
+        number, rounds = (record.run, record.round_index), before.settings.rounds
+        digests = {gateway: after.counted_before[gateway] for gateway in record.gateways}
+        for gateway, origin in record.late:
+            if gateway in digests or (gateway, origin) not in self._kept:
+                self._violate(f"round {record.round_index} counts {gateway} late, which was counted or never kept")
+            elif not 0 < record.round_index - origin <= rounds.late_rounds or rounds.late == "refuse":
+                self._violate(f"round {record.round_index} counts an answer of {gateway} to round {origin}")
+            else:
+                digests[gateway] = self._kept[gateway, origin]
         if number in self._closed:
             self._violate(f"round {record.round_index} was decided twice")
-        self._closed[number] = record.gateways
-        total = self._total(before.algorithm, before.server, digests)
+        self._closed.add(number)
+        if again := self._used & digests.items():
+            self._violate(f"updates were counted in two rounds: {sorted(again)}")
+        self._used |= digests.items()
+        answers = dict.fromkeys(record.gateways, record.round_index) | dict(record.late)
+        total = self._total(before.algorithm, before.server, digests, answers)
         expected = loop(before.algorithm, before.server, total)
-        if not _same(expected, server, before.algorithm):
+        if not _same(expected, after.server, before.algorithm):
             self._violate(f"round {record.round_index} ended in another model than the loop over its updates")
 
-    def _total(self, algorithm: Algorithm, server: Server, digests: Mapping[str, str]) -> Arrays:
+    def _total(
+        self, algorithm: Algorithm, server: Server, digests: Mapping[str, str], answers: Mapping[str, int]
+    ) -> Arrays:
         phase, total = algorithm.phases[server.phase], Arrays()
         for gateway, digest in sorted(digests.items()):
             body = self._updates.get((gateway, digest))
@@ -58,8 +85,8 @@ class Rounds:
                 self._violate(f"an update of {gateway} was counted that it never committed: {digest[:12]}")
                 continue
             update, meta = wire.decode(body, size_max=len(body))
-            if meta["round_index"] != server.round_index:
-                self._violate(f"an update of {gateway} for round {meta['round_index']} was counted in another")
+            if meta["round_index"] != answers[gateway]:
+                self._violate(f"an update of {gateway} for round {meta['round_index']} was counted as another")
             try:
                 total = phase.tally.merge(total, phase.admit(server, update)) if update else total
             except UpdateError as error:
@@ -67,7 +94,8 @@ class Rounds:
         return total
 
     def _compare_total(self, state: State) -> None:
-        expected = self._total(state.algorithm, state.server, state.counted)
+        answers = dict.fromkeys(state.counted, state.server.round_index)
+        expected = self._total(state.algorithm, state.server, state.counted, answers)
         additive = state.algorithm.phases[state.server.phase].tally.additive
         if not equal(state.total, expected, TOLERANCE if additive else 0.0):
             self._violate(f"round {state.server.round_index}: what was summed is not the sum of what was counted")
@@ -76,18 +104,24 @@ class Rounds:
         """See that a restart goes on with the parameters, and the sum, that were stored."""
         if self._server is not None and not _same(self._server, state.server, state.algorithm):
             self._violate(f"round {state.server.round_index}: a restart went on with other parameters")
+        if state.counted != self._held:
+            text = f"a restart counts {sorted(state.counted)}, stored were {sorted(self._held)}"
+            self._violate(f"round {state.server.round_index}: {text}")
         self._compare_total(state)
 
-    def audit(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Compare the registry of rounds with what was seen of them."""
+    def audit(self, rows: Sequence[dict[str, Any]], acknowledged: set[tuple[str, str]]) -> None:
+        """Compare the registry of rounds with what was seen of them, and see that no acknowledged update is missing."""
+        waiting = {(gateway, digest) for (gateway, _), digest in self._kept.items()}
+        for gateway, digest in sorted(acknowledged - self._used - self._held.items() - waiting):
+            self._violate(f"an update of {gateway} was acknowledged and is in no round: {digest[:12]}")
         seen: set[tuple[str, int]] = set()
         for row in rows:
             number, gateways = (row["run"], row["round_index"]), row["gateways"].split()
             if number in seen or len(set(gateways)) != len(gateways):
                 self._violate(f"round {row['round_index']} is in the registry twice, or a gateway twice in it")
             seen.add(number)
-        if seen != self._closed.keys():
-            self._violate(f"rounds in the registry and rounds decided differ: {sorted(seen ^ self._closed.keys())}")
+        if seen != self._closed:
+            self._violate(f"rounds in the registry and rounds decided differ: {sorted(seen ^ self._closed)}")
 
 
 def loop(algorithm: Algorithm, server: Server, total: Arrays) -> Server:

@@ -18,8 +18,9 @@ from models.arrays import Floats
 SITE, STREAM = "bridge", "deck"
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))  # of this world and no other
 NAMES = ("east", "north", "west")
-RATE_HZ, WINDOW_S, FRAME_S = 2.0, 10.0, 10.0
+RATE_HZ, WINDOW_S, FRAME_S = 2.0, 10.0, 20.0
 WINDOWS = 60  # of a baseline
+HOURS = 0.5  # of faults, a third of it without a model
 COMMISSIONED_S = WINDOWS * WINDOW_S * 1.25
 SETTLE_S = 4 * HOUR_S
 SHIFT = 60.0  # deviations: damage that nobody can miss
@@ -72,6 +73,8 @@ def setup(seed: int, hours: float, faults: Faults, folder: Path) -> Setup:
                 "quorum": quorum,
                 "deadline_s": round(float(rng.uniform(30.0, 300.0)), 1),
                 "rest_s": round(float(rng.uniform(120.0, 600.0)), 1),
+                "late": str(rng.choice(["next-round", "refuse"], p=[0.8, 0.2])),
+                "late_rounds": int(rng.integers(1, 3)),
             },
             "limits": limits,
         }
@@ -95,7 +98,7 @@ def _gateway(name: str, folder: Path, limits: dict[str, int]) -> GatewaySettings
             "features": FEATURES,
             "baseline": {"windows": WINDOWS},
             "limits": limits,
-            "exchange": {"publish_scores": False},
+            "exchange": {"spread_s": 5.0},
         }
     )
 

@@ -43,11 +43,12 @@ class Scheduler:
 
 @dataclass
 class MachineClock:
-    """A wall clock that may be wrong and be set, and the timeline that a process makes of it, as `config.clock` does."""
+    """A wall clock that may be wrong and be set, and the timeline that a process makes of it; see `config.clock`."""
 
     wall_offset_ns: int = 0  # wall clock minus true time
     timeline_offset_ns: int = 0  # the timeline of the running process minus true time
     is_disciplined: bool = True
+    boot_ns: int = T0_NS  # when the machine began to count
 
     def started(self) -> None:
         """Begin the timeline of a process at the wall time of now."""
@@ -57,13 +58,26 @@ class MachineClock:
         """Begin at a wall time that nobody has checked."""
         self.wall_offset_ns, self.is_disciplined = wall_ns - true_ns, False
 
+    @property
+    def anchor_ns(self) -> int:
+        """The time of the boot, on the timeline of the running process."""
+        return self.boot_ns + self.timeline_offset_ns
+
+    def follow(self) -> int:
+        """Move the timeline to a wall clock that was set and can be believed; return by how many ns, mostly 0."""
+        by_ns = self.wall_offset_ns - self.timeline_offset_ns
+        if abs(by_ns) <= STEPPED_NS or not self.is_disciplined:
+            return 0
+        self.timeline_offset_ns += by_ns
+        return by_ns
+
     def synchronised(self) -> None:
         """Set the wall clock right, as the network does."""
         self.wall_offset_ns, self.is_disciplined = 0, True
 
-    def stepped(self, by_ns: int) -> None:
-        """Set the wall clock wrong."""
-        self.wall_offset_ns += by_ns
+    def stepped(self, by_ns: int, true_ns: int) -> None:
+        """Set the wall clock wrong; no system takes a time before 1970."""
+        self.wall_offset_ns = max(self.wall_offset_ns + by_ns, -true_ns)
 
     def now_ns(self, true_ns: int) -> int:
         """Return the time on the timeline of the running process."""

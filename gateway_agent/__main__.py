@@ -1,4 +1,7 @@
-"""`gateway-agent`: run the agent on a gateway, look at its state, check its settings."""
+"""`gateway-agent`: run the agent on a gateway, look at its state, check its settings.
+
+What a command needs is imported when it runs: the doctor must be there too where numpy ends every process it is in.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from config import cli, labelled, mqtt, wire
-from config.settings import GatewaySettings, load
-from gateway_agent import release_key
-from gateway_agent.store import Store
+from config import cli
+from gateway_agent import doctor_command, enrol_command, models_command
 
 NAME = "gateway-agent"
 DESCRIPTION = (
     "Watch sensors on a gateway: windows, features, score, alarm; learn with the fleet; run only signed models."
 )
 EPILOG = """examples:
+  gateway-agent doctor -c gateway.toml    what works here and what does not: machine, libraries, settings, broker
   gateway-agent check -c gateway.toml     is the file right? names file, line, key, value, what was expected
   gateway-agent run -c gateway.toml       run until SIGTERM or Ctrl-C
   gateway-agent status -c gateway.toml    what is stored: baseline, model in force, alarms, what waits to be sent
+  gateway-agent models -c gateway.toml    models: in force, before, refused or gone back from, and why
 """
 
 
@@ -41,22 +44,35 @@ def main(argv: list[str] | None = None) -> int:
             command.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
         else:
             command.add_argument("--json", action="store_true", help="print JSON")
+    doctor_command.add(commands)
+    enrol_command.add(commands)
+    models_command.add(commands)
     arguments = parser.parse_args(argv)
     return cli.run(NAME, arguments.act, arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from config.settings import GatewaySettings, load
+    from gateway_agent import renewal
     from gateway_agent.shell import Agent
 
     cli.log_to_stderr(verbose=not arguments.quiet)
-    agent = Agent(load(arguments.config, GatewaySettings))
+    settings = load(arguments.config, GatewaySettings)
+    renewal.require(settings)
+    agent = Agent(settings)
     cli.on_terminate(agent.stop)
     return cli.serve(NAME, agent.run)
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    from config import labelled, mqtt
+    from config.settings import GatewaySettings, load
+    from gateway_agent import release_key, renewal
+
     settings = load(arguments.config, GatewaySettings)
-    release_key.check(settings.trust.release_key)
+    renewal.require(settings)
+    for path in settings.trust.release_keys:
+        release_key.check(path)
     labelled.of(settings)
     for broker in (settings.broker, settings.sensors.broker):
         if broker is not None:
@@ -69,6 +85,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
+    from config.settings import GatewaySettings, load
+    from gateway_agent.store import Store
+
     settings = load(arguments.config, GatewaySettings)
     if not settings.gateway.store.exists():
         raise FileNotFoundError(f"{settings.gateway.store}: there is no store yet; the agent has not run here")
@@ -76,6 +95,7 @@ def _status(arguments: argparse.Namespace) -> int:
         summary = store.summary()
     summary |= {"gateway": settings.gateway.id, "site": settings.gateway.site, "model": _model(summary["model"])}
     summary["baseline_needed"] = settings.baseline.windows
+    summary["flash_budget"] = settings.store.flash_bytes_per_day
     if arguments.json:
         print(json.dumps(summary, indent=2))
     else:
@@ -84,6 +104,8 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _model(body: bytes | None) -> dict[str, Any] | None:
+    from config import wire
+
     if body is None:
         return None
     arrays, _ = wire.decode(body, size_max=len(body))
@@ -106,6 +128,10 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("active alarms", ", ".join(alarms) or "none"),
         *([] if spent is None else [("privacy spent", f"epsilon {spent:.4g}")]),
         ("waiting to be sent", f"{len(summary['outbox'])} items, {sum(summary['outbox'].values())} bytes"),
+        *((f"  {kind}", f"{held['items']}, {held['bytes']} bytes") for kind, held in summary["waiting"].items()),
+        ("written today", f"{summary['flash_bytes_written'] / 2**20:.1f} MiB of {summary['flash_budget'] / 2**20:.0f}"),
+        ("damage", "; ".join(summary["damage"]) or "none"),
+        ("set aside", ", ".join(summary["set_aside"]) or "none"),
     ]
 
 

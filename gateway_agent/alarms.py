@@ -59,6 +59,7 @@ def of_transition(state: State, transition: Transition, height: Height) -> tuple
         baseline_windows=len(state.pipeline.baseline),
         clock=state.clock,
         boot_id=state.boot_id,
+        monotonic_ns=state.life.monotonic_ns(transition.t_ns),
     )
     return _queue(state, alarm)
 
@@ -154,6 +155,7 @@ def _sensor_alarm(
         t_ns=t_ns,
         clock=state.clock,
         boot_id=state.boot_id,
+        monotonic_ns=state.life.monotonic_ns(t_ns),
     )
 
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 from config.messages import Manifest
 from config.survey import unpacked
 from gateway_agent import fetching, probation
-from gateway_agent.events import Effect, Log, Save
+from gateway_agent.events import Effect, Log
 from gateway_agent.learning import refuse
 from gateway_agent.model_check import UNFIT, BrokenPromiseError, examined, loaded, mismatch, out_of_reach, run_in_shadow
 from gateway_agent.pipeline import Judge, judged_by, rows_of
 from gateway_agent.scorer import ModelRefusedError
-from gateway_agent.state import State, own_in, save_model, tell
-from gateway_agent.versions import STARTS_MAX, Models, Rejected, held, named, save
+from gateway_agent.state import State, own_in, tell
+from gateway_agent.versions import STARTS_MAX, Models, Rejected, held, named, save, save_model
 from gateway_agent.watch import DAY_S, Watch, Watching, spoken
 from models.arrays import FEATURES, Arrays
 from models.federated.algorithm import normalise
@@ -91,7 +91,7 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
     body = state.bodies.get(manifest.model.digest)
     if body is None:
         return fetching.want(state, manifest.model)
-    if state.tried != named(manifest):
+    if state.tried[0] != named(manifest):
         return _marked(state, manifest)
     if not state.pipeline.commissioned:
         return _borrow(state, manifest, body)
@@ -110,7 +110,7 @@ def _marked(state: State, manifest: Manifest) -> tuple[State, list[Effect]]:
         why = f"refused: the agent ended {STARTS_MAX} times in a row while it loaded it"
         return _refuse(replace(state, candidate=None), manifest, why, is_final=True)
     models = state.models.begun(manifest.model.digest)
-    return replace(state, tried=named(manifest), models=models, loaded_ns=state.now_ns), [save(models)]
+    return replace(state, tried=(named(manifest), state.now_ns), models=models), [save(models)]
 
 
 def _swapped(
@@ -136,7 +136,7 @@ def _swapped(
     state = replace(state, manifest=manifest, refusal=out_of_reach(state, judge), pipeline=pipeline, models=models)
     warned: list[Effect] = [Log("warning", state.refusal)] if state.refusal else []
     state, told = tell(state)
-    saved: list[Effect] = [Save(models.slot, save_model(manifest, body, personal).body), save(models)]
+    saved: list[Effect] = [save_model(manifest, body, personal, models.slot), save(models)]
     return state, [*saved, *_said(state, manifest, personal, found), *warned, *told]
 
 

@@ -36,6 +36,17 @@ class Tick:
     clock: Quality
     bytes_sent: int
     bytes_received: int
+    bytes_waiting: int = 0  # on their way to the aggregator's broker, or waiting for the line
+    trouble: str = ""  # what keeps ending the connection to it
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """The gateway's timeline was moved, for the wall clock was set; comes first on the new one."""
+
+    anchor_ns: int  # the time of the boot by the new timeline
+    by_ns: int
+    clock: Quality
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ class StoreState:
     text: str = ""
 
 
-Event = Heard | Connection | Tick | Trained | StoreState
+Event = Heard | Connection | Tick | Anchored | Trained | StoreState
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Bodies on their way down: take the chunks as they come, ask for what is missing, with growing patience."""
+"""Bodies on their way down: take the chunks as they come, ask for what is missing, with growing patience (`line`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 from config.messages import MessageError, Transfer, Want
 from config.transfer import ASK_MAX, Assembly, parse_chunk
 from gateway_agent.events import Effect, Publish
+from gateway_agent.line import wait_ns
 from gateway_agent.state import Fetch, State, counted, topic
 
 NS = 1_000_000_000
 FIRST_WAIT_S = 1.0  # the aggregator sends the chunks to all right after the announcement
-WAIT_S_MAX = 300.0
 
 
 def digest_of(body: bytes) -> str:
@@ -57,8 +57,8 @@ def ask(state: State) -> tuple[State, list[Effect]]:
         if state.now_ns >= fetch.ask_at_ns:
             missing = fetch.assembly.missing[:ASK_MAX] if fetch.assembly.pieces else ()
             effects.append(Publish(topic(state, "want", digest), Want(missing=missing).to_bytes()))
-            wait_s = min(FIRST_WAIT_S * 2.0 ** (fetch.tries + 1), WAIT_S_MAX)
-            fetches[digest] = replace(fetch, ask_at_ns=state.now_ns + round(wait_s * NS), tries=fetch.tries + 1)
+            pause_ns = wait_ns(FIRST_WAIT_S, fetch.tries + 2, state.settings.gateway.id, digest)
+            fetches[digest] = replace(fetch, ask_at_ns=state.now_ns + pause_ns, tries=fetch.tries + 1)
     return replace(state, fetches=fetches), effects
 
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway_agent.events import TELEMETRY_PRIORITY, Durable, Keep, Outward, Publish, Queue, Save, Settle
+from gateway_agent.life import SEQUENCE
 from gateway_agent.state import COUNTED, FLASH, MEMORY
 from gateway_agent.weight import is_tombstone
 
-MAY_WAIT = frozenset({COUNTED, MEMORY, FLASH})  # blobs; that an update was counted is told again with its next receipt
+MAY_WAIT = frozenset(
+    {COUNTED, MEMORY, FLASH, SEQUENCE}
+)  # blobs; that an update was counted is told again with its next receipt
 
 
 def may_wait(effect: Durable) -> bool:
@@ -56,6 +59,10 @@ class Gathering:
             self._since_ns = None
         elif self._since_ns is None:
             self._since_ns = now_ns
+
+    def moved(self, by_ns: int) -> None:
+        """The timeline was moved by so much."""
+        self._since_ns = None if self._since_ns is None else self._since_ns + by_ns
 
     def waited_s(self, now_ns: int) -> float:
         """Return for how long the oldest of the effects has waited, 0 where there is none."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from config import wire
-from config.messages import RoundOpen
+from config.messages import RoundOpen, round_number
 from config.transfer import split
 from gateway_agent import fetching, outbox
 from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
@@ -35,12 +35,12 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     message = RoundOpen.from_bytes(payload)
     shared_bytes, most_bytes = message.shared.size_bytes, state.settings.limits.max_update_bytes
     if message.features != state.settings.features:
-        return refuse(state, f"round {message.round_index}: its features differ from the [features] of this gateway")
+        return _refuse_round(state, message, "its features differ from the [features] of this gateway")
     if not state.verified(message.signed_bytes(), message.signature):
         return refuse(state, f"round {message.round_index}: its signature is not the release key's")
     if shared_bytes > most_bytes:
         reason = f"its shared parameters have {shared_bytes} bytes, at most {most_bytes} are taken"
-        return refuse(state, f"round {message.round_index}: {reason}")
+        return _refuse_round(state, message, reason)
     lacking = [name for name in message.libraries if name not in state.libraries]
     if state.can_train and lacking:
         return _unable(
@@ -77,8 +77,8 @@ def take_part(state: State) -> tuple[State, list[Effect]]:
     try:
         job = _job(state, message, shared)
     except wire.WireError as error:
-        return refuse(replace(state, round=None), f"round {message.round_index}: shared parameters: {error}")
-    return replace(state, training=message), [Train(job)]
+        return _refuse_round(replace(state, round=None), message, f"shared parameters: {error}")
+    return replace(state, training=message, refused_round=""), [Train(job)]
 
 
 def _job(state: State, message: RoundOpen, shared: bytes) -> bytes:
@@ -121,9 +121,12 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
         parts = parted(arrays)
     except wire.WireError as error:
         return _failed(state, message, f"its answer cannot be read: {error}")
+    if state.answered is None or state.answered[0] != message.run:
+        state = replace(state, last_counted="")  # in this training nothing was
     answered = (message.run, message.round_index)
     state = replace(state, own=parts.get("own", {}), answered=answered)
     meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
+    meta["after"] = state.last_counted  # for algorithms that hold sums of what gateways have sent
     body = wire.encode(parts.get("update", {}), meta)
     chunks = split(body, state.settings.limits.max_payload_bytes)
     digest = fetching.digest_of(body)
@@ -144,7 +147,7 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
 def _failed(state: State, message: RoundOpen, reason: str) -> tuple[State, list[Effect]]:
     retry_ns = state.now_ns + round(RETRY_S * NS)
     state = replace(state, failed=(message.run, message.round_index), retry_ns=retry_ns)
-    return refuse(state, f"round {message.round_index}: training failed: {reason}")
+    return _refuse_round(state, message, f"training failed: {reason}")
 
 
 def commissioned(state: State) -> tuple[State, list[Effect]]:
@@ -155,6 +158,12 @@ def commissioned(state: State) -> tuple[State, list[Effect]]:
     state, told = tell(state)
     state, effects = take_part(state)
     return state, [saved, Log("info", f"baseline of {len(state.pipeline.baseline)} windows is whole"), *told, *effects]
+
+
+def _refuse_round(state: State, message: RoundOpen, reason: str) -> tuple[State, list[Effect]]:
+    """Say why this gateway will not answer a round, and which, so that nobody waits for it."""
+    state = replace(state, refused_round=round_number(message.run, message.round_index))
+    return refuse(state, f"round {message.round_index}: {reason}")
 
 
 def refuse(state: State, reason: str) -> tuple[State, list[Effect]]:

@@ -12,15 +12,26 @@ from functools import partial
 
 from config import topics
 from config.frames import Frame
-from config.messages import Manifest, MessageError, Receipt, Score, Want
+from config.messages import MessageError, Receipt, Score, Want
 from config.settings import Source
-from gateway_agent import alarms, candidate, fetching, learning, outbox, trouble
-from gateway_agent import pipeline as walk
-from gateway_agent.events import Connection, Effect, Event, Heard, Keep, Log, Publish, StoreState, Tick, Trained
+from gateway_agent import (
+    alarms,
+    candidate,
+    fetching,
+    learning,
+    probation,
+    reanchoring,
+    reloading,
+    sending,
+    telemetry,
+    trouble,
+)
+from gateway_agent.events import Anchored, Connection, Effect, Event, Heard, Keep, Log, Save, StoreState, Tick, Trained
+from gateway_agent.life import STARTS
 from gateway_agent.memory import Seen
 from gateway_agent.pipeline import Reading
 from gateway_agent.sources import frames, json_values
-from gateway_agent.state import MEMORY, MODEL, State, Stored, counted, save_features, save_memory, tell, topic
+from gateway_agent.state import State, Stored, counted, save_features, save_memory, tell
 from models.rules import Height
 from models.signal import Block, SignalError
 
@@ -32,7 +43,8 @@ def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
     """Return the first step after a start: the stored model back in force, alarms of what is no longer watched
     cleared.
     """
-    effects: list[Effect] = []
+    state = replace(state, life=replace(state.life, starts=state.life.starts + 1))
+    effects: list[Effect] = [Save(STARTS, str(state.life.starts).encode())]
     features = save_features(state)
     if stored.blobs.get(features.key) != features.body:
         effects.append(features)
@@ -46,8 +58,8 @@ def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
     if state.pipeline.commissioned and "center" not in state.own:  # fewer windows are wanted than before
         state, more = learning.commissioned(state)
         effects += more
-    if MODEL in stored.blobs and state.pipeline.commissioned:
-        state, loaded = candidate.reload(state, stored.blobs[MODEL], stored.blobs.get(MEMORY))
+    if state.pipeline.commissioned:
+        state, loaded = reloading.reload(state, stored.blobs)
         effects += loaded
     return state, effects
 
@@ -64,6 +76,8 @@ def step(state: State, now_ns: int, event: Event) -> tuple[State, list[Effect]]:
             return learning.trained(state, event)
         case Connection(up=up):
             return _connection(state, up)
+        case Anchored():
+            return reanchoring.anchored(state, event)
         case StoreState():
             return trouble.of_store(state, event)
 
@@ -72,21 +86,27 @@ def _connection(state: State, up: bool) -> tuple[State, list[Effect]]:
     state = replace(state, connected=up)
     if not up:
         return state, []
-    state, told = tell(fetching.ask_anew(state))
-    state, sends = outbox.send_due(state, everything=True)
-    return state, [*told, *sends]
+    state, told = tell(fetching.ask_anew(sending.connected(state)))
+    state, kept = telemetry.flushed(state)
+    state, sends = sending.send_due(state)
+    return state, [*told, *kept, *sends]
 
 
 def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
-    state = replace(state, clock=event.clock, bytes_sent=event.bytes_sent, bytes_received=event.bytes_received)
+    line = replace(state.line, bytes_waiting=event.bytes_waiting, trouble=event.trouble)
+    state = replace(
+        state, clock=event.clock, bytes_sent=event.bytes_sent, bytes_received=event.bytes_received, line=line
+    )
     state = fetching.forget(state)
     effects: list[Effect] = []
-    for act in (alarms.silent_sources, outbox.send_due, learning.take_part, fetching.ask):
+    in_turn = (alarms.silent_sources, sending.send_due, learning.take_part, fetching.ask)
+    for act in (*in_turn, candidate.put_in_force, probation.ticked):
         state, more = act(state)
         effects += more
+    state = fetching.forget(state)
     if state.now_ns - state.remembered_ns >= REMEMBER_S * NS:
         state = replace(state, remembered_ns=state.now_ns)
-        effects += save_memory(state)
+        effects += [*save_memory(state), *probation.remembered(state)]
     if state.now_ns - state.status_ns >= state.settings.exchange.status_s * NS:
         state, more = tell(state)
         effects += more
@@ -121,19 +141,20 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> tuple[State
     gateway = state.settings.gateway
     if where.site != gateway.site or where.gateway not in (gateway.id, topics.ALL):
         raise MessageError(f"it is for gateway {where.gateway} of site {where.site}")
+    if where.channel == "sample":
+        return _frame(state, where.item, payload)
+    state = sending.heard(state)
     match where.channel:
-        case "sample":
-            return _frame(state, where.item, payload)
         case "round":
             return learning.invited(state, payload)
         case "manifest":
-            return candidate.announced(state, Manifest.from_bytes(payload))
+            return candidate.heard(state, payload, is_own=where.gateway != topics.ALL)
         case "chunk":
             return _chunk(state, payload)
         case "receipt":
-            return outbox.settle(state, where.item, Receipt.from_bytes(payload))
+            return sending.settle(state, where.item, Receipt.from_bytes(payload))
         case "resend":
-            return outbox.resend(state, where.item, Want.from_bytes(payload).missing)
+            return sending.resend(state, where.item, Want.from_bytes(payload).missing)
     raise MessageError(f"channel {where.channel!r} is not for gateways")
 
 
@@ -160,11 +181,15 @@ def _sampled(state: State, source: Source, block: Block) -> tuple[State, list[Ef
     state = replace(state, heard_ns={**state.heard_ns, source.name: state.now_ns})
     state, effects = alarms.sensor_well(state, f"silent-{source.name}", state.now_ns)
     was_commissioned = state.pipeline.commissioned
-    pipeline, readings = walk.push(state.pipeline, block)
-    state = replace(state, pipeline=pipeline)
+    began_ns = state.stopwatch()
+    state, readings, more = probation.pushed(state, block)
+    elapsed_ns, pipeline = state.stopwatch() - began_ns, state.pipeline
+    effects += more
     for reading in readings:
         state, more = _read(state, reading)
         effects += more
+    state, more = probation.watched(state, readings, elapsed_ns)
+    effects += more
     if pipeline.commissioned and not was_commissioned:
         state, more = learning.commissioned(state)
         state, swaps = candidate.put_in_force(state)
@@ -196,13 +221,14 @@ def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
     state, more = alarms.outdated(state, reading.t_ns)
     effects += more
     if state.settings.exchange.publish_scores:
-        effects.append(_score(state, reading.t_ns, reading.height))
+        state, more = telemetry.told(state, _score(state, reading.t_ns, reading.height))
+        effects += more
     return state, effects
 
 
-def _score(state: State, t_ns: int, height: Height) -> Publish:
+def _score(state: State, t_ns: int, height: Height) -> Score:
     judge, manifest = state.pipeline.judge, state.manifest
-    message = Score(
+    return Score(
         t_ns=t_ns,
         score=height.value,
         rule=height.rule,
@@ -210,4 +236,3 @@ def _score(state: State, t_ns: int, height: Height) -> Publish:
         alarm=state.pipeline.alarm.active,
         model_version=manifest.version if manifest else 0,
     )
-    return Publish(topic(state, "score", "window"), message.to_bytes(), qos=0)

@@ -1,4 +1,4 @@
-"""What a model must be before it judges anything: right in its bytes, on this processor, and on this gateway's windows."""
+"""What a model must be before it judges: right in its bytes, on this processor and on this gateway's windows."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ NS = 1_000_000_000
 GAP_HOPS = 2.5  # from the end of one window to the next; more means that windows are missing
 UNSEEN = Watching()
 RECALLED_WINDOWS = 256  # of the recent ones, shown to a new model so that it remembers them as if it had been in force
-# Kept to run a candidate beside the model in force before it takes its place. See docs/decisions/0053: with windows every
-# 5 s these are 85 minutes, and with 16 features a third of a MiB.
+# Kept to run a candidate beside the model in force before it takes its place, see docs/decisions/0053: with windows
+# every 5 s these are 85 minutes, and with 16 features a third of a MiB.
 RECENT_WINDOWS = 1_024
 RECENT_BYTES = 1_048_576
 WINDOW_BYTES = 256  # that a kept window takes besides its values
@@ -153,7 +153,9 @@ def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Readin
     score, is_settled, memory = recall.taken_in(judge.model, pipeline.memory, Seen(row, end_ns), pipeline.spec.hop_s)
     if not math.isfinite(score):  # so far from all that was learned that float32 ends: no structure moves like that
         start_ns = end_ns - round(pipeline.spec.window_s * NS)
-        pipeline, reading = _lost(pipeline, Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}"))
+        pipeline, reading = _lost(
+            pipeline, Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}")
+        )
         return pipeline, reading._replace(unscored=row)
     seen, told = Seen(row, end_ns), score if is_settled else None
     is_calm = not pipeline.alarm.active

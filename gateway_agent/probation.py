@@ -7,37 +7,22 @@ meanwhile. The version that went is never taken again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from config.messages import Manifest
 from gateway_agent import pipeline as walk
 from gateway_agent.events import Effect, Log
-from gateway_agent.memory import Seen
+from gateway_agent.memory import BLANK, Seen
 from gateway_agent.model_check import BLIND_MAX, block_promise, broken_text
-from gateway_agent.pipeline import Pipeline, Reading, alarms, beside, judged_beside
+from gateway_agent.pipeline import Reading, alarms, beside, judged_beside
 from gateway_agent.scorer import ModelRefusedError
 from gateway_agent.state import State, tell
-from gateway_agent.versions import Rejected, save
+from gateway_agent.versions import Rejected, Trial, save
 from models.promise import is_broken, level_at
 from models.signal import Block
 
 SLOW_STEPS = 10  # in a row that took longer than the windows in them: one may have waited for the disk
 STEADY_S = 60.0  # after a load without an end of the process the model is not what ends it
-SAVE_S = 900.0
 NS = 1_000_000_000
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The model before, which judges the windows of the one in force, and the block of windows at hand."""
-
-    manifest: Manifest
-    pipeline: Pipeline
-    windows: int = 0
-    alarmed: bool = False
-    was_alarmed: bool = False  # the model before
-    blind: int = 0
-    slow: int = 0
 
 
 def probation_left_s(state: State) -> float:
@@ -143,7 +128,7 @@ def gone_back(state: State, why: str) -> tuple[State, list[Effect]]:
     trial, models = state.trial, state.models
     version = state.manifest.version if state.manifest else 0
     text = f"model {version} rolled back: {why}"
-    pipeline = replace(state.pipeline, judge=None, memory=walk.BLANK, watching=walk.UNSEEN)
+    pipeline = replace(state.pipeline, judge=None, memory=BLANK, watching=walk.UNSEEN)
     if trial is not None and trial.pipeline.judge is not None:
         before, judge = trial.pipeline, trial.pipeline.judge
         alarm = replace(state.pipeline.alarm, run_ns=None, peak=judge.levels.median)
@@ -157,16 +142,18 @@ def gone_back(state: State, why: str) -> tuple[State, list[Effect]]:
 
 
 def ticked(state: State) -> tuple[State, list[Effect]]:
-    """Forget that the model in force was being tried when it has shown that the agent outlives it, and store now and
-    then for how long it was watched.
-    """
-    models, since_ns = state.models, state.now_ns - state.loaded_ns
-    if models.trying and state.candidate is None and (models.windows > 0 or since_ns >= STEADY_S * NS):
-        models = models.finished()
-    is_due = state.trial is not None and state.now_ns - state.models_ns >= SAVE_S * NS
-    if models is state.models and not is_due:
+    """Forget that models were being tried when the agent has shown that it outlives them."""
+    models, since_ns = state.models, state.now_ns - state.tried[1]
+    is_loaded = state.candidate in (None, state.manifest)
+    if not models.trying or not is_loaded or (models.windows == 0 and since_ns < STEADY_S * NS):
         return state, []
-    return replace(state, models=models, models_ns=state.now_ns), [save(models)]
+    state = replace(state, models=models.finished())
+    return state, [save(state.models)]
+
+
+def remembered(state: State) -> list[Effect]:
+    """Return the effect that stores for how long the model in force was watched; nothing after its probation."""
+    return [] if state.trial is None else [save(state.models)]
 
 
 def stopped(state: State) -> list[Effect]:

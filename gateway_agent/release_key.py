@@ -30,11 +30,13 @@ def check(path: Path) -> None:
         raise ReleaseKeyError(done.stderr.decode(errors="replace").strip())
 
 
-def verifier(path: Path) -> Verified:
-    """Return the check against the key in a file; whatever goes wrong in the child counts as no."""
+def verifier(*paths: Path) -> Verified:
+    """Return the check against the keys in files, any of which may have signed; whatever goes wrong in a child counts
+    as no.
+    """
 
     def verified(message: bytes, signature: str) -> bool:
-        return _child(path, signature, message).returncode == 0
+        return any(_child(path, signature, message).returncode == 0 for path in paths)
 
     return verified
 

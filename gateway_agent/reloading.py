@@ -12,10 +12,9 @@ from gateway_agent.events import Effect, Log
 from gateway_agent.learning import refuse
 from gateway_agent.model_check import UNFIT, examined, mismatch, out_of_reach
 from gateway_agent.pipeline import Judge, beside
-from gateway_agent.probation import Trial
 from gateway_agent.scorer import ModelRefusedError
 from gateway_agent.state import MEMORY, State, own_in, owner
-from gateway_agent.versions import UNREADABLE, Rejected, read, save
+from gateway_agent.versions import UNREADABLE, Rejected, Trial, read, save
 from gateway_agent.watch import Watching, restored
 
 
@@ -27,7 +26,7 @@ def reload(state: State, blobs: Mapping[str, bytes]) -> tuple[State, list[Effect
     update that knows more of a manifest than the one that stored it.
     """
     models = state.models
-    if models.slot not in blobs:
+    if models.current.version == 0 or models.slot not in blobs:
         return state, []
     try:
         manifest, judge, watching = _loaded(state, blobs[models.slot])
@@ -43,7 +42,7 @@ def reload(state: State, blobs: Mapping[str, bytes]) -> tuple[State, list[Effect
     memory, watched = recall.from_bytes(remembered, owner(state, manifest)) if remembered else (recall.BLANK, "")
     watching = restored(watched) if watched else watching
     pipeline = replace(state.pipeline, judge=judge, memory=memory, watching=watching)
-    state = replace(state, manifest=manifest, pipeline=pipeline, loaded_ns=state.now_ns)
+    state = replace(state, manifest=manifest, pipeline=pipeline, tried=(state.models.current.name, state.now_ns))
     state, effects = _tried(state, blobs)
     if problem := out_of_reach(state, judge):
         state, more = refuse(state, problem)

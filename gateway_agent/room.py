@@ -33,6 +33,7 @@ def without(state: State, names: Iterable[str]) -> State:
         state,
         outbox={name: item for name, item in state.outbox.items() if name not in gone},
         sent_ns={name: at for name, at in state.sent_ns.items() if name not in gone},
+        line=replace(state.line, tries={name: n for name, n in state.line.tries.items() if name not in gone}),
     )
 
 

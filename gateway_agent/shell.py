@@ -12,6 +12,7 @@ import secrets
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
@@ -23,7 +24,8 @@ from config.settings import Broker, GatewaySettings
 from config.topics import ALL, Topic, topic_of, watch
 from config.version import VERSION
 from gateway_agent import release_key
-from gateway_agent.events import Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
+from gateway_agent.events import Anchored, Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
+from gateway_agent.renewal import Renewer
 from gateway_agent.service import Service
 from gateway_agent.store import Store
 
@@ -40,33 +42,41 @@ class Agent:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
-        release_key.check(settings.trust.release_key)
+        for path in settings.trust.release_keys:
+            release_key.check(path)
         self._loop: Loop[Event] = Loop()
         self._child: subprocess.Popen[bytes] | None = None
         self._clock = clock.Clock()
         self.service = Service(
             settings,
             Store(settings.gateway.store),
-            release_key.verifier(settings.trust.release_key),
+            release_key.verifier(*settings.trust.release_keys),
             boot_id=clock.boot_id(),
             can_train=settings.training.enabled and find_spec("sklearn") is not None,
             libraries=tuple(name for name in LIBRARIES if find_spec(name) is not None),
             now_ns=self._clock.now_ns(),
             clock=self._clock.quality(),
+            anchor_ns=self._clock.anchor_ns,
             labelled=labelled.of(settings),
             secret=secrets.token_bytes(SECRET_BYTES),
+            stopwatch=time.thread_time_ns,
         )
         self._links = _links(
             settings,
             lambda topic, payload: self._loop.offer(Heard(topic, payload)),
             lambda up: self._loop.put(Connection(up)),
         )
+        self._renewer = None
+        if settings.identity is not None:
+            self._renewer = Renewer(settings, settings.identity, self._links[0].renew)
         self._carry_out(self.service.begun)
 
     def run(self) -> None:
         """Sample, score, learn and exchange until told to stop; then leave nothing half-written."""
         for link in self._links:
             link.start()
+        if self._renewer is not None:
+            self._renewer.start()
         LOG.info("gateway %s watches %d source(s)", self.settings.gateway.id, len(self.settings.source))
         try:
             self._loop.run(self._step, self._tick)
@@ -80,7 +90,10 @@ class Agent:
     def _tick(self) -> Event:
         sent = sum(link.bytes_sent for link in self._links)
         received = sum(link.bytes_received for link in self._links)
-        return Tick(self._clock.quality(), sent, received)
+        link = self._links[0]
+        if by_ns := self._clock.follow():
+            self._step(Anchored(self._clock.anchor_ns, by_ns, self._clock.quality()))
+        return Tick(self._clock.quality(), sent, received, link.waiting_bytes, link.trouble)
 
     def _step(self, event: Event) -> None:
         self._carry_out(self.service.step(self._clock.now_ns(), event))
@@ -119,6 +132,8 @@ class Agent:
             self._loop.put(Trained(None, lines[-1][-STDERR_TAIL:]))
 
     def _shut_down(self) -> None:
+        if self._renewer is not None:
+            self._renewer.stop()
         if self._child is not None and self._child.poll() is None:
             self._child.terminate()
         offline = Status(state="offline", version=VERSION, boot_id=self.service.state.boot_id)
@@ -138,7 +153,8 @@ def _links(
     """Return the link to the aggregator's broker first and, where the sensors talk to another, the link to that."""
     site, name = settings.gateway.site, settings.gateway.id
     cloud = [watch(site, ALL, "round"), watch(site, ALL, "manifest"), watch(site, ALL, "chunk")]
-    cloud += [watch(site, name, "chunk"), watch(site, name, "receipt"), watch(site, name, "resend")]
+    cloud += [watch(site, name, "manifest"), watch(site, name, "chunk")]
+    cloud += [watch(site, name, "receipt"), watch(site, name, "resend")]
     sensors = [watch(site, name, "sample")] + [source.topic for source in settings.source if source.kind == "json"]
     will = Will(_status_topic(settings), Status(state="offline", version=VERSION).to_bytes())
     if settings.sensors.broker is None:

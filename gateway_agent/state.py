@@ -1,38 +1,38 @@
-"""Everything the agent knows, as one value; and how it is made from what was stored."""
+"""Everything the agent knows, as one value; `restoring` makes it from what was stored."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
-import numpy as np
-
 from config import wire
 from config.clock import Quality
-from config.messages import Device, Manifest, RoundOpen, Status
+from config.messages import Device, Manifest, RoundOpen, Score, Status
 from config.settings import GatewaySettings
 from config.topics import Topic, topic_of
 from config.transfer import Assembly
 from config.version import VERSION
+from gateway_agent import life, watch
 from gateway_agent import memory as recall
 from gateway_agent import pipeline as walk
-from gateway_agent import watch
 from gateway_agent.events import Effect, Item, Publish, Save
 from gateway_agent.flash import Day
+from gateway_agent.life import Life
+from gateway_agent.line import Line
 from gateway_agent.memory import Seen
 from gateway_agent.release_key import Verified
 from gateway_agent.sources.frames import Offsets
+from gateway_agent.versions import Models, Trial, told
 from gateway_agent.watch import SCORE
 from gateway_agent.weight import held_bytes
-from models.arrays import Arrays, joined
-from models.features import FeatureSpec
+from models.arrays import Arrays
 from models.federated.algorithm import EPSILON, outlives
-from models.threshold import AlarmState
 
 # Keys of stored blobs.
-OWN, COUNTED, MODEL, MEMORY = "own", "counted", "model", "memory"
+OWN, COUNTED, MEMORY = "own", "counted", "memory"
 ALARMS, FEATURES, SECRET = "alarms", "features", "secret"
 FLASH, RESCUED = "flash", "rescued"
 ANOMALY = "anomaly"  # the cause of an alarm about the structure
@@ -80,22 +80,31 @@ class State:
     can_train: bool
     pipeline: walk.Pipeline
     now_ns: int
+    life: Life = field(default_factory=Life)
     secret: bytes = b""  # makes this gateway's random numbers its own; never leaves it
     libraries: tuple[str, ...] = ()  # that some algorithms need, and that are installed here
     labelled: Arrays = field(default_factory=dict)  # windows of known condition, where the settings name some
     own: Arrays = field(default_factory=dict)
     outbox: dict[str, Item] = field(default_factory=dict)
-    sent_ns: dict[str, int] = field(default_factory=dict)  # outbox item -> when it was last published
+    sent_ns: dict[str, int] = field(default_factory=dict)  # outbox item -> when it was last sent over this connection
+    line: Line = field(default_factory=Line)
+    scores: tuple[Score, ...] = ()  # that were told to nobody, or perhaps not; see `telemetry`
     connected: bool = False
     round: RoundOpen | None = None
     answered: tuple[str, int] | None = None  # (run, round_index) of the last update made
     awaited: str = ""  # the last update that said something, by its digest
     is_counted: bool = True  # the aggregator's receipt for it is here
+    last_counted: str = ""  # the last update of which that is known
     training: RoundOpen | None = None
     failed: tuple[str, int] | None = None  # (run, round_index) of a training that failed
     retry_ns: int = 0  # not before then again
     manifest: Manifest | None = None  # the model in force
+    models: Models = field(default_factory=Models)
+    trial: Trial | None = None  # the model before, while the one in force is on probation
     candidate: Manifest | None = None  # the model on its way
+    candidate_is_own: bool = False  # whether it was announced to this gateway alone
+    tried: tuple[str, int] = ("", 0)  # the manifest whose model is or may be loaded, and when it was marked or loaded
+    stopwatch: Callable[[], int] = int  # ns of this thread's CPU time; int() stands still
     unlent: str = ""  # the manifest, by its signed digest, whose site has no level for this gateway
     refused: tuple[str, str] = ("", "")  # the manifest refused last, by its signed digest, and why
     fetches: dict[str, Fetch] = field(default_factory=dict)
@@ -111,6 +120,7 @@ class State:
     status_ns: int = 0
     remembered_ns: int = 0  # when the model's memory was stored last
     refusal: str = ""
+    refused_round: str = ""  # that this gateway was asked for and will not answer, see `round_number`
     bytes_sent: int = 0
     bytes_received: int = 0
     flash: Day = field(default_factory=Day)  # what was written lately, as the service counts it
@@ -161,8 +171,16 @@ def status(state: State) -> Status:
         bytes_received=state.bytes_received,
         dropped=_counts(state, "dropped."),
         refusal=state.refusal,
+        refused_round=state.refused_round,
         device=None if (device := state.settings.gateway.device) is None else Device(**device.model_dump()),
         privacy_epsilon=float(state.own[EPSILON]) if EPSILON in state.own else None,
+        **told(state.models, state.settings, state.candidate, is_watched=state.trial is not None),
+        store_id=life.store_id(state.secret),
+        starts=state.life.starts,
+        sequence=state.life.sequence,
+        t_ns=state.now_ns,
+        monotonic_ns=state.life.monotonic_ns(state.now_ns),
+        link=state.line.trouble,
         outbox_bytes=held_bytes(state.outbox),
         flash_bytes_written=state.flash.written_bytes,
         store_problem=state.store_problem,
@@ -182,7 +200,7 @@ def save_own(state: State) -> Save:
 
 def save_counted(state: State) -> Save:
     """Return the effect that stores whether the last update was counted: apart, for `own` may be megabytes."""
-    return Save(COUNTED, json.dumps([state.awaited, state.is_counted]).encode())
+    return Save(COUNTED, json.dumps([state.awaited, state.is_counted, state.last_counted]).encode())
 
 
 def save_features(state: State) -> Save:
@@ -196,13 +214,6 @@ def own_in(state: State, run: str) -> Arrays:
     """
     is_same = state.answered is not None and state.answered[0] == run
     return {name: array for name, array in state.own.items() if is_same or outlives(name)}
-
-
-def save_model(manifest: Manifest, body: bytes, personal: Arrays) -> Save:
-    """Return the effect that stores the model in force with the gateway's own tensors in it, which may change later."""
-    parts = {"manifest": manifest.to_bytes(), "onnx": body}
-    blobs = {name: np.frombuffer(part, np.uint8) for name, part in parts.items()}
-    return Save(MODEL, wire.encode({**blobs, **joined({"personal": personal})}, {"personal": sorted(personal)}))
 
 
 def save_memory(state: State) -> list[Effect]:
@@ -225,75 +236,3 @@ def save_alarms(state: State) -> Save:
     """Return the effect that stores which alarms are active."""
     held = {"anomaly": asdict(state.pipeline.alarm), "sensors": state.sensor_alarms, "raised_by": state.raised_by}
     return Save(ALARMS, json.dumps(held).encode())
-
-
-def restore(
-    settings: GatewaySettings,
-    verified: Verified,
-    stored: Stored,
-    *,
-    boot_id: str,
-    can_train: bool,
-    libraries: tuple[str, ...] = (),
-    now_ns: int,
-    labelled: Arrays | None = None,
-) -> State:
-    """Return the state of an agent that starts with what the store held; the model in force is loaded by
-    `candidate`.
-
-    Raises `BaselineError` where the stored baseline does not fit the settings.
-    """
-    own, answered = _own(stored)
-    _check_baseline(settings, stored, own)
-    pipeline = walk.start(
-        settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
-    )
-    awaited, is_counted = json.loads(stored.blobs.get(COUNTED, b'["", true]'))  # 0.2 did not ask
-    sensors, raised_by = {}, RaisedBy()
-    if ALARMS in stored.blobs:
-        held = json.loads(stored.blobs[ALARMS])
-        pipeline = replace(pipeline, alarm=AlarmState(**held["anomaly"]))
-        sensors, raised_by = held["sensors"], RaisedBy(*held.get("raised_by", ()))  # 0.3 knew one rule
-    return State(
-        settings=settings,
-        verified=verified,
-        boot_id=boot_id,
-        can_train=can_train,
-        libraries=libraries,
-        pipeline=pipeline,
-        now_ns=now_ns,
-        secret=stored.blobs.get(SECRET, b""),
-        labelled=labelled or {},
-        own=own,
-        outbox=dict(stored.outbox),
-        answered=answered,
-        awaited=awaited,
-        is_counted=is_counted,
-        heard_ns={source.name: now_ns for source in settings.source},
-        raised_by=raised_by,
-        sensor_alarms=sensors,
-    )
-
-
-def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> None:
-    """Raise `BaselineError` for a baseline of other features, or one that was whole and now would not be."""
-    if stored.baseline and FEATURES in stored.blobs:
-        before = FeatureSpec.model_validate_json(stored.blobs[FEATURES])
-        if before != settings.features:
-            raise BaselineError(
-                f"{settings.gateway.store} holds a baseline of other [features]; restore that table, or remove the "
-                "store to commission this gateway anew"
-            )
-    is_rescued = bool(stored.blobs.get(RESCUED))  # then it is the damage that took windows, and new ones fill it up
-    if not is_rescued and "center" in own and 0 < len(stored.baseline) < settings.baseline.windows:
-        raise BaselineError(
-            f"baseline.windows is {settings.baseline.windows}, but this gateway was commissioned with "
-            f"{len(stored.baseline)}; set it back, or remove {settings.gateway.store} to commission it anew"
-        )
-
-
-def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None]:
-    if OWN not in stored.blobs:
-        return {}, None
-    own, meta = wire.decode(stored.blobs[OWN])
-    return own, tuple(meta["answered"]) if meta["answered"] else None

@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 from config import wire
 from gateway_agent import rows, store_files
 from gateway_agent.events import Durable
-from gateway_agent.rows import SCHEMA_VERSION, Found
+from gateway_agent.rows import SCHEMA_VERSION as SCHEMA_VERSION
+from gateway_agent.rows import Found
 from gateway_agent.state import Stored
 from gateway_agent.store_files import (
     StoreDamagedError as StoreDamagedError,
@@ -28,6 +29,7 @@ from gateway_agent.store_files import (
 from gateway_agent.store_files import (
     StoreFullError as StoreFullError,
 )
+from gateway_agent.versions import in_force
 from gateway_agent.weight import by_class
 from models.federated.algorithm import EPSILON
 
@@ -44,7 +46,10 @@ class Store:
     """
 
     reserve_bytes: ClassVar[int] = 2048 * KIB  # in the file, for when others have filled the disk
-    log_bytes: ClassVar[int] = 4096 * KIB  # of the -wal, allocated at the start; twice what it takes between checkpoints
+    log_bytes: ClassVar[int] = (
+        4096 * KIB
+    )  # of the -wal, allocated at the start; twice what it takes between checkpoints
+    start_bytes: ClassVar[int] = 1024 * KIB  # in the lock file, given back where a start finds the disk full
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path, self._is_read_only = path, read_only
@@ -61,41 +66,58 @@ class Store:
         if self._is_read_only:
             self._db, self._schema = store_files.opened(self.path, read_only=True)
             return
+        self._schema = SCHEMA_VERSION
         before = _written_bytes()
         store_files.tidied(self.path)
         try:
-            self._db, self._schema = store_files.opened(self.path, log_bytes=self.log_bytes)
-        except StoreDamagedError as error:
-            self._schema = SCHEMA_VERSION
-            self._renew(Found(Stored(), (str(error),)))
-        else:
-            self._checked()
+            self._open_or_renew()
+        except StoreFullError:
+            if self._lock is not None:
+                os.ftruncate(self._lock, 0)
+            self._open_or_renew()
+        if self._lock is not None and self.start_bytes:
+            store_files.allocate(self._lock, self.start_bytes)
         self._count(before)
-        self.regain()
 
-    def _checked(self) -> None:
-        """Leave a file of an older agent, or one that is damaged, behind for a new one that holds what it held."""
-        found = rows.read(self._db, self._schema)
-        if found.damage:
-            self._renew(found)
-        elif self._schema < SCHEMA_VERSION:
+    def _open_or_renew(self) -> None:
+        try:
+            self._open_whole()
+        except StoreDamagedError as error:
+            self._renew(store_files.rescued(self.path, str(error)))
+
+    def _open_whole(self) -> None:
+        """Open a file that is as it was left; one of an older agent becomes a new one that holds what it held."""
+        self._db, schema = store_files.opened(self.path, log_bytes=self.log_bytes)
+        try:
+            found = rows.read(self._db, schema)
+            if found.damage:
+                raise StoreDamagedError("; ".join(found.damage))
+            if schema == SCHEMA_VERSION:
+                self._regain()
+        except StoreError:
+            self._db.close()
+            raise
+        if schema < SCHEMA_VERSION:
             self._db.close()
             store_files.made(self.path, found.stored)
-            self._db, self._schema = store_files.opened(self.path, log_bytes=self.log_bytes)
+            self._db, _ = store_files.opened(self.path, log_bytes=self.log_bytes)
+            self._regain()
 
     def _renew(self, found: Found) -> None:
         self.damage = store_files.renewed(self.path, found)
-        self._db, self._schema = store_files.opened(self.path, log_bytes=self.log_bytes)
+        self._db, _ = store_files.opened(self.path, log_bytes=self.log_bytes)
+        self._regain()
 
-    def renew(self, stored: Stored) -> None:
-        """Set the damaged file aside, and go on with a new one that holds this and what else could be read."""
+    def renew(self, reason: str, stored: Stored) -> None:
+        """Set the file aside, damaged while it was in use, and go on with a new one that holds this, which the agent
+        knows better, and of the rest what can be read.
+        """
         before = _written_bytes()
-        found = rows.read(self._db, self._schema)
         self._db.close()
+        found = store_files.rescued(self.path, reason)
         blobs = {**found.stored.blobs, **stored.blobs}
         self._renew(Found(Stored(stored.baseline, blobs, stored.outbox), found.damage))
         self._count(before)
-        self.is_tight = True  # the new file has no reserve yet
 
     def commit(self, effects: Iterable[Durable]) -> None:
         """Make the durable effects true together, on disk, before this returns.
@@ -127,8 +149,16 @@ class Store:
             ) from None
 
     def regain(self) -> None:
+        """Try to lay in a reserve that was used up; raises `StoreDamagedError`."""
+        before = _written_bytes()
+        try:
+            self._regain()
+        finally:
+            self._count(before)
+
+    def _regain(self) -> None:
         """Lay in the reserve anew where it is gone and the disk has room for it."""
-        before, self.is_tight = _written_bytes(), True
+        self.is_tight = True
         try:
             if self._db.execute("SELECT count(*) FROM reserve").fetchone()[0] == 0:
                 if store_files.free_bytes(self.path) < 2 * self.reserve_bytes:
@@ -139,8 +169,6 @@ class Store:
         except sqlite3.Error as error:
             if not issubclass(store_files.kind_of(error), StoreFullError):
                 raise store_files.kind_of(error)(f"{self.path}: cannot be written ({error})") from None
-        finally:
-            self._count(before)
 
     def _count(self, before: int | None) -> None:
         after = _written_bytes()
@@ -149,10 +177,7 @@ class Store:
 
     def read(self) -> Stored:
         """Return everything the store holds."""
-        try:
-            found = rows.read(self._db, self._schema)
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path}: cannot be read ({error}); start the agent, which mends it") from None
+        found = rows.read(self._db, self._schema)
         if found.damage and not self._is_read_only:
             raise StoreDamagedError(f"{self.path}: {found.damage[0]}")
         return found.stored
@@ -169,9 +194,10 @@ class Store:
             "waiting": {kind: {"items": n, "bytes": size} for kind, (n, size) in by_class(held.outbox).items()},
             "anomaly_active": bool(alarms["anomaly"].get("active")),
             "sensor_alarms": alarms["sensors"],
-            "model": held.blobs.get("model"),
+            "model": in_force(held.blobs),
             "privacy_epsilon": _epsilon(held.blobs.get("own")),
             "flash_bytes_written": json.loads(held.blobs.get("flash", b"[0, 0]"))[1],
+            "damage": list(rows.read(self._db, self._schema).damage),
             "set_aside": [str(file) for file in store_files.set_aside(self.path)],
         }
 

@@ -10,6 +10,7 @@ import fcntl
 import os
 import sqlite3
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from gateway_agent import rows
@@ -23,9 +24,11 @@ NEWER_MAX = 100
 PRIVATE_MASK, PRIVATE_MODE = 0o077, 0o600
 PAGE_BYTES = 1_024  # an alarm touches a handful of pages, and each is written whole
 CHECKPOINT_PAGES = 2_048  # 2 MiB; the fewer checkpoints, the less is written
+SYNCHRONOUS = "FULL"  # a commit that returned is on the disk
 CACHE_KIB = 128  # the store is read once, at the start; the default keeps 2 MiB of what was read then for good
 SET_ASIDE_MAX = 2
-TOLD_MAX = 4  # of the lines that say what is damaged
+TOLD_MAX, TOLD_LENGTH = 4, 200  # of the lines that say what is damaged
+OURS = {"baseline", "blob", "outbox", "payload"}  # tables, of every version
 WITH_IT = ("", "-wal", "-shm")
 # What SQLite says of a disk, and not of the file: primary result codes.
 OF_THE_DISK = frozenset(
@@ -94,13 +97,12 @@ def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> tuple[
             _prepare(db, schema)
             if was_cut_off and not is_new:
                 _check(db)
-            _allocate(path.with_name(path.name + "-wal"), log_bytes)
+            if log_bytes:
+                _allocate_log(path.with_name(path.name + "-wal"), log_bytes)
     except sqlite3.Error as error:
         if db is not None:
             db.close()
-        kind = kind_of(error)
-        if kind is StoreFullError:  # what a running agent waits for ends a start: there is nothing to go on with
-            kind = _at_start(path, error)
+        kind = StoreDamagedError if _is_read_only_by_itself(path, error) else kind_of(error)
         raise kind(f"{path}: cannot be opened as the agent's store ({error})") from None
     except StoreError:
         if db is not None:
@@ -111,10 +113,10 @@ def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> tuple[
     return db, schema or SCHEMA_VERSION
 
 
-def _at_start(path: Path, error: sqlite3.Error) -> type[StoreError]:
-    """Return what an error of the disk is at a start: a file that says it may not be written, and may, is damaged."""
-    is_ours = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY
-    return StoreDamagedError if is_ours and os.access(path, os.W_OK) else StoreError
+def _is_read_only_by_itself(path: Path, error: sqlite3.Error) -> bool:
+    """Tell whether it is the header of a file that says it may not be written; then it is damaged."""
+    is_told_so = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY
+    return is_told_so and os.access(path, os.W_OK)
 
 
 def _schema(db: sqlite3.Connection) -> int:
@@ -126,9 +128,11 @@ def _schema(db: sqlite3.Connection) -> int:
         raise StoreError(f"{_path(db)}: cannot be opened as the agent's store ({reason})")
     known = {(0, -APPLICATION), (SCHEMA_VERSION, SCHEMA_VERSION)}
     known |= {(old, -APPLICATION) for old in range(FIRST_SCHEMA, SCHEMA_VERSION)}
-    if (schema, again) not in known:
-        raise StoreDamagedError(f"{_path(db)}: its header is not what was written")
-    if schema == 0 and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if tables and not tables >= OURS:
+        reason = "it is the database of another program; name another file"
+        raise StoreError(f"{_path(db)}: cannot be opened as the agent's store ({reason})")
+    if (schema, again) not in known or (schema == 0 and tables):
         raise StoreDamagedError(f"{_path(db)}: its header is not what was written")
     return schema
 
@@ -141,7 +145,7 @@ def _prepare(db: sqlite3.Connection, schema: int) -> None:
     if schema == 0:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = FULL")
+    db.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
     db.execute("PRAGMA foreign_keys = ON")
     db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -156,18 +160,19 @@ def _check(db: sqlite3.Connection) -> None:
         raise StoreDamagedError(f"{_path(db)}: {said}")
 
 
-def _allocate(log: Path, size_bytes: int) -> None:
-    """Give the log its blocks before others take them; nothing is written for that. A full disk has none to give."""
+def _allocate_log(log: Path, size_bytes: int) -> None:
     try:
         file = os.open(log, os.O_WRONLY | os.O_CREAT, PRIVATE_MODE)
-    except OSError:
+    except OSError:  # a full disk has no room for another file; whoever writes to the log will say so
         return
-    try:
+    allocate(file, size_bytes)
+    os.close(file)
+
+
+def allocate(file: int, size_bytes: int) -> None:
+    """Give a file its blocks before others take them, as far as there are any; nothing is written for that."""
+    with suppress(OSError):
         os.posix_fallocate(file, 0, size_bytes)
-    except OSError:
-        return
-    finally:
-        os.close(file)
 
 
 def tidied(path: Path) -> None:
@@ -205,10 +210,37 @@ def _written(new: Path, stored: Stored) -> None:
         db.close()  # which takes the log along
 
 
+def rescued(path: Path, reason: str) -> Found:
+    """Return what can still be read of a damaged file that nobody has open, and what is wrong with it."""
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
+    try:
+        schema = _guessed(db)
+        found = rows.read(db, schema)
+    finally:
+        db.close()
+    return Found(found.stored, tuple(dict.fromkeys((reason, *found.damage))))
+
+
+def _guessed(db: sqlite3.Connection) -> int:
+    """Return the schema of a damaged file, by its tables and not by its header."""
+    for schema, probe in (
+        (SCHEMA_VERSION, "SELECT checksum FROM blob"),
+        (SCHEMA_VERSION - 1, "SELECT end_ns FROM baseline"),
+    ):
+        try:
+            db.execute(f"{probe} LIMIT 0")
+        except sqlite3.Error:
+            continue
+        return schema
+    return FIRST_SCHEMA
+
+
 def renewed(path: Path, found: Found) -> str:
     """Set a damaged file aside, closed or not, put a new one with what was found in its place, and say so."""
     stored = found.stored
-    _written(path.with_name(path.name + ".new"), Stored(stored.baseline, {**stored.blobs, RESCUED: b"1"}, stored.outbox))
+    _written(
+        path.with_name(path.name + ".new"), Stored(stored.baseline, {**stored.blobs, RESCUED: b"1"}, stored.outbox)
+    )
     aside = _free_name(path)
     for suffix in WITH_IT:
         file = path.with_name(path.name + suffix)
@@ -219,21 +251,20 @@ def renewed(path: Path, found: Found) -> str:
     for old in set_aside(path)[:-SET_ASIDE_MAX]:
         for suffix in WITH_IT:
             old.with_name(old.name + suffix).unlink(missing_ok=True)
+    lines = [line.removeprefix(f"{path}: ")[:TOLD_LENGTH] for line in found.damage[:TOLD_MAX]]
     more = f" and {len(found.damage) - TOLD_MAX} more" if len(found.damage) > TOLD_MAX else ""
     return (
-        f"the store was damaged and is set aside as {aside.name}; kept: {len(stored.baseline)} windows of the baseline, "
-        f"{len(stored.outbox)} items to be sent, {', '.join(sorted(stored.blobs)) or 'nothing else'}; "
-        f"found: {'; '.join(line[:200] for line in found.damage[:TOLD_MAX])}{more}"
+        f"the store was damaged and is set aside as {aside.name}; kept: {len(stored.baseline)} windows of the "
+        f"baseline, {len(stored.outbox)} items to be sent, {', '.join(sorted(stored.blobs)) or 'nothing else'}; "
+        f"found: {'; '.join(lines)}{more}"
     )
 
 
 def _free_name(path: Path) -> Path:
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    taken = {file.name for file in set_aside(path)}
-    number = 0
-    while (name := f"{path.name}.damaged-{stamp}-{number:03}") in taken:
-        number += 1
-    return path.with_name(name)
+    """Return a name behind all that are taken, by the clock or, where that stands still, by a number."""
+    stamp = f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    taken = [int(file.name.rpartition("-")[2]) for file in set_aside(path) if file.name.startswith(stamp)]
+    return path.with_name(f"{stamp}-{max(taken, default=-1) + 1:03}")
 
 
 def set_aside(path: Path) -> list[Path]:

@@ -5,12 +5,24 @@ so.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
-from gateway_agent import alarms, room
-from gateway_agent.events import Effect, StoreState
-from gateway_agent.state import State, tell
+from gateway_agent import alarms, life, room
+from gateway_agent.events import Effect, Save, StoreState
+from gateway_agent.state import (
+    SECRET,
+    State,
+    Stored,
+    save_alarms,
+    save_counted,
+    save_features,
+    save_memory,
+    save_own,
+    tell,
+)
 
-FULL, DAMAGED = "disk-full", "store-damaged"  # causes of sensor alarms, which the next start ends
+FULL: Final = "disk-full"
+DAMAGED: Final = "store-damaged"  # causes of sensor alarms, which the next start ends
 
 
 def of_store(state: State, event: StoreState) -> tuple[State, list[Effect]]:
@@ -29,3 +41,11 @@ def of_store(state: State, event: StoreState) -> tuple[State, list[Effect]]:
     state, cleared = alarms.sensor_well(state, FULL, state.now_ns)
     state, told = tell(state)
     return state, [*cleared, *told]
+
+
+def in_mind(state: State) -> Stored:
+    """Return what a store would hold of what the agent knows: for a new one, where the old one cannot be read."""
+    saved = [save_own(state), save_counted(state), save_features(state), save_alarms(state), *save_memory(state)]
+    saved += life.saved(state.life)
+    blobs = {effect.key: effect.body for effect in saved if isinstance(effect, Save)}
+    return Stored(tuple(state.pipeline.baseline), {**blobs, SECRET: state.secret}, dict(state.outbox))

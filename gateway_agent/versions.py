@@ -13,11 +13,14 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from config import wire
 from config.messages import Manifest, MessageError
 from config.settings import GatewaySettings
 from gateway_agent.events import Save
-from models.arrays import Arrays, parted
+from gateway_agent.pipeline import Pipeline
+from models.arrays import Arrays, joined, parted
 
 MODELS, MODEL, OTHER = "models", "model", "model.b"  # keys of stored blobs; 0.4 had but the second
 UNREADABLE = (wire.WireError, MessageError, KeyError)
@@ -46,6 +49,9 @@ class Held(NamedTuple):
     is_own: bool = False
 
 
+NOTHING = Held()
+
+
 def held(manifest: Manifest, *, is_own: bool = False) -> Held:
     """Return what is remembered of a model in a slot."""
     return Held(manifest.version, manifest.model.digest, named(manifest), is_own)
@@ -57,8 +63,8 @@ class Models:
 
     slot: str = MODEL  # of the model in force
     newest: int = 0  # the highest version that was ever in force
-    current: Held = Held()
-    previous: Held = Held()  # in the other slot, to go back to
+    current: Held = NOTHING
+    previous: Held = NOTHING  # in the other slot, to go back to
     windows: int = 0  # judged by the model in force
     alarms: int = 0  # of the structure, raised under it
     blocks: int = 0  # of its probation, in which the model before was calm ...
@@ -95,6 +101,19 @@ class Models:
         return Models(slot, self.newest, self.previous, trying=self.trying, rejected=self.rejected)
 
 
+@dataclass(frozen=True)
+class Trial:
+    """The model before, which judges the windows of the one in force, and the block of windows at hand."""
+
+    manifest: Manifest
+    pipeline: Pipeline
+    windows: int = 0
+    alarmed: bool = False
+    was_alarmed: bool = False  # the model before
+    blind: int = 0  # windows without a finite score where the model before has one
+    slow: int = 0  # steps in a row that took longer than the windows in them
+
+
 def save(models: Models) -> Save:
     """Return the effect that stores what is remembered of models."""
     return Save(MODELS, json.dumps({**asdict(replace(models, trying={})), "trying": dict(models.trying)}).encode())
@@ -116,6 +135,13 @@ def restored(blobs: Mapping[str, bytes]) -> Models:
     return Models(newest=manifest.version, current=held(manifest))
 
 
+def save_model(manifest: Manifest, body: bytes, personal: Arrays, slot: str = MODEL) -> Save:
+    """Return the effect that stores a model with the gateway's own tensors in it, which may change later."""
+    parts = {"manifest": manifest.to_bytes(), "onnx": body}
+    blobs = {name: np.frombuffer(part, np.uint8) for name, part in parts.items()}
+    return Save(slot, wire.encode({**blobs, **joined({"personal": personal})}, {"personal": sorted(personal)}))
+
+
 def read(stored: bytes) -> tuple[Manifest, bytes, Arrays | None]:
     """Return manifest, bytes and own tensors of a stored model; of the last 0.1 stored none, which is None.
 
@@ -126,23 +152,27 @@ def read(stored: bytes) -> tuple[Manifest, bytes, Arrays | None]:
     return Manifest.from_bytes(arrays["manifest"].tobytes()), arrays["onnx"].tobytes(), personal
 
 
-def starting(blobs: Mapping[str, bytes]) -> list[Save]:
+def in_force(blobs: Mapping[str, bytes]) -> bytes | None:
+    """Return the stored model in force."""
+    models = restored(blobs)
+    return blobs.get(models.slot) if models.current.version else None
+
+
+def starting(blobs: Mapping[str, bytes]) -> Save | None:
     """Return what is to be stored before an agent starts to load the model in force: that it does, or, where several
     starts have not come through that, that it goes back to the one before.
     """
     models = restored(blobs)
     current = models.current
     if current.version == 0:
-        return []
+        return None
     if models.trying.get(current.digest, 0) >= STARTS_MAX:
         why = f"model {current.version} rolled back: the agent ended {STARTS_MAX} times in a row while it loaded it"
         models = models.back().finished().rejecting(Rejected(current.version, current.name, why))
-    return [save(models.begun(models.current.digest) if models.current.version else models)]
+    return save(models.begun(models.current.digest) if models.current.version else models)
 
 
-def told(
-    models: Models, settings: GatewaySettings, candidate: Manifest | None, *, is_watched: bool
-) -> dict[str, Any]:
+def told(models: Models, settings: GatewaySettings, candidate: Manifest | None, *, is_watched: bool) -> dict[str, Any]:
     """Return what a status says of models, by its fields."""
     watched_s = models.windows * settings.features.hop_s
     return {

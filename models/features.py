@@ -18,6 +18,7 @@ from models.steps import Step
 from models.window_shape import WindowShape, check_whole
 
 LARGEST = 1e15  # in any unit; beyond it fourth powers and float32 features would lose their meaning
+FEATURES_MAX = 2**18
 _BLOCK_VALUES = 2**17  # about 1 MiB at a time, which fits a processor's cache and a small gateway's memory
 
 
@@ -54,6 +55,7 @@ class FeatureSpec(WindowShape):
                 step.check(self)
             except ValueError as error:
                 raise ValueError(f"steps[{position}].{error}") from error
+        _check_count(self)
         _check_unique("steps: feature", feature_names(self))
         return self
 
@@ -62,6 +64,14 @@ def _check_unique(what: str, names: tuple[str, ...]) -> None:
     if len(set(names)) < len(names):
         first = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{what} {first!r} occurs {names.count(first)} times; expected every name once")
+
+
+def _check_count(spec: FeatureSpec) -> None:
+    count = 0
+    for step in spec.steps:  # counted before they are named: some hundred bytes can ask for more than memory holds
+        count += len(step.labels(spec)) * len(step.channels or spec.channels)
+        if count > FEATURES_MAX:
+            raise ValueError(f"steps: make more than {FEATURES_MAX} features; expected fewer, such as by wider bands")
 
 
 def _check_channels(spec: FeatureSpec) -> None:

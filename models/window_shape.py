@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from models.arrays import Floats
 from models.measures import Windows
 
+SAMPLES_MAX = 2**20  # of a window: ten minutes at more than 1.7 kHz
+
 
 class Frozen(BaseModel):
     """A declared value: no change, no unknown key, no infinity."""
@@ -65,7 +67,11 @@ class Kind(Frozen):
 
 
 def check_whole(key: str, samples: float, least: int) -> None:
-    """Raise ValueError where a duration is no whole number of samples, or fewer than `least`."""
+    """Raise ValueError where a duration is no whole number of samples, fewer than `least` or more than any window may
+    have: a specification comes in messages too, and is understood before a signature is looked at.
+    """
+    if samples > SAMPLES_MAX:
+        raise ValueError(f"{key}: makes {samples:.6g} samples at rate_hz; expected at most {SAMPLES_MAX}")
     # 1/3 Hz has no exact decimal form, so a duration may miss a whole number of samples by a little.
     if abs(samples - round(samples)) > 1e-3 or round(samples) < least:
         raise ValueError(f"{key}: makes {samples:.6g} samples at rate_hz; expected a whole number, at least {least}")

@@ -26,6 +26,7 @@ from config.signing import verified
 from gateway_agent import events, machine, trainer
 from gateway_agent import state as agent_state
 from gateway_agent.memory import Seen
+from gateway_agent.restoring import restore
 from models.arrays import FEATURES as X
 from models.arrays import LABELS, Arrays, Floats
 
@@ -126,7 +127,7 @@ class CloudShelf:
 
 def agent(settings: GatewaySettings, shelf: Shelf, now_ns: int = T0_NS, *, can_train: bool = True) -> agent_state.State:
     """Return an agent as it is after its start with what its store holds."""
-    state = agent_state.restore(
+    state = restore(
         settings,
         partial(verified, KEY.public_key()),
         shelf.stored(),

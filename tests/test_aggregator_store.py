@@ -12,6 +12,7 @@ from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveTraining
@@ -40,6 +41,7 @@ KILLS = 3
 COMMITTER = """
 import sys
 from pathlib import Path
+import numpy as np
 from cloud_aggregator.events import RecordRound, SaveTraining
 from cloud_aggregator.store import Store
 store = Store(Path(sys.argv[1]))
@@ -47,7 +49,7 @@ number = len(store.rows("rounds"))
 print("ready", flush=True)
 while True:
     number += 1
-    store.commit([RecordRound("run", number, "fedavg", ("a",), 0, number), SaveTraining(b"%d" % number * 2_000)])
+    store.commit([RecordRound("run", number, "fedavg", ("a",), 0, number), SaveTraining({"number": np.full(2_000, number)})])
 """
 
 
@@ -99,11 +101,11 @@ def test_everything_is_there_when_it_is_opened_again(path: Path) -> None:
     store = Store(path)
     assert (store.training(), store.latest_model(), store.statuses()) == (None, None, {})
     online = Status(state="online", baseline_windows=5)
-    store.commit([SaveTraining(b"one"), ROUND, RecordModel(*SECOND), RecordGateway("north", online, 1)])
-    store.commit([SaveTraining(b"two"), RecordModel(*FIRST), RecordGateway("north", online, 2)])
+    store.commit([SaveTraining({}, {"said": "one"}), ROUND, RecordModel(*SECOND), RecordGateway("north", online, 1)])
+    store.commit([SaveTraining({}, {"said": "two"}), RecordModel(*FIRST), RecordGateway("north", online, 2)])
     store.close()
     store = Store(path, create=False)
-    assert store.training() == b"two"
+    assert store.training() == SaveTraining({}, {"said": "two"}).body
     assert store.latest_model() == SECOND  # the highest version, in whatever order they were stored
     assert store.statuses() == {"north": online}
     assert store.rows("rounds", "gateways", "refused") == [{"gateways": "east north", "refused": 1}]
@@ -116,13 +118,13 @@ def test_everything_is_there_when_it_is_opened_again(path: Path) -> None:
 
 def test_a_commit_that_cannot_be_whole_is_not_there_at_all(path: Path) -> None:
     store = Store(path)
-    store.commit([SaveTraining(b"before")])
+    store.commit([SaveTraining({}, {"said": "before"})])
     broken: Any = RecordRound("run", 1, None, (), 0, 1)  # type: ignore[arg-type]  # what the database refuses
     with pytest.raises(
         StoreError, match=r"^[^\n]*aggregator\.db: cannot be written \(NOT NULL [^\n]*\); check the disk$"
     ):
-        store.commit([SaveTraining(b"after"), ROUND, broken])
-    assert store.training() == b"before" and store.rows("rounds") == []
+        store.commit([SaveTraining({}, {"said": "after"}), ROUND, broken])
+    assert store.training() == SaveTraining({}, {"said": "before"}).body and store.rows("rounds") == []
     store.commit([ROUND])  # and it goes on working
     store.close()
 
@@ -138,13 +140,13 @@ def test_a_power_cut_leaves_whole_commits_in_their_order(path: Path) -> None:
         numbers = [row["round_index"] for row in store.rows("rounds", "round_index")]
         assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > last
         last = len(numbers)
-        assert store.training() == b"%d" % last * 2_000
+        assert store.training() == SaveTraining({"number": np.full(2_000, last)}).body
         store.close()
 
 
 def test_nobody_else_may_read_it(path: Path) -> None:
     store = Store(path)
-    store.commit([SaveTraining(b"secret")])
+    store.commit([SaveTraining({}, {"said": "secret"})])
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
     store.close()
 
@@ -209,7 +211,7 @@ def test_what_is_no_database_is_refused_in_one_line(path: Path, create: bool) ->
 
 def test_a_damaged_store_is_named(path: Path) -> None:
     store = Store(path)
-    store.commit([SaveTraining(bytes(40_000))])
+    store.commit([SaveTraining({"zeros": np.zeros(5_000)})])
     store.close()
     body = path.read_bytes()
     path.write_bytes(body[:4_096] + b"\xff" * (len(body) - 4_096))
@@ -228,6 +230,6 @@ def test_what_is_not_there_is_named_and_looking_does_not_make_it(path: Path) -> 
 @pytest.mark.parametrize("name", ["with space.db", "per%20cent.db", "question?.db", "hash#.db"])
 def test_any_file_name_will_do(tmp_path: Path, name: str) -> None:
     store = Store(tmp_path / name)
-    store.commit([SaveTraining(b"x")])
+    store.commit([SaveTraining({}, {"said": "x"})])
     store.close()
     assert [file.name for file in tmp_path.iterdir()] == [name]

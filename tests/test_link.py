@@ -102,7 +102,9 @@ def test_an_alarm_goes_past_the_chunks_of_an_update_on_a_slow_line(running: Brok
 def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(
     given_messages: list[tuple[int, int, bool]], data: st.DataObject
 ) -> None:
-    made, out, on_line, now_s = Backlog(), [], [], 0.0
+    made, now_s = Backlog(), 0.0
+    out: list[Outgoing] = []
+    on_line: list[int] = []
     made.is_open = True
     for number, (level, size, _) in enumerate(given_messages):
         assert made.add(Outgoing(f"{level}/{number}", bytes(size), False, 1), level)

@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 from cloud_aggregator.events import Connection
-from cloud_aggregator.rounds import _next_version
+from cloud_aggregator.staging import next_version
 from cloud_aggregator.state import restore, save_training
 from config import cli, wire
 from config.messages import Manifest
 from gateway_agent import pipeline as walk
-from gateway_agent.candidate import _warned
-from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY, Log
+from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY
+from gateway_agent.model_check import out_of_reach
 from gateway_agent.pipeline import GAP_HOPS, Judge, judged_by
-from gateway_agent.state import MODEL, BaselineError, status
+from gateway_agent.state import BaselineError
 from gateway_agent.store import Store, StoreError
+from gateway_agent.versions import MODEL
 from gateway_agent.watch import Watch
 from models.signal import Block
 from models.threshold import AlarmState, Levels
@@ -68,11 +69,11 @@ def test_a_model_that_an_older_release_stored_comes_back_in_force() -> None:
 
 
 def test_a_version_is_above_every_one_that_a_gateway_holds() -> None:
-    assert _next_version(OPEN) == 1
+    assert next_version(OPEN) == 1
     held = {**OPEN.gateways, "north": READY.model_copy(update={"model_version": 41})}
-    assert _next_version(replace(OPEN, gateways=held)) == 42
+    assert next_version(replace(OPEN, gateways=held)) == 42
     released = started(CloudShelf(released=FIRST))
-    assert _next_version(released) == FIRST[0].version + 1
+    assert next_version(released) == FIRST[0].version + 1
 
 
 def test_vectors_that_would_only_spoil_the_shared_model_are_refused() -> None:
@@ -109,14 +110,12 @@ def test_two_agents_cannot_share_a_store(tmp_path: Path) -> None:
     Store(tmp_path / "gateway.db").close()
 
 
-def test_a_level_that_nothing_can_reach_is_said_in_log_and_status() -> None:
+def test_a_level_that_nothing_can_reach_is_said() -> None:
     state = commissioned()
     judge = Judge(Told(), Watch(Levels(raise_level=9.0, clear_level=0.5, median=0.0, samples=20, extrapolated=True)))
-    state, effects = _warned(state, judge)
-    assert "no window can raise an alarm" in status(state).refusal
-    assert any("asks for 9" in told.text for told in effects if isinstance(told, Log))
+    assert "no window can raise an alarm" in out_of_reach(state, judge) and "asks for 9" in out_of_reach(state, judge)
     reachable = judge._replace(watch=Watch(replace(judge.levels, raise_level=-1.0)))
-    assert _warned(commissioned(), reachable)[1] == []
+    assert out_of_reach(state, reachable) == ""
 
 
 def test_two_high_windows_with_a_hole_between_are_no_lasting_alarm() -> None:

@@ -13,6 +13,7 @@ from models.federated import ALGORITHMS, build
 from models.federated.algorithm import Algorithm, RoundFailedError, Server, UpdateError
 from models.federated.run import run
 from tests.exchanges import SEED
+from tests.sites import aggregator_settings
 from tests.toy import FEATURE_COUNT, NAMES, fleet
 
 LOGISTIC: dict[str, Any] = {"loss": "logistic", "components": 0}
@@ -104,14 +105,18 @@ def test_without_labels_a_gateway_sends_the_solution_of_its_own_rows() -> None:
         ("fedavg-median", {"liars": 0.2}, "'liars' is unknown to fedavg-median"),
         ("fedavg-krum", {"liars": 0.5}, r"(?s)liars.*less than 0.5"),
         ("fedavg-median", {"nu": 2.0}, r"(?s)nu.*less than or equal to 1"),
-        ("fedavg-median", {"masking": {}}, "tally 'stack', expected a sum in each: rows that are kept apart"),
-        ("fedavg-median", {"compression": {}}, "of kind stack, expected a 'sum of changes'"),
+        (
+            "fedavg-median",
+            {"masking": {}},
+            "tally 'stack of changes', expected a sum in each: rows that are kept apart",
+        ),
+        ("fedavg-median", {"compression": {}}, "of kind stack of changes, expected a 'sum of changes'"),
         (
             "fedavg-median",
             {**LOGISTIC, "privacy": {"clip": 1.0, "noise_multiplier": 1.0, "epsilon": 1.0}},
-            "of kind 'stack', expected a 'sum of changes'",
+            "of kind 'stack of changes', expected a 'sum of changes'",
         ),
-        ("fedavg-median", {"robust": {"rule": "median"}}, "made by a 'stack', expected a 'sum of changes'"),
+        ("fedavg-median", {"robust": {"rule": "median"}}, "made by a 'stack of changes', expected a 'sum of changes'"),
         ("fedavg", {"robust": {"rule": "median"}}, "made by a 'sum of contributions', expected a 'sum of changes'"),
         ("incfed", {"robust": {"rule": "median"}}, "expected a 'sum of changes'"),
         ("esn-fedavg", {**READOUT, "robust": {"rule": "mode"}}, "robust.rule: .*'median', 'trimmed-mean'"),
@@ -142,3 +147,17 @@ def test_a_wild_gateway_spoils_a_network_that_is_averaged_and_not_one_by_the_med
         readouts = [run(algorithm, each, rounds=3).server.shared["readout"] for each in (data, wild)]
         moved[how] = float(np.linalg.norm(readouts[0] - readouts[1]) / np.linalg.norm(readouts[0]))
     assert moved["median"] < moved["mean"]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"name": "fedavg-median"},
+        {"name": "fedprox", "settings": {**LOGISTIC, "robust": {"rule": "krum"}}},
+        {"name": "fedavg-clipped", "settings": {"survey": {}}},
+    ],
+)
+def test_an_aggregator_with_too_small_a_quorum_is_refused_before_it_starts(choice: dict[str, Any]) -> None:
+    aggregator_settings(algorithm=choice, rounds={"quorum": 3})
+    with pytest.raises(ValueError, match=r"rounds.quorum: 2 given, expected at least 3 with a robust mean"):
+        aggregator_settings(algorithm=choice)

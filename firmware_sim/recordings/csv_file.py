@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from firmware_sim.recordings.columns import Roles, channels_of, roles, stamp_unit, states_from
 from firmware_sim.recordings.csv_layout import MISSING, Layout, detect, stream_at
-from firmware_sim.recordings.errors import ChoiceError, DamagedError
+from firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
 from firmware_sim.recordings.lvm_header import LvmHeader, read_lvm_header
 from firmware_sim.recordings.options import ReadOptions
-from firmware_sim.recordings.recording import Recording
+from firmware_sim.recordings.recording import MAX_VALUES, Recording
 from firmware_sim.recordings.source import Source
 from firmware_sim.recordings.timing import StampReader, Timing, stamp_reader, timing
 
@@ -126,6 +126,9 @@ def _parse(text: str, layout: Layout, wanted: Sequence[int], chosen: Roles, stam
     cells = _Cells()
     for line, row in _rows(text, layout):
         cells.numbers.extend(_numbers(row, wanted, layout, line))
+        if len(cells.numbers) > MAX_VALUES:
+            remedy = f"cut the recording into pieces below {MAX_VALUES} values"
+            raise FileAccessError(f"line {line}", f"more than {MAX_VALUES} values so far", remedy)
         if stamps is not None and chosen.timestamp is not None:
             cells.stamps_ns.append(_stamp(row[chosen.timestamp], stamps, layout, line, chosen.timestamp))
         if chosen.state is not None:

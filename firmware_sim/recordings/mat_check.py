@@ -31,7 +31,7 @@ _COMPLEX_FLAG = 0x0800
 @dataclass(frozen=True)
 class _Element:
     kind: int
-    body: bytes
+    body: memoryview
     at: int  # first byte in the file, or in the unpacked body it is part of
 
 
@@ -46,9 +46,11 @@ def readable_variables(data: bytes) -> tuple[list[str], list[str]]:
         raise DamagedError("byte 126", f"byte order mark {data[126:HEADER_BYTES]!r}, expected IM or MI", _REMEDY)
     readable: list[str] = []
     others: list[str] = []
-    for variable in _elements(data, HEADER_BYTES, order):
+    left = MAX_BYTES  # of all variables together: each may be a thousandth of its size in the file
+    for variable in _elements(memoryview(data), HEADER_BYTES, order):
         try:
-            name, sound = _variable(variable, order)
+            name, sound, size = _variable(variable, order, left)
+            left -= size
         except _BrokenError as error:
             raise DamagedError(f"variable at byte {variable.at}", str(error), _REMEDY) from error
         if name in readable or name in others:
@@ -64,7 +66,7 @@ class _BrokenError(ValueError):
     """A rule of the format is broken; the caller knows the place."""
 
 
-def _elements(data: bytes, start: int, order: str) -> Iterator[_Element]:
+def _elements(data: memoryview, start: int, order: str) -> Iterator[_Element]:
     at = start
     while at < len(data):
         if len(data) - at < 8:
@@ -82,21 +84,21 @@ def _elements(data: bytes, start: int, order: str) -> Iterator[_Element]:
         at = end if kind == _COMPRESSED else end + -end % 8
 
 
-def _variable(element: _Element, order: str) -> tuple[str, bool]:
-    """Name of a variable, and whether it is one of numbers or texts."""
+def _variable(element: _Element, order: str, most_bytes: int) -> tuple[str, bool, int]:
+    """Name of a variable, whether it is one of numbers or texts, and how many bytes it unpacks to."""
     if element.kind == _COMPRESSED:
         stream = zlib.decompressobj()
         try:
-            body = stream.decompress(element.body, MAX_BYTES)
+            body = memoryview(stream.decompress(element.body, max(most_bytes, 1)))
         except zlib.error as error:
             raise _BrokenError(f"cannot be unpacked ({error})") from error
         if not stream.eof:
-            raise _BrokenError(f"the packed stream is cut, or unpacks to more than {MAX_BYTES} bytes")
+            raise _BrokenError(f"the packed stream is cut, or all unpack to more than {MAX_BYTES} bytes")
         inner = list(_elements(body, 0, order))
         if len(inner) != 1:
             raise _BrokenError(f"{len(inner)} elements in a packed variable, expected 1")
         element = inner[0]
-    return _matrix(element, order)
+    return *_matrix(element, order), len(element.body)
 
 
 def _matrix(element: _Element, order: str, *, in_cell: bool = False) -> tuple[str, bool]:
@@ -119,8 +121,8 @@ def _matrix(element: _Element, order: str, *, in_cell: bool = False) -> tuple[st
         # Cells within cells hold no samples and stay unread, so their depth is nobody's concern.
         if len(parts) != 3 + count:
             raise _BrokenError(f"{len(parts) - 3} cells, expected {count}")
-        return name.decode("latin1"), not in_cell and all(_matrix(p, order, in_cell=True)[1] for p in parts[3:])
-    return name.decode("latin1"), _is_sound(parts[3:], matrix_class, count, bool(mark & _COMPLEX_FLAG))
+        return bytes(name).decode("latin1"), not in_cell and all(_matrix(p, order, in_cell=True)[1] for p in parts[3:])
+    return bytes(name).decode("latin1"), _is_sound(parts[3:], matrix_class, count, bool(mark & _COMPLEX_FLAG))
 
 
 def _is_sound(parts: list[_Element], matrix_class: int, count: int, is_complex: bool) -> bool:

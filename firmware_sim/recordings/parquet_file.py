@@ -46,15 +46,51 @@ def _load(data: bytes) -> Any:
 
     try:
         file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data), page_checksum_verification=True)
-        size = 8 * file.metadata.num_rows * file.metadata.num_columns
-        if size > MAX_BYTES:
-            raise FileAccessError("table", f"{size} bytes as numbers", f"keep it below {MAX_BYTES} bytes")
+        file = _with_texts_as_they_are(file, data)
         table = file.read()
         table.validate(full=True)
+        table = _with_texts_unpacked(table)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DamagedError("file", f"cannot be read ({error})", "the file is cut or garbled; copy it again") from error
     if table.num_rows == 0:
         raise DamagedError("table", "no rows", "the file holds no data")
+    return table
+
+
+def _with_texts_as_they_are(file: Any, data: bytes) -> Any:
+    """The file opened so that a text which is stored once for many rows is also held once; refuses what is too large.
+
+    Raises `FileAccessError`; what the file says of its own sizes is checked here, what it holds when it is read.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    about = file.metadata
+    groups = [about.row_group(i) for i in range(about.num_row_groups)]
+    chunks = [group.column(j) for group in groups for j in range(group.num_columns)]
+    size = max(8 * about.num_rows * about.num_columns, sum(chunk.total_uncompressed_size for chunk in chunks))
+    if size > MAX_BYTES:
+        raise FileAccessError("table", f"{size} bytes as numbers", f"keep it below {MAX_BYTES} bytes")
+    texts = sorted({chunk.path_in_schema for chunk in chunks if chunk.physical_type == "BYTE_ARRAY"})
+    reader = pyarrow.BufferReader(data)
+    return pyarrow.parquet.ParquetFile(reader, page_checksum_verification=True, read_dictionary=texts)
+
+
+def _with_texts_unpacked(table: Any) -> Any:
+    """The table with every text in its own row, refused where that would be too large."""
+    from pyarrow import compute, types
+
+    for i, field in enumerate(table.schema):
+        if not types.is_dictionary(field.type):
+            continue
+        column = table.column(i)
+        size = sum(
+            compute.sum(compute.take(compute.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0
+            for chunk in column.chunks
+        )
+        if size > MAX_BYTES:
+            raise FileAccessError(f"column {field.name!r}", f"{size} bytes of text", f"keep it below {MAX_BYTES} bytes")
+        table = table.set_column(i, field.name, column.cast(field.type.value_type))
     return table
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.errors import ChoiceError, DamagedError
+from firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
 
 HEALTHY, DAMAGED, UNKNOWN = 0, 1, -1
 LABEL_TEXT = {HEALTHY: "healthy", DAMAGED: "damaged", UNKNOWN: "unknown"}
 NS_PER_S = 1_000_000_000
+MAX_VALUES = 2**27  # of all channels together: 1 GiB
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,13 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
 
 
 def as_float64(array: NDArray[Any]) -> NDArray[np.float64]:
-    """Any numbers as float64, without numpy's warnings: what becomes infinite or NaN is counted when reading ends."""
+    """Any numbers as float64, without numpy's warnings: what becomes infinite or NaN is counted when reading ends.
+
+    Raises `FileAccessError` for more than `MAX_VALUES`: a byte in a file may become eight here.
+    """
+    if array.size > MAX_VALUES:
+        remedy = f"cut the recording into pieces below {MAX_VALUES} values"
+        raise FileAccessError("values", f"{array.size} values", remedy)
     with np.errstate(all="ignore"):
         return array.astype(np.float64)
 

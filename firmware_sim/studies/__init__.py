@@ -3,6 +3,7 @@ side.
 """
 
 from firmware_sim.studies import (
+    attacks,
     bridges,
     building_alarms,
     building_federation,
@@ -20,6 +21,7 @@ from firmware_sim.studies import (
 from firmware_sim.studies.study import Cell, Figures, Study, StudyOptions
 
 STUDIES: dict[str, Study] = {
+    "attacks": attacks.STUDY,
     "bridges": bridges.STUDY,
     "building-alarms": building_alarms.STUDY,
     "building-federation": building_federation.STUDY,

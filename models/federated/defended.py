@@ -91,7 +91,8 @@ def defended(
 
     phases = [_hidden_from(phase) for phase in algorithm.phases]
     lessons = trusted if defence.teach else ()
-    phases[last] = _guarded(algorithm.phases[last], algorithm.setup, judge, lessons, paper=defence.paper)
+    following = last + 1 if last + 1 < len(phases) else algorithm.setup
+    phases[last] = _guarded(algorithm.phases[last], following, judge, lessons, paper=defence.paper)
     rounds = algorithm.rounds + (defence.kind == "norm")  # whose first one only measures
     return algorithm._replace(start=start, phases=tuple(phases), rounds=rounds)
 
@@ -162,7 +163,7 @@ class _Guard:
         return {**admitted, **_prefixed(notes)}
 
 
-def _guarded(phase: Phase, begun: int, judge: Judge, lessons: Sequence[Arrays], *, paper: bool) -> Phase:
+def _guarded(phase: Phase, following: int, judge: Judge, lessons: Sequence[Arrays], *, paper: bool) -> Phase:
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
@@ -171,7 +172,7 @@ def _guarded(phase: Phase, begun: int, judge: Judge, lessons: Sequence[Arrays], 
         bare = server._replace(kept=kept)
         if judge.measures(memory):
             remembered = _prefixed(judge.remembered(memory, notes))
-            return bare._replace(kept={**kept, **remembered}, phase=begun)
+            return bare._replace(kept={**kept, **remembered}, phase=following)
         for index, table in enumerate(lessons):
             rng = generator(0, server.round_index, f"trusted/{index}")
             _, update = phase.train(server.shared, {}, table, rng)

@@ -177,7 +177,10 @@ def taken_away(shared: Mapping[str, Array], update: Mapping[str, Array]) -> Floa
 
 
 def check_context(network: Mapping[str, Array], shared: Mapping[str, Array]) -> None:
-    """Raise `ContextError`, naming both, where what gateways share is not what the network was trained with."""
+    """Raise `ContextError`, naming both, where what gateways share is not what the network was trained with, or where
+    it is no network at all.
+    """
+    _check_whole(network)
     for name, expected in parted(network).get(CONTEXT, {}).items():
         found = shared.get(name)
         if found is None or not np.array_equal(expected, found):
@@ -185,6 +188,20 @@ def check_context(network: Mapping[str, Array], shared: Mapping[str, Array]) -> 
                 f"{name}: expected {_shown(expected)}, with which the discriminator was trained, got {_shown(found)}; "
                 "train it anew for these settings and this seed"
             )
+
+
+def _check_whole(network: Mapping[str, Array]) -> None:
+    """A file that lacks a layer must be refused when it is read: it would end the service with the first update."""
+    inputs = len(first) if (first := network.get("layer0.weights")) is not None and first.ndim == 2 else 0
+    expected: dict[str, tuple[int, ...]] = {SCALE: ()}
+    for index, (before, after) in enumerate(pairwise((inputs, *SIZES, 1))):
+        expected |= {f"layer{index}.weights": (before, after), f"layer{index}.bias": (after,)}
+    for name, shape in expected.items():
+        found = network.get(name)
+        if found is None or found.shape != shape or not np.isfinite(found).all():
+            raise ContextError(f"{name}: expected finite numbers {shape}, got {_shown(found)}; train it anew")
+    if not network[SCALE] > 0.0:
+        raise ContextError(f"{SCALE}: expected a number above 0, got {_shown(network[SCALE])}; train it anew")
 
 
 def _shown(array: Array | None) -> str:

@@ -212,7 +212,11 @@ def network_judge(network: Arrays) -> Judge:
 
     def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
         del phase, memory
-        clean = float(judged_clean(network, taken_away(server.shared, update)[None])[0])
+        change = taken_away(server.shared, update)
+        inputs = len(network["layer0.weights"])
+        if change.size != inputs:
+            raise UpdateError(f"expected {inputs} numbers, as the discriminator knows, got {change.size}")
+        clean = float(judged_clean(network, change[None])[0])
         if not clean > 0.5:
             raise UpdateError(f"expected a change that the discriminator gives above 0.5 for clean, got {clean:.3g}")
         return {}

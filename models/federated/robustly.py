@@ -33,7 +33,7 @@ from models.federated.robust_rules import (
     krum_chosen,
     trimmed_mean,
 )
-from models.federated.tally import CHANGES, CONTRIBUTIONS, STACK
+from models.federated.tally import CHANGES, CONTRIBUTIONS, ROBUST_STACK
 
 Liars = Annotated[float, Field(ge=0, lt=0.5)]
 LIARS = 0.2
@@ -132,7 +132,7 @@ def _kept_apart(phase: Phase, robust: Robust) -> Phase:
         weight = weight_of(admitted)
         return {name: np.asarray(array / weight)[None] for name, array in admitted.items()}
 
-    return Phase(train, STACK, advance, admit)
+    return Phase(train, ROBUST_STACK, advance, admit)
 
 
 def robust_fedavg(feature_count: int, robust: Robust, settings: dict[str, Any]) -> Algorithm:

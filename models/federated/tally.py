@@ -65,3 +65,4 @@ MEASURED_CHANGES = CHANGES._replace(name="sum of changes and of means beside the
 # Of how the model scores, at the end of a round: it makes no model.
 SURVEY_SUM = SUM._replace(name="sum of a survey")
 STACK = Tally("stack", _stack, additive=False, bounded=False)
+ROBUST_STACK = STACK._replace(name="stack of changes")  # of which a robust mean is taken

@@ -21,7 +21,9 @@ from config.topics import Topic, topic_of
 from gateway_agent import machine
 from gateway_agent.events import Effect, Event, Heard, Publish
 from gateway_agent.memory import Seen
-from gateway_agent.state import MODEL, OWN, State, Stored, restore, save_model
+from gateway_agent.restoring import restore
+from gateway_agent.state import OWN, State, Stored
+from gateway_agent.versions import MODEL, save_model
 from models.arrays import Array, Arrays, Floats
 from models.features import FeatureSpec, extract_many, feature_names
 from models.federated import build

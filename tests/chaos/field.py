@@ -162,7 +162,10 @@ class Field:
         link.stop()
 
     def commission(self) -> None:
-        """Show every gateway as many windows as its baseline has."""
+        """Show every gateway as many windows as its baseline has, once it listens to its sensors."""
+        sensors = f"connected to broker {HOST}:{self.sensors_port}"
+        self.settle(lambda: all(sensors in self.words(who) for who in self.gateways))
+        self.settle(lambda: len(self.statuses()) == len(self.gateways))
         for index, who in enumerate(self.gateways):
             self.feed(who, samples(index, WINDOWS), 0.0)
 

@@ -20,7 +20,7 @@ MINIMUM_WINDOWS = 12
 
 @pytest.mark.slow
 def test_what_a_small_forgetful_broker_drops_arrives_all_the_same(tmp_path: Path) -> None:
-    with field(tmp_path, NAMES, algorithm={"name": "federated-subspace"}, rounds={"quorum": 2}) as made:
+    with field(tmp_path, NAMES, rounds={"quorum": 2}) as made:
         settings = (tmp_path / "mosquitto.conf").read_text().splitlines()
         kept = [line for line in settings if not line.startswith("max_queued")]
         (tmp_path / "mosquitto.conf").write_text("\n".join([*kept, "max_queued_messages 10"]) + "\n")

@@ -21,7 +21,7 @@ SHIFT = 60.0
 
 @pytest.mark.slow
 def test_a_round_and_an_alarm_get_through_a_slow_line_that_loses_and_breaks(tmp_path: Path) -> None:
-    with field(tmp_path, NAMES, algorithm={"name": "federated-subspace"}, rounds={"quorum": 2}) as made:
+    with field(tmp_path, NAMES, rounds={"quorum": 2}) as made:
         made.begin()
         with slow_link(made.port, rate_bytes_s=RATE_BYTES_S, loss=LOSS) as line:
             made.write_settings(NAMES[0], port=line.port)

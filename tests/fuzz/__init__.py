@@ -1,1 +1,1 @@
-"""Garbage for everything that reads what others wrote: each reader must answer with its declared error, or with none."""
+"""Garbage for all that reads what others wrote: each reader must answer with its declared error, or with none."""

@@ -23,7 +23,9 @@ INPUT_BYTES_MAX = 16_384
 INPUT_S_MAX = 20
 DONE = re.compile(r"Done (\d+) (?:runs )?in|#(\d+)\s+DONE")
 TAIL_LINES = 25
-MISSING = "atheris is not installed here: pip install atheris, where it has a wheel (x86-64 Linux); hypothesis runs anyway"
+MISSING = (
+    "atheris is not installed here: pip install atheris, where it has a wheel (x86-64 Linux); hypothesis runs anyway"
+)
 
 
 class Tried(NamedTuple):
@@ -68,11 +70,15 @@ def campaign(name: str, seconds: float, folder: Path) -> Tried:
         *(f"-max_len={INPUT_BYTES_MAX}", f"-artifact_prefix={crashes}/", "-print_final_stats=1", "-verbosity=1"),
     )
     command = ["nice", "-n", str(NICE), sys.executable, "-m", "tests.fuzz.campaign", name, *options, str(corpus)]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env={**os.environ, "FUZZ_CHILD": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", env={**os.environ, "FUZZ_CHILD": "1"}
+    )
     said = done.stdout + done.stderr
     counts = [int(first or second) for first, second in DONE.findall(said)]
     counts += [int(found) for found in re.findall(r"stat::number_of_executed_units:\s+(\d+)", said)]
-    return Tried(name, max(counts, default=0), "" if done.returncode == 0 else "\n".join(said.splitlines()[-TAIL_LINES:]))
+    return Tried(
+        name, max(counts, default=0), "" if done.returncode == 0 else "\n".join(said.splitlines()[-TAIL_LINES:])
+    )
 
 
 def child(name: str, options: list[str]) -> None:

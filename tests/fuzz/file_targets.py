@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -16,13 +17,21 @@ from cloud_aggregator import defence
 from config import labelled, signing, wire
 from config.settings import AggregatorSettings, GatewaySettings, SettingsError, load
 from firmware_sim.recordings import ReadOptions, RecordingError, describe, read, render
-from models.features import FeatureSpec
+from models.arrays import FEATURES as X
+from models.arrays import LABELS, generator
+from models.features import FeatureSpec, feature_names
+from models.federated import build
+from models.federated.algorithm import UpdateError
+from models.federated.discriminator import train_discriminator
 from tests.fuzz.target import Target, resealed
 from tests.recording_samples import sound_files
 from tests.sites import FEATURES, SITE, faults
 
 SPEC = FeatureSpec.model_validate(FEATURES)
-ALGORITHM = {"name": "esn-fedavg", "settings": {"rounds": 2, "network": {"task": "classify", "units": 12, "washout": 4}}}
+ALGORITHM = {
+    "name": "esn-fedavg",
+    "settings": {"rounds": 2, "network": {"task": "classify", "units": 12, "washout": 4}},
+}
 
 
 @cache
@@ -57,6 +66,7 @@ def _table() -> Target:
 
 
 def _discriminator() -> Target:
+    """The file of a discriminator, and what it then says of an honest update."""
     given = {
         "aggregator": {"site": SITE},
         "features": FEATURES,
@@ -65,16 +75,25 @@ def _discriminator() -> Target:
     }
     settings = AggregatorSettings.model_validate(given)
     said = {"algorithm": settings.algorithm.model_dump(mode="json"), "tables": 1, "noise": 1.0}
-    arrays = {"hidden.weights": np.ones((4, 3)), "hidden.bias": np.zeros(4), "accuracy": np.array(0.9)}
+    choice = settings.algorithm
+    plain = build(choice.name, len(feature_names(SPEC)), choice.settings)
+    data = {X: faults()[X], LABELS: np.arange(20) % 2}
+    network = train_discriminator(plain, [data], generator(choice.seed, 0, "cloud"), rounds=2, epochs=1)
+    server = plain.start(generator(choice.seed, 0, "cloud"))
+    _, update = plain.phases[0].train(server.shared, {}, data, np.random.default_rng(0))
 
     def judge(path: Path) -> None:
         chosen = settings.defence.model_copy(update={"network": path})
         named = settings.model_copy(update={"defence": chosen})
-        defence.algorithm_of(named, defence.read(named))
+        algorithm = defence.algorithm_of(named, defence.read(named))
+        begun = algorithm.start(generator(choice.seed, 0, "cloud"))
+        with suppress(UpdateError):  # it may well refuse an update
+            algorithm.phases[0].admit(begun, update)
 
     take = from_file(judge, "discriminator.bin")
-    sealed = wire.encode(arrays, said)
-    return Target(lambda data: take(resealed(data)), (defence.MaterialError,), (sealed,), examples=60)
+    return Target(
+        lambda data: take(resealed(data)), (defence.MaterialError,), (wire.encode(network, said),), examples=100
+    )
 
 
 def _keys(reader: Callable[[Path], object]) -> Target:

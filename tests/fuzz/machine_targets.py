@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from cloud_aggregator import events as cloud_events
@@ -22,7 +22,7 @@ from config.topics import Topic as Where
 from config.transfer import describe, split
 from gateway_agent import events, machine
 from gateway_agent.state import State
-from models.arrays import Arrays, generator
+from models.arrays import Arrays
 from models.federated import ALGORITHMS, build
 from models.federated.algorithm import RoundFailedError, Server, UpdateError
 from models.federated.masking import LeftOutWarning
@@ -36,8 +36,16 @@ from tests.toy import FEATURE_COUNT, fleet
 NAME = "north"
 BIG = 64 * 1024
 ORDER = tuple(sorted(CHANNELS))  # the first byte of an input says on which channel it comes
-READING = {"name": "air", "kind": "json", "topic": "air", "channels": ({"role": "load", "path": "v"},), "time_path": "t"}
-FAST = {  # settings that keep one exchange of each algorithm small, where its own default is not
+READING = {
+    "name": "air",
+    "kind": "json",
+    "topic": "air",
+    "channels": ({"role": "load", "path": "v"},),
+    "time_path": "t",
+}
+FAST: dict[
+    str, dict[str, Any]
+] = {  # settings that keep one exchange of each algorithm small, where its own default is not
     "esn-fedavg": {"network": {"task": "classify", "units": 8, "washout": 2}},
     "esn-fedcurv": {"network": {"task": "classify", "units": 8, "washout": 2}},
     "incfed": {"network": {"units": 8, "washout": 2}},
@@ -180,7 +188,7 @@ def _admitting(name: str, settings: dict[str, Any]) -> Target:
     def take(data: bytes) -> None:
         arrays, _ = wire.decode(resealed(data))
         admitted = phase.admit(server, arrays)
-        total = {}
+        total = Arrays()
         for update in (admitted, *exchange.sent[2:]):
             total = phase.tally.merge(total, update)
         with warnings.catch_warnings():
@@ -194,11 +202,11 @@ def _admitting(name: str, settings: dict[str, Any]) -> Target:
 
 def targets() -> dict[str, Callable[[], Target]]:
     """Return the targets of this file by name, to be built when they are asked for: a site takes its time to build."""
-    algorithms = {name: FAST.get(name, {}) for name in ALGORITHMS if name != "recurrent-fedavg"}  # which wants torch
+    plain = [name for name in ALGORITHMS if name != "recurrent-fedavg"]  # which wants torch
     return {
         "machine-gateway": lambda: Target(_gateway, (), _gateway_seeds(), examples=400),
         "machine-gateway-topics": lambda: Target(_gateway_topic, (), (_topic(NAME, "chunk").encode(),)),
         "machine-aggregator": lambda: Target(_cloud, (), _cloud_seeds(), examples=400),
         "update-masked": lambda: _admitting("fedavg", MASKED),
-        **{f"update-{name}": lambda name=name: _admitting(name, algorithms[name]) for name in algorithms},
+        **{f"update-{name}": partial(_admitting, name, FAST.get(name, {})) for name in plain},
     }

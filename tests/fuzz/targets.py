@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from tests.fuzz import file_targets, machine_targets, wire_targets
+from tests.fuzz.file_targets import targets as of_files
+from tests.fuzz.identity_targets import targets as of_identity
+from tests.fuzz.machine_targets import targets as of_machines
 from tests.fuzz.target import Target
+from tests.fuzz.wire_targets import targets as of_wire
 
 
 @cache
 def _built() -> dict[str, Target]:
-    return wire_targets.targets() | file_targets.targets()
+    return of_wire() | of_files() | of_identity()
 
 
-NAMES: tuple[str, ...] = (*_built(), *machine_targets.targets())
+NAMES: tuple[str, ...] = (*_built(), *of_machines())
 
 
 @cache
 def target(name: str) -> Target:
     """Return the target of a name."""
-    late: Callable[[], Target] | None = machine_targets.targets().get(name)
+    late: Callable[[], Target] | None = of_machines().get(name)
     return late() if late is not None else _built()[name]

@@ -1,0 +1,53 @@
+"""What the aggregator tells of models, to all gateways or to one, and the bodies that they ask for."""
+
+from __future__ import annotations
+
+from cloud_aggregator.events import Effect, Publish
+from cloud_aggregator.rollout import Made
+from cloud_aggregator.state import Parcel, State, topic
+from config.messages import Manifest, MessageError
+from config.topics import ALL
+from config.transfer import pieces_of
+
+
+def chunks(state: State, gateway: str, parcel: Parcel, missing: tuple[int, ...] = ()) -> list[Effect]:
+    """Return the chunks of a body for one gateway or all of them; all chunks where none are named."""
+    transfer, body = parcel
+    wanted = sorted({index for index in missing if index < transfer.chunks}) or range(transfer.chunks)
+    pieces = pieces_of(transfer, body, state.settings.limits.max_payload_bytes, wanted)
+    return [Publish(topic(state, gateway, "chunk", transfer.digest), piece) for piece in pieces]
+
+
+def manifest(state: State, current: Manifest, gateway: str = ALL) -> Publish:
+    """Return the announcement of a model, retained."""
+    return Publish(topic(state, gateway, "manifest", "current"), current.to_bytes(), retain=True)
+
+
+def taken_back(state: State, gateway: str) -> Publish:
+    """Return what ends the announcement to one gateway: what all are told holds for it too."""
+    return Publish(topic(state, gateway, "manifest", "current"), b"", retain=True)
+
+
+def announced(state: State, made: Made, gateway: str = ALL) -> list[Effect]:
+    """Return the announcement of a model and its chunks."""
+    return [manifest(state, made.manifest, gateway), *chunks(state, gateway, Parcel(made.manifest.model, made.body))]
+
+
+def known(state: State) -> list[Effect]:
+    """Return the announcements that hold now, for a broker that may have lost them; without the models themselves."""
+    effects: list[Effect] = [] if state.manifest is None else [manifest(state, state.manifest)]
+    of_canaries = state.staging.of_canaries
+    canaries = state.staging.rollout.canaries if of_canaries is not None else ()
+    return [*effects, *(manifest(state, of_canaries.manifest, name) for name in canaries if of_canaries is not None)]
+
+
+def wanted(state: State, gateway: str, digest: str, missing: tuple[int, ...]) -> list[Effect]:
+    """Return the chunks a gateway asks for, of a model or of the shared parameters; raises `MessageError`."""
+    of_canaries = state.staging.of_canaries if gateway in state.staging.rollout.canaries else None
+    everywhere = None if state.manifest is None else Made(state.manifest, state.model)
+    for made in (everywhere, of_canaries):
+        if made is not None and digest == made.manifest.model.digest:
+            return chunks(state, gateway, Parcel(made.manifest.model, made.body), missing)
+    if state.shared is not None and digest == state.shared.transfer.digest:
+        return chunks(state, gateway, state.shared, missing)
+    raise MessageError(f"{gateway} asks for {digest[:12]}, which is neither the model nor the shared parameters")

@@ -1,0 +1,203 @@
+"""`cloud-aggregator doctor`: what works at the aggregator, what does not, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import socket
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from config import doctor
+from config.doctor import Finding, failure, guarded, ok, one_line, warning
+from config.doctor_imports import imports
+
+if TYPE_CHECKING:
+    from config.outlets import Webhook
+    from config.settings import AggregatorSettings
+
+NAME = "cloud-aggregator"
+LIBRARIES = ("numpy", "pydantic", "cryptography", "scipy", "sklearn", "onnx", "sqlalchemy")
+MODELS_KEPT = 50  # for which there should be room
+REACH_S = 3.0
+LEFT_S = 12.0  # for what comes after the libraries
+MEMORY = Path("/proc/meminfo")
+MIB = 1024 * 1024
+BROKER_FILE = "mosquitto.conf"  # where 'cloud-aggregator init' put it
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    doctor.command(commands, NAME, examine)
+
+
+def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
+    """Yield what is found; ends early where nothing further can be looked at."""
+    from config.settings import AggregatorSettings, SettingsError, load
+
+    try:
+        settings = load(arguments.config, AggregatorSettings)
+    except SettingsError as error:
+        yield from doctor.lines("settings", error, "correct it there; cloud-aggregator check looks at the file alone")
+        return
+    yield ok("settings", f"{settings.algorithm.name} for site {settings.aggregator.site}")
+    until_s, works = time.monotonic() + doctor.WITHIN_S, True
+    for finding in imports(LIBRARIES, {}, until_s - LEFT_S):
+        works &= finding.level != "failure"
+        yield finding
+    yield from _machine(arguments.config, settings)
+    if works:
+        yield from _training(settings)
+        yield from _store(settings.aggregator.store)
+    if settings.webhook is not None:
+        yield from _webhook(settings.webhook)
+    yield from _broker(settings, until_s)
+    yield from broker_file(arguments.config.parent / BROKER_FILE, settings.limits.max_payload_bytes)
+
+
+def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
+    from config import doctor_host, signing
+
+    store, broker = settings.aggregator.store, settings.broker
+    yield from doctor_host.clock_here([file, store, Path(doctor.__file__)])
+    yield from doctor_host.disk(store, MODELS_KEPT * settings.limits.max_model_bytes)
+    if store.parent.is_dir():
+        yield from doctor_host.wear(doctor_host.mount_of(store.parent.resolve()).device)
+    release_key = settings.aggregator.release_key
+    authority = None if settings.identity is None else file.parent / settings.identity.folder / "ca.key"
+    posting = None if settings.webhook is None else settings.webhook.secret_file
+    held = (release_key, broker.key_file, broker.password_file, authority, posting, store)
+    yield from doctor_host.secrets(held)
+
+    def private() -> str:
+        signing.load_private(release_key)
+        return f"{release_key} can sign"
+
+    advice = "cloud-aggregator init makes one; restore it from a backup where gateways trust it already"
+    yield guarded("release key", (signing.KeyFileError,), advice, private)
+
+
+def _training(settings: AggregatorSettings) -> Iterator[Finding]:
+    from cloud_aggregator import defence
+    from config.algorithm import check_budget
+    from models.arrays import generator
+    from models.federated.algorithm import Algorithm
+
+    made: list[Algorithm] = []
+
+    def built() -> str:
+        made.append(defence.algorithm_of(settings, defence.read(settings)))
+        check_budget(settings.algorithm, settings.rounds, settings.features)
+        return f"{settings.algorithm.name}, defence {settings.defence.kind}"
+
+    # MaterialError and LabelledError are ValueErrors, as is what an algorithm says of its settings.
+    yield guarded("training", (ValueError, OSError), "correct [algorithm], [defence] or the files it names", built)
+    if not made:
+        return
+    server = made[0].start(generator(settings.algorithm.seed, 0, "cloud"))
+    state = sum(array.nbytes for arrays in (server.shared, server.kept) for array in arrays.values())
+    bounded = all(phase.tally.bounded for phase in made[0].phases)
+    gateways, update = _gateways(settings.aggregator.store), settings.limits.max_update_bytes
+    # The state, the sum and both as bytes; and what is on its way: of each gateway one update, whole at the end.
+    needed = 4 * state + (1 if bounded else gateways) * update + gateways * update
+    free = _available_bytes()
+    each = "" if bounded else ", and its updates are kept until the round closes"
+    text = f"up to {needed // MIB} MiB with {gateways} gateways sending at once{each}; {free // MIB} MiB are free"
+    if free and needed > free:
+        yield warning("training memory", text, "a smaller limits.max_update_bytes, rounds.fraction, or more memory")
+    else:
+        yield ok("training memory", text)
+
+
+def _gateways(store: Path) -> int:
+    from cloud_aggregator.store import Store, StoreError
+
+    try:
+        with closing(Store(store, create=False)) as opened:
+            return max(len(opened.rows("gateways", "gateway")), 1)
+    except StoreError:  # which is a finding of its own
+        return 1
+
+
+def _available_bytes() -> int:
+    try:
+        found = re.search(r"MemAvailable:\s+(\d+) kB", MEMORY.read_text(encoding="ascii"))
+    except OSError:
+        return 0
+    return int(found[1]) * 1024 if found else 0
+
+
+def _store(path: Path) -> Iterator[Finding]:
+    from cloud_aggregator.store import Store, StoreError
+
+    if not path.exists():
+        yield ok("store", f"{path} is made when the aggregator starts")
+        return
+
+    def whole() -> str:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            said = db.execute("PRAGMA quick_check(3)").fetchall()
+        if said != [("ok",)]:
+            raise sqlite3.DatabaseError("; ".join(str(line[0]) for line in said))
+        with closing(Store(path, create=False)) as store:
+            counts = {name: len(store.rows(name, key)) for name, key in (("rounds", "id"), ("models", "version"))}
+        return f"{path} is whole: {counts['rounds']} rounds, {counts['models']} models"
+
+    advice = "stop the service, restore store and release key from one backup"
+    yield guarded("store", (sqlite3.Error, StoreError), advice, whole)
+
+
+def _webhook(spec: Webhook) -> Iterator[Finding]:
+    from cloud_aggregator import poster
+    from config.settings import SettingsError
+
+    def reached() -> str:
+        poster.check(spec)
+        port = spec.parts.port or (443 if spec.parts.scheme == "https" else 80)
+        with socket.create_connection((spec.parts.hostname or "", port), timeout=REACH_S):
+            return f"{spec.parts.hostname}:{port} takes connections (nothing was posted)"
+
+    yield guarded("webhook", (OSError, SettingsError), "alarms wait in the queue; check webhook.url", reached)
+
+
+def _broker(settings: AggregatorSettings, until_s: float) -> Iterator[Finding]:
+    from config import doctor_broker, doctor_network
+    from config.topics import CLOUD
+
+    site = settings.aggregator.site
+    user = settings.broker.user or f"{CLOUD}.{site}"
+    if settings.broker.ca_file is not None:
+        advice = "cloud-aggregator init FOLDER --renew-server"
+        yield from doctor_network.certificates(settings.broker, user, advice)
+    found, is_there = doctor_network.reach(settings.broker)
+    yield from found
+    if is_there:
+        limit = settings.limits.max_payload_bytes
+        yield from doctor_broker.examine(doctor_broker.of_aggregator(settings.broker, user, site, limit), until_s)
+
+
+def broker_file(path: Path, largest_bytes: int) -> Iterator[Finding]:
+    """Yield what a broker's configuration beside the settings says, for what no client can see."""
+    if not path.exists():
+        return
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        yield warning("broker file", one_line(error), "let this user read it")
+        return
+    said = dict(line.strip().partition(" ")[::2] for line in lines if line.strip() and not line.startswith("#"))
+    name = path.name
+    if said.get("persistence", "false") != "true":
+        text = f"{name}: what the broker holds for others is gone when it restarts"
+        yield warning("broker file", text, "persistence true")
+    elif 0 < int(said.get("max_packet_size", "0")) < largest_bytes + 1_024:
+        text = f"{name}: max_packet_size {said['max_packet_size']} is too small for {largest_bytes} and its topic"
+        yield failure("broker file", text, "raise it")
+    elif said.get("allow_anonymous") == "true" and "127.0.0.1" not in said.get("listener", ""):
+        yield warning("broker file", f"{name} lets anybody in", "allow_anonymous false")
+    else:
+        yield ok("broker file", f"{name}: sessions and retained messages survive a restart of the broker")

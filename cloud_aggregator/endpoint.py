@@ -1,0 +1,214 @@
+"""Where devices ask for certificates: two paths over HTTPS, for whoever is not in yet and so cannot use the broker.
+
+    GET  /v1/authority      the certificate of the site's authority; a device compares it with its token
+    POST /v1/certificate    {"request": PEM, "token": secret, or empty to renew} -> certificate and keys
+
+It stands open to the network the gateways are in, so everything about it is bounded: how many are served at once and
+how long, how much one may say, and how often.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+
+from config import identity
+from config.identity import IdentityError, PublicKey
+from config.tls import TLS_MIN
+
+LOG = logging.getLogger("fedgate.enrolment")
+BODY_BYTES_MAX = 16 * 1024
+AT_ONCE_MAX = 8
+SERVED_WITHIN_S = 15.0
+PER_MINUTE_MAX = 120  # of one address, behind which may be a whole site
+ADDRESSES_MAX = 1_000
+MINUTE_S = 60.0
+BIND_AGAIN_S = 30.0
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a device asked, and proved: the name it wants, and that it holds the key."""
+
+    gateway: str
+    key: PublicKey
+    secret: str  # of its token; empty for a renewal
+
+
+Answer = tuple[HTTPStatus, dict[str, str]]
+Ask = Callable[[Question], Answer]
+
+
+class Pace:
+    """How often each address may ask; use it from one thread."""
+
+    def __init__(self) -> None:
+        self._since_s = 0.0
+        self._counts: dict[str, int] = {}
+
+    def allows(self, address: str, now_s: float) -> bool:
+        """Count one question of an address; False where it has asked enough in this minute."""
+        if now_s - self._since_s >= MINUTE_S or now_s < self._since_s:
+            self._since_s, self._counts = now_s, {}
+        if address not in self._counts and len(self._counts) >= ADDRESSES_MAX:
+            return False
+        self._counts[address] = self._counts.get(address, 0) + 1
+        return self._counts[address] <= PER_MINUTE_MAX
+
+
+class Endpoint:
+    """The server, in threads of its own; `ask` is called from them."""
+
+    def __init__(self, listen: str, certificate: Path, key: Path, authority: bytes, ask: Ask) -> None:
+        self._address = identity.split_address(listen)
+        self._files = (certificate, key)
+        self._context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = TLS_MIN
+        self.renew()
+        self._parts = (context, authority, ask)
+        self._server: _Server | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def renew(self) -> None:
+        """Take the certificate from its file again; raises `OSError`."""
+        self._context.load_cert_chain(*self._files)
+
+    def start(self) -> None:
+        """Begin to serve; where the address is taken, it is tried again, since the alarms must not wait for that."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stopping.set()
+        if self._server is not None:
+            self._server.shutdown()
+        self._thread.join(SERVED_WITHIN_S)
+
+    def _serve(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._server = _Server(self._address, *self._parts)
+                break
+            except OSError as error:
+                LOG.warning("enrolment cannot listen on %s:%d (%s); trying on", *self._address, error)
+                self._stopping.wait(BIND_AGAIN_S)
+        if self._server is None:
+            return
+        LOG.info("enrolment listens on %s:%d", *self._address)
+        with self._server:
+            if not self._stopping.is_set():
+                self._server.serve_forever()
+
+
+class _Server(ThreadingMixIn, HTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], context: ssl.SSLContext, authority: bytes, ask: Ask) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        self.context, self.authority, self.ask = context, authority, ask
+        self._free = threading.BoundedSemaphore(AT_ONCE_MAX)
+        self._pace = Pace()
+        super().__init__(address, _Handler)
+
+    def verify_request(self, _request: Any, client_address: Any) -> bool:
+        return self._pace.allows(str(client_address[0]), time.monotonic())
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        # A time limit of the socket is one of each read; who sends a byte now and then would never meet it.
+        twin = request.dup()
+        limit = threading.Timer(SERVED_WITHIN_S, _cut, (twin,))
+        limit.daemon = True
+        limit.start()
+        try:
+            request.settimeout(SERVED_WITHIN_S)
+            with self.context.wrap_socket(request, server_side=True) as tls:  # here, not where all others would wait
+                _Handler(tls, client_address, self)
+        finally:
+            limit.cancel()
+            twin.close()
+
+    def handle_error(self, _request: Any, client_address: Any) -> None:
+        LOG.debug("enrolment: %s went away", client_address[0], exc_info=True)
+
+
+def _cut(twin: socket.socket) -> None:
+    try:
+        twin.shutdown(socket.SHUT_RDWR)
+    except OSError:  # it is gone already
+        LOG.debug("enrolment: nobody to cut")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version, sys_version = "fedgate", ""
+
+    def do_GET(self) -> None:
+        if self.path != "/v1/authority":
+            self._say(HTTPStatus.NOT_FOUND, b'{"problem": "expected /v1/authority"}\n')
+            return
+        self._say(HTTPStatus.OK, self.server.authority)
+
+    def do_POST(self) -> None:
+        status, answer = self._answer()
+        self._say(status, json.dumps(answer).encode())
+
+    def _answer(self) -> Answer:
+        length = self.headers.get("Content-Length", "")
+        if not length.isascii() or not length.isdigit() or int(length) > BODY_BYTES_MAX:
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {
+                "problem": f"expected a body of at most {BODY_BYTES_MAX} bytes"
+            }
+        body = self.rfile.read(int(length))  # whatever it is: an answer over words unread may never arrive
+        if self.path != "/v1/certificate":
+            return HTTPStatus.NOT_FOUND, {"problem": "expected /v1/certificate"}
+        try:
+            return self.server.ask(read_question(body))
+        except IdentityError as error:
+            return HTTPStatus.BAD_REQUEST, {"problem": str(error)}
+
+    def _say(self, status: HTTPStatus, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: the machine logs what it decides, and what strangers send belongs into no log."""
+
+
+def read_question(body: bytes) -> Question:
+    """Return what the body of a request asks; raises `IdentityError`."""
+    try:
+        given = json.loads(body)
+        request, secret = given["request"], given.get("token", "")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise IdentityError('body: expected JSON {"request": PEM, "token": text}') from None
+    if not isinstance(request, str) or not isinstance(secret, str):
+        raise IdentityError('body: expected JSON {"request": PEM, "token": text}')
+    return Question(*identity.read_request(request.encode(errors="replace")), secret)

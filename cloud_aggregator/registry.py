@@ -1,0 +1,140 @@
+"""Who was let in: every certificate and every token of a site, as the store holds them, and what changes them.
+
+The registry is the truth. The list of revoked certificates and the access list of the broker are made from it, again at
+each start, so nothing is lost where the power fails between the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+Reason = Literal["", "revoked", "removed", "replaced"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """One certificate of a gateway, without its bytes: it can be made again from this and the gateway's request."""
+
+    serial: str  # hexadecimal: it has more bits than a database counts with
+    gateway: str
+    key: str  # SHA-256 of the public key
+    issued_ns: int
+    not_after_ns: int
+    reason: Reason = ""  # why it counts no more; empty: it does
+    ended_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What is kept of a token: enough to know it again, and not enough to use it."""
+
+    digest: str
+    gateway: str
+    expires_ns: int
+    replaces: bool  # whether it may put another device in the place of the one that has the name
+    key: str = ""  # of the device that used it
+
+
+@dataclass(frozen=True)
+class Registry:
+    """All of it; a part of the aggregator's state where [identity] is set."""
+
+    certificates: dict[str, Certificate] = field(default_factory=dict)  # by serial
+    passes: dict[str, Pass] = field(default_factory=dict)  # by digest
+
+    @cached_property
+    def admitted(self) -> frozenset[str]:
+        """The gateways that belong to the site."""
+        return frozenset(one.gateway for one in self.certificates.values() if not one.reason)
+
+    @cached_property
+    def barred(self) -> frozenset[str]:
+        """The gateways that did, and do not any more."""
+        return frozenset(one.gateway for one in self.certificates.values()) - self.admitted
+
+    def of(self, gateway: str) -> list[Certificate]:
+        """Return the certificates of a gateway, the newest last."""
+        held = [one for one in self.certificates.values() if one.gateway == gateway]
+        return sorted(held, key=lambda one: (one.not_after_ns, one.serial))
+
+    def ended(self) -> tuple[tuple[str, int], ...]:
+        """Return serial and moment of each certificate that counts no more."""
+        return tuple((one.serial, one.ended_ns) for one in self.certificates.values() if one.reason)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A device asks for a certificate, and has proved that it holds the key; an event."""
+
+    number: int  # of the request, for the answer
+    gateway: str
+    key: str
+    serial: str  # that a new certificate is to get: drawn outside, where randomness is
+    digest: str = ""  # of its token; empty: it has been enrolled and renews
+
+
+@dataclass(frozen=True)
+class RecordCertificate:
+    """Store a certificate, or what has become of it."""
+
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
+class ForgetCertificates:
+    """Remove the certificates of a gateway that expired long ago."""
+
+    gateway: str
+    before_ns: int
+
+
+@dataclass(frozen=True)
+class RecordPass:
+    """Store what is kept of a token, or who used it."""
+
+    token: Pass
+
+
+@dataclass(frozen=True)
+class ForgetPasses:
+    """Remove the tokens that expired."""
+
+    before_ns: int
+
+
+@dataclass(frozen=True)
+class ForgetGateway:
+    """Remove the last status of a gateway: it is gone for good."""
+
+    gateway: str
+
+
+@dataclass(frozen=True)
+class Issue:
+    """Sign this certificate and hand it to the device whose request had this number."""
+
+    number: int
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
+class TurnAway:
+    """Tell the device whose request had this number why it gets none."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Make the broker shut out all whose certificates ended, and cut the living connections of some."""
+
+    ended: tuple[tuple[str, int], ...]
+    barred: frozenset[str]
+    cut: tuple[str, ...]
+
+
+Recorded = RecordCertificate | ForgetCertificates | RecordPass | ForgetPasses | ForgetGateway
+Told = Issue | TurnAway | Bar

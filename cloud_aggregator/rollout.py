@@ -1,0 +1,177 @@
+"""How the release of a model stands: who has it first, what they tell of it, and what follows from that.
+
+A decision is a function of what is stored and of the statuses of the gateways, so it is the same after a restart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from config.messages import Manifest, Status
+from config.rollout import ReleaseTable
+from models.arrays import select
+from models.promise import LEAST_BLOCKS, excess, level_at
+
+DAY_S = 86_400.0
+NS = 1_000_000_000
+NAMED = 5  # gateways that a text names
+
+Stage = Literal["none", "watching", "paused", "everywhere", "stopped"]
+Verdict = Literal["wait", "go on", "pause", "stop"]
+UNDER_WAY = ("watching", "paused")
+
+
+class Made(NamedTuple):
+    """A model and what is said of it."""
+
+    manifest: Manifest
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """The release at hand, or the last one; plain values."""
+
+    stage: Stage = "none"
+    version: int = 0  # that is released
+    recall: int = 0  # under which the canaries were given back what all have, where it was stopped
+    share: float = 0.0
+    canaries: tuple[str, ...] = ()  # empty: not drawn yet, for no gateway could take a model
+    is_named: bool = False  # by the operator
+    since_ns: int = 0
+    why: str = ""
+
+    @property
+    def is_under_way(self) -> bool:
+        """True while canaries have a model that the others have not."""
+        return self.stage in UNDER_WAY
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The release at hand with the models that it is about; the one that all have is not among them."""
+
+    rollout: Rollout = field(default_factory=Rollout)
+    candidate: Made | None = None  # of the canaries, while it is under way
+    recall: Made | None = None  # of the canaries, after it was stopped
+    waiting: Made | None = None  # made since, and given to nobody yet
+
+    @property
+    def of_canaries(self) -> Made | None:
+        """What is announced to the canaries alone."""
+        return self.candidate if self.rollout.is_under_way else self.recall
+
+    @property
+    def newest(self) -> int:
+        """The highest version among these."""
+        held = (self.candidate, self.recall, self.waiting)
+        return max(self.rollout.version, self.rollout.recall, *(one.manifest.version for one in held if one), 0)
+
+
+def stored(staging: Staging, everywhere: int) -> bytes:
+    """Return how a release stands as bytes, with the version that all have; the models themselves lie elsewhere."""
+    held = {name: getattr(staging, name) for name in ("candidate", "recall", "waiting")}
+    versions = {name: one.manifest.version for name, one in held.items() if one is not None}
+    return json.dumps({"rollout": asdict(staging.rollout), "everywhere": everywhere, **versions}).encode()
+
+
+def restored(
+    body: bytes | None, of: Callable[[int], tuple[Manifest, bytes] | None], latest: tuple[Manifest, bytes] | None
+) -> tuple[tuple[Manifest, bytes] | None, Staging]:
+    """Return the model that all have and how the release at hand stands; `of` finds a stored model by its version.
+
+    Where nothing was ever staged, as in 0.4, the latest model is the one that all have.
+    """
+    if body is None:
+        return latest, Staging()
+    held: dict[str, Any] = json.loads(body)
+    rollout = Rollout(**{**held["rollout"], "canaries": tuple(held["rollout"]["canaries"])})
+    found = {name: of(held[name]) for name in ("candidate", "recall", "waiting") if name in held}
+    models = {name: Made(*one) for name, one in found.items() if one is not None}
+    return of(held["everywhere"]) if held["everywhere"] else None, Staging(rollout, **models)
+
+
+def able(gateways: Mapping[str, Status]) -> list[str]:
+    """Return the gateways that can put a model in force: their baseline is whole."""
+    return sorted(name for name, one in gateways.items() if one.baseline_windows >= one.baseline_needed > 0)
+
+
+def drawn(rollout: Rollout, gateways: Mapping[str, Status], seed: int) -> Rollout:
+    """Return the same with its canaries, where there are any to be drawn."""
+    names = able(gateways)
+    if rollout.canaries or not names:
+        return rollout
+    return replace(rollout, canaries=tuple(select(seed, rollout.version, names, rollout.share)))
+
+
+class Report(NamedTuple):
+    """What the canaries tell of a model, by what each of them does with it."""
+
+    watched_s: dict[str, float]  # those that have it in force, and for how long they have watched with it
+    rejected: dict[str, str]  # those that refused it or went back from it, and why
+    away: tuple[str, ...]  # those that have said nothing of it, or are offline
+    alarms: int
+    expected: float  # alarms that would be within the limit in that time
+
+
+def report(rollout: Rollout, gateways: Mapping[str, Status], base: int, table: ReleaseTable, hop_s: float) -> Report:
+    """Return what the canaries tell. What is expected of each is what it promises, or what the gateways that have the
+    model of all raise meanwhile, whichever is more, times the factor of the settings: a storm raises alarms everywhere.
+    """
+    canaries = {name: gateways[name] for name in rollout.canaries if name in gateways}
+    taken = {name: one for name, one in canaries.items() if one.model_version == rollout.version}
+    rejected = {name: one.rejected[str(rollout.version)] for name, one in canaries.items() if _rejects(one, rollout)}
+    days = {name: one.model_windows * hop_s / DAY_S for name, one in taken.items()}
+    others = [one for name, one in gateways.items() if name not in canaries and one.model_version == base > 0]
+    others_days = sum(one.model_windows for one in others) * hop_s / DAY_S
+    usual = sum(one.model_alarms for one in others) / others_days if others_days > 0 else 0.0
+    expected = sum(max(one.promised_alarms_per_day, usual) * days[name] for name, one in taken.items())
+    here = {name for name in taken.keys() | rejected.keys() if canaries[name].state == "online"}
+    return Report(
+        {name: days[name] * DAY_S for name in taken},
+        rejected,
+        tuple(name for name in rollout.canaries if name not in here),
+        sum(one.model_alarms for one in taken.values()),
+        table.alarm_factor * expected,
+    )
+
+
+def _rejects(status: Status, rollout: Rollout) -> bool:
+    return str(rollout.version) in status.rejected and status.model_version != rollout.version
+
+
+def verdict(rollout: Rollout, told: Report, table: ReleaseTable, now_ns: int) -> tuple[Verdict, str]:
+    """Return what follows from what the canaries tell, and why."""
+    count = len(rollout.canaries)
+    if count == 0:
+        return "wait", "no gateway has a whole baseline yet, so there are no canaries"
+    if len(told.rejected) > table.rejected_share * count:
+        name, why = next(iter(told.rejected.items()))
+        return "stop", f"{len(told.rejected)} of {count} canaries rejected it; {name}: {why}"
+    if is_alarming(told):
+        return "stop", f"the canaries raised {told.alarms} alarms, at most {told.expected:.1f} are expected of them"
+    lacking = [name for name in rollout.canaries if name not in told.rejected and not _is_done(name, told, table)]
+    if not lacking:
+        return "go on", f"{count} canaries have watched with it, and raised {told.alarms} alarms"
+    who = ", ".join(lacking[:NAMED]) + (" and others" if len(lacking) > NAMED else "")
+    text = f"{who} have not watched with it for {table.watch_s / 3600:g} h"
+    text += f"; offline or silent: {', '.join(told.away[:NAMED])}" if told.away else ""
+    if now_ns - rollout.since_ns > table.patience_s * NS:
+        return "pause", f"{text}, and {table.patience_s / 3600:g} h have passed"
+    return "wait", text
+
+
+def _is_done(name: str, told: Report, table: ReleaseTable) -> bool:
+    return told.watched_s.get(name, 0.0) >= table.watch_s
+
+
+def is_alarming(told: Report) -> bool:
+    """Tell whether the canaries raise more alarms than the limit explains. Each alarm is a look of its own, so that all
+    looks together blame a model that keeps the limit with a probability of `models.promise.LEVEL` at most.
+    """
+    if told.alarms < LEAST_BLOCKS:
+        return False
+    return excess(told.alarms, told.expected) <= level_at(told.alarms)

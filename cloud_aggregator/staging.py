@@ -1,0 +1,183 @@
+"""A model's way from the training to all gateways: at once, or to a few first, whose word decides.
+
+Rounds go on meanwhile: what they train on is the gateways' data, which no model changes. A model that is made while the
+release of another is under way waits for its end, and only the newest of several does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cloud_aggregator import announcing, release, rollout
+from cloud_aggregator.events import Effect, Log, RecordModel, SaveRollout
+from cloud_aggregator.rollout import Made, Rollout, Staging, able, drawn
+from cloud_aggregator.state import State
+
+Result = tuple[State, list[Effect]]
+
+
+def next_version(state: State) -> int:
+    """Return a version above every one that a gateway has held, also where this aggregator's own record of it was
+    lost.
+    """
+    held = (max(status.model_version, status.newest_version) for status in state.gateways.values())
+    return max(state.manifest.version if state.manifest else 0, state.staging.newest, *held, 0) + 1
+
+
+def made(state: State, new: Made) -> Result:
+    """Take in a model that the training has made: to all, to canaries, or to wait, as the settings say."""
+    waiting, mode = state.staging.waiting, state.settings.release.mode
+    current = Made(state.manifest, state.model) if state.manifest else None
+    for one in (waiting, state.staging.candidate, current):
+        if one is None:
+            continue
+        if (one.manifest.run, one.manifest.model.digest) == (new.manifest.run, new.manifest.model.digest):
+            # Of sums over rows that have not changed; a fleet on cellular links need not fetch it again.
+            return state, [Log("info", f"model {one.manifest.version} is as it was, nothing to release")]
+        break
+    version = new.manifest.version
+    state = replace(state, staging=replace(state.staging, waiting=new))
+    told = Log("info", f"model {version} made: {len(new.body)} bytes, {new.manifest.model.digest[:12]}")
+    effects: list[Effect] = [RecordModel(*new), told]
+    if state.staging.rollout.is_under_way:
+        why = f"the release of model {state.staging.rollout.version} is under way"
+        return state, [*effects, _saved(state), Log("info", f"model {version} waits: {why}")]
+    if mode == "manual":
+        return state, [*effects, _saved(state), Log("info", f"model {version} waits for cloud-aggregator release")]
+    state, more = _next(state)
+    return state, [*effects, *more]
+
+
+def _saved(state: State) -> SaveRollout:
+    return SaveRollout(rollout.stored(state.staging, state.manifest.version if state.manifest else 0))
+
+
+def _next(state: State) -> Result:
+    """Release the model that waits, where there is one and the settings do not leave that to the operator."""
+    new, table = state.staging.waiting, state.settings.release
+    if new is None or table.mode == "manual":
+        return state, [_saved(state)]
+    state = replace(state, staging=replace(state.staging, waiting=None))
+    return everywhere(state, new) if table.mode == "all" else begun(state, new, table.canary)
+
+
+def everywhere(state: State, new: Made) -> Result:
+    """Give a model to all; who was given one alone is told that what all are told holds for it too."""
+    canaries = state.staging.rollout.canaries
+    stage = replace(state.staging.rollout, stage="everywhere", version=new.manifest.version, canaries=())
+    is_staged = state.staging.rollout.stage != "none"
+    waiting = state.staging.waiting
+    state = replace(state, manifest=new.manifest, model=new.body)
+    state = replace(state, staging=Staging(stage if is_staged else Rollout(), waiting=waiting))
+    told = Log("info", f"model {new.manifest.version} released to all gateways")
+    back: list[Effect] = [announcing.taken_back(state, name) for name in canaries]
+    return state, [_saved(state), *announcing.announced(state, new), *back, told]
+
+
+def begun(state: State, new: Made, share: float, names: tuple[str, ...] = ()) -> Result:
+    """Give a model to some first: to those named, or to a share that is drawn."""
+    canaries = state.staging.rollout.canaries if state.staging.recall else ()
+    begin = Rollout("watching", new.manifest.version, 0, share, names, bool(names), state.now_ns)
+    begin = drawn(begin, state.gateways, state.settings.algorithm.seed)
+    state = replace(state, staging=Staging(begin, candidate=new, waiting=state.staging.waiting))
+    # Of the last release, which was stopped: what they were given back is what all have.
+    back: list[Effect] = [announcing.taken_back(state, name) for name in canaries if name not in begin.canaries]
+    return state, [_saved(state), *back, *_to_canaries(state)]
+
+
+def _to_canaries(state: State) -> list[Effect]:
+    new, canaries = state.staging.of_canaries, state.staging.rollout.canaries
+    if new is None or not canaries:
+        return [Log("info", "no gateway has a whole baseline yet: the model waits for its canaries")]
+    told = Log("info", f"model {new.manifest.version} released to {len(canaries)} canaries: {', '.join(canaries[:9])}")
+    return [effect for name in canaries for effect in announcing.announced(state, new, name)] + [told]
+
+
+def watched(state: State) -> Result:
+    """Decide what follows from what the canaries tell."""
+    stage, table = state.staging.rollout, state.settings.release
+    if stage.stage != "watching":
+        return state, []
+    if not stage.canaries:
+        stage = drawn(stage, state.gateways, state.settings.algorithm.seed)
+        if not stage.canaries:
+            return state, []
+        stage = replace(stage, since_ns=state.now_ns)
+        state = replace(state, staging=replace(state.staging, rollout=stage))
+        return state, [_saved(state), *_to_canaries(state)]
+    word, why = rollout.verdict(stage, told(state), table, state.now_ns)
+    if word == "go on":
+        return gone_on(state, why)
+    if word == "stop":
+        return stopped(state, why)
+    return paused(state, why) if word == "pause" else (state, [])
+
+
+def told(state: State) -> rollout.Report:
+    """Return what the canaries tell of the release at hand."""
+    base, hop_s = state.manifest.version if state.manifest else 0, state.settings.features.hop_s
+    return rollout.report(state.staging.rollout, state.gateways, base, state.settings.release, hop_s)
+
+
+def gone_on(state: State, why: str) -> Result:
+    """Give the model of the canaries to all."""
+    candidate = state.staging.candidate
+    if candidate is None:
+        return state, []
+    stage = replace(state.staging.rollout, why=why)
+    state = replace(state, staging=replace(state.staging, rollout=stage))
+    state, effects = everywhere(state, candidate)
+    state, more = _next(state)
+    return state, [Log("info", f"release of model {candidate.manifest.version} goes on: {why}"), *effects, *more]
+
+
+def paused(state: State, why: str) -> Result:
+    """Leave the model with the canaries, until the operator decides."""
+    stage = replace(state.staging.rollout, stage="paused", why=why)
+    state = replace(state, staging=replace(state.staging, rollout=stage))
+    return state, [_saved(state), Log("warning", f"release of model {stage.version} is paused: {why}")]
+
+
+def stopped(state: State, why: str) -> Result:
+    """Give the canaries back what all have, under a new version: gateways refuse a lower one."""
+    stage, base = state.staging.rollout, state.manifest
+    effects: list[Effect] = [Log("warning", f"release of model {stage.version} is stopped: {why}")]
+    recall = None
+    if base is not None:
+        again = release.again(base, state.key, next_version(state), state.now_ns)
+        recall = Made(again, state.model)
+        effects.append(RecordModel(*recall))
+    stage = replace(stage, stage="stopped", why=why, recall=recall.manifest.version if recall else 0)
+    state = replace(state, staging=Staging(stage, recall=recall, waiting=state.staging.waiting))
+    if recall is not None:
+        effects += _to_canaries(state)
+    else:
+        effects += [announcing.taken_back(state, name) for name in stage.canaries]
+        effects.append(Log("warning", "there is no model before it: canaries that have it keep it until the next"))
+    if state.staging.waiting is None:
+        return state, [_saved(state), *effects]
+    state, more = _next(state)
+    return state, [*effects, *more]
+
+
+def reminders(state: State) -> list[Effect]:
+    """Return the announcements that some gateway seems not to have heard."""
+    effects: list[Effect] = []
+    if state.manifest is not None and any(one.lacks(state.manifest.version) for one in state.gateways.values()):
+        effects.append(announcing.manifest(state, state.manifest))
+    new = state.staging.of_canaries
+    canaries = [name for name in state.staging.rollout.canaries if name in state.gateways]
+    if new is not None:
+        lacking = [name for name in canaries if state.gateways[name].lacks(new.manifest.version)]
+        effects += [announcing.manifest(state, new.manifest, name) for name in lacking]
+    return effects
+
+
+def emptied(state: State) -> State:
+    """Return the state in which no model waits any more: it is being released."""
+    return replace(state, staging=replace(state.staging, waiting=None))
+
+
+def unknown(state: State, names: tuple[str, ...]) -> list[str]:
+    """Return which of these gateways cannot be canaries."""
+    return [name for name in names if name not in able(state.gateways)]

@@ -1,0 +1,122 @@
+"""Renews the gateway's certificate before it expires, beside the agent and without ever getting in its way.
+
+When it is due is told by the wall clock, which may jump, so it is asked at every look and nothing is scheduled by it.
+A clock that says a time before the certificate was made cannot tell, and the aggregator is asked to. Whatever goes
+wrong is tried again for ever: what is here stays here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from config.identity_settings import Membership
+from config.settings import GatewaySettings
+
+LOG = logging.getLogger("fedgate.identity")
+CHILD_S = 120.0
+URGENT_CHECK_S = 300.0  # between two attempts where a renewal is due
+SPREAD = 0.05  # of a certificate's life, so that gateways that were installed in one go do not come back in one go
+
+
+class MembershipError(ValueError):
+    """The settings say that this gateway belongs to a site, and it does not yet; the message says what to do."""
+
+
+def files_of(settings: GatewaySettings) -> dict[str, Path]:
+    """Return where key, certificate, authority and release key lie; raises `MembershipError` where that is not said."""
+    broker = settings.broker
+    if broker.key_file is None or broker.certificate_file is None or broker.ca_file is None:
+        raise MembershipError("broker: expected ca_file, certificate_file and key_file, which [identity] is about")
+    return {
+        "key": broker.key_file,
+        "certificate": broker.certificate_file,
+        "authority": broker.ca_file,
+        "release_key": settings.trust.release_key,
+    }
+
+
+def require(settings: GatewaySettings) -> None:
+    """Raise `MembershipError` where this gateway has yet to be enrolled."""
+    if settings.identity is not None and not files_of(settings)["certificate"].exists():
+        raise MembershipError(
+            f"{settings.gateway.id} is not enrolled yet: have 'cloud-aggregator gateways token {settings.gateway.id}' "
+            "print a token and give it to 'gateway-agent enrol'"
+        )
+
+
+class Renewer:
+    """The thread that looks after the certificate; `renewed` is called from it."""
+
+    def __init__(self, settings: GatewaySettings, spec: Membership, renewed: Callable[[], None]) -> None:
+        self._spec, self._renewed = spec, renewed
+        files = {name: str(path) for name, path in files_of(settings).items()}
+        self._job = {"gateway": settings.gateway.id, "address": spec.enrolment, "files": files}
+        self._share = spec.renew_share - random.uniform(0.0, SPREAD)  # noqa: S311 - spreads load, guards nothing
+        self._validity: tuple[float, float] | None = None
+        self._failures = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a child that waits for an answer is left to end by itself."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            is_due = self.look(time.time())
+            pause_s = min(self._spec.check_s, URGENT_CHECK_S) if is_due else self._spec.check_s
+            self._stopping.wait(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads load, guards nothing
+
+    def look(self, wall_s: float) -> bool:
+        """Renew the certificate where that is due at this wall time; return whether it still is."""
+        if self._validity is None:
+            self._ask("look")
+        if self._validity is None or not self.is_due(wall_s):
+            return self._validity is None
+        if not self._ask("renew"):
+            return self.is_due(wall_s)
+        LOG.info("the certificate is new; good until %s", time.strftime("%Y-%m-%d", time.gmtime(self._validity[1])))
+        self._renewed()
+        return False
+
+    def is_due(self, wall_s: float) -> bool:
+        """Tell whether a new certificate is to be asked for: late in its life, after it, or where nobody can tell."""
+        if self._validity is None:
+            return True
+        first_s, last_s = self._validity
+        return wall_s < first_s or wall_s >= first_s + self._share * (last_s - first_s)
+
+    def _ask(self, act: str) -> bool:
+        """Have the child do it; True where there is a new certificate."""
+        command = [sys.executable, "-m", "gateway_agent.enrolment"]
+        job = json.dumps({"act": act, **self._job}).encode()
+        try:
+            done = subprocess.run(command, input=job, capture_output=True, timeout=CHILD_S, check=False)  # noqa: S603 - our own module
+        except (OSError, subprocess.SubprocessError) as error:
+            self._failed(str(error))
+            return False
+        if done.returncode != 0:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+            self._failed(lines[-1])
+            return False
+        self._failures = 0
+        said = json.loads(done.stdout)
+        self._validity = (said["not_before_s"], said["not_after_s"])
+        return bool(said["is_new"])
+
+    def _failed(self, problem: str) -> None:
+        self._failures += 1
+        if self._failures.bit_count() == 1:  # at 1, 2, 4, 8, ...: an outage may last for weeks
+            LOG.warning("certificate not renewed (attempt %d): %s; trying on", self._failures, problem)

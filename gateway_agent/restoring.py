@@ -1,0 +1,106 @@
+"""An agent's state at its start: made from what the store held, or refused where that does not fit the settings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from config import wire
+from config.settings import GatewaySettings
+from gateway_agent import life
+from gateway_agent import pipeline as walk
+from gateway_agent.line import Line
+from gateway_agent.release_key import Verified
+from gateway_agent.state import (
+    ALARMS,
+    COUNTED,
+    FEATURES,
+    OWN,
+    RESCUED,
+    SECRET,
+    BaselineError,
+    RaisedBy,
+    State,
+    Stored,
+)
+from gateway_agent.versions import restored
+from models.arrays import Arrays
+from models.features import FeatureSpec
+from models.threshold import AlarmState
+
+
+def restore(
+    settings: GatewaySettings,
+    verified: Verified,
+    stored: Stored,
+    *,
+    boot_id: str,
+    can_train: bool,
+    libraries: tuple[str, ...] = (),
+    now_ns: int,
+    anchor_ns: int | None = None,
+    labelled: Arrays | None = None,
+) -> State:
+    """Return the state of an agent that starts with what the store held; the model in force is loaded by
+    `candidate`.
+
+    Raises `BaselineError` where the stored baseline does not fit the settings.
+    """
+    own, answered = _own(stored)
+    _check_baseline(settings, stored, own)
+    pipeline = walk.start(
+        settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
+    )
+    awaited, is_counted, *last = json.loads(stored.blobs.get(COUNTED, b'["", true]'))  # 0.2 did not ask
+    sensors, raised_by = {}, RaisedBy()
+    if ALARMS in stored.blobs:
+        held = json.loads(stored.blobs[ALARMS])
+        pipeline = replace(pipeline, alarm=AlarmState(**held["anomaly"]))
+        sensors, raised_by = held["sensors"], RaisedBy(*held.get("raised_by", ()))  # 0.3 knew one rule
+    return State(
+        settings=settings,
+        verified=verified,
+        boot_id=boot_id,
+        can_train=can_train,
+        libraries=libraries,
+        pipeline=pipeline,
+        now_ns=now_ns,
+        secret=stored.blobs.get(SECRET, b""),
+        labelled=labelled or {},
+        own=own,
+        outbox=dict(stored.outbox),
+        answered=answered,
+        awaited=awaited,
+        is_counted=is_counted,
+        last_counted=last[0] if last else awaited if is_counted else "",  # 0.4 kept the awaited one alone
+        life=life.restored(stored.blobs, anchor_ns),
+        line=Line(tries={name: 1 for name, item in stored.outbox.items() if len(item.payloads) > 1}),
+        heard_ns={source.name: now_ns for source in settings.source},
+        raised_by=raised_by,
+        sensor_alarms=sensors,
+        models=restored(stored.blobs),
+    )
+
+
+def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> None:
+    """Raise `BaselineError` for a baseline of other features, or one that was whole and now would not be."""
+    if stored.baseline and FEATURES in stored.blobs:
+        before = FeatureSpec.model_validate_json(stored.blobs[FEATURES])
+        if before != settings.features:
+            raise BaselineError(
+                f"{settings.gateway.store} holds a baseline of other [features]; restore that table, or remove the "
+                "store to commission this gateway anew"
+            )
+    is_rescued = bool(stored.blobs.get(RESCUED))  # then it is the damage that took windows, and new ones fill it up
+    if not is_rescued and "center" in own and 0 < len(stored.baseline) < settings.baseline.windows:
+        raise BaselineError(
+            f"baseline.windows is {settings.baseline.windows}, but this gateway was commissioned with "
+            f"{len(stored.baseline)}; set it back, or remove {settings.gateway.store} to commission it anew"
+        )
+
+
+def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None]:
+    if OWN not in stored.blobs:
+        return {}, None
+    own, meta = wire.decode(stored.blobs[OWN])
+    return own, tuple(meta["answered"]) if meta["answered"] else None

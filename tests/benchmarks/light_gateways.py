@@ -1,0 +1,128 @@
+"""Gateways that speak the whole protocol of a round and train nothing: what remains is the exchange itself.
+
+Each is a real link with a gateway's subscriptions. All answer a round with the same body, made before it is needed, so
+that sixteen of them do not take the processor from the aggregator that is to be measured.
+
+    python -m tests.benchmarks.light_gateways <port> <gateways> <rounds> [<CA file>]
+
+prints when each round was opened, in seconds, the bytes that went each way, and the processor time of all, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from config import wire
+from config.messages import RoundOpen, Status
+from config.mqtt import Link
+from config.settings import Broker
+from config.topics import ALL, Topic, parse, topic_of, watch
+from config.transfer import parse_chunk, split
+from models.arrays import Arrays, generator
+from models.federated import build
+
+SITE = "bench"
+ALGORITHM = "recurrent-fedavg"
+SETTINGS: dict[str, Any] = {"rounds": 1_000, "measure": "own", "network": {"hidden": 256, "dense": 232}}
+FEATURES = 12
+ONLINE = Status(state="online", can_train=True, libraries=("torch",), baseline_windows=60, baseline_needed=60)
+LIMIT_BYTES = 120 * 1024
+PATIENCE_S = 120.0
+
+
+def contribution() -> Arrays:
+    """Return an update as large as the model: 1.3 MB, float32, of one sample and almost no change."""
+    shared = build(ALGORITHM, FEATURES, SETTINGS).start(generator(0, 0, "cloud")).shared
+    names = [name for name in shared if name.startswith(("cell.", "dense.", "output."))]
+    return {**{name: np.full_like(shared[name], 1e-6) for name in names}, "samples": np.array(1.0)}
+
+
+class Answers:
+    """The chunks that answer each round, the same for all gateways."""
+
+    def __init__(self) -> None:
+        self._update, self._lock = contribution(), threading.Lock()
+        self._made: dict[tuple[str, int], tuple[str, list[bytes]]] = {}
+
+    def to(self, run: str, round_index: int) -> tuple[str, list[bytes]]:
+        """Return the digest and the chunks; those of the next round are made when nobody waits."""
+        with self._lock:
+            key = (run, round_index)
+            if key not in self._made:
+                meta = {"run": run, "round_index": round_index, "phase": 0}
+                chunks = split(wire.encode(self._update, meta), LIMIT_BYTES)
+                self._made = {**dict(list(self._made.items())[-4:]), key: (parse_chunk(chunks[0])[0].digest, chunks)}
+            return self._made[key]
+
+
+class Gateway:
+    """One of them: fetches what a round shares, and answers."""
+
+    def __init__(self, broker: Broker, name: str, answers: Answers, opened: Callable[[RoundOpen], None]) -> None:
+        self.name, self._answers, self._opened = name, answers, opened
+        self._round: RoundOpen | None = None
+        self._missing: set[int] = set()
+        topics = [watch(SITE, ALL, channel) for channel in ("round", "manifest", "chunk")]
+        topics += [watch(SITE, name, channel) for channel in ("chunk", "receipt", "resend")]
+        self.link = Link(broker, name, topics, self._heard, self._connection)
+
+    def _connection(self, up: bool) -> None:
+        if up:
+            self.link.publish(topic_of(Topic(SITE, self.name, "status", "agent")), ONLINE.to_bytes(), retain=True)
+
+    def _heard(self, topic: str, payload: bytes) -> None:
+        where = parse(topic)
+        if where.channel == "round" and payload:
+            message = RoundOpen.from_bytes(payload)
+            if self._round is None or message.round_index > self._round.round_index:
+                self._round, self._missing = message, set(range(message.shared.chunks))
+                self._opened(message)
+        elif where.channel == "chunk" and self._round is not None:
+            header, _ = parse_chunk(payload)
+            if header.digest == self._round.shared.digest and self._missing:
+                self._missing.discard(header.index)
+                if not self._missing:
+                    self._answer(self._round)
+
+    def _answer(self, message: RoundOpen) -> None:
+        digest, chunks = self._answers.to(message.run, message.round_index)
+        topic = topic_of(Topic(SITE, self.name, "update", digest))
+        for chunk in chunks:
+            self.link.publish(topic, chunk)
+
+
+def main() -> None:
+    """Take part in so many rounds, and tell when each was opened."""
+    port, count, rounds = map(int, sys.argv[1:4])
+    broker = Broker(port=port, ca_file=Path(sys.argv[4]) if len(sys.argv) > 4 else None)
+    answers, opened_s, done = Answers(), dict[int, float](), threading.Event()
+
+    def opened(message: RoundOpen) -> None:
+        if message.round_index not in opened_s:
+            opened_s[message.round_index] = time.monotonic()
+            if message.round_index >= rounds:
+                done.set()
+
+    began_s = time.process_time()
+    gateways = [Gateway(broker, f"gateway-{number:04d}", answers, opened) for number in range(count)]
+    for gateway in gateways:
+        gateway.link.start()
+    ended = done.wait(PATIENCE_S)
+    sent, received = (sum(getattr(one.link, way) for one in gateways) for way in ("bytes_sent", "bytes_received"))
+    told = {"opened_s": [opened_s[key] for key in sorted(opened_s)], "sent": sent, "received": received}
+    print(json.dumps({**told, "busy_s": time.process_time() - began_s}))
+    for gateway in gateways:
+        gateway.link.stop()
+    sys.exit(0 if ended else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Agents on real stores: the service as the shell runs it, without a broker and a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from config.signing import verified
+from gateway_agent import outbox
+from gateway_agent.events import CLASSES, Effect, Event, Item, Outward, Publish, Tick
+from gateway_agent.service import Service
+from gateway_agent.state import State
+from gateway_agent.store import Store
+from tests.sites import KEY, T0_NS, gateway_settings, topic
+
+ME = "north"
+TICK = Tick("synchronised", 0, 0)
+
+
+class Small(Store):
+    """A store without the megabytes that a real one lays in: most tests need no reserve."""
+
+    reserve_bytes = 4 * 1024
+    log_bytes = start_bytes = 0
+
+
+def service(store_: Store, now_ns: int = T0_NS, /, **tables: Any) -> Service:
+    return Service(
+        gateway_settings(ME, **tables),
+        store_,
+        partial(verified, KEY.public_key()),
+        boot_id="boot",
+        can_train=True,
+        libraries=(),
+        now_ns=now_ns,
+        clock="synchronised",
+        labelled={},
+        secret=bytes(range(32)),
+    )
+
+
+def opened(path: Path, now_ns: int = T0_NS, /, **tables: Any) -> Service:
+    return service(Small(path), now_ns, **tables)
+
+
+def item(name: str, priority: int, size_bytes: int = 100, t_ns: int = T0_NS) -> Item:
+    """Return an item of a class whose message says its name, and is as long as wanted."""
+    channel = {0: "alarm", 1: "alarm", 2: "update", 3: "telemetry"}[priority]
+    return Item(topic(ME, channel, name), (name.encode().ljust(size_bytes, b" "),), False, priority, t_ns)
+
+
+def queued(state: State, *named: tuple[str, Item]) -> tuple[State, list[Effect]]:
+    effects: list[Effect] = []
+    for name, one in named:
+        state, more = outbox.queue(state, name, one)
+        effects += more
+    return state, effects
+
+
+def give(agent: Service, name: str, one: Item) -> list[Outward]:
+    """Let the agent queue something, as its machine does in a step."""
+    agent.state, effects = outbox.queue(agent.state, name, one)
+    return agent._done(effects)
+
+
+def said(effects: Iterable[Effect], channel: str) -> list[Publish]:
+    return [one for one in effects if isinstance(one, Publish) and one.topic.split("/")[4] == channel]
+
+
+def names(state: State, kind: str) -> list[str]:
+    """Return what waits of a class, tombstones apart."""
+    return [
+        name for name, one in state.outbox.items() if CLASSES[one.priority] == kind and not name.endswith(".tombstone")
+    ]
+
+
+def ticked(agent: Service, seconds: float = 1.0, event: Event = TICK) -> list[Outward]:
+    return agent.step(agent.state.now_ns + round(seconds * 1e9), event)

@@ -1,0 +1,227 @@
+"""Goal: who belongs to a site is decided by the machine, stored before it is told, and the same when it is asked again.
+
+Method: the machine with hand-made requests and orders; what it wants stored goes through a real store, and a machine
+that begins with that store must decide as the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_aggregator import admission
+from cloud_aggregator.events import Answered, Connection, Durable, Effect, Log, Ordered, Publish
+from cloud_aggregator.registry import Asked, Bar, Issue, Registry, TurnAway
+from cloud_aggregator.state import State, restore
+from cloud_aggregator.store import Store
+from config.identity_settings import Identity
+from config.messages import Status
+from tests.sites import KEY, NS, T0_NS, aggregator_settings, topic
+from tests.test_aggregator_machine import ALARM, READY, after, body, heard, published, receipts, update
+
+DAY_S = 86_400.0
+LIFE_DAYS, GRACE_DAYS = 90.0, 365.0
+SECRET, OTHER = "d" * 64, "e" * 64  # digests of two tokens
+SITE = aggregator_settings(rounds={"quorum": 1}).model_copy(update={"identity": Identity()})
+
+
+def begun(held: Registry | None = None, gateways: Iterable[str] = (), now_ns: int = T0_NS) -> State:
+    state = restore(SITE, KEY, None, None, dict.fromkeys(gateways, READY), now_ns)
+    return admission.begun(state, held or Registry())
+
+
+def ordered(kind: str, **given: Any) -> Ordered:
+    return Ordered(1, kind, given)
+
+
+def token(gateway: str = "north", digest: str = SECRET, replaces: bool = False) -> Ordered:
+    return ordered("token", gateway=gateway, digest=digest, hours=24.0, replaces=replaces)
+
+
+def asks(gateway: str = "north", key: str = "key", digest: str = SECRET, serial: str = "a1") -> Asked:
+    return Asked(7, gateway, key, serial, digest)
+
+
+def registry(state: State) -> Registry:
+    assert state.registry is not None
+    return state.registry
+
+
+def only(effects: Iterable[Effect], kind: type[Any]) -> Any:
+    found = [effect for effect in effects if isinstance(effect, kind)]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def refusal(effects: Iterable[Effect]) -> str:
+    effects = list(effects)
+    assert not [effect for effect in effects if isinstance(effect, Issue | Durable)]
+    assert only(effects, Log).level == "warning"  # so that the operator sees who tries
+    return str(only(effects, TurnAway).reason)
+
+
+def enrolled(*gateways: str) -> State:
+    state = begun()
+    for name in gateways:
+        state, effects = after(state, token(name, digest=name), asks(name, key=f"{name}'s", digest=name, serial=name))
+        assert only(effects, Issue).certificate.gateway == name
+    return state
+
+
+def test_a_token_admits_one_device_once_and_answers_it_again() -> None:
+    state, effects = after(begun(), token(), asks())
+    made = only(effects, Issue).certificate
+    assert (made.gateway, made.key, made.serial) == ("north", "key", "a1")
+    assert made.not_after_ns == T0_NS + round(LIFE_DAYS * DAY_S * NS)
+    again, effects = after(state, asks(serial="b2"), at_s=DAY_S / 2)
+    assert only(effects, Issue).certificate == made and registry(again).certificates == registry(state).certificates
+    assert "used by another device" in refusal(after(state, asks(key="thief's", serial="c3"))[1])
+
+
+@pytest.mark.parametrize(
+    ("request_", "at_s", "words"),
+    [
+        (asks(digest=OTHER), 0.0, "not known here"),
+        (asks("south"), 0.0, "for another gateway"),
+        (asks(), DAY_S, "has expired"),
+        (asks(digest=""), 0.0, "needs a token"),
+    ],
+)
+def test_nobody_else_gets_in(request_: Asked, at_s: float, words: str) -> None:
+    state, _ = after(begun(), token())
+    assert words in refusal(after(state, request_, at_s=at_s)[1])
+
+
+def test_a_second_device_of_one_name_is_refused_unless_the_operator_wants_it() -> None:
+    state, _ = after(enrolled("north"), ordered("token", gateway="other", digest=OTHER, hours=1.0, replaces=False))
+    assert "--replace" in only(after(state, token())[1], Answered).problem
+    state, effects = after(state, token(replaces=True), asks(key="new", serial="b2"))
+    assert only(effects, Bar).cut == ("north",) and registry(state).admitted == {"north"}
+    assert {one.key: one.reason for one in registry(state).of("north")} == {"north's": "replaced", "new": ""}
+    assert "is replaced" in refusal(after(state, asks(key="north's", digest=""))[1])
+    # A token that was made before the first device came does not let a second one in either.
+    state, _ = after(begun(), token(), token(digest=OTHER), asks())
+    assert "another device is or was north" in refusal(after(state, asks(key="second", digest=OTHER))[1])
+
+
+@pytest.mark.parametrize(
+    ("after_days", "is_new"), [(1, False), (44, False), (46, True), (LIFE_DAYS + 1, True), (LIFE_DAYS + 364, True)]
+)
+def test_a_certificate_is_renewed_from_the_middle_of_its_life_and_for_a_while_after_it(
+    after_days: float, is_new: bool
+) -> None:
+    state = enrolled("north")
+    state, effects = after(state, asks(key="north's", digest="", serial="new"), at_s=after_days * DAY_S)
+    made = only(effects, Issue).certificate
+    assert (made.serial == "new") == is_new
+    assert made.not_after_ns > T0_NS + round(after_days * DAY_S * NS) or not is_new
+    assert registry(state).admitted == {"north"}  # the old one is as good until it expires: the new one may get lost
+
+
+def test_what_expired_longer_ago_than_the_grace_needs_a_token() -> None:
+    late_s = (LIFE_DAYS + GRACE_DAYS + 1) * DAY_S
+    assert "expired more than 365 days ago" in refusal(
+        after(enrolled("north"), asks(key="north's", digest=""), at_s=late_s)[1]
+    )
+
+
+def test_certificates_are_not_kept_for_ever() -> None:
+    state = enrolled("north", "south")
+    for month in range(40):
+        request = asks(key="north's", digest="", serial=f"s{month}")
+        state, _ = after(state, request, at_s=month * 60 * DAY_S)
+    assert len(registry(state).of("north")) <= 1 + (LIFE_DAYS + GRACE_DAYS) / 60
+    assert len(registry(state).of("south")) == 1
+
+
+def test_nothing_is_signed_while_the_clock_is_not_set() -> None:
+    state, _ = after(begun(now_ns=5 * NS), token())
+    assert "clock of the aggregator is not set" in refusal(admission.asked(replace(state, now_ns=9 * NS), asks())[1])
+
+
+def test_only_enrolled_gateways_count() -> None:
+    state, effects = after(enrolled("north"), heard("stranger", "status", READY.to_bytes()))
+    assert "stranger" not in state.gateways and "is not enrolled" in only(effects, Log).text
+    state, effects = after(state, heard("stranger", "alarm", ALARM.to_bytes()))
+    assert not receipts(effects) and not state.outward.alarms
+    state, _ = after(state, heard("north", "status", READY.to_bytes()))
+    assert state.gateways == {"north": READY}
+    without = replace(state, registry=None)  # no [identity]: whom the broker lets in
+    assert "stranger" in after(without, heard("stranger", "status", READY.to_bytes()))[0].gateways
+
+
+def test_a_revoked_gateway_is_out_at_once_and_the_round_does_not_wait_for_it() -> None:
+    state, _ = after(enrolled("north", "south"), Connection(True))
+    state, _ = after(state, *[heard(name, "status", READY.to_bytes()) for name in ("north", "south")])
+    state, _ = after(state, *update("south", body(state)))
+    assert state.server.round_index == 0 and state.counted.keys() == {"south"}  # it waits for north
+    state, effects = after(state, ordered("revoke", gateway="north"))
+    assert only(effects, Answered).text.startswith("north is revoked")
+    bar = only(effects, Bar)
+    assert (bar.cut, bar.barred, [serial for serial, _ in bar.ended]) == (("north",), {"north"}, ["north"])
+    assert state.gateways.keys() == {"south"} and state.server.round_index == 1
+    late, effects = after(state, *update("north", body(state)))
+    assert late.counted == state.counted and not receipts(effects)
+    for request in (asks(key="north's", digest=""), asks(key="north's", digest="north")):
+        assert refusal(after(state, request)[1])  # neither by its certificate nor by its token
+    _, effects = after(state, token(replaces=True), asks(key="north's"))
+    assert "make a new one with --new-key" in refusal(effects[-2:])
+    state, effects = after(state, token(replaces=True), asks(key="another", serial="z9"))
+    assert only(effects, Bar).barred == frozenset()  # the broker must hear that the name is good again
+    assert "no gateway 'west'" in only(after(state, ordered("revoke", gateway="west"))[1], Answered).problem
+
+
+def test_a_token_that_lies_about_is_void_once_its_gateway_is_revoked() -> None:
+    state, _ = after(begun(), token(), ordered("revoke", gateway="north"))
+    assert "not known here" in refusal(after(state, asks())[1])
+
+
+def test_a_removed_gateway_leaves_nothing_to_wait_for_and_no_alarm() -> None:
+    state, _ = after(enrolled("north"), Connection(True), heard("north", "status", READY.to_bytes()))
+    state, _ = after(state, heard("north", "alarm", ALARM.to_bytes()))
+    state, effects = after(state, ordered("remove", gateway="north"))
+    assert not state.gateways and not registry(state).admitted
+    assert not [one for one in state.outward.alarms["north"].values() if one.active]
+    emptied = [one.topic for one in effects if isinstance(one, Publish) and one.retain and not one.payload]
+    assert {topic("north", "status", "agent"), topic("north", "alarm", "anomaly")} <= set(emptied)
+    assert published(effects, "maintenance")  # the building hears that it is over
+    assert only(after(state, token())[1], Answered).text == "north may enrol within 24 hours"
+    assert (
+        "no gateway 'north' is known" in only(after(begun(), ordered("remove", gateway="north"))[1], Answered).problem
+    )
+
+
+def test_a_site_without_identity_can_remove_too_and_says_what_it_lacks() -> None:
+    state = replace(begun(), registry=None, gateways={"north": Status(state="offline")})
+    assert not after(state, ordered("remove", gateway="north"))[0].gateways
+    for order in (token(), ordered("revoke", gateway="north")):
+        assert "has no [identity]" in only(after(state, order)[1], Answered).problem
+    assert "has no [identity]" in refusal(after(state, asks())[1])
+
+
+def test_a_restart_decides_as_before(tmp_path: Path) -> None:
+    with closing(Store(tmp_path / "store.db")) as store:
+        state = begun()
+        for event in (
+            *(
+                token(),
+                asks(),
+                token("south", OTHER),
+                ordered("revoke", gateway="north"),
+                asks("south", digest=OTHER, serial="b2"),
+            ),
+            *(token("west", "f" * 64), token("south", SECRET, replaces=True), asks("south", "new", SECRET, "b3")),
+        ):
+            state, effects = after(state, event)
+            store.commit([one for one in effects if isinstance(one, Durable) and not isinstance(one, Answered)])
+            assert set(store.registry().certificates.values()) == set(registry(state).certificates.values())
+            live = {one for one in store.registry().passes.values() if one.expires_ns}
+            assert live == set(registry(state).passes.values())
+        again = begun(store.registry(), gateways=("north", "south"))
+    assert again.gateways.keys() == {"south"} and registry(again).admitted == {"south"}
+    assert registry(again).ended() == registry(state).ended() and registry(again).barred == {"north"}

@@ -1,0 +1,285 @@
+"""Goal: a device gets a certificate by a token of its own, once, from the right aggregator, whatever goes wrong.
+
+Method: a real aggregator with its endpoint on loopback (no broker is needed for that), and the gateway's own code.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from http.client import HTTPSConnection
+from pathlib import Path
+
+import pytest
+
+from cloud_aggregator.__main__ import main as cloud_aggregator
+from cloud_aggregator.endpoint import AT_ONCE_MAX, BODY_BYTES_MAX
+from config import identity
+from config.identity import Token
+from config.identity_settings import Membership
+from config.settings import GatewaySettings, load
+from config.tls import trusting
+from gateway_agent.__main__ import main as gateway_agent
+from gateway_agent.enrolment import EnrolmentError, Files, enrol, renew, validity
+from gateway_agent.renewal import Renewer
+from tests.site_folders import Folder, aggregator_of, founded, until
+from tests.sites import SITE, gateway_settings
+
+LIFE_S = 2.0  # of a certificate, where a test wants to see it end
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
+    made = founded(tmp_path_factory.mktemp("enrolment") / "site")
+    file = made.path / "aggregator.toml"
+    file.write_text(file.read_text().replace("certificate_days = 90", f"certificate_days = {LIFE_S / 86_400:.9f}"))
+    with aggregator_of(made):
+        yield made
+
+
+@pytest.fixture
+def token(site: Folder, request: pytest.FixtureRequest, capsys: Capture) -> Token:
+    """A token for a gateway that is named after the test."""
+    name = request.node.name.replace("[", "-").replace("]", "")[-40:].strip("-_")
+    return made_token(site, name, capsys)
+
+
+def made_token(site: Folder, name: str, capsys: Capture, *more: str) -> Token:
+    words = ["gateways", "token", name, "-c", str(site.path / "aggregator.toml"), "--json", *more]
+    assert cloud_aggregator(words) == 0
+    return identity.read_token(json.loads(capsys.readouterr().out)["token"])
+
+
+def files(folder: Path) -> Files:
+    folder.mkdir(exist_ok=True)
+    return Files(folder / "gateway.key", folder / "gateway.pem", folder / "ca.pem", folder / "release.pub")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_commands_enrol_a_gateway(site: Folder, tmp_path: Path, capsys: Capture) -> None:
+    shutil.copy(site.path / "gateway.toml", tmp_path)
+    config = ["-c", str(tmp_path / "gateway.toml")]
+    assert gateway_agent(["check", *config]) == 2 and "is not enrolled yet" in capsys.readouterr().err
+    wrong = made_token(site, "gateway-2", capsys)
+    assert gateway_agent(["enrol", *config, "--token", wrong.text()]) == 2
+    assert "is for gateway 'gateway-2'" in capsys.readouterr().err and [*contents(tmp_path)] == ["gateway.toml"]
+    made = made_token(site, "gateway-1", capsys)
+    assert gateway_agent(["enrol", *config, "--token", made.text(), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gateway"] == "gateway-1"
+    assert {*contents(tmp_path)} == {"gateway.toml", "ca.pem", "gateway.key", "gateway.pem", "release.pub"}
+    assert stat.S_IMODE((tmp_path / "gateway.key").stat().st_mode) == 0o600
+    for name in ("ca.pem", "release.pub"):
+        assert (tmp_path / name).read_bytes() == (site.path / name).read_bytes()
+    assert gateway_agent(["check", *config]) == 0
+    assert cloud_aggregator(["gateways", "list", "-c", str(site.path / "aggregator.toml")]) == 0
+    out = capsys.readouterr().out
+    assert "gateway-1  enrolled" in out and "tokens not used yet" in out and "gateway-2" in out
+
+
+@pytest.mark.parametrize("cut", range(5))
+def test_a_power_cut_at_any_file_costs_one_more_call(
+    cut: int, token: Token, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, real, calls = files(tmp_path / "device"), identity.write, iter(range(99))
+
+    def write(path: Path, body: bytes, mode: int) -> None:
+        if next(calls) == cut:
+            raise OSError("the power is gone")
+        real(path, body, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "write", write)
+        if cut < 4:
+            with pytest.raises(OSError, match="power"):
+                enrol(token, wanted)
+            assert not wanted.certificate.exists()  # what says that all is there comes last
+        else:
+            enrol(token, wanted)
+    enrol(token, wanted)
+    assert identity.common_name(identity.load_certificate(wanted.certificate)) == token.gateway
+    assert identity.load_certificate(wanted.certificate).public_key() == identity.load_key(wanted.key).public_key()
+
+
+def test_a_lost_answer_is_given_again_to_the_same_key_and_to_no_other(token: Token, tmp_path: Path) -> None:
+    first = enrol(token, files(tmp_path / "device"))
+    assert enrol(token, files(tmp_path / "device")) == first
+    with pytest.raises(EnrolmentError, match="used by another device"):
+        enrol(token, files(tmp_path / "thief"))
+    assert [*contents(tmp_path / "thief")] == ["gateway.key"]
+
+
+def test_an_aggregator_of_another_site_is_told_nothing(
+    site: Folder, token: Token, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(EnrolmentError, match="nothing was sent"):
+        enrol(replace(token, authority="00" * 32), files(tmp_path / "device"))
+    assert not contents(tmp_path / "device")
+    with pytest.raises(EnrolmentError, match="cannot be reached"):
+        enrol(replace(token, address=f"localhost:{site.port}"), files(tmp_path / "device"))
+    assert not contents(tmp_path / "device")
+
+
+def test_the_name_of_the_aggregator_is_checked_too(tmp_path: Path, capsys: Capture) -> None:
+    other = founded(tmp_path / "other")
+    other.authority.write_own(
+        SITE, ["elsewhere.example"], identity.load_certificate(other.path / "ca.pem").not_valid_after_utc
+    )
+    with aggregator_of(other):
+        capsys.readouterr()
+        made = made_token(other, "north", capsys)
+        with pytest.raises(EnrolmentError, match=r"not to be trusted .*localhost"):
+            enrol(made, files(tmp_path / "device"))
+    assert not (tmp_path / "device" / "gateway.pem").exists()
+
+
+def test_another_device_takes_the_place_where_the_operator_says_so(
+    site: Folder, tmp_path: Path, capsys: Capture
+) -> None:
+    enrol(made_token(site, "swapped", capsys), files(tmp_path / "old"))
+    words = ["gateways", "token", "swapped", "-c", str(site.path / "aggregator.toml")]
+    assert cloud_aggregator(words) == 1 and "--replace" in capsys.readouterr().err
+    enrol(made_token(site, "swapped", capsys, "--replace"), files(tmp_path / "new"))
+    with pytest.raises(EnrolmentError, match="is replaced"):
+        renew("swapped", f"localhost:{site.port + 1}", files(tmp_path / "old"))
+    again = made_token(site, "swapped", capsys, "--replace")
+    before = (tmp_path / "new" / "gateway.key").read_bytes()
+    enrol(again, files(tmp_path / "new"), new_key=True)
+    assert (tmp_path / "new" / "gateway.key").read_bytes() != before
+    assert {*contents(tmp_path / "new")} == {"gateway.key", "gateway.pem", "ca.pem", "release.pub"}
+
+
+def test_a_certificate_is_renewed_also_after_its_end_and_the_key_is_kept(
+    site: Folder, token: Token, tmp_path: Path
+) -> None:
+    mine = files(tmp_path / "device")
+    first = enrol(token, mine)
+    key = mine.key.read_bytes()
+    assert not renew(token.gateway, token.address, mine).is_new  # too early: the same again
+    time.sleep(max(first.not_after_s - time.time(), 0.0) + 0.1)
+    second = renew(token.gateway, token.address, mine)
+    assert second.is_new and second.not_after_s > time.time() > first.not_after_s
+    assert mine.key.read_bytes() == key and validity(mine).not_after_s == second.not_after_s
+    with pytest.raises(EnrolmentError, match="needs a token"):
+        renew("somebody-else", token.address, mine)
+    assert validity(mine).not_after_s == second.not_after_s
+
+
+def renewer(folder: Path, gateway: str, address: str, renewed: list[str]) -> Renewer:
+    mine = files(folder)
+    broker = {"ca_file": mine.authority, "certificate_file": mine.certificate, "key_file": mine.key}
+    settings = gateway_settings(gateway, broker=broker, identity={"enrolment": address})
+    assert settings.identity is not None
+    return Renewer(settings, settings.identity, lambda: renewed.append("renewed"))
+
+
+@pytest.mark.slow
+def test_the_agent_renews_by_the_wall_clock_however_it_jumps(
+    token: Token, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = files(tmp_path / "device")
+    first, renewed = enrol(token, mine), list[str]()
+    at = renewer(tmp_path / "device", token.gateway, token.address, renewed)
+    life_s = first.not_after_s - first.not_before_s
+    assert not at.look(first.not_before_s + 0.5 * life_s) and not renewed
+    for wall_s in (0.0, 1_000.0, first.not_before_s - 1.0, first.not_before_s + 0.7 * life_s, first.not_after_s + 1e7):
+        assert at.is_due(wall_s)  # in 1970 it cannot know, so it asks
+    at.look(0.0)
+    held = validity(mine)
+    time.sleep(max(held.not_after_s - time.time(), 0.0) + 0.1)
+    assert not at.look(time.time()) and renewed[-1:] == ["renewed"]
+    assert validity(mine).not_after_s > held.not_after_s >= first.not_after_s
+    # Nothing is thrown away where the aggregator is away, or where the clock says that its certificate is not good.
+    before = contents(tmp_path / "device")
+    away = renewer(tmp_path / "device", token.gateway, "localhost:1", renewed)
+    assert away.look(0.0) and away.look(4e9) and contents(tmp_path / "device") == before
+    assert "certificate not renewed (attempt 2)" in caplog.text and "cannot be reached" in caplog.text
+
+
+def test_what_is_no_request_is_told_so_and_too_much_is_not_read(site: Folder) -> None:
+    def said(method: str, path: str, body: bytes | None = None, length: int | None = None) -> int:
+        headers = {} if length is None else {"Content-Length": str(length)}
+        context = trusting(site.path / "ca.pem")
+        connection = HTTPSConnection("localhost", site.port + 1, timeout=5.0, context=context)
+        connection.request(method, path, body, headers)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    assert said("GET", "/v1/authority") == 200 and said("GET", "/etc/passwd") == 404
+    assert said("POST", "/v1/other", b"{}") == 404 and said("POST", "/v1/certificate", b"{}") == 400
+    assert said("POST", "/v1/certificate", b"[" * 9_000) == 400
+    assert said("POST", "/v1/certificate", length=BODY_BYTES_MAX + 1) == 413
+    assert said("POST", "/v1/certificate", length=-1) == 413
+
+
+def test_who_says_nothing_keeps_nobody_out_for_long(site: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cloud_aggregator.endpoint.SERVED_WITHIN_S", 0.5)
+    silent = [socket.create_connection(("127.0.0.1", site.port + 1)) for _ in range(AT_ONCE_MAX)]
+
+    def served() -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", site.port + 1), 2.0) as plain:
+                plain.settimeout(2.0)
+                with trusting(site.path / "ca.pem").wrap_socket(plain, server_hostname="localhost"):
+                    return True
+        except OSError:
+            return False
+
+    until(served, "they are still served")
+    for one in silent:
+        one.close()
+
+
+def test_the_endpoint_speaks_no_old_tls(site: Folder) -> None:
+    context = trusting(site.path / "ca.pem")
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with socket.create_connection(("127.0.0.1", site.port + 1)) as plain, pytest.raises(ssl.SSLError):
+        context.wrap_socket(plain, server_hostname="localhost")
+
+
+def test_no_log_holds_a_token_or_a_key(
+    site: Folder, token: Token, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: Capture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    mine = files(tmp_path / "device")
+    enrol(token, mine)
+    with pytest.raises(EnrolmentError) as refused:
+        enrol(token, files(tmp_path / "thief"))
+    words = caplog.text + "".join(capsys.readouterr()) + str(refused.value)
+    store = b"".join(path.read_bytes() for path in site.path.glob("aggregator.db*"))
+    keys = [line for path in (mine.key, *site.path.glob("*.key")) for line in path.read_text().splitlines()[1:-1]]
+    assert len(keys) >= 5
+    for secret in (token.secret, *keys):
+        assert secret not in words and secret.encode() not in store
+    assert token.digest.encode() in store  # so it is the store of this run that was searched
+
+
+def test_settings_that_miss_a_file_say_so(tmp_path: Path, site: Folder, capsys: Capture) -> None:
+    text = (site.path / "gateway.toml").read_text().replace('key_file = "gateway.key"\n', "", 1)
+    text = text.replace('certificate_file = "gateway.pem"\n', "", 1)
+    (tmp_path / "gateway.toml").write_text(text)
+    assert gateway_agent(["check", "-c", str(tmp_path / "gateway.toml")]) == 2
+    assert "expected ca_file, certificate_file and key_file" in capsys.readouterr().err
+    whole = load(site.path / "gateway.toml", GatewaySettings)
+    assert whole.identity == Membership(enrolment=f"localhost:{site.port + 1}")
+
+
+def test_the_agent_itself_never_loads_what_works_with_keys() -> None:
+    code = "import sys, gateway_agent.shell, gateway_agent.__main__; sys.exit('cryptography' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

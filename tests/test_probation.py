@@ -1,0 +1,361 @@
+"""Models that go wrong after all checks: they do no harm, go by themselves and never come back.
+
+Goal: whatever a new model does, the one before goes on as if nothing had been, window by window, and is back in force
+without anyone's help. Models are real ones; what is wrong with each is one thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from config.messages import Manifest, Score
+from gateway_agent import versions
+from gateway_agent.events import Effect, Log, Save
+from gateway_agent.memory import Memory
+from gateway_agent.model_check import block_promise
+from gateway_agent.probation import SLOW_STEPS, STEADY_S, stopped
+from gateway_agent.scorer import ModelRefusedError
+from gateway_agent.state import State, status
+from gateway_agent.versions import MODELS, STARTS_MAX
+from models.arrays import Array, Arrays, Floats
+from models.promise import LEAST_BLOCKS
+from tests.agents import TICK, after, chunks, commissioned, heard, kinds, sent
+from tests.sites import NS, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
+from tests.test_gateway_models import GOOD, Made, of_linear, signed
+
+PERSONAL = ("center", "scale")
+DEVIATION, LEVEL = np.array([0.0, 1.0, 0.0]), np.array([1.0, 0.0, 0.0])  # which feature a model looks at
+BLOCK = 128
+FRAME = 16  # windows
+
+
+def model(version: int, weights: Array, **change: Any) -> Made:
+    manifest, body = of_linear(GOOD, PERSONAL, weights=weights, intercept=np.array(version / 1e3))
+    return signed(manifest, version=version, **change), body
+
+
+CALM, SENSITIVE, THIRD = model(1, DEVIATION), model(2, LEVEL), model(3, DEVIATION)
+
+
+class Gateway:
+    """A gateway on its way through time, with its store."""
+
+    def __init__(self, *made: Made, **tables: Any) -> None:
+        self.shelf, self.tables, self.window = Shelf(), tables, WINDOWS
+        self.state = commissioned(self.shelf, **tables)
+        self.scores: list[Score] = []
+        self.effects: list[Effect] = []
+        for each in made:
+            self.offer(each)
+
+    def took(self, state: State, effects: list[Effect]) -> None:
+        self.state = state
+        self.shelf.commit(effects)
+        self.effects += effects
+        self.scores += [Score.from_bytes(one.payload) for one in sent(effects, "score")]
+
+    def offer(self, made: Made) -> None:
+        manifest, body = made
+        for event in (heard("manifest", "current", manifest.to_bytes(), "all"), *chunks(body), TICK):
+            self.took(*after(self.state, event))
+
+    def watch(self, windows: int, shift: float = 0.0, until: Callable[[], bool] = lambda: False) -> None:
+        for _ in range(0, windows, FRAME):
+            values = samples(self.window, FRAME, shift)
+            self.took(*after(self.state, heard("sample", "deck", frame(values, float(self.window)))))
+            self.window += FRAME
+            if until():
+                return
+
+    def tick(self, seconds: float = 1.0) -> None:
+        self.took(*after(self.state, TICK, now_ns=self.state.now_ns + round(seconds * NS)))
+
+    def restart(self, state: State | None = None) -> None:
+        self.state = agent(gateway_settings(**self.tables), self.shelf, self.state.now_ns)
+        self.state = replace(self.state, connected=True)
+
+    @property
+    def version(self) -> int:
+        return self.state.manifest.version if self.state.manifest else 0
+
+    def said(self) -> str:
+        return " ".join(log.text for log in kinds(self.effects, Log))
+
+
+def test_a_candidate_that_alarms_where_the_model_in_force_is_calm_is_refused_for_good() -> None:
+    gateway, twin = Gateway(CALM), Gateway(CALM)
+    for each in (gateway, twin):
+        each.watch(5 * BLOCK, shift=4.0)
+    gateway.offer(SENSITIVE)
+    assert gateway.version == 1 and "it alarms in 5 of 5 blocks of 128 windows" in status(gateway.state).refusal
+    assert status(gateway.state).rejected["2"] == status(gateway.state).refusal
+    gateway.restart()
+    twin.restart()
+    gateway.offer(SENSITIVE)
+    assert not gateway.state.fetches and "it alarms in 5 of 5" in status(gateway.state).refusal
+    for each in (gateway, twin):
+        each.watch(2 * BLOCK)
+    assert gateway.scores == twin.scores and gateway.version == 1
+    gateway.offer(THIRD)
+    assert gateway.version == 3 and status(gateway.state).refusal == ""
+
+
+@pytest.mark.parametrize("why", ["damage", "few windows", "no model in force"])
+def test_a_candidate_is_not_blamed_where_nothing_can_be_told(why: str) -> None:
+    gateway = Gateway() if why == "no model in force" else Gateway(CALM)
+    if why == "damage":  # that both see
+        for _ in range(5 * BLOCK // FRAME):
+            values = 6.0 * samples(gateway.window, FRAME) + 60.0
+            gateway.took(*after(gateway.state, heard("sample", "deck", frame(values, float(gateway.window)))))
+            gateway.window += FRAME
+        assert gateway.state.pipeline.alarm.active
+    else:
+        gateway.watch((LEAST_BLOCKS - 1) * BLOCK if why == "few windows" else 5 * BLOCK, shift=4.0)
+    gateway.offer(SENSITIVE)
+    assert gateway.version == 2
+
+
+def test_a_model_that_breaks_the_promise_on_probation_goes_by_itself() -> None:
+    """The one before has judged every window meanwhile, so its scores go on as if nothing had been."""
+    gateway, twin = Gateway(CALM, SENSITIVE), Gateway(CALM)
+    assert gateway.version == 2 and status(gateway.state).previous_version == 1
+    gateway.watch(BLOCK)
+    twin.watch(BLOCK)
+    assert status(gateway.state).probation_s == pytest.approx(86_400 - BLOCK)
+    gateway.watch(20 * BLOCK, shift=4.0, until=lambda: gateway.version == 1)
+    twin.watch(gateway.window - twin.window, shift=4.0)
+    assert 3 * BLOCK <= gateway.window - WINDOWS <= 6 * BLOCK
+    assert (
+        "model 2 rolled back: it alarms in" in status(gateway.state).refusal and "2" in status(gateway.state).rejected
+    )
+    gateway.scores.clear()
+    twin.scores.clear()
+    gateway.watch(BLOCK)
+    twin.watch(BLOCK)
+    assert gateway.scores == twin.scores and len(twin.scores) == BLOCK
+    assert not gateway.state.pipeline.alarm.active  # what the bad model raised is cleared by the good one
+    for _ in range(2):
+        gateway.offer(SENSITIVE)
+        gateway.offer(CALM)
+        assert gateway.version == 1 and not gateway.state.fetches
+        gateway.restart()
+    gateway.offer(model(2, DEVIATION))
+    assert "model 2 is not newer than 2, which was in force" in status(gateway.state).refusal
+    gateway.offer(THIRD)
+    assert (gateway.version, status(gateway.state).previous_version) == (3, 1)
+
+
+def test_after_its_probation_a_model_is_proven_also_across_restarts() -> None:
+    gateway = Gateway(CALM, SENSITIVE, models={"probation_s": 3.0 * BLOCK})
+    gateway.watch(BLOCK)
+    gateway.tick(1_000.0)
+    left_s = status(gateway.state).probation_s
+    gateway.restart()
+    assert status(gateway.state).probation_s == left_s == 2.0 * BLOCK and gateway.state.trial is not None
+    gateway.watch(2 * BLOCK)
+    assert gateway.state.trial is None and "model 2 is proven: 0 of " in gateway.said()
+    gateway.restart()
+    assert gateway.state.trial is None and gateway.version == 2
+    gateway.watch(20 * BLOCK, shift=4.0)
+    assert gateway.version == 2 and gateway.state.pipeline.alarm.active
+
+
+def test_the_proven_model_stays_the_one_to_go_back_to() -> None:
+    gateway = Gateway(CALM, SENSITIVE, model(3, LEVEL))
+    assert (gateway.version, status(gateway.state).previous_version) == (3, 1)
+    gateway.restart()
+    gateway.watch(20 * BLOCK, shift=4.0, until=lambda: gateway.version == 1)
+    assert gateway.version == 1
+    gateway.restart()
+    assert gateway.version == 1 and gateway.state.pipeline.judge is not None
+
+
+class Wrong:
+    """A model that scores well until it does not."""
+
+    washout_rows = max_gap_rows = 0
+
+    def __init__(self, answer: Callable[[], float]) -> None:
+        self.answer = answer
+
+    def __call__(self, x: Array) -> Floats:
+        return np.full(len(x), self.answer())
+
+    def carried(self, x: Array, memory: Arrays) -> tuple[Floats, Arrays]:
+        return self(x), memory
+
+
+def wrong(gateway: Gateway, answer: Callable[[], float]) -> None:
+    judge = gateway.state.pipeline.judge
+    assert judge is not None
+    judge = judge._replace(model=Wrong(answer))
+    gateway.state = replace(
+        gateway.state, pipeline=replace(gateway.state.pipeline, judge=judge, memory=Memory({}, 0, None))
+    )
+
+
+def fails() -> float:
+    raise ModelRefusedError("onnxruntime cannot run it: so it says")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"), [(lambda: float("inf"), "gave no finite score for 4"), (fails, "so it says")]
+)
+def test_a_model_that_cannot_score_any_more_goes_at_once_and_no_window_is_lost(
+    answer: Callable[[], float], words: str
+) -> None:
+    gateway = Gateway(CALM, SENSITIVE)
+    wrong(gateway, answer)
+    gateway.watch(FRAME)
+    assert gateway.version == 1 and words in status(gateway.state).refusal
+    before = len(gateway.scores)
+    gateway.watch(FRAME)
+    assert len(gateway.scores) == before + FRAME
+    if answer is fails:
+        assert before == FRAME
+
+
+def test_a_proven_model_that_fails_leaves_the_one_before_for_the_next_start() -> None:
+    gateway = Gateway(CALM, SENSITIVE, models={"probation_s": float(FRAME)})
+    gateway.watch(2 * FRAME)
+    assert gateway.state.trial is None
+    wrong(gateway, fails)
+    gateway.watch(FRAME)
+    assert gateway.version == 0 and "model 2 rolled back" in status(gateway.state).refusal
+    gateway.restart()
+    assert gateway.version == 1
+
+
+def test_a_model_that_is_too_slow_is_refused_or_goes() -> None:
+    def stopwatch(step_s: float) -> Callable[[], int]:
+        ticks: Iterator[int] = count(0, round(step_s * NS))
+        return lambda: next(ticks)
+
+    gateway = Gateway(CALM)
+    gateway.state = replace(gateway.state, stopwatch=stopwatch(0.6 * WINDOWS))
+    gateway.offer(SENSITIVE)
+    assert gateway.version == 1 and "it takes 0.6 s a window" in status(gateway.state).refusal
+    gateway.state = replace(gateway.state, stopwatch=stopwatch(0.4 * WINDOWS))
+    gateway.offer(THIRD)
+    assert gateway.version == 3
+    gateway.state = replace(gateway.state, stopwatch=stopwatch(1.1 * FRAME))
+    gateway.watch((SLOW_STEPS - 1) * FRAME)
+    assert gateway.version == 3
+    gateway.watch(FRAME)
+    assert gateway.version == 1 and "it took longer than from window to window" in status(gateway.state).refusal
+
+
+def test_a_model_that_ends_the_process_is_given_up_after_three_starts() -> None:
+    """Each start marks in the store what it is about to load; a start that comes through takes the mark away."""
+    gateway = Gateway(CALM, SENSITIVE)
+    gateway.tick(STEADY_S + 1)
+    assert versions.restored(gateway.shelf.blobs).trying == {}
+
+    def start() -> State:
+        begun = versions.starting(gateway.shelf.blobs)
+        assert begun is not None
+        gateway.shelf.commit([begun])
+        return agent(gateway_settings(), gateway.shelf, gateway.state.now_ns)
+
+    for _ in range(STARTS_MAX - 1):
+        start()  # and the process ends
+    state, effects = after(start(), TICK, now_ns=gateway.state.now_ns + round((STEADY_S + 1) * NS))
+    gateway.shelf.commit(effects)
+    assert state.manifest == SENSITIVE[0]  # it came through: it was the power
+    for _ in range(STARTS_MAX):
+        assert start().manifest == SENSITIVE[0]
+    state = start()
+    assert state.manifest == CALM[0] and "the agent ended 3 times in a row" in status(state).rejected["2"]
+    gateway.shelf.commit(stopped(state))
+    for _ in range(STARTS_MAX + 1):  # the last one is given up too rather than loaded for ever
+        state = start()
+    assert state.manifest is None and status(state).rejected.keys() == {"1", "2"}
+
+
+def test_a_candidate_that_ends_the_process_is_given_up_too() -> None:
+    gateway = Gateway(CALM)
+    manifest, body = SENSITIVE
+    for _ in range(STARTS_MAX):
+        gateway.took(*after(gateway.state, heard("manifest", "current", manifest.to_bytes(), "all"), *chunks(body)))
+        assert versions.restored(gateway.shelf.blobs).trying[manifest.model.digest] > 0  # on disk, and not yet loaded
+        assert gateway.version == 1
+        gateway.restart()  # the process ended while it loaded it
+    gateway.offer(SENSITIVE)
+    assert gateway.version == 1 and "ended 3 times in a row while it loaded it" in status(gateway.state).refusal
+    gateway.offer(THIRD)
+    assert gateway.version == 3
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_power_cut_at_any_commit_of_a_swap_or_a_way_back_leaves_one_model_in_force(is_before: bool) -> None:
+    """Before the commit the old one, after it the new one; each with its own level, and nothing between."""
+    gateway = Gateway(CALM)
+    commits: list[tuple[Shelf, int]] = []
+    commit = gateway.shelf.commit
+
+    def watched(effects: Any) -> None:
+        if kinds(effects, Save):
+            if is_before:
+                commits.append((Shelf(list(gateway.shelf.baseline), dict(gateway.shelf.blobs)), gateway.window))
+            commit(effects)
+            if not is_before:
+                commits.append((Shelf(list(gateway.shelf.baseline), dict(gateway.shelf.blobs)), gateway.window))
+
+    gateway.shelf.commit = watched  # type: ignore[method-assign]  # to see every one of them
+    gateway.offer(SENSITIVE)
+    gateway.watch(20 * BLOCK, shift=4.0, until=lambda: gateway.version == 1)
+    found = []
+    for shelf, _ in commits:
+        state = agent(gateway_settings(), shelf)
+        assert state.manifest is not None and state.pipeline.judge is not None
+        assert state.models.current.version == state.manifest.version
+        found.append(state.manifest.version)
+    assert found[0] == 1 and 2 in found and (is_before or found[-1] == 1)
+
+
+def test_a_slot_that_is_damaged_leaves_the_other() -> None:
+    gateway = Gateway(CALM, SENSITIVE)
+    slot = gateway.state.models.slot
+    gateway.shelf.blobs[slot] = gateway.shelf.blobs[slot][:-3]
+    gateway.restart()
+    assert gateway.version == 1 and "stored model 2 refused" in status(gateway.state).refusal
+    assert versions.restored(gateway.shelf.blobs).current.version == 1
+
+
+def test_a_store_of_0_4_knows_its_model_and_how_new_it_is() -> None:
+    gateway = Gateway(CALM)
+    del gateway.shelf.blobs[MODELS]
+    gateway.restart()
+    assert gateway.version == 1 and gateway.state.models.newest == 1
+    gateway.offer(SENSITIVE)
+    assert (gateway.version, status(gateway.state).previous_version) == (2, 1)
+
+
+def test_a_model_for_this_gateway_alone_stands_above_what_all_are_told() -> None:
+    gateway = Gateway(CALM)
+    manifest, body = SENSITIVE
+    gateway.took(*after(gateway.state, heard("manifest", "current", manifest.to_bytes()), *chunks(body), TICK))
+    gateway.offer(CALM)
+    assert gateway.version == 2 and status(gateway.state).refusal == ""
+    gateway.took(*after(gateway.state, heard("manifest", "current", b"")))
+    assert gateway.version == 2 and "dropped.message" not in gateway.state.counts
+    gateway.offer(THIRD)
+    assert gateway.version == 3
+
+
+def test_what_nobody_signed_leaves_no_trace_in_the_store() -> None:
+    gateway = Gateway(CALM)
+    before = dict(gateway.shelf.blobs)
+    forged: Manifest = SENSITIVE[0].model_copy(update={"version": 99})
+    gateway.offer((forged, SENSITIVE[1]))
+    assert gateway.shelf.blobs == before and gateway.state.models.newest == 1
+
+
+def test_the_block_of_these_tests() -> None:
+    assert block_promise(Gateway().state)[0] == BLOCK and T0_NS > 0

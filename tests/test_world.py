@@ -1,0 +1,236 @@
+"""The seeded world: whatever breaks, no promise does; and the world is no kinder than it says.
+
+Goal: loss-free in the field. Method: some hundred worlds, each with another mix of faults, and after each the checks of
+`firmware_sim.world_checks`. A world that fails prints the one command that replays it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from config.messages import Alarm, Receipt
+from config.settings import SettingsError
+from firmware_sim import world
+from firmware_sim.world_checks import Witness
+from firmware_sim.world_command import replay, verdicts
+from firmware_sim.world_faults import Faults, Work, drawn, load_faults
+from firmware_sim.world_network import Network
+from firmware_sim.world_privacy import Privacy
+from firmware_sim.world_setup import HOURS, stream_of
+from firmware_sim.world_time import NS, MachineClock, Scheduler
+from gateway_agent.events import Item, Queue, Save
+from gateway_agent.state import SECRET
+from tests.sites import topic
+
+SEEDS = int(os.environ.get("FEDGATE_WORLDS", "300"))
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.slow
+def test_no_promise_breaks_in_any_world() -> None:
+    started_s = time.monotonic()
+    broken = {seed: found for seed, found in verdicts(range(SEEDS), HOURS, None, None, 2) if found}
+    per_s = SEEDS / (time.monotonic() - started_s)
+    sys.stderr.write(f"\n{SEEDS} worlds, {per_s:.2f} a second\n")
+    told = [f"{replay(seed)}\n  " + "\n  ".join(found) for seed, found in sorted(broken.items())]
+    assert not broken, "\n".join(told)
+
+
+def test_a_world_without_faults_keeps_its_promises_and_is_alive() -> None:
+    outcome = world.run(3, 0.5, Faults(work=Work(damage=30.0)))
+    assert outcome.violations == ()
+    assert outcome.counts["alarms"] > 0 and outcome.counts["rounds"] > 2 and outcome.counts["models"] > 2
+    assert outcome.counts["cuts"] == 0
+
+
+def test_equal_seeds_give_equal_histories_in_any_process() -> None:
+    code = "from firmware_sim import world; print('\\n'.join(world.run(11, 0.4).history))"
+    told = []
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, cwd=ROOT)
+        assert run.returncode == 0, run.stderr.decode()
+        told.append(run.stdout)
+    assert told[0] == told[1] and told[0].count(b"\n") > 50
+
+
+def test_faults_come_from_a_file_that_is_checked(tmp_path: Path) -> None:
+    file = tmp_path / "F.toml"
+    file.write_text("[messages]\nloss = 0.1\n[power]\ncuts = 3.0\n")
+    faults = load_faults(file)
+    assert (faults.messages.loss, faults.power.cuts, faults.line.partitions) == (0.1, 3.0, 0.0)
+    file.write_text("[messages]\nloss = 2\n")
+    with pytest.raises(SettingsError, match=r"F.toml:2: messages.loss"):
+        load_faults(file)
+
+
+def test_every_seed_draws_another_mix() -> None:
+    mixes = [drawn(stream_of(seed, "faults")) for seed in range(50)]
+    assert len({mix.model_dump_json() for mix in mixes}) == 50
+    for part in ("loss", "repeat", "damage"):
+        values = [getattr(mix.messages, part) for mix in mixes]
+        assert 0.0 in values and max(values) > 0.02
+
+
+# The network.
+
+
+class Listener:
+    """A client that notes what it hears."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.is_up = name, True
+        self.messages: list[tuple[str, bytes]] = []
+        self.links: list[bool] = []
+
+    def heard(self, topic: str, payload: bytes) -> None:
+        self.messages.append((topic, payload))
+
+    def linked(self, up: bool) -> None:
+        self.links.append(up)
+
+
+def network(faults: Faults, *names: str) -> tuple[Scheduler, Network, list[Listener]]:
+    scheduler = Scheduler()
+    made = Network(scheduler, np.random.default_rng(0), faults, lambda who, text: None)
+    clients = [Listener(name) for name in names]
+    for client in clients:
+        made.join(client, (topic(client.name, "status", "agent"), b"gone"))
+        made.connect(client.name)
+    scheduler.run(10.0)
+    return scheduler, made, clients
+
+
+def test_the_broker_delivers_keeps_and_says_wills() -> None:
+    scheduler, made, (cloud, north) = network(Faults(), "cloud", "north")
+    made.publish("cloud", topic("all", "manifest", "current"), b"model", retain=True)
+    made.publish("north", topic("north", "alarm", "anomaly"), b"alarm", retain=True)
+    scheduler.run(20.0)
+    assert north.messages == [(topic("all", "manifest", "current"), b"model")]
+    assert cloud.messages == [(topic("north", "alarm", "anomaly"), b"alarm")]
+    north.is_up = False
+    made.left("north", at_once=False)
+    made.publish("cloud", topic("north", "receipt", "x"), b"yours", retain=False)
+    scheduler.run(100.0)
+    assert (topic("north", "status", "agent"), b"gone") in cloud.messages
+    north.is_up, north.messages = True, []
+    made.connect("north")
+    scheduler.run(110.0)
+    assert (topic("north", "receipt", "x"), b"yours") in north.messages  # of its session
+    assert (topic("all", "manifest", "current"), b"model") in north.messages  # retained
+
+
+@pytest.mark.parametrize(("memory", "is_kept"), [("whole", True), ("empty", False)])
+def test_a_broker_that_restarts_forgets_or_not(memory: str, is_kept: bool) -> None:
+    scheduler, made, (north,) = network(Faults(), "north")
+    made.join(Listener("cloud"), None)
+    made.connect("cloud")
+    scheduler.run(20.0)
+    made.publish("cloud", topic("all", "manifest", "current"), b"model", retain=True)
+    scheduler.run(30.0)
+    north.messages = []
+    made.restart(5.0, memory)
+    scheduler.run(200.0)
+    assert north.links == [True, False, True]
+    assert bool(north.messages) is is_kept
+
+
+def test_messages_are_lost_repeated_delayed_and_queues_are_bounded() -> None:
+    hard = Faults.model_validate(
+        {"messages": {"loss": 0.3, "repeat": 0.3, "delay_s": 20.0}, "broker": {"queue_max": 3}}
+    )
+    scheduler, made, (_, cloud) = network(hard, "north", "cloud")
+    sent = [f"{number}".encode() for number in range(100)]
+    for payload in sent:
+        made.publish("north", topic("north", "want", "x"), payload, retain=False)
+    scheduler.run(500.0)
+    came = [payload for _, payload in cloud.messages]
+    assert set(came) < set(sent) and len(came) > len(set(came)) and came != sorted(came, key=sent.index)
+    made.goodbye("cloud")
+    for payload in sent:
+        made.publish("north", topic("north", "want", "x"), payload, retain=False)
+    scheduler.run(1_000.0)
+    assert len(made.sessions["cloud"].queue) == 3
+
+
+def test_a_clock_that_was_set_leaves_the_timeline_behind() -> None:
+    clock = MachineClock()
+    then_ns = 1_800_000_000 * NS
+    clock.booted(20 * NS, then_ns)
+    clock.started()
+    said: list[tuple[int, str]] = [(clock.now_ns(then_ns), clock.quality)]
+    clock.synchronised()
+    said.append((clock.now_ns(then_ns), clock.quality))
+    assert clock.follow() == then_ns - 20 * NS
+    said.append((clock.now_ns(then_ns), clock.quality))
+    assert said == [(20 * NS, "unsynchronised"), (20 * NS, "unsynchronised"), (then_ns, "synchronised")]
+
+
+# The witness: each check can fail.
+
+
+def witness() -> Witness:
+    return Witness(lambda who, text: None)
+
+
+def alarm_item() -> tuple[str, Item]:
+    alarm = Alarm(
+        id="north.anomaly.5",
+        cause="anomaly",
+        kind="anomaly",
+        state="raised",
+        severity="major",
+        text="",
+        onset_ns=5,
+        t_ns=6,
+    )
+    return alarm.item, Item(topic("north", "alarm", "anomaly"), (alarm.to_bytes(),), retain=True, priority=0)
+
+
+def early_alarm(seen: Witness) -> None:
+    _, item = alarm_item()
+    seen.gateway_published("north", item.topic, item.payloads[0])
+
+
+def early_receipt(seen: Witness) -> None:
+    name, item = alarm_item()
+    seen.gateway_committed("north", [Queue(name, item)])
+    seen.cloud_published(topic("north", "receipt", name), Receipt(accepted=True).to_bytes())
+
+
+def refused_alarm(seen: Witness) -> None:
+    name, item = alarm_item()
+    seen.gateway_committed("north", [Queue(name, item)])
+    seen.cloud_published(topic("north", "receipt", name), Receipt(accepted=False, reason="no").to_bytes())
+
+
+def told_secret(seen: Witness) -> None:
+    seen.gateway_committed("north", [Save(SECRET, b"x" * 32)])
+    seen.gateway_published("north", topic("north", "status", "agent"), b"..." + b"x" * 32)
+
+
+@pytest.mark.parametrize("wrong", [early_alarm, early_receipt, refused_alarm, told_secret])
+def test_the_witness_sees(wrong: Callable[[Witness], None]) -> None:
+    seen = witness()
+    wrong(seen)
+    assert len(seen.violations) == 1
+
+
+def test_a_window_in_an_update_is_seen_in_any_form() -> None:
+    rows = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    for body, is_seen in ((rows[3].tobytes(), True), (rows[3].astype(np.float64).tobytes(), True), (b"sum", False)):
+        said: list[str] = []
+        privacy = Privacy(said.append)
+        for row in rows:
+            privacy.row("north", row)
+        privacy.leaves("north", b"header" + body + b"end")
+        privacy.audit()
+        assert bool(said) is is_seen
