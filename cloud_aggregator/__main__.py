@@ -228,8 +228,8 @@ def _alarms(arguments: argparse.Namespace) -> int:
 def _rounds(arguments: argparse.Namespace) -> int:
     rounds = [row | {"closed": _time(row["closed_ns"])} for row in _rows(arguments, "rounds")]
     columns = ("run", "round_index", "phase", "algorithm", "closed", "gateways", "empty", "late")
-    columns = (*columns, "refused", "bytes_received")
-    _show(arguments, rounds, _text(columns, rounds))
+    last = ("refused", "bytes_received")
+    _show(arguments, rounds, _text((*columns, *last), rounds))
     return 0
 
 

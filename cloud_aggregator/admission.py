@@ -47,7 +47,7 @@ def begun(state: State, registry: Registry) -> State:
     if state.settings.identity is None:
         return state
     state = replace(state, registry=registry)
-    for gateway in state.gateways.keys() - registry.admitted:
+    for gateway in (state.gateways.keys() | state.held.keys()) - registry.admitted:
         state = _without(state, gateway)
     return state
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from cloud_aggregator import late, release, staging
 from cloud_aggregator.announcing import chunks
-from cloud_aggregator.events import Effect, Log, Publish, RecordRound
+from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, RecordRound
 from cloud_aggregator.rollout import Made
 from cloud_aggregator.state import State, packed, save_training, topic
 from config import signing
@@ -139,18 +139,7 @@ def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:
 
 def _close(state: State) -> tuple[State, list[Effect]]:
     state, kept = late.merged(state)
-    record = RecordRound(
-        run=state.run,
-        round_index=state.server.round_index,
-        algorithm=state.settings.algorithm.name,
-        gateways=tuple(state.counted),
-        refused=state.refused,
-        closed_ns=state.now_ns,
-        bytes_received=state.bytes_received,
-        phase=state.server.phase,
-        empty=tuple(sorted(state.empty)),
-        late=tuple((one.gateway, one.round_index) for one in kept),
-    )
+    record = _record(state, kept)
     state, dropped = late.emptied(state, kept)
     and_late = f" and {len(kept)} of earlier rounds" if kept else ""
     told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates{and_late}")
@@ -190,6 +179,21 @@ def _close(state: State) -> tuple[State, list[Effect]]:
         effects += released
     state, opening = open_round(state)
     return state, [record, save_training(state), *effects, *opening]
+
+
+def _record(state: State, kept: tuple[HoldUpdate, ...]) -> RecordRound:
+    return RecordRound(
+        run=state.run,
+        round_index=state.server.round_index,
+        algorithm=state.settings.algorithm.name,
+        gateways=tuple(state.counted),
+        refused=state.refused,
+        closed_ns=state.now_ns,
+        bytes_received=state.bytes_received,
+        phase=state.server.phase,
+        empty=tuple(sorted(state.empty)),
+        late=tuple((one.gateway, one.round_index) for one in kept),
+    )
 
 
 def _has_learned(state: State) -> bool:

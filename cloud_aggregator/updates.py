@@ -117,9 +117,9 @@ def _unfit(state: State, gateway: str, meta: dict[str, Any]) -> str:
     is_told = "after" in meta and (bool(remembered) or gateway not in state.counted_before)
     if state.algorithm.remembers and is_told and meta["after"] != remembered:
         return (
-            f"it goes on from update {str(meta['after'])[:12] or 'none'}, but {remembered[:12] or 'none'} was the last "
-            "of it that was counted: one of the two stores was lost or set back, and counted on, its rows would count "
-            "twice or not at all; put the store back, or begin a new training with another seed"
+            f"it goes on after {str(meta['after'])[:12] or 'none'}, and the last of it that was counted here is "
+            f"{remembered[:12] or 'none'}: one of the two stores was lost or set back, so rows would count twice or "
+            "not at all; put the store back, or begin a new training with another seed"
         )
     return ""
 

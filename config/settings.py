@@ -6,9 +6,6 @@ in quotes is a mistake and not a number. Relative paths are relative to the file
 
 from __future__ import annotations
 
-import json
-import re
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -23,7 +20,7 @@ from config.messages import Id
 from config.outlets import DeviceTable, FleetSpec, HomeAssistant, Webhook
 from config.rollout import ModelsTable, ReleaseTable, Trust
 from config.table import Table as Table
-from config.toml_lines import described
+from config.toml_lines import UnreadableError, as_json, described
 from config.topics import ALL
 from config.transfer import PAYLOAD_BYTES_MIN
 from models.features import FeatureSpec, feature_names
@@ -263,17 +260,16 @@ def load(path: Path, kind: type[AnySettings]) -> AnySettings:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: cannot be read ({error})") from None
     try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = re.search(r"at line (\d+)", str(error))
-        raise SettingsError(f"{path}:{found[1] if found else text.count(chr(10)) + 1}: not TOML: {error}") from None
-    try:
-        # By way of JSON, since pydantic's strict mode takes a list for a tuple and a string for a path only there. A
-        # date, which JSON lacks, becomes what no setting is, and is named as such.
-        settings = kind.model_validate_json(json.dumps(raw, default=lambda date: {"date": str(date)}), strict=True)
+        # By way of JSON, since pydantic's strict mode takes a list for a tuple and a string for a path only there.
+        settings = kind.model_validate_json(as_json(text), strict=True)
+    except UnreadableError as error:
+        raise SettingsError(f"{path}:{error}") from None
     except ValidationError as error:
         raise SettingsError("\n".join(f"{path}:{problem}" for problem in described(text, error))) from None
-    return _absolute(settings, path.parent.resolve())
+    try:
+        return _absolute(settings, path.parent.resolve())
+    except RuntimeError as error:  # of a home, such as ~somebody, that there is not
+        raise SettingsError(f"{path}: a path begins with ~ and cannot be understood ({error})") from None
 
 
 def _absolute(settings: AnySettings, folder: Path) -> AnySettings:

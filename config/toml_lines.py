@@ -5,6 +5,7 @@ The text was parsed by `tomllib` before, so only what is good TOML has to be und
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from typing import Any
@@ -20,6 +21,26 @@ PART = r"""(?:[A-Za-z0-9_-]+|"(?:\\.|[^"\\\n])*"|'[^'\n]*')"""
 KEY = re.compile(rf"{PART}(?:[ \t]*\.[ \t]*{PART})*")
 # The key that the message of a check of ours begins with, such as `steps[1].edges_hz: ...`.
 NAMED = re.compile(r"[a-z]\w*(?:\[\d+\]|\.\w+)*(?=: )")
+
+
+class UnreadableError(ValueError):
+    """A text that is no TOML; the message begins with the line."""
+
+
+def as_json(text: str) -> str:
+    """Return a TOML document as JSON; raises `UnreadableError`.
+
+    A date, which JSON lacks, becomes what no setting is, and is named as such.
+    """
+    try:
+        return json.dumps(tomllib.loads(text), default=lambda date: {"date": str(date)})
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"at line (\d+)", str(error))
+        raise UnreadableError(f"{found[1] if found else text.count(chr(10)) + 1}: not TOML: {error}") from None
+    except RecursionError:
+        raise UnreadableError("1: nested deeper than any setting") from None
+    except ValueError as error:  # Python's own: a number of thousands of digits
+        raise UnreadableError(f"1: not a number that a setting may have: {error}") from None
 
 
 def described(text: str, error: ValidationError) -> list[str]:

@@ -126,7 +126,7 @@ class _Run:
             if state.outbox:
                 problems.append(f"{name} still has {len(state.outbox)} items to send")
             held = state.manifest.version if state.manifest else 0
-            is_refused = wanted is not None and state.refused[1].startswith(f"model {wanted.version} refused")
+            is_refused = wanted is not None and wanted.version in {one.version for one in state.models.rejected}
             if wanted is not None and held != wanted.version and not is_refused:
                 problems.append(f"{name} has model {held} and not {wanted.version}: {state.refusal}")
         return problems

@@ -7,6 +7,7 @@ message. All zero is a world in which nothing fails.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -147,11 +148,15 @@ def drawn(rng: np.random.Generator) -> Faults:
             step_s=length(10.0, 3 * 7 * 86_400.0),
             synchronised_after_s=length(10.0, 1_200.0),
         ),
-        work=Work(
-            damage=length(4.0, 30.0),
-            damage_s=length(20.0, 200.0),
-            silence=some(8.0),
-            silence_s=length(30.0, 600.0),
-            training_fails=some(0.3),
-        ),
+        work=_drawn_work(some, length),
+    )
+
+
+def _drawn_work(some: Callable[[float], float], length: Callable[[float, float], float]) -> Work:
+    return Work(
+        damage=length(4.0, 30.0),
+        damage_s=length(20.0, 200.0),
+        silence=some(8.0),
+        silence_s=length(30.0, 600.0),
+        training_fails=some(0.3),
     )

@@ -35,7 +35,7 @@ def connected(state: State) -> State:
         bulk_ns=state.now_ns + round(spread_ns),
         bytes_waiting=0,
     )
-    return replace(state, line=line)
+    return replace(state, sent_ns={}, line=line)
 
 
 def heard(state: State) -> State:

@@ -46,7 +46,7 @@ class Fleet(Site):
         tables = {"exchange": {"status_s": STATUS_S}, "models": {"probation_s": 3_000.0}}
         super().__init__(cloud, [gateway_settings(name, **tables) for name in names])
         self.cloud_shelf = self.staged
-        self.windows = {name: 60 for name in names}
+        self.windows = dict.fromkeys(names, 60)
 
     def _cloud(self) -> cloud_state.State:
         shelf = self.staged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from config.loss_messages import Tombstone
 from config.messages import (
     Alarm,
     Device,
@@ -135,6 +136,16 @@ MESSAGES: list[Message] = [
         since="2027-01-15T08:00:00+00:00",
         until="2027-01-15T09:00:00+00:00",
         clock="synchronised",
+    ),
+    Tombstone(
+        id="01234567.raised",
+        kind="sensor-alarm",
+        items=3,
+        size_bytes=2_100,
+        first_ns=T_NS,
+        last_ns=T_NS + 1,
+        why=("outbox-full", "disk-full"),
+        boot_id="b00t",
     ),
     ChunkHeader(digest=DIGEST, index=1, chunks=2, size_bytes=200_000),
 ]

@@ -49,7 +49,8 @@ number = len(store.rows("rounds"))
 print("ready", flush=True)
 while True:
     number += 1
-    store.commit([RecordRound("run", number, "fedavg", ("a",), 0, number), SaveTraining({"number": np.full(2_000, number)})])
+    training = SaveTraining({"number": np.full(2_000, number)})
+    store.commit([RecordRound("run", number, "fedavg", ("a",), 0, number), training])
 """
 
 

@@ -134,7 +134,9 @@ def test_who_was_not_asked_in_a_round_cannot_answer_it_late(tmp_path: Path) -> N
         assert made.send(asked[1], slow) == YES
 
 
-STEPS = st.lists(st.tuples(st.sampled_from(["answer", "late", "close", "restart"]), st.sampled_from(NAMES)), max_size=25)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["answer", "late", "close", "restart"]), st.sampled_from(NAMES)), max_size=25
+)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -150,7 +152,7 @@ def test_the_model_is_that_of_the_updates_that_the_rounds_name(
             value += 1.0
             if what in ("answer", "late"):
                 origin = index if what == "answer" else max(index - late_rounds, 0)
-                if YES == made.send(who, made.body(value, origin)) and (who, origin) not in sent:
+                if made.send(who, made.body(value, origin)) == YES and (who, origin) not in sent:
                     sent[who, origin] = value
             elif what == "close":
                 made.hear(Tick(), after_s=DEADLINE_S)

@@ -28,7 +28,8 @@ SCORE = Score(t_ns=T0_NS, score=1.5, level=2.0, alarm=False, model_version=1)
 def settings_file(folder: Path) -> Path:
     features = "\n".join(f"{key} = {json.dumps(FEATURES[key])}" for key in ("rate_hz", "window_s", "channels"))
     (path := folder / "aggregator.toml").write_text(
-        f'[aggregator]\nsite = "bridge"\nstore = "aggregator.db"\n[features]\n{features}\nsteps = [{{ kind = "level" }}]\n'
+        '[aggregator]\nsite = "bridge"\nstore = "aggregator.db"\n'
+        f'[features]\n{features}\nsteps = [{{ kind = "level" }}]\n'
     )
     return path
 
@@ -60,7 +61,9 @@ def test_scores_of_an_outage_are_stored_once_and_acknowledged(tmp_path: Path) ->
     with cloud(tmp_path, mean_of(2)) as made:
         for _ in range(2):
             assert receipts(made.hear(heard("north", "telemetry", payload, item))) == [Receipt(accepted=True)]
-        ((t_ns, windows, body),) = (row.values() for row in made.service.store.rows("scores", "t_ns", "windows", "body"))
+        ((t_ns, windows, body),) = (
+            row.values() for row in made.service.store.rows("scores", "t_ns", "windows", "body")
+        )
         assert (t_ns, windows) == (T0_NS, 4) and spread(type(batch).from_bytes(body.encode())) == scores
         assert not made.hear(heard("north", "telemetry", payload, "0" * 64)) or not receipts(made.said[-1:])
         bad = b'{"t_ns": 1}'

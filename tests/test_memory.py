@@ -116,9 +116,11 @@ def test_a_new_model_remembers_what_it_would_have_seen() -> None:
     assert readings[-1].score == swapped.memory.tensors["sum"]
 
 
-def test_windows_are_kept_for_a_model_that_remembers_and_for_no_other() -> None:
-    assert len(watched(Sum(washout_rows=1), 9)[0].recent) == 9
-    assert watched(Sum(), 9)[0].recent == ()
+def test_recent_windows_are_kept_for_the_next_model_and_shown_to_one_that_remembers() -> None:
+    for washout_rows in (0, 1):
+        assert len(watched(Sum(washout_rows=washout_rows), 9)[0].recent) == 9
+    swapped = walk.judged_by(watched(Sum(), 9)[0], Judge(Sum(), Watch(LEVELS)))
+    assert swapped.memory.rows == 0
 
 
 def test_a_store_of_0_2_is_read_and_gets_times_from_now_on(tmp_path: Path) -> None:

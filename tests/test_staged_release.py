@@ -24,10 +24,10 @@ from config.rollout import ReleaseTable
 from config.transfer import describe
 from tests.fleets import Fleet
 from tests.sites import NS, T0_NS, topic
-from tests.test_gateway_models import SPOILED, Made
+from tests.test_gateway_models import SPOILED, Made, signed
 from tests.test_graph_bytes import SPOILED as SPOILED_GRAPHS
-from tests.test_probation import CALM, DEVIATION, SENSITIVE, model, signed
-from tests.test_probation import LEVEL as LOOKS_AT_LEVEL
+from tests.watchers import CALM, DEVIATION, SENSITIVE, model
+from tests.watchers import LEVEL as LOOKS_AT_LEVEL
 
 NAMES = ("east", "north", "south", "west")
 WATCH_S = 500.0
@@ -133,7 +133,7 @@ def test_canaries_that_are_away_are_waited_for_and_then_the_operator_decides() -
     made.publish(topic("south", "status", "agent"), Status(state="offline").to_bytes(), retain=True)
     made.order("release", SENSITIVE, gateways=["north", "south"])
     made.watch(600, 0.0, "north")
-    assert made.stage.stage == "watching" and made.versions()["north"] == 2
+    assert made.cloud.staging.rollout.stage == "watching" and made.versions()["north"] == 2
     said = rollout.verdict(made.stage, _report(made), made.cloud_settings.release, made.now_ns)
     assert said[0] == "wait" and "south have not watched with it" in said[1] and "offline or silent: south" in said[1]
     made.tick(1_000.0)

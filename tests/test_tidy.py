@@ -52,7 +52,12 @@ BEYOND_BASE_INSTALL = {"models/detectors/graph.py": {"onnx"}, "models/detectors/
 NEVER_IN_THE_AGENT = {"scipy", "sklearn", "torch", "onnx", "matplotlib", "pyarrow", "sqlalchemy", "amqtt"}
 
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for the files that do the I/O
-DOES_IO = {"authority.py", "doorkeeper.py", "endpoint.py", "enrolment.py", "renewal.py"} | {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py", "defence.py", "poster.py"} | {
+DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py", "defence.py", "poster.py"} | {
+    "authority.py",
+    "doorkeeper.py",
+    "endpoint.py",
+    "enrolment.py",
+    "renewal.py",
     "ordering.py",
     "rows.py",
     "store_files.py",

@@ -16,6 +16,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,7 @@ class Field:
             "features": FEATURES,
             "baseline": {"windows": WINDOWS},
             "exchange": {"status_s": 0.5, "resend_s": 2.0},
+            "store": {"group_commit_s": 1.0},  # what is on disk is what is looked at
         }
         (self.folder / f"{who}.toml").write_text(toml(tables), encoding="utf-8")
 
@@ -157,7 +159,7 @@ class Field:
         link.start()
         for first in range(0, len(values), length):
             payload = frame(values[first : first + length], start_s + first / FEATURES["rate_hz"])
-            self.settle(lambda body=payload: link.publish(topic(who, "sample", "deck"), body))  # type: ignore[misc]
+            self.settle(partial(link.publish, topic(who, "sample", "deck"), payload))
         assert link.drain(PATIENCE_S)
         link.stop()
 

@@ -1,8 +1,8 @@
 """Everything is killed, again and again, at moments that nobody chose, with certificates on.
 
 Goal: what the seeded world shows of the machines holds for the processes: after fifty rounds with a kill in nearly
-every one the model is, byte for byte, that of the loop over the data sets and that of the world, no round was decided twice,
-nobody was counted twice, and every alarm arrived once.
+every one the model is, byte for byte, that of the loop over the data sets and that of the world, no round was decided
+twice, nobody was counted twice, and every alarm arrived once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import random
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,10 @@ def world_model() -> str:
     return made.cloud.manifest.model.digest
 
 
+def more_than(made: Field, count: int) -> bool:
+    return len(made.rounds()) > count
+
+
 def kill_through(made: Field, chance: random.Random) -> Counter[str]:
     """Kill one after another until all rounds are closed; return how often each was killed."""
     killed: Counter[str] = Counter()
@@ -48,7 +53,7 @@ def kill_through(made: Field, chance: random.Random) -> Counter[str]:
         time.sleep(chance.uniform(0.0, ROUND_S))
         made.restart(victim)
         killed[victim] += 1
-        made.settle(lambda closed=closed: len(made.rounds()) > closed)  # type: ignore[misc]
+        made.settle(partial(more_than, made, closed))
     return killed
 
 

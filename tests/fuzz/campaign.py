@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     return int(crashed)
 
 
-def campaign(name: str, seconds: float, folder: Path) -> Tried:
+def campaign(name: str, seconds: float, folder: Path, nice: int = NICE) -> Tried:
     """Fuzz one target in a child process."""
     corpus, crashes = folder / name / "corpus", folder / name / "crashes"
     for made in (corpus, crashes):
@@ -69,7 +69,7 @@ def campaign(name: str, seconds: float, folder: Path) -> Tried:
         *(f"-max_total_time={max(round(seconds), 1)}", f"-rss_limit_mb={MEMORY_MIB}", f"-timeout={INPUT_S_MAX}"),
         *(f"-max_len={INPUT_BYTES_MAX}", f"-artifact_prefix={crashes}/", "-print_final_stats=1", "-verbosity=1"),
     )
-    command = ["nice", "-n", str(NICE), sys.executable, "-m", "tests.fuzz.campaign", name, *options, str(corpus)]
+    command = ["nice", "-n", str(nice), sys.executable, "-m", "tests.fuzz.campaign", name, *options, str(corpus)]
     done = subprocess.run(
         command, capture_output=True, text=True, errors="replace", env={**os.environ, "FUZZ_CHILD": "1"}
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
@@ -15,6 +16,15 @@ NASTY = (
     *(b"\xff" * 8, b"\x7f" + b"\xff" * 3, b"\x80" + b"\0" * 3),
 )  # fmt: skip
 
+# A value in JSON or TOML, and what may stand in its place without the rest becoming unreadable.
+TOKEN = re.compile(rb'-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|"[^"\\\n]*"|true|false|null')
+VALUES = (
+    *(b"0", b"-1", b"1.5", b"1e30", b"1e308", b"1e999", b"1e-320", b"NaN", b"9" * 18, b"9" * 30, b"9" * 400),
+    *(b"9" * 5_000, b"null", b"true", b'""', b'"x"', b'"/"', b'"\\ud800"', b'"\\u0000"', b'"' + b"x" * 500 + b'"'),
+    *(b"[]", b"{}", b"[[]]", b'[""]', b"[0]", b'{"a":0}', b"1979-05-27", b"[" * 2_000, b"[" * 2_000 + b"]" * 2_000),
+    b'{"a":' * 2_000 + b"0" + b"}" * 2_000,
+)  # fmt: skip
+
 Edit = tuple[str, int, int, bytes]  # kind, where, how much, what
 
 
@@ -23,6 +33,9 @@ def changed(data: bytes, edits: Sequence[Edit]) -> bytes:
     for kind, where, amount, piece in edits:
         at = where * len(data) // SCALE
         match kind:
+            case "token" if found := list(TOKEN.finditer(data)):
+                chosen = found[where * len(found) // (SCALE + 1)]
+                data = data[: chosen.start()] + piece + data[chosen.end() :]
             case "insert":
                 data = data[:at] + piece + data[at:]
             case "replace":
@@ -46,4 +59,5 @@ def broken(seeds: Sequence[bytes]) -> st.SearchStrategy[bytes]:
         st.integers(0, 40),
         st.sampled_from(NASTY) | st.binary(max_size=8),
     )
-    return st.binary(max_size=300) | st.builds(changed, st.sampled_from(seeds), st.lists(edits, max_size=4))
+    values = st.tuples(st.just("token"), st.integers(0, SCALE), st.just(0), st.sampled_from(VALUES))
+    return st.binary(max_size=300) | st.builds(changed, st.sampled_from(seeds), st.lists(values | edits, max_size=3))

@@ -1,0 +1,74 @@
+"""A model that ends the process while it is loaded, with real processes and a real store: it is given up, for good."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from config.settings import GatewaySettings
+from gateway_agent import versions
+from gateway_agent.events import Keep, Save
+from gateway_agent.store import Store
+from gateway_agent.versions import STARTS_MAX
+from tests.sites import T0_NS, gateway_settings
+from tests.watchers import CALM, SENSITIVE, Gateway
+
+# What an agent does at its start, but that loading one model is the end of it, as a bad graph in onnxruntime would be.
+AGENT = """
+import os, signal, sys
+from pathlib import Path
+from config.settings import GatewaySettings
+from gateway_agent import model_check
+from gateway_agent.scorer import Scorer
+from gateway_agent.service import Service
+from gateway_agent.store import Store
+
+settings = GatewaySettings.model_validate_json(Path(sys.argv[1]).read_bytes())
+deadly = Path(sys.argv[2]).read_bytes()
+
+class Deadly(Scorer):
+    def __init__(self, model, personal):
+        if model == deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().__init__(model, personal)
+
+model_check.Scorer = Deadly
+service = Service(
+    settings, Store(Path(sys.argv[3])), lambda *_: True, boot_id="boot", can_train=False, libraries=(),
+    now_ns=int(sys.argv[4]), clock="synchronised", labelled={}, secret=bytes(32),
+)
+manifest = service.state.manifest
+print(manifest.version if manifest else 0, service.state.refusal)
+service.close()
+"""
+
+
+def start(folder: Path, settings: GatewaySettings) -> subprocess.CompletedProcess[str]:
+    (folder / "settings.json").write_text(settings.model_dump_json())
+    (folder / "deadly.onnx").write_bytes(SENSITIVE[1])
+    given = [str(folder / name) for name in ("settings.json", "deadly.onnx", "gateway.db")]
+    command = [sys.executable, "-c", AGENT, *given, str(T0_NS)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.slow
+def test_a_model_that_ends_the_process_at_each_start_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    gateway = Gateway(CALM, SENSITIVE)
+    store = Store(tmp_path / "gateway.db")
+    store.commit([Keep(seen) for seen in gateway.shelf.baseline])
+    store.commit([Save(key, body) for key, body in gateway.shelf.blobs.items()])
+    store.commit([versions.save(gateway.state.models.finished())])
+    store.close()
+    ends = [start(tmp_path, gateway_settings()) for _ in range(STARTS_MAX)]
+    assert [end.returncode for end in ends] == [-signal.SIGKILL] * STARTS_MAX
+    end = start(tmp_path, gateway_settings())
+    assert (end.returncode, end.stdout.split()[0]) == (0, "1"), end.stderr
+    after = Store(tmp_path / "gateway.db", read_only=True)
+    models = versions.restored(after.read().blobs)
+    after.close()
+    assert models.trying == {} and models.newest == 2
+    assert "the agent ended 3 times in a row while it loaded it" in models.rejected[0].why
