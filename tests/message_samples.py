@@ -17,6 +17,7 @@ from config.messages import (
     Transfer,
     Want,
 )
+from config.telemetry import Scores
 from config.transfer import ChunkHeader
 from models.features import FeatureSpec
 
@@ -148,4 +149,15 @@ MESSAGES: list[Message] = [
         boot_id="b00t",
     ),
     ChunkHeader(digest=DIGEST, index=1, chunks=2, size_bytes=200_000),
+    Scores(
+        t_ns=1_800_000_000_123_456_789,
+        after_ms=(0, 5_000, 10_000),
+        scores=(0.5, 2.25, 1.5),
+        alarms=(1,),
+        level=1.5,
+        rules={"slow": (2,)},
+        model_version=3,
+        clock="unsynchronised",
+        boot_id="b00t",
+    ),
 ]

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from config.loss_messages import Tombstone
 from config.messages import (
     CHUNKS_MAX,
     LARGEST,
@@ -27,11 +28,12 @@ from config.messages import (
     Transfer,
     alarm_item,
 )
+from config.telemetry import Scores
 from config.topics import Topic, parse, topic_of
 from tests.message_samples import DIGEST, MESSAGES
 
 GOLDEN = Path(__file__).parent / "golden" / "messages_1"
-OLDER = GOLDEN.parent / "messages_0_3"
+OLDER = {version: GOLDEN.parent / f"messages_{version}" for version in ("0_3", "0_4")}
 KINDS = [type(message) for message in MESSAGES]
 each_message = pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -44,11 +46,14 @@ def test_the_bytes_are_those_of_every_release(message: Message) -> None:
     assert type(message).from_bytes(golden) == message
 
 
+@pytest.mark.parametrize("version", OLDER)
 @each_kind
-def test_what_0_3_said_is_read_and_what_it_did_not_know_is_as_if_it_were_off(kind: type[Message]) -> None:
-    old = OLDER / f"{kind.__name__}.json"
+def test_what_an_older_release_said_is_read_and_what_it_did_not_know_is_as_if_it_were_off(
+    kind: type[Message], version: str
+) -> None:
+    old = OLDER[version] / f"{kind.__name__}.json"
     if not old.exists():
-        assert kind in (Device, FleetAlarm, Maintenance)  # which 0.4 brought
+        assert kind in (Device, FleetAlarm, Maintenance, Scores, Tombstone)  # which 0.4 and 0.5 brought
         return
     said = json.loads(old.read_bytes())
     message = kind.from_bytes(old.read_bytes())

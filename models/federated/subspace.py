@@ -168,10 +168,14 @@ def check_positive(update: Arrays) -> None:
     if (diagonal < 0.0).any():
         raise UpdateError(f"{PRODUCTS}: expected sums of squares, got {diagonal.min():g}")
     unit = np.where(diagonal > 0.0, np.sqrt(diagonal), 1.0)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # of a row of next to nothing
+        scaled = whole / np.outer(unit, unit)
+    if not np.isfinite(scaled).all():
+        raise UpdateError(f"{PRODUCTS}: expected sums of products that the sums of squares allow, got larger ones")
     try:  # far cheaper than the eigenvalues, which are only needed for the message
-        np.linalg.cholesky(whole / np.outer(unit, unit) + NEGATIVE * np.eye(len(whole)))
+        np.linalg.cholesky(scaled + NEGATIVE * np.eye(len(whole)))
     except np.linalg.LinAlgError:
-        least = np.linalg.eigvalsh(whole / np.outer(unit, unit))[0]
+        least = np.linalg.eigvalsh(scaled)[0]
         raise UpdateError(f"expected moments of rows, so no negative eigenvalue, got {least:.3g}") from None
 
 

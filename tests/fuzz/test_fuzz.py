@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from config import wire
 from config.messages import RoundOpen
 from tests.fuzz.campaign import campaign, main
 from tests.fuzz.mutation import broken
@@ -32,6 +33,14 @@ def test_sound_bytes_are_taken(name: str) -> None:
 
 SPEC = b'{"rate_hz":%s,"window_s":10.0,"hop_s":5.0,"channels":["x"],"steps":[{"kind":"welch","segment_s":2.0}]}'
 OPEN = next(message for message in MESSAGES if isinstance(message, RoundOpen)).to_bytes()
+
+
+def hollow() -> bytes:
+    arrays, _ = wire.decode(target("update-federated-subspace").seeds[0])
+    arrays["products"][[0, 2, 3, 5]] = 1e-320  # its diagonal; what is left of the rest are products of two of them
+    return wire.encode(arrays)
+
+
 KNOWN = [
     # A rate that makes 10^32 features, in a message that is read before its signature: the agent named them for ever.
     (
@@ -49,6 +58,8 @@ KNOWN = [
     ("settings-gateway", b"[gateway]\nid = " + b"9" * 5_000),
     ("settings-aggregator", b"[aggregator]\nsite = 0x" + b"f" * 5_000),
     ("settings-gateway", target("settings-gateway").seeds[0].replace(b'"gateway.db"', b'"~no-such-user/gateway.db"')),
+    # Sums of squares next to nothing beside products that are not: looking for the eigenvalue to name failed itself.
+    ("update-federated-subspace", hollow()),
     # A discriminator that lacks a layer ended the aggregator with the first update that it should have judged.
     ("discriminator", target("discriminator").seeds[0].replace(b"layer1.weights", b"layer1.missing", 1)),
 ]
