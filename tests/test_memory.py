@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway_agent import memory as recall
 from gateway_agent import pipeline as walk
-from gateway_agent.events import Keep, Publish
+from gateway_agent.events import Connection, Keep, Publish
 from gateway_agent.memory import BLANK, Memory, Owner, Seen
 from gateway_agent.pipeline import Judge
 from gateway_agent.state import State, save_memory
@@ -169,7 +169,7 @@ def test_a_restart_between_two_windows_changes_no_score() -> None:
     assert len(whole) >= 11 and not unbroken.pipeline.settling
     halfway, first = scores_of(state, WINDOWS, 6)
     shelf.commit(save_memory(halfway))
-    again = agent(made.settings["east"], shelf, made.now_ns)
+    again, _ = after(agent(made.settings["east"], shelf, made.now_ns), Connection(True))  # scores are told over a link
     assert not again.pipeline.settling
     _, second = scores_of(again, WINDOWS + len(first), 12 - len(first))
     assert first + second == pytest.approx(whole[: len(first + second)], abs=1e-5) and len(second) >= 5
