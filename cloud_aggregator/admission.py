@@ -220,4 +220,5 @@ def _without(state: State, gateway: str) -> State:
         gateways={name: one for name, one in state.gateways.items() if name != gateway},
         incoming={name: one for name, one in state.incoming.items() if name != gateway},
         held={name: one for name, one in state.held.items() if name != gateway},
+        lives={name: one for name, one in state.lives.items() if name != gateway},
     )

@@ -12,21 +12,21 @@ from cloud_aggregator import alarms, lives
 from cloud_aggregator.events import Effect, RecordGateway
 from cloud_aggregator.lives import Lives
 from cloud_aggregator.state import State
-from config.messages import MessageError, Status
+from config.messages import Status
 
 Result = tuple[State, list[Effect]]
 
 
-def heard(state: State, gateway: str, status: Status) -> Result:
-    """Take in who says a status; raises `MessageError` for one of a life that is over, which is no news."""
+def heard(state: State, gateway: str, status: Status) -> tuple[State, list[Effect], bool]:
+    """Take in who says a status, and whether it tells how the gateway is now: a late one does not."""
     before = state.lives.get(gateway, Lives())
-    after = lives.told(before, status, state.now_ns)
-    if after is None:
-        raise MessageError(f"status of {gateway}: it was said before one that is here already")
+    after, is_news = lives.told(before, status, state.now_ns)
     if after is before:
-        return state, []
+        return state, [], is_news
     state = replace(state, lives={**state.lives, gateway: after})
-    return (state, []) if after.trouble is None else _changed(state, gateway, before, after)
+    if after.trouble is None:
+        return state, [], is_news
+    return *_changed(state, gateway, before, after), is_news
 
 
 def ticked(state: State) -> Result:

@@ -1,29 +1,37 @@
 """Who speaks under the name of a gateway: one device, two of them, or one that was set back.
 
 A gateway is known by its certificate, and a copied SD card copies that too. What a copy cannot have is the boot: each
-status names its store, the boot, and how long after it was said. A *life* is one boot on one store. Since a boot that
-ended never speaks again, one that does after another began is a second device. When something was said is told by the
-monotonic clock of its boot, so a status that was late, repeated or kept by a broker is known as such and dropped,
-whatever the order in which the messages come.
+status names its store, the boot, how often an agent was started on the store, and how long after the boot it was said.
+A *life* is one boot on one store. Statuses come late, repeated and in any order, so the order in which they come proves
+nothing. Two things do:
+
+- The starts are on the disk before they are told and only grow, so those of two boots of one device never overlap,
+  whenever they are heard. Where they do, the store was set back.
+- The moments at which a live device is heard follow its monotonic clock. A life that was heard in that *pace* for
+  `PACE_S` was there; what is late by less, or comes at once after an outage, has no such pace. Two lives that were
+  there together are two devices, and one that was there with an older count, or another store, was put in its place.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Literal
 
 from config.messages import Alarm, Status
 
 NS = 1_000_000_000
-LATE_NS = 30 * NS  # what a message is believed to take at most longer than the fastest of its boot
+PACE_S = 300.0  # five statuses, as gateways are shipped
+PACE_TIMES = 4  # statuses in pace at least: a late one meets the pace of another late one now and then
+JITTER_NS = 30 * NS  # by which a message that keeps pace may be later or earlier than the first that did
 STANDS_S = 600.0  # how long after its last sign a trouble is believed: ten statuses, as gateways are shipped
-LIVES_KEPT = 8  # of a gateway; what a broker still retains of a boot before these looks like an old image
+LIVES_KEPT = 8  # of a gateway
+FULL = "disk-full"  # a store that says so may not hold its latest start
 
 Trouble = Literal["identity-twin", "identity-restored", "identity-replaced"]
 TEXTS: dict[Trouble, str] = {
-    "identity-twin": "two devices speak under this id by turns; its updates are refused while they do. Give one of "
+    "identity-twin": "two devices speak under this id by turns; its updates stay unanswered while they do. Give one of "
     "them another id, or take it off the network",
     "identity-restored": "its store went back to an earlier state, such as an old SD card image; what it sent since is "
     "here and it does not know. Where the algorithm remembers gateways (docs/run-aggregator.md), begin a new training",
@@ -32,22 +40,38 @@ TEXTS: dict[Trouble, str] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Life:
     """One boot of a device on one store, as far as it has told."""
 
     store_id: str
     boot_id: str
-    starts: int
-    sequence: int
+    first_start: int
+    last_start: int
     said_ns: int  # on its monotonic clock, latest
-    boot_ns: int  # on our clock, earliest that it can have been
-    first_ns: int  # when it was first heard, on our clock
+    is_sure: bool  # its starts are on its disk
+    is_past: bool = False  # another took its place
+    was_live: bool = False
+    # On our clock, so forgotten at the end of this process: when it was first heard, and since when, until when and how
+    # often in pace.
+    first_ns: int = 0
+    began_ns: int = 0
+    heard_ns: int = 0
+    times: int = 0
+    behind_ns: int = 0  # our clock minus its own, when the pace began
+
+    def was_there(self, since_ns: int, until_ns: int | None = None) -> bool:
+        """Tell whether it was heard in pace for so long within this time that these are not only its late messages."""
+        until_ns = self.heard_ns if until_ns is None else min(self.heard_ns, until_ns)
+        return self.times >= PACE_TIMES and until_ns - max(self.began_ns, since_ns) >= PACE_S * NS
+
+
+STORED = tuple(one.name for one in fields(Life))[:8]
 
 
 @dataclass(frozen=True)
 class Lives:
-    """The lives of one gateway, latest first, and what is wrong with them."""
+    """The lives of one gateway, the present one first, and what is wrong with them."""
 
     known: tuple[Life, ...] = ()
     trouble: Trouble | None = None
@@ -60,33 +84,37 @@ class Lives:
         return self.trouble == "identity-twin"
 
 
-def told(lives: Lives, status: Status, now_ns: int) -> Lives | None:
-    """Return what is known after one more status; None for one that was said before what is known already.
+def told(lives: Lives, status: Status, now_ns: int) -> tuple[Lives, bool]:
+    """Return what is known after one more status, and whether that tells how the gateway is now.
 
     Gateways before 0.5 do not name their store, and a last will names nothing: of those nothing is known.
     """
     if not status.store_id or status.monotonic_ns is None:
-        return lives
-    said_ns = status.monotonic_ns
-    life = Life(status.store_id, status.boot_id, status.starts, status.sequence, said_ns, now_ns - said_ns, now_ns)
-    place = next((index for index, one in enumerate(lives.known) if _is_same(one, life)), None)
-    if place is None:
-        return _pushed(_troubled(lives, _setback(lives.known, life), now_ns), life)
-    before = lives.known[place]
-    boot_ns = min(before.boot_ns, life.boot_ns)
-    if place > 0 and boot_ns + said_ns <= lives.known[0].first_ns + LATE_NS:
-        return None  # from before the present life began
-    if place == 0 and said_ns < before.said_ns:
-        return None  # repeated, or overtaken
-    trouble: Trouble | None = "identity-twin" if place > 0 else _setback((before,), life, same_boot=True)
-    kept = replace(life, boot_ns=boot_ns, first_ns=now_ns if place > 0 else before.first_ns)
+        return lives, True
+    before = next((one for one in lives.known if _is(one, status)), None)
+    if before is not None and status.monotonic_ns <= before.said_ns:  # repeated, or overtaken
+        return lives, before is lives.known[0] and status.monotonic_ns == before.said_ns
+    life = _heard(before, status, status.monotonic_ns, now_ns)
     others = tuple(one for one in lives.known if one is not before)
-    return _pushed(replace(_troubled(lives, trouble, now_ns), known=others), kept)
+    trouble = _trouble(life, others, is_back=before is not None and status.starts < before.last_start)
+    place = lives.known.index(before) if before is not None else None
+    is_twin = trouble == "identity-twin"
+    until_ns = now_ns + round(STANDS_S * NS)
+    if is_twin and place == 0:  # the other one may have gone meanwhile
+        until_ns = max(one.heard_ns for one in others if _together(life, one)) + round(STANDS_S * NS)
+    if trouble is not None and until_ns > now_ns:
+        lives = _troubled(lives, trouble, now_ns, until_ns)
+    if trouble is not None and (not is_twin or until_ns <= now_ns):
+        life, others = replace(life, is_past=False), _replaced(life, others)
+    is_news = place == 0 or trouble is not None or lives.is_twin or not _is_late(life, others)
+    known = (life, *others) if is_news else (others[0], life, *others[1:])
+    return replace(lives, known=known[:LIVES_KEPT]), is_news
 
 
 def over(lives: Lives, now_ns: int) -> bool:
-    """Tell whether a trouble has given no sign for so long that it is over."""
-    return lives.trouble is not None and now_ns >= lives.until_ns
+    """Tell whether a trouble has given no sign for so long that it is over; also where our clock went back since."""
+    is_to_come = now_ns < lives.until_ns <= now_ns + round(STANDS_S * NS)
+    return lives.trouble is not None and not is_to_come
 
 
 def alarm_of(gateway: str, lives: Lives, now_ns: int) -> Alarm | None:
@@ -108,8 +136,10 @@ def alarm_of(gateway: str, lives: Lives, now_ns: int) -> Alarm | None:
 
 
 def to_text(lives: Lives) -> str:
-    """Return what is stored of the lives of a gateway."""
-    return json.dumps(asdict(lives))
+    """Return what is stored of the lives of a gateway: all but the pace, which belongs to a running clock."""
+    held = asdict(lives)
+    held["known"] = [{name: one[name] for name in STORED} for one in held["known"]]
+    return json.dumps(held)
 
 
 def restored_lives(rows: Iterable[tuple[str, str | None]]) -> dict[str, Lives]:
@@ -122,27 +152,66 @@ def restored_lives(rows: Iterable[tuple[str, str | None]]) -> dict[str, Lives]:
     return found
 
 
-def _is_same(one: Life, other: Life) -> bool:
-    return (one.store_id, one.boot_id) == (other.store_id, other.boot_id)
+def _is(life: Life, status: Status) -> bool:
+    return (life.store_id, life.boot_id) == (status.store_id, status.boot_id)
 
 
-def _setback(known: tuple[Life, ...], life: Life, *, same_boot: bool = False) -> Trouble | None:
-    """Return what a life that follows others tells of its store: counters that only grow must have grown."""
-    of_store = [one for one in known if one.store_id == life.store_id]
-    if not of_store:
-        return "identity-replaced" if known else None
-    starts, sequence = max(one.starts for one in of_store), max(one.sequence for one in of_store)
-    is_back = life.starts < starts or (life.starts == starts and not same_boot) or life.sequence < sequence
-    return "identity-restored" if is_back else None
+def _heard(before: Life | None, status: Status, said_ns: int, now_ns: int) -> Life:
+    """Return a life with one more status, which keeps its pace or begins another."""
+    is_sure = status.store_problem != FULL
+    behind_ns = now_ns - said_ns
+    if before is None:
+        before = Life(status.store_id, status.boot_id, status.starts, status.starts, said_ns, is_sure, first_ns=now_ns)
+    if before.times == 0 or abs(behind_ns - before.behind_ns) > JITTER_NS:
+        before = replace(before, began_ns=now_ns, behind_ns=behind_ns, times=0)
+    first = status.starts if status.starts < before.last_start else before.first_start
+    life = replace(before, first_start=first, last_start=status.starts, said_ns=said_ns, heard_ns=now_ns)
+    life = replace(life, is_sure=before.is_sure or is_sure, times=before.times + 1)
+    return replace(life, was_live=life.was_live or life.was_there(0))
 
 
-def _troubled(lives: Lives, trouble: Trouble | None, now_ns: int) -> Lives:
+def _trouble(life: Life, others: tuple[Life, ...], *, is_back: bool) -> Trouble | None:
+    """Return what a life shows beside the others; `is_back`: it counts fewer starts than it did."""
+    if any(_together(life, one) for one in others):
+        return "identity-twin"
+    present = [one for one in others if not one.is_past]
+    of_store = [one for one in present if one.store_id == life.store_id]
+    is_doubled = life.is_sure and any(one.is_sure and _overlap(one, life) for one in of_store)
+    if is_back or (is_doubled and not life.is_past):
+        return "identity-restored"
+    if any(life.was_there(one.first_ns) for one in of_store if life.is_past or one.last_start > life.last_start):
+        return "identity-restored"
+    strangers = [one for one in present if one.store_id != life.store_id and one.was_live]
+    came_after = [one for one in strangers if life.is_past or life.began_ns >= one.first_ns]
+    return "identity-replaced" if any(life.was_there(one.first_ns) for one in came_after) else None
+
+
+def _together(one: Life, other: Life) -> bool:
+    """Tell whether two lives were there at the same time, for longer than the one's late messages explain."""
+    return one.was_there(other.began_ns, other.heard_ns) and other.was_there(one.began_ns, one.heard_ns)
+
+
+def _overlap(one: Life, other: Life) -> bool:
+    return one.first_start <= other.last_start and other.first_start <= one.last_start
+
+
+def _is_late(life: Life, others: tuple[Life, ...]) -> bool:
+    """Tell whether a life is one from before the present, as far as is known."""
+    of_store = [one for one in others if one.store_id == life.store_id and not one.is_past]
+    return life.is_past or any(one.last_start > life.last_start for one in of_store)
+
+
+def _replaced(life: Life, others: tuple[Life, ...]) -> tuple[Life, ...]:
+    """Return the others as the past of a life that took their place; what came of its own store before it stays."""
+    return tuple(
+        replace(one, is_past=True) if one.store_id != life.store_id or one.last_start >= life.first_start else one
+        for one in others
+    )
+
+
+def _troubled(lives: Lives, trouble: Trouble, now_ns: int, until_ns: int) -> Lives:
     """Return the lives with a sign of trouble; a twin explains whatever else its store looks like."""
-    if trouble is None or (lives.is_twin and trouble != "identity-twin"):
+    if lives.is_twin and trouble != "identity-twin":
         return lives
     since_ns = lives.since_ns if lives.trouble == trouble else now_ns
-    return replace(lives, trouble=trouble, since_ns=since_ns, until_ns=now_ns + round(STANDS_S * NS))
-
-
-def _pushed(lives: Lives, life: Life) -> Lives:
-    return replace(lives, known=(life, *lives.known)[:LIVES_KEPT])
+    return replace(lives, trouble=trouble, since_ns=since_ns, until_ns=until_ns)

@@ -94,7 +94,10 @@ def _status(state: State, gateway: str, status: Status) -> Result:
     known = state.gateways.get(gateway)
     if status.state == "offline" and known is not None:  # a last will knows nothing but that; the rest is still true
         status = known.model_copy(update={"state": "offline"})
-    state, found = impostors.heard(state, gateway, status)
+    state, found, is_news = impostors.heard(state, gateway, status)
+    if not is_news:
+        told = Log("info", f"status of {gateway}: it was said before one that is here already")
+        return state, [*found, told]
     state = replace(state, gateways={**state.gateways, gateway: status})
     state, told = alarms.status_changed(state, gateway, known)
     state, closing = rounds.close_if_due(state)

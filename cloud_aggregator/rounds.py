@@ -153,18 +153,8 @@ def _close(state: State) -> tuple[State, list[Effect]]:
     is_whole = bool(state.total) or (is_first and is_silent(algorithm, phase, state.total))
     is_complete = phase >= algorithm.setup == server.phase and is_whole and not has_failed
     state = replace(
-        state,
+        _emptied(state),
         server=server,
-        total={},
-        counted={},
-        counted_before={**state.counted_before, **state.counted},
-        refused=0,
-        bytes_received=0,
-        empty=(),
-        turned_away=frozenset(),
-        shared=None,
-        first_update_ns=None,
-        opened=False,
         since_release=state.since_release + is_complete,
         rest_until_ns=max(state.rest_until_ns, wait_ns),
     )
@@ -179,6 +169,23 @@ def _close(state: State) -> tuple[State, list[Effect]]:
         effects += released
     state, opening = open_round(state)
     return state, [record, save_training(state), *effects, *opening]
+
+
+def _emptied(state: State) -> State:
+    """Return the state without what belongs to the round that is over."""
+    return replace(
+        state,
+        total={},
+        counted={},
+        counted_before={**state.counted_before, **state.counted},
+        refused=0,
+        bytes_received=0,
+        empty=(),
+        turned_away=frozenset(),
+        shared=None,
+        first_update_ns=None,
+        opened=False,
+    )
 
 
 def _record(state: State, kept: tuple[HoldUpdate, ...]) -> RecordRound:

@@ -30,7 +30,8 @@ class MessageError(ValueError):
 class Message(BaseModel):
     """A message that can be read from and written to bytes."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    # Built when first used: a gateway would pay a MiB for what only the aggregator reads.
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
     def to_bytes(self) -> bytes:
         """Return the message as one line of JSON."""

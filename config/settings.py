@@ -141,7 +141,7 @@ class Baseline(Table):
 class Limits(Table):
     """What one message and one model may weigh."""
 
-    max_payload_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN, le=256 * 1024 * 1024)] = 120 * 1024
+    max_payload_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN, le=256 * 1024 * 1024)] = 64 * 1024
     max_model_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN)] = 16 * 1024 * 1024
     max_update_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN)] = 16 * 1024 * 1024
     # Of updates that an aggregator holds at once, on their way or late; the others are asked for when there is room.

@@ -16,13 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firmware_sim.world_checks import Witness
+from firmware_sim.world_devices import TWIN
 from firmware_sim.world_disk import complaint
-from firmware_sim.world_faults import HOUR_S, Faults, drawn
-from firmware_sim.world_hosts import CloudHost, GatewayHost, Node, last_will
+from firmware_sim.world_faults import Faults, drawn
+from firmware_sim.world_handling import Hands
+from firmware_sim.world_hosts import CloudHost, GatewayHost, last_will
 from firmware_sim.world_machines import World
 from firmware_sim.world_network import Network
+from firmware_sim.world_node import Node
 from firmware_sim.world_setup import HOURS, SETTLE_S, setup, stream_of
-from firmware_sim.world_time import Scheduler
+from firmware_sim.world_time import HOUR_S, Scheduler
 
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it, where there is one
 LOOK_S = 30.0
@@ -68,7 +71,7 @@ class _Run:
             history.append(f"{scheduler.elapsed_s:11.3f} {who:7} {text}")
 
         network = Network(scheduler, stream_of(seed, "network"), faults, tell)
-        self.world = World(seed, scheduler, network, Witness(tell), history)
+        self.world = World(seed, scheduler, network, Witness(tell, lambda: scheduler.elapsed_s), history)
         self.cloud = CloudHost(self.world, made.cloud, made.phases_s["cloud"])
         self.gateways = {
             name: GatewayHost(self.world, settings, made.phases_s[name]) for name, settings in made.gateways.items()
@@ -78,11 +81,22 @@ class _Run:
             network.join(host, last_will(name))
         for name, host in self.gateways.items():
             Node(host, made.recordings[name], made.phases_s[name]).start()
+        self._hands = self._in_hands()
         for machine in (self.cloud, *self.gateways.values()):
             scheduler.after(0.0, machine.boot)
             machine.trouble()
             network.trouble(machine.name)
         network.trouble(None)
+        self._hands.trouble()
+
+    def _in_hands(self) -> Hands:
+        """Return what will be done to one of the gateways."""
+        made, name = self._setup, self._setup.handled
+        made.twin.gateway.store.parent.mkdir()
+        twin = GatewayHost(self.world, made.twin, made.phases_s[name], name + TWIN)
+        self.world.network.join(twin, last_will(name), name)
+        other = next(one for one in made.recordings if one != name)
+        return Hands(self.world, self.gateways[name], twin, Node(twin, made.recordings[other], made.phases_s[name]))
 
     def outcome(self) -> Outcome:
         """Let it run, come to rest, and be judged."""
@@ -107,7 +121,7 @@ class _Run:
         """Let nothing fail any more."""
         self.world.tell("world", "faults are over")
         scheduler, network = self.world.scheduler, self.world.network
-        scheduler.is_calm = True
+        scheduler.calm_s = scheduler.elapsed_s
         network.faults = Faults()
         for machine in (self.cloud, *self.gateways.values()):
             machine.calm()
@@ -118,6 +132,7 @@ class _Run:
             return ["the aggregator does not run"]
         wanted = self.cloud.service.state.manifest
         problems = [] if wanted is not None else ["there is no model"]
+        problems += ["a copy of a gateway is still on"] if self._hands.has_copy else []
         for name, host in self.gateways.items():
             if host.service is None:
                 problems.append(f"{name} does not run")

@@ -15,8 +15,9 @@ from cloud_aggregator import events as cloud_events
 from cloud_aggregator.state import State
 from cloud_aggregator.store import Store
 from config import topics, wire
-from config.messages import Alarm, Manifest, Receipt
+from config.messages import Alarm, Manifest, Receipt, Status
 from config.transfer import parse_chunk
+from firmware_sim.world_devices import BY_AGGREGATOR, Devices, gateway_of
 from firmware_sim.world_privacy import Privacy
 from firmware_sim.world_rounds import Rounds
 from gateway_agent import events
@@ -24,20 +25,23 @@ from gateway_agent.store import Store as GatewayStore
 from gateway_agent.versions import MODEL, OTHER
 
 Told = Callable[[str, str], None]
-BY_AGGREGATOR = "identity-"  # causes of alarms about a gateway that the aggregator raises
+# Why an update of a world may be refused: nobody in it sends what cannot be read or does not fit.
+OF_THE_GATEWAY = ("it alarms in ", "calibration windows lie behind")  # why a model may not be taken: what it saw itself
+REFUSALS = ("it answers ", "another update of this gateway ", "this gateway ", "it goes on after ")
 
 
 class Witness:
     """Collects violations; each is one line that says what was promised and what happened."""
 
-    def __init__(self, tell: Told) -> None:
+    def __init__(self, tell: Told, elapsed_s: Callable[[], float]) -> None:
         self._tell = tell
         self.violations: list[str] = []
-        self.alarms: dict[tuple[str, str], Alarm] = {}  # by gateway and item: told of in a commit
+        self.alarms: dict[tuple[str, str], list[Alarm]] = {}  # by gateway and item: told of in a commit
         self.updates: dict[tuple[str, str], bytes] = {}  # by gateway and digest: the bodies
         self.acknowledged: set[tuple[str, str]] = set()
         self.stored: set[tuple[str, str]] = set()  # alarms, scores, tombstones at the aggregator: gateway and item
         self.privacy = Privacy(self.violate)
+        self.devices = Devices(self.violate, elapsed_s)
         self.rounds = Rounds(self.updates, self.violate)
         self.released: dict[int, str] = {}  # version -> digest
         self.counts = {"alarms": 0, "scores": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
@@ -51,8 +55,14 @@ class Witness:
 
     # What gateways do.
 
-    def gateway_committed(self, name: str, effects: Sequence[events.Durable]) -> None:
+    def missing(self) -> list[tuple[str, str]]:
+        """Return the alarms that the aggregator has not got, by gateway and item."""
+        return [told for told in self.alarms if told not in self.stored]
+
+    def gateway_committed(self, device: str, effects: Sequence[events.Durable]) -> None:
         """Take note of what a gateway's store holds from now on."""
+        self.devices.committed(device, effects)
+        name = gateway_of(device)
         for effect in effects:
             match effect:
                 case events.Queue(name=item_name, item=item):
@@ -68,11 +78,11 @@ class Witness:
         channel = topics.parse(item.topic).channel
         if channel == "alarm":
             alarm = Alarm.from_bytes(item.payloads[0])
-            known = self.alarms.get((name, item_name))
-            if known is not None and known != alarm:
+            known = self.alarms.setdefault((name, item_name), [])
+            if known and alarm not in known and not self.devices.handled[name]:
                 self.violate(f"{name} told {item_name} twice, and not the same")
-            self.alarms[name, item_name] = alarm
-            self.counts["alarms"] += known is None
+            self.counts["alarms"] += not known
+            known.append(alarm)
         elif channel == "update":
             body = b"".join(parse_chunk(payload)[1] for payload in item.payloads)
             if hashlib.sha256(body).hexdigest() != item_name:
@@ -90,32 +100,42 @@ class Witness:
         if self.released.get(manifest.version) != manifest.model.digest:
             self.violate(f"{name} put model {manifest.version} in force, which was never released so")
 
-    def gateway_opened(self, name: str, store: GatewayStore, doubtful: Sequence[events.Durable]) -> None:
+    def gateway_opened(self, device: str, store: GatewayStore, doubtful: Sequence[events.Durable]) -> None:
         """Decide what became of a commit that was cut: all of it is there, or nothing."""
-        if store.damage:
-            self.violate(f"{name} found its store damaged by a power cut: {store.damage}")
-        stored = store.read()
+        stored, name = store.read(), gateway_of(device)
         self.counts["cuts"] += bool(doubtful)
         queued = {effect.name for effect in doubtful if isinstance(effect, events.Queue)}
         saved = {effect.key: effect.body for effect in doubtful if isinstance(effect, events.Save)}
         there = [item in stored.outbox for item in queued]
         there += [stored.blobs.get(key) == body for key, body in saved.items()]
-        if any(there) and not all(there):
+        if any(there) and not all(there) and not store.damage:
             self.violate(f"{name} holds a part of a commit that was cut: {sorted(queued)}, {sorted(saved)}")
         if any(there):
-            self.gateway_committed(name, doubtful)
+            self.gateway_committed(device, doubtful)
+        self.devices.opened(device, set(stored.outbox), store.damage, self.missing())
         for item_name, item in stored.outbox.items():
             if topics.parse(item.topic).channel == "alarm" and (name, item_name) not in self.alarms:
                 self.violate(f"{name} holds {item_name}, which it never committed")
 
-    def gateway_published(self, name: str, topic: str, payload: bytes) -> None:
+    def gateway_published(self, device: str, topic: str, payload: bytes) -> None:
         """See that nothing leaves a gateway before it is stored, and nothing that is its own."""
-        where = topics.parse(topic)
+        where, name = topics.parse(topic), gateway_of(device)
         self.privacy.said(name, payload)
+        if where.channel == "status":
+            self._told(device, Status.from_bytes(payload))
         if where.channel == "alarm" and (name, Alarm.from_bytes(payload).item) not in self.alarms:
             self.violate(f"{name} published an alarm that its store does not hold: {where.item}")
         if where.channel == "update" and (name, where.item) not in self.updates:
             self.violate(f"{name} published an update that its store does not hold: {where.item[:12]}")
+
+    def _told(self, device: str, status: Status) -> None:
+        self.devices.said(device, status)
+        why = status.refusal
+        if status.refused_round and why.startswith("round ") and "training failed" not in why:
+            self.violate(f"{device} refused round {status.refused_round}: {status.refusal}")
+        for version, why in status.rejected.items():
+            if not any(reason in why for reason in OF_THE_GATEWAY):
+                self.violate(f"{device} has not model {version}, which is sound: {why}")
 
     # What the aggregator does.
 
@@ -139,6 +159,9 @@ class Witness:
             match effect:
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended="") if alarm.kind:
                     self.stored.add((gateway, alarm.item))
+                    self.devices.accused(gateway, alarm)
+                case cloud_events.RecordGateway(gateway=gateway, status=status):
+                    self.devices.heard(gateway, status)
                 case cloud_events.RecordScores(gateway=gateway, item=item):
                     self.stored.add((gateway, item))
                     self.counts["scores"] += 1
@@ -192,6 +215,8 @@ class Witness:
         if not receipt.accepted:
             if item in self.alarms:
                 self.violate(f"an alarm of {where.gateway} was refused: {receipt.reason}")
+            elif item in self.updates and not receipt.reason.startswith(REFUSALS):
+                self.violate(f"a sound update of {where.gateway} was refused: {receipt.reason}")
             return
         self.acknowledged.add(item)
         if item not in self.stored and item not in self.rounds.counted:
@@ -203,9 +228,10 @@ class Witness:
         """Compare what the aggregator's registry holds in the end with what gateways told."""
         of_gateways = [row for row in store.rows("alarms") if row["gateway"] != topics.ALL]
         rows = {(row["gateway"], row["id"]): row for row in of_gateways if not row["cause"].startswith(BY_AGGREGATOR)}
-        told: dict[tuple[str, str], dict[str, Alarm]] = {}
-        for (gateway, _), alarm in self.alarms.items():
-            told.setdefault((gateway, alarm.id), {})[alarm.state] = alarm
+        told: dict[tuple[str, str], dict[str, list[Alarm]]] = {}
+        for (gateway, item), alarms in self.alarms.items():
+            if (gateway, item) in self.stored or (gateway, item) not in self.devices.lost:
+                told.setdefault((gateway, alarms[0].id), {})[alarms[0].state] = alarms
         for key in sorted(told.keys() - rows.keys()):
             self.violate(f"alarm {key[1]} was raised and is not in the registry")
         for key in sorted(rows.keys() - told.keys()):
@@ -214,9 +240,10 @@ class Witness:
             self._same(rows[key], told[key])
         self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
+        self.devices.audit()
 
-    def _same(self, row: dict[str, Any], told: dict[str, Alarm]) -> None:
-        for state, alarm in told.items():
-            if (row["onset_ns"], row[f"{state}_ns"]) != (alarm.onset_ns, alarm.t_ns):
-                stored = json.dumps([row["onset_ns"], row[f"{state}_ns"]])
-                self.violate(f"alarm {alarm.id} {state}: stored times {stored}, told {[alarm.onset_ns, alarm.t_ns]}")
+    def _same(self, row: dict[str, Any], told: dict[str, list[Alarm]]) -> None:
+        for state, alarms in told.items():
+            stored, times = [row["onset_ns"], row[f"{state}_ns"]], [[alarm.onset_ns, alarm.t_ns] for alarm in alarms]
+            if stored not in times:
+                self.violate(f"alarm {row['id']} {state}: stored times {json.dumps(stored)}, told {times}")

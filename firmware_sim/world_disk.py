@@ -19,6 +19,8 @@ from cloud_aggregator import store as cloud_store
 from cloud_aggregator.events import Durable as CloudDurable
 from gateway_agent import store as gateway_store
 from gateway_agent.events import Durable as GatewayDurable
+from gateway_agent.events import Queue
+from gateway_agent.state import Stored
 
 SECTOR, PAGE = 512, 4_096
 GONE = ("-shm", ".lock")  # what no power cut leaves: shared memory, and a lock that the kernel holds
@@ -149,6 +151,11 @@ class GatewayStore(gateway_store.Store):
         held = list(effects)
         super_commit = super().commit
         self._disk.commit(lambda: super_commit(held), held)
+
+    def renew(self, reason: str, stored: Stored) -> None:
+        """As the real one; what the agent has in mind counts as committed."""
+        super().renew(reason, stored)
+        self._disk.committed([Queue(name, item) for name, item in stored.outbox.items()])
 
     def fill(self, is_full: bool) -> None:
         """Let the file grow no more, or again."""

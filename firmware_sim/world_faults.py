@@ -21,7 +21,6 @@ from config.toml_lines import described
 Chance = Annotated[float, Field(ge=0, le=0.9)]
 Rate = Annotated[float, Field(ge=0, le=3_600)]  # per hour
 Seconds = Annotated[float, Field(gt=0, le=1e6)]
-HOUR_S = 3_600.0
 CALM_SHARE = 0.35  # of the kinds of faults, in a drawn mix, that do not happen at all: so others are seen alone
 
 
@@ -81,6 +80,15 @@ class Work(Table):
     training_fails: Chance = 0.0
 
 
+class Handling(Table):
+    """One of the gateways, as a thing in people's hands."""
+
+    restores: Rate = 0.0  # it comes back with an image of its card from some time ago
+    rots: Rate = 0.0  # it comes back with a store of which some bytes in the middle are rubbish
+    twins: Rate = 0.0  # a copy of it is switched on beside it, under the same id
+    twin_s: Seconds = 600.0
+
+
 class Faults(Table):
     """F.toml of `firmware-sim world --faults F.toml`."""
 
@@ -89,6 +97,7 @@ class Faults(Table):
     broker: BrokerFaults = BrokerFaults()
     power: Power = Power()
     work: Work = Work()
+    handling: Handling = Handling()
 
 
 def load_faults(path: Path) -> Faults:
@@ -149,6 +158,9 @@ def drawn(rng: np.random.Generator) -> Faults:
             synchronised_after_s=length(10.0, 1_200.0),
         ),
         work=_drawn_work(some, length),
+        handling=Handling(
+            restores=some(10.0), rots=some(10.0), twins=some(2.0), twin_s=length(300.0, 1_200.0)
+        ),
     )
 
 
@@ -158,5 +170,5 @@ def _drawn_work(some: Callable[[float], float], length: Callable[[float, float],
         damage_s=length(20.0, 200.0),
         silence=some(8.0),
         silence_s=length(30.0, 600.0),
-        training_fails=some(0.3),
+        training_fails=some(0.15),
     )

@@ -4,25 +4,21 @@ cloud. Events go into the real service, effects come out, and the witness sees b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from cloud_aggregator import events as cloud_events
 from cloud_aggregator.service import Service as CloudService
 from cloud_aggregator.state import State as CloudState
-from config.frames import Frame
 from config.messages import Status
 from config.settings import AggregatorSettings, GatewaySettings
 from config.signing import verified
 from config.topics import ALL, Topic, topic_of
-from firmware_sim.node import frames
-from firmware_sim.recordings import Recording
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore
-from firmware_sim.world_faults import HOUR_S
 from firmware_sim.world_machines import Machine, World, there
-from firmware_sim.world_setup import FRAME_S, KEY, SITE, STREAM, stream_of
-from firmware_sim.world_time import NS, T0_NS
+from firmware_sim.world_setup import KEY, SITE, stream_of
+from firmware_sim.world_time import NS
 from gateway_agent import events, trainer
 from gateway_agent.service import Service
 
@@ -37,10 +33,10 @@ def last_will(name: str) -> tuple[str, bytes]:
 
 
 class GatewayHost(Machine):
-    """A gateway with the real agent on it."""
+    """A gateway with the real agent on it; of two devices with one id, the second has another name in this world."""
 
-    def __init__(self, world: World, settings: GatewaySettings, phase_s: float) -> None:
-        name = settings.gateway.id
+    def __init__(self, world: World, settings: GatewaySettings, phase_s: float, name: str = "") -> None:
+        name = name or settings.gateway.id
         disk_rng = stream_of(world.seed, f"disk of {name}")
         disk = Disk(settings.gateway.store, disk_rng, partial(world.witness.gateway_committed, name))
         super().__init__(world, name, disk, phase_s)
@@ -48,7 +44,7 @@ class GatewayHost(Machine):
         self._store: GatewayStore | None = None
         self.service: Service | None = None
         self._training_rng = stream_of(world.seed, f"training of {name}")
-        self._secret = stream_of(world.seed, f"secret of {name}").bytes(32)
+        self._secret_rng = stream_of(world.seed, f"secret of {name}")
 
     def opened(self) -> Sequence[events.Outward]:
         """Start the agent on its store."""
@@ -65,7 +61,7 @@ class GatewayHost(Machine):
             clock=self.clock.quality,
             anchor_ns=self.clock.anchor_ns,
             labelled={},
-            secret=self._secret,
+            secret=self._secret_rng.bytes(32),
         )
         return self.service.begun
 
@@ -127,67 +123,8 @@ class GatewayHost(Machine):
 
     def farewell(self) -> None:
         """Say that it is off."""
-        topic, payload = last_will(self.name)
+        topic, payload = last_will(self.settings.gateway.id)
         self.publish(topic, payload, retain=True)
-
-
-class Node:
-    """A sensor node that sends to its gateway over a line of their own."""
-
-    def __init__(self, host: GatewayHost, recording: Recording, phase_s: float) -> None:
-        self._host, self._recording, self._phase_s = host, recording, phase_s
-        self._rng = stream_of(host.world.seed, f"node of {host.name}")
-        self._topic = topic_of(Topic(SITE, host.name, "sample", STREAM))
-        self._is_on = True
-        self.faults = host.world.network.faults
-        self._runs = 0
-        self._has_clock = bool(self._rng.random() < 0.7)  # the others count from their start
-
-    def start(self) -> None:
-        """Begin to send, for as long as the world lasts."""
-        self._send_next(frames(self._recording, FRAME_S, T0_NS, "node"))
-        self._silence()
-
-    def _send_next(self, rest: Iterator[tuple[float, Frame]]) -> None:
-        scheduler = self._host.world.scheduler
-        due = next(rest, None)
-        if due is None:
-            return
-        due_s, frame = due
-
-        def send() -> None:
-            self._send(frame)
-            self._send_next(rest)
-
-        scheduler.after(due_s + self._phase_s - scheduler.elapsed_s, send)
-
-    def _send(self, frame: Frame) -> None:
-        lost, repeated = self._rng.random(2)
-        chances = self.faults.messages
-        if not self._is_on or lost < chances.frame_loss or not self._host.is_up:
-            return
-        meta = frame.meta.model_copy(update={"boot": f"node-{self._runs}"})
-        if not self._has_clock:
-            meta = meta.model_copy(update={"clock": "boot", "t_ns": meta.t_ns - T0_NS})
-        payload = Frame(meta, frame.values).to_bytes()
-        for _ in range(2 if repeated < chances.frame_repeat else 1):
-            self._host.heard(self._topic, payload)
-
-    def _silence(self) -> None:
-        work, scheduler = self.faults.work, self._host.world.scheduler
-        if work.silence == 0.0:
-            return
-
-        def fall_silent() -> None:
-            if not scheduler.is_calm:
-                self._is_on = False
-                scheduler.after(float(self._rng.exponential(work.silence_s)), speak)
-
-        def speak() -> None:
-            self._is_on, self._runs = True, self._runs + 1
-            self._silence()
-
-        scheduler.after(float(self._rng.exponential(HOUR_S / work.silence)), fall_silent)
 
 
 class WatchedService(CloudService):

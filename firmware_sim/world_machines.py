@@ -7,13 +7,13 @@ happens, a machine is started again by its service manager, and goes on with wha
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from firmware_sim.world_checks import Witness
 from firmware_sim.world_disk import Disk, PowerCutError
-from firmware_sim.world_faults import HOUR_S, Power
+from firmware_sim.world_faults import Power
 from firmware_sim.world_network import Network
 from firmware_sim.world_setup import stream_of
 from firmware_sim.world_time import NS, MachineClock, Scheduler
@@ -63,7 +63,7 @@ class Machine(ABC):
     def __init__(self, world: World, name: str, disk: Disk, phase_s: float) -> None:
         self.name, self.world, self.disk, self._phase_s = name, world, disk, phase_s
         self.clock = MachineClock()
-        self.is_up = False
+        self.is_up = self.is_retired = False
         self.boots = 0
         self._rng = stream_of(world.seed, f"power of {name}")
         self._process = 0  # counts them: what belongs to one that ended is void
@@ -118,7 +118,7 @@ class Machine(ABC):
 
     def boot(self) -> None:
         """Start the service; where it cannot start, try again in a while."""
-        if self.is_up:
+        if self.is_up or self.is_retired:
             return
         self.clock.started()
         try:
@@ -216,6 +216,20 @@ class Machine(ABC):
 
     def _fell(self, kind: Literal["power", "kill"], when: str, away_s: float | None = None) -> None:
         """Go down, and come back after a while."""
+        self.fall(kind, when)
+        if away_s is None:
+            away_s = RESTART_S + (float(self._rng.exponential(self.faults.away_s)) if kind == "power" else 0.0)
+        self.world.scheduler.after(away_s, self.power_on if kind == "power" else self.boot)
+
+    def cut_off(self, away_s: float, meanwhile: Callable[[], None]) -> None:
+        """Take its power away, do something to its disk, and give the power back."""
+        if self.is_up:
+            self.fall("power", "by hand")
+        meanwhile()
+        self.world.scheduler.after(away_s, self.power_on)
+
+    def fall(self, kind: Literal["power", "kill"], when: str) -> None:
+        """Go down, and stay so until somebody starts it again."""
         if when:
             self.world.tell(self.name, f"{'power cut' if kind == 'power' else 'killed'} {when}")
         self.is_up, self._cut = False, None
@@ -225,11 +239,11 @@ class Machine(ABC):
         self.world.network.left(self.name, at_once=kind == "kill")
         if kind == "power":
             self._off_wall_ns = self.world.scheduler.now_ns + self.clock.wall_offset_ns
-        if away_s is None:
-            away_s = RESTART_S + (float(self._rng.exponential(self.faults.away_s)) if kind == "power" else 0.0)
-        self.world.scheduler.after(away_s, self._powered if kind == "power" else self.boot)
 
-    def _powered(self) -> None:
+    def power_on(self) -> None:
+        """Start the machine, its clock right or not."""
+        if self.is_up or self.is_retired:
+            return
         self.boots += 1
         self.clock.boot_ns = self.world.scheduler.now_ns
         chance = self._rng.random()
@@ -271,11 +285,12 @@ class Machine(ABC):
     def trouble(self) -> None:
         """Arrange for all troubles of this machine."""
         faults = self.faults
-        self._again(faults.cuts, lambda: self.arm("power"))
-        self._again(faults.kills, lambda: self.arm("kill"))
-        self._again(faults.stops, self.stop)
-        self._again(faults.disk_full, lambda: self.fill(float(self._rng.exponential(faults.disk_full_s))))
-        self._again(faults.clock_steps, self._misset)
+        again, rng = self.world.scheduler.again, self._rng
+        again(rng, faults.cuts, lambda: self.arm("power"))
+        again(rng, faults.kills, lambda: self.arm("kill"))
+        again(rng, faults.stops, self.stop)
+        again(rng, faults.disk_full, lambda: self.fill(float(rng.exponential(faults.disk_full_s))))
+        again(rng, faults.clock_steps, self._misset)
 
     def calm(self) -> None:
         """Let nothing fail on this machine any more."""
@@ -286,14 +301,3 @@ class Machine(ABC):
         self.world.tell(self.name, f"wall clock steps by {by_s:.0f} s")
         self.clock.stepped(round(by_s * NS), self.world.scheduler.now_ns)
         self.world.scheduler.after(self.faults.synchronised_after_s, self.clock.synchronised)
-
-    def _again(self, rate: float, act: Any) -> None:
-        if rate == 0.0:
-            return
-
-        def happen() -> None:
-            if not self.world.scheduler.is_calm:
-                act()
-                self._again(rate, act)
-
-        self.world.scheduler.after(float(self._rng.exponential(HOUR_S / rate)), happen)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from firmware_sim.world_faults import HOUR_S, Faults
+from firmware_sim.world_faults import Faults
 from firmware_sim.world_time import Scheduler
 
 KEEPALIVE_S = 45.0  # one and a half of what is set: until then nobody notices a line that is dead
@@ -45,6 +45,7 @@ class Session:
 
     client: Client
     will: Message | None
+    identity: str  # the name under which it connects; of several under one name the broker keeps the latest
     queue: list[Message] = field(default_factory=list)
     is_connected: bool = False
     connection: int = 0  # counts them, so that what belongs to an ended one is told apart
@@ -68,9 +69,9 @@ class Network:
         self._snapshot: tuple[dict[str, bytes], dict[str, list[Message]]] = ({}, {})
         scheduler.after(SNAPSHOT_S, self._take_snapshot)
 
-    def join(self, client: Client, will: Message | None) -> None:
+    def join(self, client: Client, will: Message | None, identity: str = "") -> None:
         """Make a client known; it connects when it is up."""
-        self.sessions[client.name] = Session(client, will)
+        self.sessions[client.name] = Session(client, will, identity or client.name)
 
     def connect(self, name: str) -> None:
         """Let a client that has just started look for the broker."""
@@ -86,12 +87,13 @@ class Network:
             return
         if session.is_connected:  # the broker has not noticed yet that the one before is gone, and now does
             self._dropped(name, session.connection)
+        self._taken_over(session)
         session.is_connected, session.is_known = True, True
         session.connection += 1
         self._tell(name, "connected")
         session.client.linked(True)
         for topic, payload in list(self.retained.items()):
-            if concerns(name, topic):
+            if concerns(session.identity, topic):
                 self._send(session, topic, payload)
         waiting, session.queue = session.queue, []
         for topic, payload in waiting:
@@ -99,6 +101,13 @@ class Network:
         unsent, session.unsent = session.unsent, []
         for topic, payload, retain in unsent:
             self.publish(name, topic, payload, retain=retain)
+
+    def _taken_over(self, session: Session) -> None:
+        """Let the broker close the connection, and hand over the session, of another under the same name."""
+        for name, other in self.sessions.items():
+            if other is not session and other.identity == session.identity:
+                self._dropped(name, other.connection)
+                session.queue, other.queue, other.is_known = [*session.queue, *other.queue], [], False
 
     def left(self, name: str, *, at_once: bool) -> None:
         """Take note that a client's process is gone: at once where its machine lives, else by its silence."""
@@ -151,8 +160,7 @@ class Network:
         if lost < chances.loss:
             return []
         if damaged < chances.damage and topic.split("/")[4] in CHUNKED:
-            place = int(self._rng.integers(len(payload)))
-            payload = payload[:place] + bytes([payload[place] ^ 0x15]) + payload[place + 1 :]
+            payload = flipped(payload, self._rng)
         return [payload] * (2 if repeated < chances.repeat else 1)
 
     def _at_broker(self, topic: str, payload: bytes, *, retain: bool, qos: int) -> None:
@@ -162,8 +170,8 @@ class Network:
             self.retained[topic] = payload
         elif retain:
             self.retained.pop(topic, None)
-        for name, session in self.sessions.items():
-            if session.is_known and concerns(name, topic) and (qos > 0 or session.is_connected):
+        for session in self.sessions.values():
+            if session.is_known and concerns(session.identity, topic) and (qos > 0 or session.is_connected):
                 self._send(session, topic, payload)
 
     def _send(self, session: Session, topic: str, payload: bytes) -> None:
@@ -239,24 +247,25 @@ class Network:
         self._tell("broker", "is back")
 
     def trouble(self, name: str | None) -> None:
-        """Arrange for the next trouble of a line, or of the broker where no name is given, and all after it."""
+        """Arrange for the troubles of a line, or of the broker where no name is given."""
         line, broker = self.faults.line, self.faults.broker
-        rate = broker.restarts if name is None else line.partitions
-        if rate == 0.0:
-            return
-        wait_s = float(self._rng.exponential(HOUR_S / rate))
 
         def happen() -> None:
-            if (broker.restarts if name is None else line.partitions) != 0.0 and not self._scheduler.is_calm:
-                if name is None:
-                    memory = str(self._rng.choice(["whole", "snapshot", "empty"]))
-                    memory = memory if broker.memory == "any" else broker.memory
-                    self.restart(float(self._rng.exponential(broker.away_s)), memory)
-                else:
-                    self.cut_off(name, float(self._rng.exponential(line.partition_s)))
-                self.trouble(name)
+            if name is None:
+                memory = str(self._rng.choice(["whole", "snapshot", "empty"]))
+                memory = memory if broker.memory == "any" else broker.memory
+                self.restart(float(self._rng.exponential(broker.away_s)), memory)
+            else:
+                self.cut_off(name, float(self._rng.exponential(line.partition_s)))
 
-        self._scheduler.after(wait_s, happen)
+        self._scheduler.again(self._rng, broker.restarts if name is None else line.partitions, happen)
+
+
+def flipped(payload: bytes, rng: np.random.Generator) -> bytes:
+    """Return a chunk with one bit of what it carries turned over: its header says what it always said."""
+    body = payload.find(b"\n") + 1
+    place, bit = int(rng.integers(min(body, len(payload) - 1), len(payload))), int(rng.integers(8))
+    return payload[:place] + bytes([payload[place] ^ 1 << bit]) + payload[place + 1 :]
 
 
 def concerns(name: str, topic: str) -> bool:

@@ -6,9 +6,12 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from config.clock import STEPPED_NS, Quality
 
 NS = 1_000_000_000
+HOUR_S = 3_600.0
 T0_NS = 1_800_000_000 * NS  # of the world: January 2027
 
 
@@ -17,7 +20,7 @@ class Scheduler:
     """What is to happen, by time and, at the same time, by the order in which it was arranged."""
 
     now_ns: int = T0_NS
-    is_calm: bool = False  # faults are over
+    calm_s: float | None = None  # the age at which faults were over
     _heap: list[tuple[int, int, Callable[[], None]]] = field(default_factory=list)
     _count: int = 0
 
@@ -30,6 +33,23 @@ class Scheduler:
         """Let something happen in a while."""
         self._count += 1
         heapq.heappush(self._heap, (self.now_ns + round(delay_s * NS), self._count, act))
+
+    @property
+    def is_calm(self) -> bool:
+        """True where nothing fails any more."""
+        return self.calm_s is not None
+
+    def again(self, rng: np.random.Generator, rate: float, act: Callable[[], None]) -> None:
+        """Let something happen now and then, `rate` times an hour, until nothing fails any more."""
+        if rate == 0.0:
+            return
+
+        def happen() -> None:
+            if not self.is_calm:
+                act()
+                self.again(rng, rate, act)
+
+        self.after(float(rng.exponential(HOUR_S / rate)), happen)
 
     def run(self, until_s: float, is_over: Callable[[], bool] = lambda: False) -> None:
         """Let things happen until the world is so old, or until something is so."""

@@ -17,7 +17,7 @@ from gateway_agent.model_check import UNFIT, BrokenPromiseError, examined, loade
 from gateway_agent.pipeline import Judge, judged_by, rows_of
 from gateway_agent.scorer import ModelRefusedError
 from gateway_agent.state import State, own_in, tell
-from gateway_agent.versions import STARTS_MAX, Models, Rejected, held, named, save, save_model
+from gateway_agent.versions import Models, Rejected, held, named, save, save_model
 from gateway_agent.watch import DAY_S, Watch, Watching, spoken
 from models.arrays import FEATURES, Arrays
 from models.federated.algorithm import normalise
@@ -44,7 +44,7 @@ def announced(state: State, manifest: Manifest, *, is_own: bool = False) -> tupl
     name, newest = named(manifest), max(state.models.newest, state.manifest.version if state.manifest else 0)
     if final := state.models.why_not(name) or (reason if known == name else ""):
         return (state, []) if state.refusal == final else refuse(state, final)
-    if manifest.version <= newest:
+    if manifest.version <= newest and not _is_lost(state, name):
         return _not_newer(state, manifest, newest, is_own=is_own)
     problem = mismatch(manifest, state.settings)
     if not state.verified(manifest.signed_bytes(), manifest.signature):
@@ -52,6 +52,11 @@ def announced(state: State, manifest: Manifest, *, is_own: bool = False) -> tupl
     if problem:
         return _refuse(state, manifest, f"refused: {problem}")
     return put_in_force(replace(state, candidate=manifest, candidate_is_own=is_own))
+
+
+def _is_lost(state: State, name: str) -> bool:
+    """Tell whether a manifest is that of the model in force, which could not be loaded: its bytes are damaged."""
+    return state.manifest is None and state.models.current.name == name
 
 
 def _not_newer(state: State, manifest: Manifest, newest: int, *, is_own: bool) -> tuple[State, list[Effect]]:
@@ -93,6 +98,8 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
         return fetching.want(state, manifest.model)
     if state.tried[0] != named(manifest):
         return _marked(state, manifest)
+    if state.is_unstored:
+        return state, []  # the mark is not on the disk, and what is not there ends nothing
     if not state.pipeline.commissioned:
         return _borrow(state, manifest, body)
     state = replace(state, candidate=None)
@@ -106,10 +113,9 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
 
 
 def _marked(state: State, manifest: Manifest) -> tuple[State, list[Effect]]:
-    if state.models.trying.get(manifest.model.digest, 0) >= STARTS_MAX:
-        why = f"refused: the agent ended {STARTS_MAX} times in a row while it loaded it"
-        return _refuse(replace(state, candidate=None), manifest, why, is_final=True)
-    models = state.models.begun(manifest.model.digest)
+    if reason := state.models.tries(manifest.model.digest).why_no_more:
+        return _refuse(replace(state, candidate=None), manifest, f"refused: {reason}", is_final=True)
+    models = state.models.begun(manifest.model.digest, state.boot_id)
     return replace(state, tried=(named(manifest), state.now_ns), models=models), [save(models)]
 
 
@@ -122,10 +128,11 @@ def _swapped(
     if before is not None and before.watch.drift is not None:  # another model is no other baseline
         watching = watching._replace(drift=state.pipeline.watching.drift)
     models = state.models
-    is_proven = state.trial is None and models.current.version > 0
+    is_another = models.current.name != named(manifest)
+    is_proven = state.trial is None and models.current.version > 0 and is_another
     models = Models(
         slot=models.other if is_proven else models.slot,
-        newest=manifest.version,
+        newest=max(models.newest, manifest.version),
         current=held(manifest, is_own=state.candidate_is_own),
         previous=models.current if is_proven else models.previous,
         trying=models.trying,

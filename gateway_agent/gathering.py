@@ -8,9 +8,21 @@ the same reason what waits stays small, however long a disk is full.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
-from gateway_agent.events import TELEMETRY_PRIORITY, Durable, Keep, Outward, Publish, Queue, Save, Settle
+from gateway_agent.events import (
+    ALARM_PRIORITY,
+    CLASSES,
+    TELEMETRY_PRIORITY,
+    Durable,
+    Keep,
+    Outward,
+    Publish,
+    Queue,
+    Save,
+    Settle,
+)
 from gateway_agent.life import SEQUENCE
 from gateway_agent.state import COUNTED, FLASH, MEMORY
 from gateway_agent.weight import is_tombstone
@@ -72,6 +84,15 @@ class Gathering:
     def effects(self) -> list[Durable]:
         """All that waits, in an order that does what the effects did in theirs."""
         return [*self._windows, *self._blobs.values(), *self._items.values()]
+
+    def lost(self) -> str:
+        """Say what ends with the agent, for no disk took it."""
+        items = [one.item for one in self._items.values() if isinstance(one, Queue)]
+        kinds = Counter(CLASSES[item.priority] for item in items)
+        alarms = [item.payloads[0].decode(errors="replace") for item in items if item.priority == ALARM_PRIORITY]
+        counted = ", ".join(f"{count} of class {kind}" for kind, count in sorted(kinds.items())) or "no message"
+        told = f"; alarms: {' '.join(alarms)}" if alarms else ""
+        return f"the disk is full to the end; lost with this agent: {counted}, {len(self._windows)} windows{told}"
 
     def rests(self, effect: Outward) -> bool:
         """Tell whether a message says what is not stored yet. Telemetry does no harm where it is told and then lost."""

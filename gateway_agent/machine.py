@@ -85,7 +85,7 @@ def step(state: State, now_ns: int, event: Event) -> tuple[State, list[Effect]]:
 def _connection(state: State, up: bool) -> tuple[State, list[Effect]]:
     state = replace(state, connected=up)
     if not up:
-        return state, []
+        return sending.disconnected(state), []
     state, told = tell(fetching.ask_anew(sending.connected(state)))
     state, kept = telemetry.flushed(state)
     state, sends = sending.send_due(state)
@@ -106,7 +106,7 @@ def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
     state = fetching.forget(state)
     if state.now_ns - state.remembered_ns >= REMEMBER_S * NS:
         state = replace(state, remembered_ns=state.now_ns)
-        effects += [*save_memory(state), *probation.remembered(state)]
+        effects += save_memory(state)
     if state.now_ns - state.status_ns >= state.settings.exchange.status_s * NS:
         state, more = tell(state)
         effects += more

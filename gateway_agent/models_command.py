@@ -60,7 +60,7 @@ def shown(blobs: dict[str, bytes], probation_s: float, hop_s: float) -> dict[str
         "windows": models.windows,
         "alarms": models.alarms,
         "probation_s": left_s,
-        "loads_not_finished": dict(models.trying),
+        "loads_not_finished": {digest: one.in_all for digest, one in models.trying.items()},
         "rejected": [{"version": one.version, "why": one.why, "final": one.is_final} for one in models.rejected],
     }
 

@@ -1,4 +1,4 @@
-"""What must not be lost: queued durably, sent while there is a link, settled by the aggregator's receipt alone (`sending`).
+"""What must not be lost: queued durably, sent while there is a link (`sending`), settled by a receipt alone.
 
 An outage may last for months and a store is bounded; `room` decides what goes then.
 """

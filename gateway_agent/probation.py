@@ -21,6 +21,7 @@ from models.promise import is_broken, level_at
 from models.signal import Block
 
 SLOW_STEPS = 10  # in a row that took longer than the windows in them: one may have waited for the disk
+STORED_S = 240.0  # of watching: a gateway whose power fails every ten minutes comes to the end of a probation too
 STEADY_S = 60.0  # after a load without an end of the process the model is not what ends it
 NS = 1_000_000_000
 
@@ -62,7 +63,8 @@ def watched(state: State, readings: list[Reading], elapsed_ns: int) -> tuple[Sta
     if said:
         models = replace(state.models, windows=state.models.windows + said, alarms=state.models.alarms + raised)
         state = replace(state, models=models)
-    effects: list[Effect] = [save(state.models)] if raised and state.models.current.version else []
+    is_stored = raised or (state.trial is not None and _is_time(state, said))
+    effects: list[Effect] = [save(state.models)] if is_stored and state.models.current.version else []
     for reading in readings:
         if state.trial is not None:
             state, more = _compared(state, state.trial, reading)
@@ -78,6 +80,12 @@ def watched(state: State, readings: list[Reading], elapsed_ns: int) -> tuple[Sta
             state, more = _proven(state)
             effects += more
     return state, effects
+
+
+def _is_time(state: State, said: int) -> bool:
+    """Tell whether the windows just counted are the last of a stretch after which the count is stored."""
+    stretch = max(round(STORED_S / state.settings.features.hop_s), 1)
+    return state.models.windows // stretch > (state.models.windows - said) // stretch
 
 
 def _compared(state: State, trial: Trial, reading: Reading) -> tuple[State, list[Effect]]:
@@ -149,11 +157,6 @@ def ticked(state: State) -> tuple[State, list[Effect]]:
         return state, []
     state = replace(state, models=models.finished())
     return state, [save(state.models)]
-
-
-def remembered(state: State) -> list[Effect]:
-    """Return the effect that stores for how long the model in force was watched; nothing after its probation."""
-    return [] if state.trial is None else [save(state.models)]
 
 
 def stopped(state: State) -> list[Effect]:

@@ -26,8 +26,14 @@ def reload(state: State, blobs: Mapping[str, bytes]) -> tuple[State, list[Effect
     update that knows more of a manifest than the one that stored it.
     """
     models = state.models
-    if models.current.version == 0 or models.slot not in blobs:
+    if models.current.version == 0:
         return state, []
+    if models.slot not in blobs:
+        text = f"stored model {models.current.version} is lost with what the store lost; it is taken again"
+        return refuse(state, text)
+    if state.is_unstored and models.tries(models.current.digest).in_boot > 1:
+        text = "not loaded: the agent ended while it loaded it, and the disk has no room to count how often"
+        return refuse(state, f"stored model {models.current.version} {text}")
     try:
         manifest, judge, watching = _loaded(state, blobs[models.slot])
     except (*UNFIT, *UNREADABLE) as error:

@@ -57,7 +57,8 @@ class Service:
         self._gathering = Gathering(stored.outbox)
         self._held: list[Outward] = []  # what rests on effects that the disk does not take
         self._is_stuck = False  # it does not take any
-        self._first_stored(stored, secret, now_ns)
+        self._broken = ""  # what is wrong with the file, while there is no room for a new one
+        self._first_stored(stored, secret, boot_id, now_ns)
         self._regain_ns = now_ns
         self._renewed_ns: int | None = None
         self._flash = Day(*json.loads(stored.blobs.get(FLASH, b"[0, 0]"))).at(now_ns)
@@ -73,7 +74,8 @@ class Service:
             anchor_ns=anchor_ns,
             labelled=labelled,
         )
-        self.state, effects = machine.begin(replace(state, clock=clock, flash=self._flash, stopwatch=stopwatch), stored)
+        state = replace(state, clock=clock, flash=self._flash, stopwatch=stopwatch, is_unstored=self._is_stuck)
+        self.state, effects = machine.begin(state, stored)
         if stored.blobs.get(RESCUED) and state.pipeline.commissioned:
             effects.append(Save(RESCUED, b""))  # the baseline is whole again
         self.begun = self._done(effects)
@@ -83,10 +85,10 @@ class Service:
             text = "this kernel does not say what a process writes, so [store] flash_bytes_per_day cannot be kept"
             self.begun.append(Log("warning", text))
 
-    def _first_stored(self, stored: Stored, secret: bytes, now_ns: int) -> None:
+    def _first_stored(self, stored: Stored, secret: bytes, boot_id: str, now_ns: int) -> None:
         """Store what goes before all else; on a full disk the start goes on without."""
         first = [] if SECRET in stored.blobs else [Save(SECRET, secret)]
-        if tried := versions.starting(stored.blobs):  # on disk before the model is loaded, which may end the process
+        if tried := versions.starting(stored.blobs, boot_id):  # on disk before the model is loaded
             first.append(tried)
         if not first:
             return
@@ -111,13 +113,19 @@ class Service:
         self.state, effects = machine.step(self.state, now_ns, event)
         return [*self._done(effects, retry=True), *self._relieved()]
 
-    def close(self) -> None:
-        """Store what is kept in memory to spare the flash, and close the store."""
+    def close(self) -> list[Log]:
+        """Store what is kept in memory, and close the store; return what is to be said where a full disk did not take
+        it.
+        """
         last = [*telemetry.unsent(self.state), *save_memory(self.state), *probation.stopped(self.state)]
         last.append(self._save_flash())
         self._gathering.add(self._durable(last), self.state.now_ns)
         self._written()
+        if self._is_stuck:
+            self.store.make_room()
+            self._written()
         self.store.close()
+        return [Log("warning", self._gathering.lost())] if self._is_stuck else []
 
     @staticmethod
     def _durable(effects: list[Effect]) -> list[Durable]:
@@ -151,16 +159,25 @@ class Service:
 
     def _written(self) -> list[Outward]:
         """Store what was gathered, or remain stuck with it, and return what the machine says of trouble with that."""
+        if self._broken:
+            return self._renewed(self._broken)
         try:
             self.store.commit(self._gathering.effects)
         except StoreFullError as error:
-            self._is_stuck = True
-            return self._in_need(f"{error}; all is kept in memory until it can be")
+            return self._stuck(error)
         except StoreDamagedError as error:
             return self._renewed(str(error))
         self._gathering.stored()
-        self._is_stuck = False
+        self._stick(False)
         return self._in_need("the disk is full: the store lives on its reserve") if self.store.is_tight else []
+
+    def _stuck(self, error: StoreFullError) -> list[Outward]:
+        self._stick(True)
+        return self._in_need(f"{error}; all is kept in memory until it can be")
+
+    def _stick(self, is_stuck: bool) -> None:
+        self._is_stuck = is_stuck
+        self.state = replace(self.state, is_unstored=is_stuck)
 
     def _in_need(self, text: str) -> list[Outward]:
         return [] if self.state.store_problem == FULL else self._told(StoreState(FULL, text))
@@ -169,12 +186,16 @@ class Service:
         """Go on with a new file, which holds what the agent has in mind and what could be read of the old one."""
         if self.state.now_ns == self._renewed_ns:  # the new file, too: this disk keeps nothing
             raise StoreDamagedError(reason)
-        self._renewed_ns, stored = self.state.now_ns, in_mind(self.state)
-        self.store.renew(reason, stored)
+        stored, self._broken = in_mind(self.state), reason
+        try:
+            self.store.renew(reason, stored)
+        except StoreFullError as error:  # the old file cannot be written, and there is no room for another
+            return self._stuck(error)
+        self._renewed_ns, self._broken = self.state.now_ns, ""
         blobs = [effect for effect in self._gathering.effects if isinstance(effect, Save)]
         self._gathering = Gathering(stored.outbox)
         self._gathering.add(blobs, self.state.now_ns)
-        self._is_stuck = False
+        self._stick(False)
         return self._told(StoreState(DAMAGED, self.store.damage))
 
     def _told(self, event: StoreState) -> list[Outward]:

@@ -140,7 +140,7 @@ class Agent:
         self._links[0].publish(_status_topic(self.settings), offline.to_bytes(), retain=True)
         for link in self._links:
             link.stop()
-        self.service.close()
+        self._carry_out(self.service.close())
 
 
 def _status_topic(settings: GatewaySettings) -> str:

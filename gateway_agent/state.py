@@ -125,6 +125,7 @@ class State:
     bytes_received: int = 0
     flash: Day = field(default_factory=Day)  # what was written lately, as the service counts it
     store_problem: str = ""  # see `StoreState`
+    is_unstored: bool = False  # what was to be stored is in memory alone, for the disk takes nothing
 
 
 def topic(state: State, channel: str, item: str) -> str:

@@ -72,8 +72,7 @@ class Store:
         try:
             self._open_or_renew()
         except StoreFullError:
-            if self._lock is not None:
-                os.ftruncate(self._lock, 0)
+            self.make_room()
             self._open_or_renew()
         if self._lock is not None and self.start_bytes:
             store_files.allocate(self._lock, self.start_bytes)
@@ -111,13 +110,27 @@ class Store:
     def renew(self, reason: str, stored: Stored) -> None:
         """Set the file aside, damaged while it was in use, and go on with a new one that holds this, which the agent
         knows better, and of the rest what can be read.
+
+        Raises `StoreFullError` where there is no room for one; the damaged file stays then, and this may be called
+        again.
         """
         before = _written_bytes()
         self._db.close()
         found = store_files.rescued(self.path, reason)
         blobs = {**found.stored.blobs, **stored.blobs}
-        self._renew(Found(Stored(stored.baseline, blobs, stored.outbox), found.damage))
-        self._count(before)
+        kept = Found(Stored(stored.baseline, blobs, stored.outbox), found.damage)
+        try:
+            self._renew(kept)
+        except StoreFullError:
+            self.make_room()
+            self._renew(kept)
+        finally:
+            self._count(before)
+
+    def make_room(self) -> None:
+        """Give back to the disk what was taken for a start."""
+        if self._lock is not None:
+            os.ftruncate(self._lock, 0)
 
     def commit(self, effects: Iterable[Durable]) -> None:
         """Make the durable effects true together, on disk, before this returns.

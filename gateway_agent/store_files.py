@@ -195,6 +195,8 @@ def made(path: Path, stored: Stored) -> None:
 
 
 def _written(new: Path, stored: Stored) -> None:
+    for suffix in WITH_IT:  # of an attempt for which there was no room
+        new.with_name(new.name + suffix).unlink(missing_ok=True)
     db, _ = opened(new)
     try:
         with db:
@@ -205,7 +207,7 @@ def _written(new: Path, stored: Stored) -> None:
             for name, item in stored.outbox.items():
                 rows.apply(db, Queue(name, item))
     except sqlite3.Error as error:
-        raise StoreError(f"{new}: cannot be written ({error}); check the disk's space and health") from None
+        raise kind_of(error)(f"{new}: cannot be written ({error}); check the disk's space and health") from None
     finally:
         db.close()  # which takes the log along
 

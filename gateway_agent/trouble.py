@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from gateway_agent import alarms, life, room
+from gateway_agent import alarms, life, room, versions
 from gateway_agent.events import Effect, Save, StoreState
 from gateway_agent.state import (
     SECRET,
@@ -46,6 +46,6 @@ def of_store(state: State, event: StoreState) -> tuple[State, list[Effect]]:
 def in_mind(state: State) -> Stored:
     """Return what a store would hold of what the agent knows: for a new one, where the old one cannot be read."""
     saved = [save_own(state), save_counted(state), save_features(state), save_alarms(state), *save_memory(state)]
-    saved += life.saved(state.life)
+    saved += [*life.saved(state.life), versions.save(state.models)]
     blobs = {effect.key: effect.body for effect in saved if isinstance(effect, Save)}
     return Stored(tuple(state.pipeline.baseline), {**blobs, SECRET: state.secret}, dict(state.outbox))

@@ -26,7 +26,8 @@ MODELS, MODEL, OTHER = "models", "model", "model.b"  # keys of stored blobs; 0.4
 UNREADABLE = (wire.WireError, MessageError, KeyError)
 REJECTED_MAX = 8  # remembered; what is older is below the newest version anyway
 REASON_LENGTH = 300
-STARTS_MAX = 3  # loads of a model of which none was finished: then it is the model that ends the agent
+STARTS_MAX = 3  # loads of a model in one boot of which none was finished: then it is the model that ends the agent
+LOADS_MAX = 10  # the same over all boots, each of which may as well have been a power cut
 
 
 class Rejected(NamedTuple):
@@ -52,6 +53,31 @@ class Held(NamedTuple):
 NOTHING = Held()
 
 
+class Tries(NamedTuple):
+    """Loads of a model since one was finished: in one boot, the id of that boot, and in all.
+
+    The power takes the boot with it and a model that ends the process does not, so they are counted apart.
+    """
+
+    in_boot: int = 0
+    boot_id: str = ""
+    in_all: int = 0
+
+    def begun(self, boot_id: str) -> Tries:
+        """Return the same with a load more, in this boot."""
+        return Tries(self.in_boot + 1 if boot_id == self.boot_id else 1, boot_id, self.in_all + 1)
+
+    @property
+    def why_no_more(self) -> str:
+        """Why there is not to be another, or an empty string."""
+        if self.in_boot < STARTS_MAX and self.in_all < LOADS_MAX:
+            return ""
+        return f"the agent ended {max(self.in_boot, self.in_all)} times in a row while it loaded it"
+
+
+UNTRIED = Tries()
+
+
 def held(manifest: Manifest, *, is_own: bool = False) -> Held:
     """Return what is remembered of a model in a slot."""
     return Held(manifest.version, manifest.model.digest, named(manifest), is_own)
@@ -69,7 +95,7 @@ class Models:
     alarms: int = 0  # of the structure, raised under it
     blocks: int = 0  # of its probation, in which the model before was calm ...
     alarmed: int = 0  # ... and it was not
-    trying: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # digest -> loads not finished
+    trying: Mapping[str, Tries] = field(default_factory=lambda: MappingProxyType({}))  # digest -> loads not finished
     rejected: tuple[Rejected, ...] = ()
 
     @property
@@ -87,9 +113,13 @@ class Models:
         """Return why a manifest is never taken, or an empty string."""
         return next((one.why for one in self.rejected if one.name == name and one.is_final), "")
 
-    def begun(self, digest: str) -> Models:
+    def begun(self, digest: str, boot_id: str) -> Models:
         """Return the same with a load more that has begun; to be stored before it begins."""
-        return replace(self, trying={**self.trying, digest: self.trying.get(digest, 0) + 1})
+        return replace(self, trying={**self.trying, digest: self.tries(digest).begun(boot_id)})
+
+    def tries(self, digest: str) -> Tries:
+        """Return the loads of a model that were not finished."""
+        return self.trying.get(digest, UNTRIED)
 
     def finished(self) -> Models:
         """Return the same without loads that have not ended: this agent lives."""
@@ -125,7 +155,8 @@ def restored(blobs: Mapping[str, bytes]) -> Models:
         known: dict[str, Any] = json.loads(blobs[MODELS])
         rejected = tuple(Rejected(*one) for one in known["rejected"])
         slots = {"current": Held(*known["current"]), "previous": Held(*known["previous"])}
-        return Models(**{**known, **slots, "rejected": rejected})
+        trying = {digest: Tries(*one) for digest, one in known["trying"].items()}
+        return Models(**{**known, **slots, "rejected": rejected, "trying": trying})
     if MODEL not in blobs:
         return Models()
     try:
@@ -158,7 +189,7 @@ def in_force(blobs: Mapping[str, bytes]) -> bytes | None:
     return blobs.get(models.slot) if models.current.version else None
 
 
-def starting(blobs: Mapping[str, bytes]) -> Save | None:
+def starting(blobs: Mapping[str, bytes], boot_id: str) -> Save | None:
     """Return what is to be stored before an agent starts to load the model in force: that it does, or, where several
     starts have not come through that, that it goes back to the one before.
     """
@@ -166,10 +197,10 @@ def starting(blobs: Mapping[str, bytes]) -> Save | None:
     current = models.current
     if current.version == 0:
         return None
-    if models.trying.get(current.digest, 0) >= STARTS_MAX:
-        why = f"model {current.version} rolled back: the agent ended {STARTS_MAX} times in a row while it loaded it"
-        models = models.back().finished().rejecting(Rejected(current.version, current.name, why))
-    return save(models.begun(models.current.digest) if models.current.version else models)
+    if reason := models.tries(current.digest).why_no_more:
+        rejected = Rejected(current.version, current.name, f"model {current.version} rolled back: {reason}")
+        models = models.back().finished().rejecting(rejected)
+    return save(models.begun(models.current.digest, boot_id) if models.current.version else models)
 
 
 def told(models: Models, settings: GatewaySettings, candidate: Manifest | None, *, is_watched: bool) -> dict[str, Any]:

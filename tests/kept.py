@@ -26,12 +26,12 @@ class Small(Store):
     log_bytes = start_bytes = 0
 
 
-def service(store_: Store, now_ns: int = T0_NS, /, **tables: Any) -> Service:
+def service(store_: Store, now_ns: int = T0_NS, /, *, boot_id: str = "boot", **tables: Any) -> Service:
     return Service(
         gateway_settings(ME, **tables),
         store_,
         partial(verified, KEY.public_key()),
-        boot_id="boot",
+        boot_id=boot_id,
         can_train=True,
         libraries=(),
         now_ns=now_ns,

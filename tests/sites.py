@@ -1,7 +1,6 @@
 """A site without a broker, a clock or a disk: the machines of several gateways and of the aggregator, joined by a link
-that can lose, repeat and reorder messages, and shelves that hold what their stores would hold.
-
-One thread, one seeded generator: what fails, fails again.
+that can lose, repeat and reorder messages, and shelves that hold what their stores would hold. One thread, one seeded
+generator: what fails, fails again.
 """
 
 from __future__ import annotations

@@ -118,3 +118,19 @@ def test_what_gathered_leaves_in_the_order_in_which_it_happened() -> None:
     assert len(first) == 80
     times_ns = [next(alarm.t_ns for alarm in found if alarm.item == item) for item in first]
     assert times_ns == sorted(times_ns)
+
+
+@pytest.mark.parametrize("name", ["north", "south", "east", "west"])
+def test_a_line_that_breaks_every_few_seconds_carries_what_waits_all_the_same(name: str) -> None:
+    """Each connection is shorter than the spread of a fleet after an outage."""
+    made = Site(aggregator_settings(), [gateway_settings(name)])
+    made.connect("cloud")
+    made.agents[name], raised = alarms.sensor(made.agents[name], "silent-deck", "no word", made.now_ns)
+    assert raised and not made.settled()
+    for _ in range(8):
+        made.connect(name)
+        for _ in range(2):
+            made.tick()
+            made.flow()
+        made.step_agent(name, Connection(False))
+    assert made.settled()

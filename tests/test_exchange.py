@@ -21,41 +21,14 @@ from gateway_agent.pipeline import rows_of
 from gateway_agent.trainer import labelled
 from models.arrays import FEATURES as X
 from models.arrays import Arrays, equal
-from models.federated import ALGORITHMS, build
+from models.federated import build
 from models.federated.compressed import AT
 from models.federated.masking import PREFIX
 from models.federated.run import Outcome, run
+from tests.exchange_cases import CASES, QUICK, SOLVED_TO, UNCHANGED_BY_THE_SAME_ROWS, seeded
 from tests.sites import SITE, WINDOWS, Site, aggregator_settings, gateway_settings, samples, topic
 
 NAMES = ("east", "north", "west")
-SMALL = {"units": 12, "leak": 0.5, "washout": 4}  # 40 rows are all that a gateway trains on
-QUICK: dict[str, dict[str, Any]] = {
-    **{name: {"rounds": 3, "components": 16} for name in ("fedavg", "fedper", "fedprox")},
-    "conditional-fedavg": {"rounds": 2, "components": 16},
-    **{name: {"rounds": 3} for name in ("robust-svm-admm", "robust-svm-subgradient")},
-    **{name: {"network": SMALL} for name in ("incfed", "partial-incfed")},
-    **{name: {"rounds": 3, "network": SMALL | {"task": "classify"}} for name in ("esn-fedavg", "esn-fedcurv")},
-    "recurrent-fedavg": {"rounds": 2, "network": {"hidden": 3, "dense": 3}, "epochs": 1},
-}
-LINEAR = {"rounds": 2, "components": 16}
-LOGISTIC = {"rounds": 2, "components": 0, "loss": "logistic"}
-# What may be done to updates on their way, and between rounds.
-WRAPPED: dict[str, dict[str, Any]] = {
-    "fedavg masked": LINEAR | {"masking": {}},
-    "incfed masked": {"network": SMALL, "masking": {}},
-    "fedavg compressed": LOGISTIC | {"compression": {"number": "float32", "share": 0.5}},
-    "fedavg compensated": LOGISTIC | {"compensate": [1]},
-    "federated-subspace surveyed masked": {"survey": {"profile": {}}, "masking": {}},
-}
-CASES = [*ALGORITHMS, *WRAPPED]
-QUICK |= WRAPPED
-# An interior-point solver stops where it is near enough, and rounding in what it starts from moves that place.
-# So does a sum that is divided by another, and a number on the edge of being rounded the other way.
-SOLVED_TO = {"robust-svm-admm": 1e-8, "compensate": 1e-8, "compression": 1e-6}
-UNCHANGED_BY_THE_SAME_ROWS = {
-    *("federated-subspace", "incfed", "partial-incfed", "incfed masked"),
-    "federated-subspace surveyed masked",
-}
 SEED = 5
 SHIFT = 60.0  # deviations: damage that nobody can miss
 WATCHED_S = float(WINDOWS)  # where the commissioning ends
@@ -110,6 +83,11 @@ def assert_same_as_loop(made: Site, outcome: Outcome) -> None:
         assert equal({name: held[name] for name in of_models}, of_models, tolerance)
 
 
+def cohorts(made: Site) -> set[tuple[str, ...]]:
+    """Return who was counted together."""
+    return {tuple(sorted(record.gateways)) for record in made.cloud_shelf.rounds}
+
+
 def stormy(made: Site) -> None:
     """Let the link lose a fifth, repeat a fifth and reorder everything."""
     made.shuffled = True
@@ -122,7 +100,7 @@ def test_the_service_ends_in_the_model_of_the_loop(name: str) -> None:
     made.commission()
     made.run(made.in_force)
     assert_same_as_loop(made, loop(made))
-    assert [tuple(sorted(record.gateways)) for record in made.cloud_shelf.rounds] == [NAMES] * len(made.cloud_shelf.rounds)
+    assert cohorts(made) == {NAMES}
     for state in made.agents.values():
         assert state.manifest is not None and state.manifest == made.cloud.manifest
         assert state.pipeline.judge is not None
@@ -149,19 +127,22 @@ def test_a_share_of_the_gateways_is_drawn_as_by_the_loop() -> None:
     assert {len(record.gateways) for record in made.cloud_shelf.rounds} == {2}
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "seed"), seeded(4))
 def test_a_bad_link_changes_nothing(name: str, seed: int) -> None:
     made = site(name, seed)
     stormy(made)
     made.commission()
-    made.run(lambda: made.in_force() and made.settled())
+    for _ in range(600):
+        made.flow()
+        if made.in_force() and made.settled():
+            break
+        made.tick(10.0)  # what is lost comes again after minutes
+    assert made.in_force() and made.settled()
     assert_same_as_loop(made, loop(made))
-    assert [tuple(sorted(record.gateways)) for record in made.cloud_shelf.rounds] == [NAMES] * len(made.cloud_shelf.rounds)
+    assert cohorts(made) == {NAMES}
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "seed"), seeded(6))
 def test_power_cuts_anywhere_change_nothing(name: str, seed: int) -> None:
     """Every few deliveries somebody is cut off, half of them after the commit and before anything was sent."""
     made = site(name, seed)
@@ -180,9 +161,8 @@ def test_power_cuts_anywhere_change_nothing(name: str, seed: int) -> None:
             made.deliver()
     assert made.in_force() and made.settled()
     assert_same_as_loop(made, loop(made))
-    assert [tuple(sorted(record.gateways)) for record in made.cloud_shelf.rounds] == [NAMES] * len(made.cloud_shelf.rounds)
-    for state in made.agents.values():
-        assert state.pipeline.judge is not None
+    assert cohorts(made) == {NAMES}
+    assert all(state.pipeline.judge for state in made.agents.values())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -200,14 +180,16 @@ def test_alarms_reach_the_registry_once_whatever_the_link(tmp_path: Path, seed: 
         made.feed(who, samples(40, 10), WATCHED_S + 40.0)
     made.restart("cloud")
     made.run(made.settled)
-    rows = store.rows("alarms")
+    rows = [row for row in store.rows("alarms") if row["gateway"] in NAMES]  # there may be one of the fleet besides
     store.close()
     assert sorted((row["gateway"], row["cause"]) for row in rows) == sorted([(who, "anomaly") for who in NAMES] * 2)
     for row in rows:
         assert row["onset_ns"] <= row["raised_ns"] < row["cleared_ns"]
         assert row["score"] > row["level"] and row["model_version"] == 1
     assert not any(state.pipeline.alarm.active for state in made.agents.values())
-    assert {b'"state":"cleared"' in payload for where, payload in made.retained.items() if "/alarm/" in where} == {True}
+    assert {
+        b'"state":"cleared"' in payload for where, payload in made.retained.items() if "/alarm/anomaly" in where
+    } == {True}
 
 
 def test_a_gateway_commissioned_while_the_round_is_open_takes_part() -> None:
@@ -285,7 +267,8 @@ def test_an_aggregator_that_rests_rests_on_after_a_restart_and_no_longer() -> No
     made.restart("cloud")
     assert made.cloud.rest_until_ns == until_ns and not made.cloud.opened
     made.now_ns -= 10**9 * 86_400 * 365  # the clock was a year ahead, and the machine restarts with the right time
-    made.restart("cloud")
+    for who in ("cloud", *NAMES):  # all go by the same clock here
+        made.restart(who)
     assert made.cloud.rest_until_ns == made.now_ns + 1_000 * 10**9
     made.run(lambda: made.in_force(2), patience_s=1_100)
 

@@ -18,9 +18,10 @@ from models.federated import build
 from models.federated.masking import split
 from models.federated.masking_gateway import STEPS
 from models.federated.run import run
+from tests.exchange_cases import LINEAR, LOGISTIC, SMALL
 from tests.masked_rounds import INPUT, SHARES, UNMASK
 from tests.sites import Site, aggregator_settings, gateway_settings
-from tests.test_exchange import LINEAR, LOGISTIC, NAMES, SEED, SMALL, assert_same_as_loop, loop, training_data
+from tests.test_exchange import NAMES, SEED, assert_same_as_loop, loop, training_data
 
 FOUR = (*NAMES, "south")
 DEADLINE_S = 60.0

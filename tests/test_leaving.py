@@ -12,8 +12,9 @@ from models.arrays import SECRET, WEIGHT, Arrays, equal, exchange_secret, genera
 from models.federated import build
 from models.federated.algorithm import Algorithm, Server, close_round, counting
 from models.federated.masking import PREFIX
+from tests.exchange_cases import SMALL
 from tests.sites import Site, aggregator_settings, gateway_settings
-from tests.test_exchange import SMALL, loop
+from tests.test_exchange import loop
 from tests.toy import FEATURE_COUNT, fleet
 
 NAMES = ("east", "north")

@@ -54,7 +54,7 @@ def write(folder: Path, port: int, sensors: int | None = None) -> None:
         f'[broker]\nport = {port}\n[features]\nrate_hz = 20.0\nwindow_s = 1.0\nchannels = ["load"]\nsteps = [{steps}]\n'
     )
     gateway = f'[gateway]\nid = "{ME}"\nsite = "{SITE}"\n[[source]]\nname = "deck"\nkind = "frames"\n'
-    gateway += f'channels = [{{ role = "load" }}]\n[baseline]\nwindows = {WINDOWS}\n[exchange]\nstatus_s = 0.5\n'
+    gateway += f'channels = [{{ role = "load" }}]\n[baseline]\nwindows = {WINDOWS}\n[exchange]\nstatus_s = 0.5\nspread_s = 2.0\n'
     gateway += f"[sensors.broker]\nport = {sensors}\n" if sensors else ""
     (folder / "gateway.toml").write_text(gateway + common)
     (folder / "aggregator.toml").write_text(f'[aggregator]\nsite = "{SITE}"\n' + common)

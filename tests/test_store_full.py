@@ -14,10 +14,12 @@ import pytest
 
 from config.loss_messages import Tombstone
 from config.messages import Alarm, Receipt, Status
+from gateway_agent import store_files
 from gateway_agent.events import Connection, Heard, Outward, Queue
 from gateway_agent.service import REGAIN_S, Service
-from gateway_agent.store import Store, StoreFullError
-from gateway_agent.trouble import FULL
+from gateway_agent.store import Store, StoreDamagedError, StoreFullError
+from gateway_agent.store_files import set_aside
+from gateway_agent.trouble import DAMAGED, FULL
 from gateway_agent.weight import is_tombstone
 from tests.kept import ME, Small, give, item, names, opened, said, service, ticked
 from tests.sites import T0_NS, WINDOWS, frame, samples, topic
@@ -141,6 +143,52 @@ def test_an_agent_starts_on_a_full_disk(path: Path) -> None:
     agent = service(Full(path))
     assert agent.store.is_tight and agent.state.store_problem == FULL and FULL in agent.state.sensor_alarms
     agent.close()
+
+
+def test_a_stop_tries_once_more_and_says_what_it_loses(path: Path) -> None:
+    agent, _ = stuck(path)
+    waiting = agent.state.outbox.keys() - agent.store.read().outbox.keys()
+    (word,) = agent.close()
+    assert word.level == "warning" and "lost with this agent: " in word.text and "of class alarm" in word.text
+    assert waiting and all(name in word.text for name in waiting)
+
+
+def test_a_stop_stores_what_was_held_where_there_is_room_again(path: Path) -> None:
+    agent, _ = stuck(path)
+    held = agent.state.outbox.keys()
+    limit(agent.store, is_full=False)
+    assert agent.close() == []
+    store = Small(path)
+    assert store.read().outbox.keys() == held
+    store.close()
+
+
+def test_a_damaged_store_without_room_for_a_new_one_ends_no_agent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = opened(path)
+    ticked(agent, 61)
+    written = store_files._written
+
+    def full_disk(new: Path, _stored: object) -> None:
+        new.write_bytes(b"the part for which there was room")
+        raise StoreFullError("the disk is full")
+
+    def damaged(_effects: object) -> None:
+        raise StoreDamagedError("the page is not what was written")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store_files, "_written", full_disk)
+        patched.setattr(agent.store, "commit", damaged)
+        for name in ("a", "b"):
+            assert not said(give(agent, name, item(name, 0)), "alarm")
+            ticked(agent)
+        assert agent._is_stuck and agent.state.store_problem == FULL and set_aside(path) == []
+    assert store_files._written is written
+    ticked(agent)
+    assert agent.store.damage and len(set_aside(path)) == 1 and {"a", "b"} <= agent.store.read().outbox.keys()
+    assert DAMAGED in agent.state.sensor_alarms
+    ticked(agent, REGAIN_S)
+    assert agent.state.store_problem == ""
+    assert agent.close() == []
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ class Field:
             "source": [source],
             "features": FEATURES,
             "baseline": {"windows": WINDOWS},
-            "exchange": {"status_s": 0.5, "resend_s": 2.0},
+            "exchange": {"status_s": 0.5, "resend_s": 2.0, "spread_s": 0.2},
             "store": {"group_commit_s": 1.0},  # what is on disk is what is looked at
         }
         (self.folder / f"{who}.toml").write_text(toml(tables), encoding="utf-8")
@@ -198,13 +198,16 @@ class Field:
         log = self.folder / f"{who}.log"
         return log.read_text(errors="replace") if log.exists() else "(no log)"
 
+    def tails(self) -> str:
+        """Return the ends of all logs."""
+        return "\n".join(f"--- {who}\n" + "\n".join(self.words(who).splitlines()[-LOG_TAIL:]) for who in self.processes)
+
     def settle(self, done: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         """Wait until something is so; fails with the ends of all logs."""
         until_s = time.monotonic() + patience_s
         while not done():
             if time.monotonic() > until_s:
-                tails = [f"--- {who}\n" + "\n".join(self.words(who).splitlines()[-LOG_TAIL:]) for who in self.processes]
-                raise AssertionError(f"not within {patience_s:g} s\n" + "\n".join(tails))
+                raise AssertionError(f"not within {patience_s:g} s\n{self.tails()}")
             time.sleep(LOOK_S)
 
 

@@ -1,0 +1,44 @@
+"""The algorithms of `test_exchange` with settings that make them quick, and how exact and how settled each of them is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from models.federated import ALGORITHMS
+
+SMALL = {"units": 12, "leak": 0.5, "washout": 4}  # 40 rows are all that a gateway trains on
+SETTLING = ("fedavg-median", "fedavg-trimmed-mean", "fedavg-krum", "fedavg-multi-krum")  # of the same rows: the same
+ROBUST = (*SETTLING, "fedavg-clipped")  # one algorithm with another rule each
+QUICK: dict[str, dict[str, Any]] = {
+    **{name: {"rounds": 3, "components": 16} for name in ("fedavg", "fedper", "fedprox")},
+    **{name: {"rounds": 2, "components": 16} for name in ("conditional-fedavg", *ROBUST)},
+    **{name: {"rounds": 3} for name in ("robust-svm-admm", "robust-svm-subgradient")},
+    **{name: {"network": SMALL} for name in ("incfed", "partial-incfed")},
+    **{name: {"rounds": 3, "network": SMALL | {"task": "classify"}} for name in ("esn-fedavg", "esn-fedcurv")},
+    "recurrent-fedavg": {"rounds": 2, "network": {"hidden": 3, "dense": 3}, "epochs": 1},
+}
+LINEAR = {"rounds": 2, "components": 16}
+LOGISTIC = {"rounds": 2, "components": 0, "loss": "logistic"}
+# What may be done to updates on their way, and between rounds.
+WRAPPED: dict[str, dict[str, Any]] = {
+    "fedavg masked": LINEAR | {"masking": {}},
+    "incfed masked": {"network": SMALL, "masking": {}},
+    "fedavg compressed": LOGISTIC | {"compression": {"number": "float32", "share": 0.5}},
+    "fedavg compensated": LOGISTIC | {"compensate": [1]},
+    "federated-subspace surveyed masked": {"survey": {"profile": {}}, "masking": {}},
+}
+CASES = [*ALGORITHMS, *WRAPPED]
+QUICK |= WRAPPED
+# An interior-point solver stops where it is near enough, and rounding in what it starts from moves that place.
+# So does a sum that is divided by another, and a number on the edge of being rounded the other way.
+SOLVED_TO = {"robust-svm-admm": 1e-8, "compensate": 1e-8, "compression": 1e-6}
+UNCHANGED_BY_THE_SAME_ROWS = {
+    *("federated-subspace", "incfed", "partial-incfed", "incfed masked", *SETTLING),
+    "federated-subspace surveyed masked",
+}
+
+
+def seeded(seeds: int) -> list[tuple[str, int]]:
+    """Return every case with so many seeds; of algorithms that are one but for a rule, with one seed each."""
+    many = [(name, seed) for name in CASES if name not in ROBUST for seed in range(seeds)]
+    return many + [(name, seed % seeds) for seed, name in enumerate(ROBUST)]
