@@ -90,9 +90,14 @@ def _discriminator_options(command: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from cloud_aggregator.shell import Aggregator
+    from cloud_aggregator.store import StoreError
 
     cli.log_to_stderr(verbose=not arguments.quiet)
-    aggregator = Aggregator(load(arguments.config, AggregatorSettings))
+    settings = load(arguments.config, AggregatorSettings)
+    try:
+        aggregator = Aggregator(settings)
+    except StoreError as error:
+        return cli.again(NAME, error)
     cli.on_terminate(aggregator.stop)
     return cli.serve(NAME, aggregator.run)
 

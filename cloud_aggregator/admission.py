@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from cloud_aggregator import alarms, rounds
+from cloud_aggregator import alarms, impostors, rounds
 from cloud_aggregator.events import Effect, Log, OrderError, Publish
 from cloud_aggregator.registry import (
     Asked,
@@ -42,6 +42,10 @@ class AdmissionError(ValueError):
     """A device that gets no certificate; the message says why and what to do."""
 
 
+class SecondDeviceError(AdmissionError):
+    """A device came with a good token under a name that another device has."""
+
+
 def begun(state: State, registry: Registry) -> State:
     """Return a state that goes on with this registry where the site has one; who is not in it counts no more."""
     if state.settings.identity is None:
@@ -64,7 +68,10 @@ def asked(state: State, request: Asked) -> Result:
         return _admitted(state, request) if request.digest else _renewed(state, request)
     except AdmissionError as error:
         told = Log("warning", f"no certificate for {request.gateway}: {error}")
-        return state, [TurnAway(request.number, str(error)), told]
+        raised: list[Effect] = []
+        if isinstance(error, SecondDeviceError):  # of others strangers could raise as many as they like
+            state, raised = impostors.turned_away(state, request.gateway)
+        return state, [*raised, TurnAway(request.number, str(error)), told]
 
 
 def _site(state: State) -> tuple[Registry, Identity]:
@@ -83,13 +90,13 @@ def _admitted(state: State, request: Asked) -> Result:
     if token.expires_ns <= state.now_ns:
         raise AdmissionError("the token has expired; have another made")
     if token.key not in ("", request.key):
-        raise AdmissionError("the token was used by another device; if that was not you, revoke this gateway")
+        raise SecondDeviceError("the token was used by another device; if that was not you, revoke this gateway")
     held = registry.of(request.gateway)
     if any(one.key == request.key and one.reason for one in held):
         raise AdmissionError("this key was revoked; make a new one with --new-key")
     others = [one for one in held if one.key != request.key and one.reason != "removed"]
     if others and not token.replaces:
-        raise AdmissionError(
+        raise SecondDeviceError(
             f"another device is or was {request.gateway}; take another name, or a token with --replace"
         )
     state, ends = _end(state, (one for one in others if not one.reason), "replaced")
@@ -117,6 +124,8 @@ def _issued(state: State, request: Asked) -> Result:
     """Hand out the certificate that this key has, where half of its life is left, else a new one."""
     registry, identity = _site(state)
     held = [one for one in registry.of(request.gateway) if one.key == request.key and not one.reason]
+    # What was made while our clock was ahead is not good yet, and nobody could use it.
+    held = [one for one in held if one.issued_ns <= state.now_ns]
     if held and held[-1].not_after_ns - state.now_ns > (held[-1].not_after_ns - held[-1].issued_ns) / 2:
         return state, [Issue(request.number, held[-1])]
     not_after_ns = state.now_ns + round(identity.certificate_days * DAY_NS)
@@ -167,6 +176,16 @@ def token_ordered(state: State, body: dict[str, Any]) -> Answer:
     state = replace(state, registry=replace(registry, passes={**passes, token.digest: token}))
     text = f"{gateway} may enrol within {body['hours']:g} hours"
     return state, [ForgetPasses(state.now_ns), RecordPass(token)], text
+
+
+def certified(state: State, body: dict[str, Any]) -> Answer:
+    """Take note of a certificate that was made for who is no gateway, so that it can be revoked."""
+    registry, name = _registry(state), str(body["name"])
+    made = Certificate(str(body["serial"]), name, str(body["key"]), state.now_ns, int(body["not_after_ns"]))
+    was_barred = name in registry.barred
+    state = replace(state, registry=replace(registry, certificates={**registry.certificates, made.serial: made}))
+    effects: list[Effect] = [RecordCertificate(made)]
+    return state, [*effects, _bar(state, ())] if was_barred else effects, f"{name} has a certificate"
 
 
 def revoked(state: State, body: dict[str, Any]) -> Answer:

@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import count
@@ -23,7 +24,7 @@ from pathlib import Path
 from cloud_aggregator.authority import RENEWED_BEFORE, SERVER, SERVER_KEY, Authority
 from cloud_aggregator.endpoint import Answer, Endpoint, Question
 from cloud_aggregator.events import Event
-from cloud_aggregator.registry import Asked, Bar, Issue, Registry, Told, TurnAway
+from cloud_aggregator.registry import Asked, Bar, Barred, Issue, Registry, Told, TurnAway
 from config import identity, mqtt, signing
 from config.identity import PublicKey
 from config.identity_settings import Identity
@@ -39,6 +40,7 @@ OWN_CHECK_S = 3_600.0
 RELOADED_S = 1.0  # in which a broker has certainly seen its signal
 COMMAND_S = 30.0
 BROKER = "mosquitto"
+BY_HAND = "neither identity.broker_pid_file nor identity.reload_command is set: reload the broker by hand"
 
 
 class BrokerError(OSError):
@@ -62,6 +64,7 @@ class Doorkeeper:
         self._numbers = count(1)
         self._waiting: dict[int, tuple[PublicKey, queue.SimpleQueue[Answer]]] = {}
         self._undone: Bar | None = None
+        self._is_unread = False  # the broker's files say what it has not read
         self._again_s = self._own_s = 0.0
         self._endpoint: Endpoint | None = None
         if settings.enrolment is not None:
@@ -121,21 +124,28 @@ class Doorkeeper:
 
     def _bar(self, bar: Bar) -> None:
         if self._undone is not None:  # what is undone of the one before is done with this one
-            bar = Bar(bar.ended, bar.barred, tuple(sorted({*bar.cut, *self._undone.cut})))
+            bar = replace(bar, cut=tuple(sorted({*bar.cut, *self._undone.cut})))
         self._undone = bar
         try:
             changed = self._authority.write_revoked((int(serial, 16), _moment(t_ns)) for serial, t_ns in bar.ended)
             changed |= self._authority.write_barred(bar.barred)
-            if changed or bar.cut:
-                self._reload()
+            self._is_unread |= changed
+            by_hand = self._reload() if self._is_unread or bar.cut else ""
         except (OSError, identity.IdentityError) as error:
             self._again_s = time.monotonic() + AGAIN_S
+            self._undone = replace(bar, order=0)
+            self._answer(bar, f"{error}; it is tried again every {AGAIN_S:g} s")
             who = ", ".join(sorted({*bar.barred, *bar.cut})) or "nobody"
             LOG.warning("the broker does not yet know that it must shut out %s: %s; trying on", who, error)
             return
-        self._undone = None
+        self._undone, self._is_unread = None, False
+        self._answer(bar, by_hand)
         if bar.cut:
             threading.Thread(target=self._cut, args=(bar.cut,), daemon=True).start()
+
+    def _answer(self, bar: Bar, problem: str) -> None:
+        if bar.order:
+            self._put(Barred(bar.order, bar.answer, problem))
 
     def _cut(self, gateways: tuple[str, ...]) -> None:
         """End the connections that stand: the broker asks for a certificate only at the beginning of one."""
@@ -146,8 +156,8 @@ class Doorkeeper:
                 done = mqtt.take_over(self._settings.broker, user, client_id)
                 LOG.info("%s of %s", "cut the connection" if done else "no broker to cut the connection", client_id)
 
-    def _reload(self) -> None:
-        """Have the broker read its files again; raises `BrokerError`."""
+    def _reload(self) -> str:
+        """Have the broker read its files again; raises `BrokerError`. Return what is left to do by hand."""
         if self._spec.reload_command:
             try:
                 subprocess.run(self._spec.reload_command, check=True, capture_output=True, timeout=COMMAND_S)  # noqa: S603 - the operator's own command
@@ -156,9 +166,9 @@ class Doorkeeper:
         elif self._spec.broker_pid_file is not None:
             _hang_up(self._spec.broker_pid_file)
         else:
-            LOG.warning(
-                "neither identity.broker_pid_file nor identity.reload_command is set: reload the broker by hand"
-            )
+            LOG.warning(BY_HAND)
+            return BY_HAND
+        return ""
 
     def _renew_own(self) -> None:
         now = datetime.now(UTC)

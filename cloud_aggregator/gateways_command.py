@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import time
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,7 +60,7 @@ def _list(arguments: argparse.Namespace) -> int:
     with closing(Store(load(arguments.config, AggregatorSettings).aggregator.store, create=False)) as store:
         registry, seen = store.registry(), {row["gateway"]: row["seen_ns"] for row in store.rows("gateways")}
     rows = []
-    for gateway in sorted(registry.admitted | registry.barred):
+    for gateway in sorted(registry.names):
         held = registry.of(gateway)
         last = next((one for one in reversed(held) if not one.reason), held[-1])
         state = last.reason or "enrolled"
@@ -68,9 +69,9 @@ def _list(arguments: argparse.Namespace) -> int:
         rows.append(
             {"gateway": gateway, "state": state, "until": _time(last.not_after_ns), "seen": _time(seen.get(gateway))}
         )
-    strangers = sorted(seen.keys() - registry.admitted - registry.barred)
+    strangers = sorted(seen.keys() - registry.names)
     rows += [{"gateway": one, "state": "not enrolled", "until": "-", "seen": _time(seen[one])} for one in strangers]
-    waiting = sorted(one.gateway for one in registry.passes.values() if not one.key and one.expires_ns)
+    waiting = sorted(one.gateway for one in registry.passes.values() if not one.key and one.expires_ns > time.time_ns())
     if arguments.json:
         print(json.dumps({"gateways": rows, "tokens": waiting}, indent=2))
     else:
@@ -82,6 +83,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _token(arguments: argparse.Namespace) -> int:
     from cloud_aggregator.authority import Authority
+    from config import signing
     from config.identity import SECRET_BYTES, Token, check_gateway
 
     settings = load(arguments.config, AggregatorSettings)
@@ -93,7 +95,9 @@ def _token(arguments: argparse.Namespace) -> int:
             f"{arguments.config}: a token needs [identity] and [enrolment]; 'cloud-aggregator init' makes both"
         )
     authority = Authority(settings.identity.folder).fingerprint
-    token = Token(arguments.gateway, settings.enrolment.address, authority, secrets.token_urlsafe(SECRET_BYTES))
+    release = signing.public_digest(signing.public_pem(signing.load_private(settings.aggregator.release_key)))
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    token = Token(arguments.gateway, settings.enrolment.address, authority, secret, release)
     body = {"gateway": token.gateway, "digest": token.digest, "hours": arguments.hours, "replaces": arguments.replace}
     said = placed(arguments.config, "token", body)
     if said.problem:

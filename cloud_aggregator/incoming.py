@@ -42,10 +42,25 @@ def add(state: State, gateway: str, header: ChunkHeader, piece: bytes) -> tuple[
 
 
 def has_room(state: State, size_bytes: int) -> bool:
-    """Tell whether so much more may come, or be held; what is announced counts, so that what has begun can end."""
+    """Tell whether so much more may come; what is announced counts, so that what has begun can end.
+
+    What is held goes only when a round closes, so one update has room beside it however much that is: also where the
+    limits were wider when it was kept.
+    """
+    limits = state.settings.limits
     coming = sum(one.assembly.transfer.size_bytes for one in state.incoming.values() if not one.parked)
     held = sum(len(one.body) for one in state.held.values())
-    return coming + held + size_bytes <= state.settings.limits.incoming_bytes
+    return coming + size_bytes <= max(limits.incoming_bytes - held, limits.max_update_bytes)
+
+
+def has_room_to_hold(state: State, gateway: str, size_bytes: int) -> bool:
+    """Tell whether so much of a gateway may be held until the next close: half of all, and never what one update of
+    the open round needs.
+    """
+    limits = state.settings.limits
+    held = sum(len(one.body) for name, one in state.held.items() if name != gateway)
+    share = min(limits.incoming_bytes // 2, limits.incoming_bytes - limits.max_update_bytes)
+    return held + size_bytes <= share
 
 
 def without(state: State, gateway: str) -> State:

@@ -162,11 +162,15 @@ def _heard(before: Life | None, status: Status, said_ns: int, now_ns: int) -> Li
     behind_ns = now_ns - said_ns
     if before is None:
         before = Life(status.store_id, status.boot_id, status.starts, status.starts, said_ns, is_sure, first_ns=now_ns)
-    if before.times == 0 or abs(behind_ns - before.behind_ns) > JITTER_NS:
-        before = replace(before, began_ns=now_ns, behind_ns=behind_ns, times=0)
     first = status.starts if status.starts < before.last_start else before.first_start
-    life = replace(before, first_start=first, last_start=status.starts, said_ns=said_ns, heard_ns=now_ns)
-    life = replace(life, is_sure=before.is_sure or is_sure, times=before.times + 1)
+    life = replace(before, first_start=first, last_start=status.starts, said_ns=said_ns)
+    life = replace(life, is_sure=before.is_sure or is_sure)
+    late_ns = behind_ns - life.behind_ns
+    # Beside a pace of late ones one in time begins another; where only late ones come, the clocks went apart.
+    if life.times == 0 or late_ns < -JITTER_NS or (late_ns > JITTER_NS and now_ns - life.heard_ns >= PACE_S * NS):
+        life = replace(life, began_ns=now_ns, heard_ns=now_ns, behind_ns=behind_ns, times=1)
+    elif late_ns <= JITTER_NS:
+        life = replace(life, heard_ns=now_ns, times=life.times + 1)
     return replace(life, was_live=life.was_live or life.was_there(0))
 
 

@@ -17,7 +17,7 @@ from cloud_aggregator import (
     updates,
 )
 from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Ordered, Posted, RecordGateway, Tick
-from cloud_aggregator.registry import Asked
+from cloud_aggregator.registry import Asked, Barred
 from cloud_aggregator.state import State
 from config import topics
 from config.loss_messages import Tombstone
@@ -45,6 +45,8 @@ def step(state: State, now_ns: int, event: Event) -> Result:
             return orders.obeyed(state, event)
         case Asked():
             return admission.asked(state, event)
+        case Barred():
+            return orders.told(state, event)
 
 
 def _connection(state: State, up: bool) -> Result:
@@ -59,7 +61,7 @@ def _connection(state: State, up: bool) -> Result:
 def _tick(state: State) -> Result:
     effects: list[Effect] = []
     in_turn = (incoming.ask_for_missing, impostors.ticked, rounds.close_if_due, rounds.widen_if_stuck, rounds.remind)
-    for act in (*in_turn, staging.watched, alarms.ticked):
+    for act in (rounds.renumber, *in_turn, staging.watched, alarms.ticked):
         state, more = act(state)
         effects += more
     if not state.opened and state.connected and rounds.may_open(state):
@@ -74,7 +76,7 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
     admission.check(state, where.gateway)
     match where.channel:
         case "status":
-            return _status(state, where.gateway, Status.from_bytes(payload))
+            return _status(state, where.gateway, Status.from_bytes(payload).compact())
         case "update":
             state, effects = updates.chunk_arrived(state, where.gateway, payload)
             state, closing = rounds.close_if_due(state)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Integer, LargeBinary, Row, Select, Table, insert, select, update
+from sqlalchemy import Column, Connection, Integer, LargeBinary, Row, Select, Table, func, insert, select, update
 
 from cloud_aggregator.events import RecordModel, SaveRollout
+from cloud_aggregator.rollout import needed
 from cloud_aggregator.tables import META, MODELS
 from config.messages import Manifest
 
+MODELS_KEPT = 20  # bodies: the newest, besides those that some gateway may want; what is said of a model stays
 ROLLOUT = Table("rollout", META, Column("id", Integer, primary_key=True), Column("body", LargeBinary, nullable=False))
 
 
@@ -20,6 +22,7 @@ def apply(db: Connection, effect: RecordModel | SaveRollout) -> None:
         case RecordModel(manifest=manifest, body=body):
             rest = {"digest": manifest.model.digest, "manifest": manifest.model_dump_json(), "body": body}
             _put(db, MODELS, {"version": manifest.version}, rest)
+            _prune(db)
         case SaveRollout(body=body):
             _put(db, ROLLOUT, {"id": 1}, {"body": body})
 
@@ -27,6 +30,16 @@ def apply(db: Connection, effect: RecordModel | SaveRollout) -> None:
 def _put(db: Connection, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:
     if db.execute(update(table).filter_by(**key).values(**values)).rowcount == 0:
         db.execute(insert(table).values(**key, **values))
+
+
+def _prune(db: Connection) -> None:
+    """Empty the bodies of models that are neither new nor of use. What the release at hand is about changes later in
+    the transaction, to what is stored of it already and to the newest.
+    """
+    newest = select(MODELS.c.version).order_by(MODELS.c.version.desc()).limit(MODELS_KEPT)
+    kept = {*db.execute(newest).scalars(), *needed(db.execute(select(ROLLOUT.c.body)).scalar())}
+    is_old = MODELS.c.version.not_in(kept) & (func.length(MODELS.c.body) > 0)
+    db.execute(update(MODELS).where(is_old).values(body=b""))
 
 
 class Models:
@@ -40,8 +53,8 @@ class Models:
         return self._first(select(MODELS).order_by(MODELS.c.version.desc()).limit(1))
 
     def of(self, version: int) -> tuple[Manifest, bytes] | None:
-        """Return a model by its version, if there is one."""
-        return self._first(select(MODELS).filter_by(version=version))
+        """Return a model by its version, if there is one and its body is kept."""
+        return self._first(select(MODELS).where(MODELS.c.version == version, func.length(MODELS.c.body) > 0))
 
     def rollout(self) -> bytes | None:
         """Return how the release at hand stands, if one was ever staged."""

@@ -7,8 +7,11 @@ changes and its answer are one transaction.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cloud_aggregator import admission, release_orders
 from cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
+from cloud_aggregator.registry import Bar, Barred
 from cloud_aggregator.state import State
 
 
@@ -18,13 +21,27 @@ def obeyed(state: State, order: Ordered) -> tuple[State, list[Effect]]:
         state, effects, text = _carried_out(state, order)
     except OrderError as error:
         return state, [Answered(order.number, "refused", str(error)), Log("warning", f"order refused: {error}")]
-    return state, [Answered(order.number, text), *effects, Log("info", text)]
+    if not any(isinstance(effect, Bar) for effect in effects):
+        return state, [Answered(order.number, text), *effects, Log("info", text)]
+    # It is done, and its answer waits for the broker: see `told`.
+    told = [replace(one, order=order.number, answer=text) if isinstance(one, Bar) else one for one in effects]
+    return state, [Answered(order.number, ""), *told, Log("info", text)]
+
+
+def told(state: State, barred: Barred) -> tuple[State, list[Effect]]:
+    """Answer an order now that the broker was told who is shut out, or could not be."""
+    if not barred.problem:
+        return state, [Answered(barred.order, barred.answer)]
+    problem = f"{barred.answer}; but the broker does not know it yet: {barred.problem}"
+    return state, [Answered(barred.order, barred.answer, problem)]
 
 
 def _carried_out(state: State, order: Ordered) -> tuple[State, list[Effect], str]:
     match order.kind:
         case "token":
             return admission.token_ordered(state, order.body)
+        case "certified":
+            return admission.certified(state, order.body)
         case "revoke":
             return admission.revoked(state, order.body)
         case "remove":

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Literal
 
 Reason = Literal["", "revoked", "removed", "replaced"]
+ROLES = frozenset({"operator", "building", "home-assistant"})  # who may look on, and is no gateway
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,23 @@ class Registry:
     passes: dict[str, Pass] = field(default_factory=dict)  # by digest
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """All who were ever certified, and are not forgotten."""
+        return frozenset(one.gateway for one in self.certificates.values())
+
+    @cached_property
     def admitted(self) -> frozenset[str]:
-        """The gateways that belong to the site."""
-        return frozenset(one.gateway for one in self.certificates.values() if not one.reason)
+        """The gateways that belong to the site; who looks on is none, whatever he sends."""
+        return self._living - ROLES
 
     @cached_property
     def barred(self) -> frozenset[str]:
-        """The gateways that did, and do not any more."""
-        return frozenset(one.gateway for one in self.certificates.values()) - self.admitted
+        """Who had a certificate, and has none any more."""
+        return self.names - self._living
+
+    @cached_property
+    def _living(self) -> frozenset[str]:
+        return frozenset(one.gateway for one in self.certificates.values() if not one.reason)
 
     def of(self, gateway: str) -> list[Certificate]:
         """Return the certificates of a gateway, the newest last."""
@@ -134,6 +144,17 @@ class Bar:
     ended: tuple[tuple[str, int], ...]
     barred: frozenset[str]
     cut: tuple[str, ...]
+    order: int = 0  # whose answer waits for this; 0: none
+    answer: str = ""
+
+
+@dataclass(frozen=True)
+class Barred:
+    """The broker was told, or could not be: `problem` says why; an event."""
+
+    order: int
+    answer: str
+    problem: str
 
 
 Recorded = RecordCertificate | ForgetCertificates | RecordPass | ForgetPasses | ForgetGateway

@@ -27,7 +27,7 @@ def release_of(state: State, order: Ordered) -> tuple[Made, list[Effect]]:
             )
         return waiting, []
     if order.model is None:
-        raise OrderError(f"version {named} given, and no such model is stored; see cloud-aggregator models")
+        raise OrderError(f"version {named} given, and no such model is stored, or not any more: see cloud-aggregator models")
     manifest, body = order.model
     if manifest.features != state.settings.features:
         raise OrderError(f"model {named} is of other [features]: every gateway would refuse it")
@@ -53,7 +53,7 @@ def release_ordered(state: State, order: Ordered) -> Result:
         state, more = staging.everywhere(state, new)
         return state, [*effects, *more], f"model {new.manifest.version} is released to all gateways"
     state, more = staging.begun(state, new, share, names)
-    who = ", ".join(state.staging.rollout.canaries) or "nobody yet, for no gateway has a whole baseline"
+    who = ", ".join(state.staging.rollout.canaries) or "nobody yet, for no gateway with a whole baseline is online"
     return state, [*effects, *more], f"model {new.manifest.version} is released to {who}"
 
 

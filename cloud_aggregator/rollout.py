@@ -18,6 +18,7 @@ from models.promise import LEAST_BLOCKS, excess, level_at
 DAY_S = 86_400.0
 NS = 1_000_000_000
 NAMED = 5  # gateways that a text names
+STOPPED_MAX = 20  # remembered: a training that goes on makes another model sooner or later
 
 Stage = Literal["none", "watching", "paused", "everywhere", "stopped"]
 Verdict = Literal["wait", "go on", "pause", "stop"]
@@ -39,15 +40,24 @@ class Rollout:
     version: int = 0  # that is released
     recall: int = 0  # under which the canaries were given back what all have, where it was stopped
     share: float = 0.0
-    canaries: tuple[str, ...] = ()  # empty: not drawn yet, for no gateway could take a model
+    canaries: tuple[str, ...] = ()  # empty: not drawn yet, for no gateway was here that could take a model
     is_named: bool = False  # by the operator
     since_ns: int = 0
     why: str = ""
+    stopped: tuple[str, ...] = ()  # digests of models whose releases were stopped, see `stopping`
 
     @property
     def is_under_way(self) -> bool:
         """True while canaries have a model that the others have not."""
         return self.stage in UNDER_WAY
+
+    def without(self, digest: str) -> tuple[str, ...]:
+        """Return the models that were stopped but for one: it is released by order."""
+        return tuple(one for one in self.stopped if one != digest)
+
+    def stopping(self, digest: str) -> tuple[str, ...]:
+        """Return the models that were stopped with one more."""
+        return (*self.without(digest), digest)[-STOPPED_MAX:]
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,7 @@ class Staging:
     candidate: Made | None = None  # of the canaries, while it is under way
     recall: Made | None = None  # of the canaries, after it was stopped
     waiting: Made | None = None  # made since, and given to nobody yet
+    before: int = 0  # the version that all had before, to be kept for whoever wants it back
 
     @property
     def of_canaries(self) -> Made | None:
@@ -75,7 +86,14 @@ def stored(staging: Staging, everywhere: int) -> bytes:
     """Return how a release stands as bytes, with the version that all have; the models themselves lie elsewhere."""
     held = {name: getattr(staging, name) for name in ("candidate", "recall", "waiting")}
     versions = {name: one.manifest.version for name, one in held.items() if one is not None}
-    return json.dumps({"rollout": asdict(staging.rollout), "everywhere": everywhere, **versions}).encode()
+    known = {"everywhere": everywhere, "before": staging.before}
+    return json.dumps({"rollout": asdict(staging.rollout), **known, **versions}).encode()
+
+
+def needed(body: bytes | None) -> set[int]:
+    """Return the versions whose models a stored release is about, that all have or had before among them."""
+    held: dict[str, Any] = json.loads(body) if body else {}
+    return {held[name] for name in ("everywhere", "before", "candidate", "recall", "waiting") if held.get(name)}
 
 
 def restored(
@@ -88,10 +106,13 @@ def restored(
     if body is None:
         return latest, Staging()
     held: dict[str, Any] = json.loads(body)
-    rollout = Rollout(**{**held["rollout"], "canaries": tuple(held["rollout"]["canaries"])})
+    lists = {name: tuple(held["rollout"].get(name, ())) for name in ("canaries", "stopped")}
+    rollout = Rollout(**{**held["rollout"], **lists})
     found = {name: of(held[name]) for name in ("candidate", "recall", "waiting") if name in held}
     models = {name: Made(*one) for name, one in found.items() if one is not None}
-    return of(held["everywhere"]) if held["everywhere"] else None, Staging(rollout, **models)
+    return of(held["everywhere"]) if held["everywhere"] else None, Staging(
+        rollout, before=held.get("before", 0), **models
+    )
 
 
 def able(gateways: Mapping[str, Status]) -> list[str]:
@@ -100,11 +121,15 @@ def able(gateways: Mapping[str, Status]) -> list[str]:
 
 
 def drawn(rollout: Rollout, gateways: Mapping[str, Status], seed: int) -> Rollout:
-    """Return the same with its canaries, where there are any to be drawn."""
+    """Return the same with its canaries, where there are any to be drawn: as many as the share of all who can take a
+    model, and of those who are here, for who is away tells nothing of it.
+    """
     names = able(gateways)
-    if rollout.canaries or not names:
+    here = [name for name in names if gateways[name].state == "online"]
+    if rollout.canaries or not here:
         return rollout
-    return replace(rollout, canaries=tuple(select(seed, rollout.version, names, rollout.share)))
+    share = min(rollout.share * len(names) / len(here), 1.0)
+    return replace(rollout, canaries=tuple(select(seed, rollout.version, here, share)))
 
 
 class Report(NamedTuple):
@@ -147,7 +172,7 @@ def verdict(rollout: Rollout, told: Report, table: ReleaseTable, now_ns: int) ->
     """Return what follows from what the canaries tell, and why."""
     count = len(rollout.canaries)
     if count == 0:
-        return "wait", "no gateway has a whole baseline yet, so there are no canaries"
+        return "wait", "no gateway with a whole baseline is online yet, so there are no canaries"
     if len(told.rejected) > table.rejected_share * count:
         name, why = next(iter(told.rejected.items()))
         return "stop", f"{len(told.rejected)} of {count} canaries rejected it; {name}: {why}"

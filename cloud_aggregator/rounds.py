@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cloud_aggregator import late, release, staging
+from cloud_aggregator import late, numbering, release, staging
 from cloud_aggregator.announcing import chunks
 from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, RecordRound
 from cloud_aggregator.rollout import Made
@@ -71,6 +71,7 @@ def invitation(state: State) -> Publish:
         shared=shared.transfer,
         cohort=state.asked,
         libraries=state.algorithm.libraries,
+        training=state.training,
     )
     signature = signing.sign(state.key, message.signed_bytes())
     signed = message.model_copy(update={"signature": signature})
@@ -100,6 +101,18 @@ def remind(state: State) -> tuple[State, list[Effect]]:
         effects.append(Log("info" if count >= quorum else "warning", text))
     effects += staging.reminders(state)
     return replace(state, invited_ns=state.now_ns), effects
+
+
+def renumber(state: State) -> tuple[State, list[Effect]]:
+    """Give the training a number above every one that a gateway was invited to, and say so: gateways would take it for
+    an earlier one, where this store was lost or set back.
+    """
+    told = max((status.training for status in state.gateways.values()), default=0)
+    if told <= state.training:
+        return state, []
+    state = replace(state, training=numbering.above(told))
+    text = f"a gateway was invited to training {told}, later than the one at hand, which is {state.training} from now on"
+    return state, [save_training(state), *([invitation(state)] if state.opened else []), Log("warning", text)]
 
 
 def _waited_for(state: State) -> set[str]:

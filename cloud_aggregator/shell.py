@@ -25,8 +25,13 @@ from config.version import VERSION
 
 LOG = logging.getLogger("fedgate.aggregator")
 ANY_GATEWAY = "+"
+STEP_S = 60.0  # of the wall clock, with which the service cannot go on: what it waits for would be over, or never
 BEGINNING_BYTES = 4
 WATCHED: tuple[Channel, ...] = ("status", "update", "alarm", "want", "tombstone", "telemetry")
+
+
+class ClockSteppedError(RuntimeError):
+    """The wall clock was set while the service ran; started anew, it takes what it stored for what it is."""
 
 
 class Aggregator:
@@ -84,11 +89,21 @@ class Aggregator:
         self._link.renew()
 
     def _tick(self) -> Event:
+        self._follow_clock()
         for order in self.service.orders():
             self._step_all([order])
         if self._doorkeeper is not None:
             self._doorkeeper.tick()
         return Tick()
+
+    def _follow_clock(self) -> None:
+        by_s = self._clock.follow() / 1e9
+        if abs(by_s) > STEP_S:
+            raise ClockSteppedError(
+                f"the wall clock was set by {by_s:+.0f} s; the service ends, to be started again with the right time"
+            )
+        if by_s:
+            LOG.warning("the wall clock was set by %+.1f s", by_s)
 
     def _step_all(self, events: Sequence[Event]) -> None:
         # Without our own word, sent back to us by our own subscription.

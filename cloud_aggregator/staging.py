@@ -27,6 +27,9 @@ def next_version(state: State) -> int:
 def made(state: State, new: Made) -> Result:
     """Take in a model that the training has made: to all, to canaries, or to wait, as the settings say."""
     waiting, mode = state.staging.waiting, state.settings.release.mode
+    if new.manifest.model.digest in state.staging.rollout.stopped:
+        text = f"the model that the training made is one whose release was stopped ({new.manifest.model.digest[:12]})"
+        return state, [Log("warning", f"{text}: released by order alone, cloud-aggregator release --version")]
     current = Made(state.manifest, state.model) if state.manifest else None
     for one in (waiting, state.staging.candidate, current):
         if one is None:
@@ -63,12 +66,13 @@ def _next(state: State) -> Result:
 
 def everywhere(state: State, new: Made) -> Result:
     """Give a model to all; who was given one alone is told that what all are told holds for it too."""
-    canaries = state.staging.rollout.canaries
-    stage = replace(state.staging.rollout, stage="everywhere", version=new.manifest.version, canaries=())
-    is_staged = state.staging.rollout.stage != "none"
-    waiting = state.staging.waiting
+    canaries, stage = state.staging.rollout.canaries, state.staging.rollout
+    if stage.stage != "none":
+        left = stage.without(new.manifest.model.digest)
+        stage = replace(stage, stage="everywhere", version=new.manifest.version, canaries=(), stopped=left)
+    before, waiting = state.manifest.version if state.manifest else 0, state.staging.waiting
     state = replace(state, manifest=new.manifest, model=new.body)
-    state = replace(state, staging=Staging(stage if is_staged else Rollout(), waiting=waiting))
+    state = replace(state, staging=Staging(stage, waiting=waiting, before=before))
     told = Log("info", f"model {new.manifest.version} released to all gateways")
     back: list[Effect] = [announcing.taken_back(state, name) for name in canaries]
     return state, [_saved(state), *announcing.announced(state, new), *back, told]
@@ -77,9 +81,10 @@ def everywhere(state: State, new: Made) -> Result:
 def begun(state: State, new: Made, share: float, names: tuple[str, ...] = ()) -> Result:
     """Give a model to some first: to those named, or to a share that is drawn."""
     canaries = state.staging.rollout.canaries if state.staging.recall else ()
-    begin = Rollout("watching", new.manifest.version, 0, share, names, bool(names), state.now_ns)
+    left = state.staging.rollout.without(new.manifest.model.digest)
+    begin = Rollout("watching", new.manifest.version, 0, share, names, bool(names), state.now_ns, stopped=left)
     begin = drawn(begin, state.gateways, state.settings.algorithm.seed)
-    state = replace(state, staging=Staging(begin, candidate=new, waiting=state.staging.waiting))
+    state = replace(state, staging=replace(state.staging, rollout=begin, candidate=new, recall=None))
     # Of the last release, which was stopped: what they were given back is what all have.
     back: list[Effect] = [announcing.taken_back(state, name) for name in canaries if name not in begin.canaries]
     return state, [_saved(state), *back, *_to_canaries(state)]
@@ -88,7 +93,7 @@ def begun(state: State, new: Made, share: float, names: tuple[str, ...] = ()) ->
 def _to_canaries(state: State) -> list[Effect]:
     new, canaries = state.staging.of_canaries, state.staging.rollout.canaries
     if new is None or not canaries:
-        return [Log("info", "no gateway has a whole baseline yet: the model waits for its canaries")]
+        return [Log("info", "no gateway with a whole baseline is online: the model waits for its canaries")]
     told = Log("info", f"model {new.manifest.version} released to {len(canaries)} canaries: {', '.join(canaries[:9])}")
     return [effect for name in canaries for effect in announcing.announced(state, new, name)] + [told]
 
@@ -147,8 +152,12 @@ def stopped(state: State, why: str) -> Result:
         again = release.again(base, state.key, next_version(state), state.now_ns)
         recall = Made(again, state.model)
         effects.append(RecordModel(*recall))
-    stage = replace(stage, stage="stopped", why=why, recall=recall.manifest.version if recall else 0)
-    state = replace(state, staging=Staging(stage, recall=recall, waiting=state.staging.waiting))
+    candidate, waiting = state.staging.candidate, state.staging.waiting
+    digests = stage.stopping(candidate.manifest.model.digest) if candidate else stage.stopped
+    stage = replace(stage, stage="stopped", why=why, recall=recall.manifest.version if recall else 0, stopped=digests)
+    if waiting is not None and waiting.manifest.model.digest in digests:
+        waiting = None  # the training has made the same again meanwhile
+    state = replace(state, staging=Staging(stage, recall=recall, waiting=waiting, before=state.staging.before))
     if recall is not None:
         effects += _to_canaries(state)
     else:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import defence, release
+from cloud_aggregator import defence, numbering, release
 from cloud_aggregator.events import HoldUpdate, SaveTraining
 from cloud_aggregator.lives import Lives
 from cloud_aggregator.outward import Outward
@@ -58,6 +58,7 @@ class State:
     key: Ed25519PrivateKey
     algorithm: Algorithm
     run: str  # names one training: what is trained, and which beginning of it
+    training: int  # its number, higher than that of any before it; see `numbering`
     server: Server
     now_ns: int
     total: Arrays = field(default_factory=dict)
@@ -136,16 +137,23 @@ def restore(
         key=key,
         algorithm=algorithm,
         run=run,
+        training=numbering.beginning(now_ns),
         server=_with_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), key, run),
         now_ns=now_ns,
         gateways=gateways,
         lives=dict(lives or {}),
         outward=outward or Outward(),
-        staging=staging or Staging(),
+        staging=_begun_by(staging or Staging(), now_ns),
     )
     if released is not None:
         state = replace(state, manifest=release.fitting(*released, key, settings.limits), model=released[1])
     return state if training is None else _resumed(state, training, held or {})
+
+
+def _begun_by(staging: Staging, now_ns: int) -> Staging:
+    """Return how a release stands, begun now at the latest: the clock that it began by may have been ahead."""
+    stage = staging.rollout
+    return replace(staging, rollout=replace(stage, since_ns=min(stage.since_ns, now_ns)))
 
 
 def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
@@ -163,6 +171,7 @@ def save_training(state: State) -> SaveTraining:
     arrays = joined({"shared": state.server.shared, "kept": state.server.kept, "total": state.total})
     meta = {
         "run": state.run,
+        "training": state.training,
         "phase": state.server.phase,
         "round_index": state.server.round_index,
         "cohort_index": state.server.cohort_index,
@@ -201,12 +210,14 @@ def training_place(training: bytes) -> tuple[Arrays, dict[str, Any]]:
 def _resumed(state: State, training: bytes, held: Mapping[str, HoldUpdate]) -> State:
     arrays, _ = wire.decode(training, size_max=len(training))
     meta = json.loads(arrays.pop("meta").tobytes())
+    known = meta.get("training", 0)  # 0.4 numbered none
     if meta["run"].partition(".")[0] != state.run.partition(".")[0]:
-        return state
+        return replace(state, training=numbering.beginning(state.now_ns, known))
     parts = {"shared": Arrays(), "kept": Arrays(), "total": Arrays()} | parted(arrays)
     return replace(
         state,
         run=meta["run"],
+        training=known or state.training,
         server=Server(parts["shared"], parts["kept"], meta["phase"], meta["round_index"], meta["cohort_index"]),
         total=parts["total"],
         counted=meta["counted"],

@@ -212,7 +212,7 @@ class Store:
     def statuses(self) -> dict[str, Status]:
         """Return the last known status of every gateway."""
         rows = self._read(select(GATEWAYS.c.gateway, GATEWAYS.c.status))
-        return {row.gateway: Status.model_validate_json(row.status) for row in rows}
+        return {row.gateway: Status.model_validate_json(row.status).compact() for row in rows}
 
     def lives(self) -> dict[str, Lives]:
         """Return who speaks under the name of every gateway."""
@@ -264,7 +264,7 @@ class Store:
     def answer(self, number: int) -> tuple[str, str] | None:
         """Return what became of an order, and the problem where there was one; None while it waits."""
         rows = self._read(select(ORDERS).where(ORDERS.c.number == number, ORDERS.c.answer.is_not(None)))
-        return (rows[0].answer, rows[0].problem) if rows else None
+        return (rows[0].answer, rows[0].problem) if rows and rows[0].answer else None
 
     def rows(self, name: str, *columns: str) -> list[dict[str, Any]]:
         """Return the named columns (all where none are named) of a table, in the order of its key."""

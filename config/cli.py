@@ -60,6 +60,14 @@ def missing(name: str, error: ModuleNotFoundError, extra: str) -> int:
     return USAGE_ERROR
 
 
+def again(name: str, error: Exception) -> int:
+    """Say why a service cannot start now, and return the exit code after which it is tried again: a disk that is full
+    or a store that another still holds is not so for ever.
+    """
+    sys.stderr.write(f"{name}: {error}\n")
+    return SERVICE_ERROR
+
+
 def serve(name: str, run_service: Callable[[], None]) -> int:
     """Run a service that has started; an error that ends it is logged whole and gives 1, so that it is started
     again.

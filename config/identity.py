@@ -38,6 +38,8 @@ ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):(?
 PORT_MAX = 65_535
 # Names with rights of their own in the access list. A gateway of such a name would have them.
 RESERVED = frozenset({ALL, CLOUD, "operator", "building", "home-assistant"})
+# Ends of client ids under which a gateway connects a second time; whoever is cut off loses these too.
+OTHER_CLIENTS = (".sensors", ".doctor", ".doctor-session", ".doctor-queue")
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
 
@@ -54,6 +56,7 @@ class Token:
     address: str  # of the aggregator's enrolment, host:port
     authority: str  # SHA-256 of the certificate of the site's authority: whom to believe
     secret: str
+    release: str  # SHA-256 of the site's release key: whose models and invitations to believe
 
     @property
     def digest(self) -> str:
@@ -88,8 +91,8 @@ def read_token(text: str) -> Token:
         raise IdentityError("token: it is not of this version; update fedgate here or at the aggregator")
     check_gateway(token.gateway)
     split_address(token.address)
-    if not HEXADECIMAL.fullmatch(token.authority):
-        raise IdentityError("token: its authority is not a SHA-256; have another made")
+    if not all(HEXADECIMAL.fullmatch(digest) for digest in (token.authority, token.release)):
+        raise IdentityError("token: its authority or release key is not a SHA-256; have another made")
     return token
 
 
@@ -101,7 +104,7 @@ def check_gateway(name: str) -> None:
     """Raise `IdentityError` where a gateway must not have this name."""
     if not ID.fullmatch(name):
         raise IdentityError(f"gateway {name[:80]!r}: expected 1 to 64 of A-Z a-z 0-9 _ . -")
-    if name in RESERVED or name.startswith(f"{CLOUD}."):
+    if name in RESERVED or name.startswith(f"{CLOUD}.") or name.endswith(OTHER_CLIENTS):
         raise IdentityError(f"gateway {name!r}: the name has rights of its own at the broker; take another")
 
 

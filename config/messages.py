@@ -53,8 +53,7 @@ def first_problem(error: ValidationError) -> str:
     """Return the first problem of a pydantic error as `key: what was expected, got what`."""
     problem = error.errors(include_url=False)[0]
     # Behind the key pydantic names the member of a union that it tried, such as "constrained-float".
-    parts = [str(part) for part in problem["loc"] if not UNION_MEMBER.search(str(part))]
-    key = ".".join(parts)[:80] or "payload"
+    key = ".".join(str(part) for part in problem["loc"] if not UNION_MEMBER.search(str(part)))[:80] or "payload"
     return f"{key}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
 
 
@@ -100,6 +99,7 @@ class Status(Message):
     dropped: dict[str, int] = {}
     refusal: str = ""
     refused_round: str = ""  # the `round_number` of the invitation that this gateway will not answer
+    training: Count = 0  # the highest that it was invited to, see `RoundOpen`
     candidate_version: Count = 0  # of a model on its way into force
     previous_version: Count = 0  # to go back to
     newest_version: Count = 0  # that was ever in force
@@ -116,10 +116,13 @@ class Status(Message):
     t_ns: Moment | None = None  # when this was said, and ...
     monotonic_ns: Moment | None = None  # ... how long after the boot: by both, earlier times of a boot can be corrected
     link: str = ""  # what keeps ending the connection, where something seems to
-
     outbox_bytes: Count = 0  # of what waits to be sent, see [store]
     flash_bytes_written: Count = 0  # in this day of the gateway's
     store_problem: str = ""
+
+    def compact(self) -> Self:
+        """Return the same in a third of the memory: of which keys were given, only what `standing` asks is kept."""
+        return self.model_construct(_fields_set=self.model_fields_set & {"alarms_active", "outbox"}, **self.__dict__)
 
     def ready(self, libraries: tuple[str, ...] = ()) -> bool:
         """Return True where the gateway can answer a round of an algorithm that needs such libraries."""
@@ -176,6 +179,7 @@ class RoundOpen(Signed):
     shared: Transfer
     cohort: tuple[Id, ...] | None = None  # None: everyone
     libraries: tuple[str, ...] = ()  # that training needs besides what every gateway has that can train
+    training: Count = 0  # grows from one training to the next; 0: not told, as before 0.5
 
 
 def round_number(run: str, round_index: int) -> str:

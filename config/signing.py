@@ -5,6 +5,7 @@ holds.
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 from pathlib import Path
 
@@ -51,6 +52,12 @@ def public_pem(key: Ed25519PrivateKey) -> bytes:
     return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
+def public_digest(body: bytes) -> str:
+    """Return the SHA-256 by which a token names a public key that is given in PEM; raises `KeyFileError`."""
+    raw = _public(body, "release key").public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return hashlib.sha256(raw).hexdigest()
+
+
 def load_private(path: Path) -> Ed25519PrivateKey:
     """Return the private key in a PEM file; raises `KeyFileError`."""
     try:
@@ -65,11 +72,19 @@ def load_private(path: Path) -> Ed25519PrivateKey:
 def load_public(path: Path) -> Ed25519PublicKey:
     """Return the public key in a PEM file; raises `KeyFileError`."""
     try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except UNREADABLE as error:
+        body = path.read_bytes()
+    except OSError as error:
         raise KeyFileError(f"{path}: no Ed25519 public key ({error}); copy release.pub from the aggregator") from None
+    return _public(body, str(path))
+
+
+def _public(body: bytes, where: str) -> Ed25519PublicKey:
+    try:
+        key = serialization.load_pem_public_key(body)
+    except UNREADABLE as error:
+        raise KeyFileError(f"{where}: no Ed25519 public key ({error}); copy release.pub from the aggregator") from None
     if not isinstance(key, Ed25519PublicKey):
-        raise KeyFileError(f"{path}: expected an Ed25519 public key, got {type(key).__name__}")
+        raise KeyFileError(f"{where}: expected an Ed25519 public key, got {type(key).__name__}")
     return key
 
 

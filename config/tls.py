@@ -33,6 +33,14 @@ def trusting(ca_file: Path) -> ssl.SSLContext:
     return context
 
 
+def believing(authority: str) -> ssl.SSLContext:
+    """Return the same for an authority whose one certificate is given in PEM."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = TLS_MIN
+    context.load_verify_locations(cadata=authority)
+    return context
+
+
 def load_own(context: ssl.SSLContext, broker: Broker) -> None:
     """Take our own certificate from its file, for the connections from now on; raises `OSError`."""
     if broker.certificate_file is not None:

@@ -1,17 +1,20 @@
 """Gateways that lie, for evaluations and tests: what they send in place of what they learned.
 
 A lie is told where an update is made, so that whatever stands between it and the model is what stands there in service.
-Data says who lies: it holds `LIAR`, which no honest gateway's does. The liars of an evaluation do not conspire, know
-nothing of the others, and do not adapt to the defence; who does can pull farther.
+Data says who lies: it holds `LIAR`, which no honest gateway's does. Liars know nothing of one another or of the others,
+but for those who collude: these know what every honest gateway asks for, and all ask for the same, no farther from the
+honest mean than an honest gateway usually is, and back along it. So did Baruch et al. 2019, "A Little Is Enough", arXiv
+1902.06156, in every coordinate; the length is ours. Nobody adapts to the defence; who does can pull farther.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from models.arrays import LABELS, Array, Arrays
+from models.arrays import LABELS, Arrays, generator
 from models.federated.algorithm import Algorithm, Phase
 from models.federated.alone import WEIGHTS
 
@@ -21,15 +24,31 @@ LARGEST = 0.99  # of the longest change that every algorithm admits by itself, `
 FAR = 1e6
 
 Lie = Literal[
-    "sign flip", "times 10, flipped", "largest, flipped", "times 1e6", "not a number", "label noise", "replay"
+    "sign flip",
+    "times 10, flipped",
+    "largest, flipped",
+    "times 1e6",
+    "not a number",
+    "label noise",
+    "replay",
+    "colluding",
 ]
 
 
-def lying(algorithm: Algorithm, lie: Lie, *, largest_change: float = 1e3) -> Algorithm:
-    """Return the algorithm with gateways that lie where they are marked; raises `ValueError` for more than a phase."""
+def lying(algorithm: Algorithm, lie: Lie, *, largest_change: float = 1e3, honest: Sequence[Arrays] = ()) -> Algorithm:
+    """Return the algorithm with gateways that lie where they are marked.
+
+    `honest` are the data of the honest gateways, which only liars that collude must know. Raises `ValueError` for more
+    than a phase, or for colluding liars who know nobody.
+    """
     if len(algorithm.phases) != 1:
         raise ValueError(f"{len(algorithm.phases)} exchanges a round given, expected an algorithm of one")
-    return algorithm._replace(phases=(_lying(algorithm.phases[0], lie, largest_change),))
+    (phase,) = algorithm.phases
+    if lie != "colluding":
+        return algorithm._replace(phases=(_lying(phase, lie, largest_change),))
+    if not honest:
+        raise ValueError("lie 'colluding' given without data of honest gateways, expected those of one or more")
+    return algorithm._replace(phases=(_colluding(phase, honest),))
 
 
 def _lying(phase: Phase, lie: Lie, largest_change: float) -> Phase:
@@ -47,6 +66,40 @@ def _lying(phase: Phase, lie: Lie, largest_change: float) -> Phase:
         return own, first if lie == "replay" else _told(update, lie, largest_change)
 
     return phase._replace(train=train)
+
+
+def _colluding(phase: Phase, honest: Sequence[Arrays]) -> Phase:
+    agreed: dict[bytes, Arrays] = {}  # on the latest model alone, or every liar would train for every honest gateway
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        if LIAR not in data:
+            return phase.train(shared, own, data, rng)
+        key = b"".join(shared[name].tobytes() for name in sorted(shared))
+        if key not in agreed:
+            agreed.clear()
+            agreed[key] = _near([phase.train(shared, {}, rows, generator(0, 0, "colluding"))[1] for rows in honest])
+        return own, dict(agreed[key])
+
+    return phase._replace(train=train)
+
+
+def _near(updates: Sequence[Arrays]) -> Arrays:
+    """Return the mean of honest updates, moved back along itself as far as they lie from it (root mean square)."""
+    names = sorted(name for name in updates[0] if name not in WEIGHTS)
+    weights = np.array([_weight(update) for update in updates])
+    changes = np.stack([np.concatenate([np.ravel(each[name]) for name in names]) for each in updates])
+    changes = changes / weights[:, None]  # (n, D)
+    mean = changes.mean(axis=0)
+    spread, length = float(np.sqrt(((changes - mean) ** 2).sum(axis=1).mean())), float(np.linalg.norm(mean))
+    lie = mean - (spread / length if length > 0.0 else 0.0) * mean
+    parts = np.split(weights.mean() * lie, np.cumsum([updates[0][name].size for name in names])[:-1])
+    told = {name: np.asarray(part.reshape(updates[0][name].shape)) for name, part in zip(names, parts, strict=True)}
+    claimed = {name: np.full_like(array, weights.mean()) for name, array in updates[0].items() if name in WEIGHTS}
+    return told | claimed
+
+
+def _weight(update: Arrays) -> float:
+    return next((float(update[name].item()) for name in WEIGHTS if name in update), 1.0)
 
 
 def _told(update: Arrays, lie: Lie, largest_change: float) -> Arrays:
@@ -73,9 +126,5 @@ def _factor(update: Arrays, weights: Arrays, lie: Lie, largest_change: float) ->
 
 def _longest(update: Arrays, weights: Arrays) -> float:
     """Return the length of the longest array of a change per sample."""
-    counted = next((float(array.item()) for array in weights.values()), 1.0)
-    return max(float(np.linalg.norm(_flat(array))) for name, array in update.items() if name not in weights) / counted
-
-
-def _flat(array: Array) -> Array:
-    return np.ravel(array)
+    longest = max(float(np.linalg.norm(np.ravel(array))) for name, array in update.items() if name not in weights)
+    return longest / _weight(weights)

@@ -105,8 +105,10 @@ class Witness:
         stored, name = store.read(), gateway_of(device)
         self.counts["cuts"] += bool(doubtful)
         queued = {effect.name for effect in doubtful if isinstance(effect, events.Queue)}
+        settled = {effect.name for effect in doubtful if isinstance(effect, events.Settle)} - queued
         saved = {effect.key: effect.body for effect in doubtful if isinstance(effect, events.Save)}
         there = [item in stored.outbox for item in queued]
+        there += [item not in stored.outbox for item in settled & self.devices.outbox(device)]
         there += [stored.blobs.get(key) == body for key, body in saved.items()]
         if any(there) and not all(there) and not store.damage:
             self.violate(f"{name} holds a part of a commit that was cut: {sorted(queued)}, {sorted(saved)}")
@@ -139,6 +141,12 @@ class Witness:
 
     # What the aggregator does.
 
+    def cloud_hears(self, topic: str, payload: bytes, process: int) -> None:
+        """Take note of what comes to the aggregator."""
+        where = topics.parse(topic)
+        if where.channel == "status":
+            self.devices.heard(where.gateway, Status.from_bytes(payload), process)
+
     def cloud_steps(self, before: State) -> None:
         """Take note of what the aggregator knows before a step."""
         self._trail, self._effects = [before], []
@@ -160,8 +168,6 @@ class Witness:
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended="") if alarm.kind:
                     self.stored.add((gateway, alarm.item))
                     self.devices.accused(gateway, alarm)
-                case cloud_events.RecordGateway(gateway=gateway, status=status):
-                    self.devices.heard(gateway, status)
                 case cloud_events.RecordScores(gateway=gateway, item=item):
                     self.stored.add((gateway, item))
                     self.counts["scores"] += 1
@@ -197,13 +203,12 @@ class Witness:
                     there.append(held is not None and held[0].version == manifest.version)
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended=""):
                     rows = [row for row in store.rows("alarms") if (row["id"], row["gateway"]) == (alarm.id, gateway)]
-                    there.append(any(row[f"{alarm.state}_ns"] is not None for row in rows))
+                    if (gateway, alarm.item) not in self.stored:  # one that came again was there before
+                        there.append(any(row[f"{alarm.state}_ns"] is not None for row in rows))
         is_there = any(there)
-        repeats = any(isinstance(effect, cloud_events.RecordAlarm) for effect in doubtful)
-        if is_there and not all(there) and not repeats:  # an alarm that came again was there before
-            self.violate(
-                f"the aggregator holds a part of a commit that was cut: {[type(e).__name__ for e in doubtful]}"
-            )
+        if is_there and not all(there):
+            kinds = [type(effect).__name__ for effect in doubtful]
+            self.violate(f"the aggregator holds a part of a commit that was cut: {kinds}")
         return is_there
 
     def cloud_published(self, topic: str, payload: bytes) -> None:
@@ -240,7 +245,7 @@ class Witness:
             self._same(rows[key], told[key])
         self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
-        self.devices.audit()
+        self.counts |= self.devices.audit()
 
     def _same(self, row: dict[str, Any], told: dict[str, list[Alarm]]) -> None:
         for state, alarms in told.items():

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Literal, NamedTuple
 
 from config.messages import Alarm, Status
@@ -21,7 +23,20 @@ MAY_BE_SAID: dict[Handled, set[str]] = {
     "rotten": {"identity-restored", "identity-replaced"},
     "twin": {"identity-twin", "identity-restored"},
 }
-APART_S = 60.0  # of what two devices say by turns, where nobody can doubt that they do
+ON_TIME_S = 10.0
+TOGETHER_S, TOGETHER_TIMES = 500.0, 6  # of two devices that nobody can take for one whose messages were late
+LIVES_MAX = 4  # of a gateway, in one process of the aggregator: so many it must have in mind
+
+
+@dataclass
+class Life:
+    """What was heard of one boot of one device."""
+
+    starts: set[tuple[str, int]] = field(default_factory=set)  # store and count of starts
+    times_s: list[float] = field(default_factory=list)  # when it was said what came on time
+
+
+Named = tuple[tuple[str, int, str], Life]  # device, card and boot
 
 
 class Said(NamedTuple):
@@ -49,7 +64,8 @@ class Devices:
         self._just: dict[str, Handled] = {}  # by device: until it is switched on again
         self._cards: dict[str, int] = defaultdict(int)
         self._said: dict[tuple[str, str, int | None], Said] = {}
-        self._heard: dict[str, list[Said]] = defaultdict(list)  # by gateway: as the aggregator stored it
+        # By gateway and process of the aggregator, and by device, card and boot.
+        self._lives: dict[tuple[str, int], dict[tuple[str, int, str], Life]] = defaultdict(dict)
         self._causes: dict[str, set[str]] = defaultdict(set)
 
     def touched(self, device: str, how: Handled, items: Iterable[str] = ()) -> None:
@@ -78,12 +94,12 @@ class Devices:
     def opened(self, device: str, found: set[str], damage: str, told: Iterable[tuple[str, str]]) -> None:
         """Compare what a store holds with what was committed to it; `told` is all that the aggregator has not got."""
         how, expected = self._just.pop(device, None), self._outbox[device]
-        if damage and how != "rotten":
+        if damage and "rotten" not in self.handled[gateway_of(device)]:
             self._violate(f"{device} found its store damaged, which nobody touched: {damage}")
         if found != expected and how != "restored" and not damage:
             self._violate(f"the store of {device} holds {sorted(found)}, committed were {sorted(expected)}")
         self._outbox[device] = found
-        if how is not None:
+        if how is not None or damage:  # which may be in a page that was not looked at before
             self._forget(gateway_of(device), told)
 
     def gone(self, device: str, told: Iterable[tuple[str, str]]) -> None:
@@ -102,11 +118,14 @@ class Devices:
         key = (gateway_of(device), status.boot_id, status.monotonic_ns)
         self._said.setdefault(key, Said(device, self._cards[device], self._elapsed_s(), status))
 
-    def heard(self, gateway: str, status: Status) -> None:
-        """Take note of a status that the aggregator has stored."""
+    def heard(self, gateway: str, status: Status, process: int) -> None:
+        """Take note of a status that comes to the aggregator; what it has in mind of it ends with its process."""
         said = self._said.get((gateway, status.boot_id, status.monotonic_ns))
         if status.state == "online" and said is not None:
-            self._heard[gateway].append(said)
+            life = self._lives[gateway, process].setdefault((said.device, said.card, status.boot_id), Life())
+            life.starts |= set() if status.store_problem else {(status.store_id, status.starts)}
+            if self._elapsed_s() - said.said_s <= ON_TIME_S:
+                life.times_s.append(said.said_s)
 
     def accused(self, gateway: str, alarm: Alarm) -> None:
         """Take note of what the aggregator says about a gateway, which must have been handled so."""
@@ -117,32 +136,33 @@ class Devices:
             done = ", ".join(sorted(self.handled[gateway])) or "nothing"
             self._violate(f"{alarm.cause} of {gateway}, to which was done: {done}")
 
-    def audit(self) -> None:
-        """See that what the aggregator must have noticed was said."""
-        for gateway, heard in self._heard.items():
-            causes = self._causes[gateway]
-            if _was_set_back(heard) and not causes:
-                self._violate(f"{gateway} was set back to an old card, and nobody said so")
-            if _are_two(heard) and "identity-twin" not in causes:
-                self._violate(f"two devices spoke as {gateway} by turns, and nobody said so")
+    def audit(self) -> dict[str, int]:
+        """See that what the aggregator must have noticed was said; return how often that was so."""
+        found = {"restored": 0, "twins": 0}
+        for (gateway, _), lives in self._lives.items():
+            pairs = list(combinations(lives.items(), 2))
+            if len(lives) <= LIVES_MAX and any(_is_set_back(one, other) for one, other in pairs):
+                found["restored"] += 1
+                if not self._causes[gateway]:
+                    self._violate(f"{gateway} was set back to an old card, and nobody said so")
+            if any(_are_two(one, other) for one, other in pairs):
+                found["twins"] += 1
+                if "identity-twin" not in self._causes[gateway]:
+                    self._violate(f"two devices spoke as {gateway} by turns, and nobody said so")
+        return found
 
 
-def _was_set_back(heard: Sequence[Said]) -> bool:
-    """Tell whether a card was heard to have been started no oftener than the one before it."""
-    most: dict[tuple[str, str], Said] = {}
-    for one in heard:
-        before = most.get((one.device, one.status.store_id))
-        if before is not None and one.card > before.card and one.status.starts <= before.status.starts:
-            return True
-        if before is None or one.status.starts > before.status.starts:
-            most[one.device, one.status.store_id] = one
-    return False
+def _is_set_back(one: Named, other: Named) -> bool:
+    """Tell whether two lives of one device, on two cards, have told of the same start of the same store."""
+    ((device, card, _), life), ((other_device, other_card, _), other_life) = one, other
+    return device == other_device and card != other_card and bool(life.starts & other_life.starts)
 
 
-def _are_two(heard: Sequence[Said]) -> bool:
-    """Tell whether one device was heard before and after another, all far enough apart."""
-    turns: list[Said] = []
-    for one in heard:
-        if not turns or (one.device != turns[-1].device and one.said_s > turns[-1].said_s + APART_S):
-            turns.append(one)
-    return len(turns) > 2
+def _are_two(one: Named, other: Named) -> bool:
+    """Tell whether two devices were heard, on time and all the while, within one time."""
+    if one[0][0] == other[0][0] or not one[1].times_s or not other[1].times_s:
+        return False
+    first_s = max(one[1].times_s[0], other[1].times_s[0])
+    last_s = min(one[1].times_s[-1], other[1].times_s[-1])
+    counts = [sum(first_s <= time_s <= last_s for time_s in life.times_s) for life in (one[1], other[1])]
+    return last_s - first_s >= TOGETHER_S and min(counts) >= TOGETHER_TIMES

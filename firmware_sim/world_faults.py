@@ -159,7 +159,7 @@ def drawn(rng: np.random.Generator) -> Faults:
         ),
         work=_drawn_work(some, length),
         handling=Handling(
-            restores=some(10.0), rots=some(10.0), twins=some(2.0), twin_s=length(300.0, 1_200.0)
+            restores=some(10.0), rots=some(10.0), twins=some(2.0), twin_s=length(300.0, 1_500.0)
         ),
     )
 

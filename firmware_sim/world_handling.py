@@ -81,4 +81,4 @@ class Hands:
         devices.touched(self._twin.name, "twin", devices.outbox(self._host.name))
         self._twin.power_on()
         self._node.start()
-        self._world.scheduler.after(float(self._rng.exponential(self._faults.twin_s)), self._take_away)
+        self._world.scheduler.after(self._faults.twin_s, self._take_away)

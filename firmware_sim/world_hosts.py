@@ -17,10 +17,11 @@ from config.signing import verified
 from config.topics import ALL, Topic, topic_of
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore
 from firmware_sim.world_machines import Machine, World, there
-from firmware_sim.world_setup import KEY, SITE, stream_of
+from firmware_sim.world_setup import KEY, SITE, faulty, stream_of
 from firmware_sim.world_time import NS
 from gateway_agent import events, trainer
 from gateway_agent.service import Service
+from models.arrays import FEATURES
 
 TRAINING_S = (3.0, 40.0)
 AT_ONCE_S = 0.2  # what comes within this time waits in the same queue
@@ -44,6 +45,9 @@ class GatewayHost(Machine):
         self._store: GatewayStore | None = None
         self.service: Service | None = None
         self._training_rng = stream_of(world.seed, f"training of {name}")
+        self._labelled = faulty(world.seed, name)
+        for row in self._labelled[FEATURES]:
+            world.witness.privacy.row(settings.gateway.id, row)
         self._secret_rng = stream_of(world.seed, f"secret of {name}")
 
     def opened(self) -> Sequence[events.Outward]:
@@ -60,7 +64,7 @@ class GatewayHost(Machine):
             now_ns=self.now_ns,
             clock=self.clock.quality,
             anchor_ns=self.clock.anchor_ns,
-            labelled={},
+            labelled=self._labelled,
             secret=self._secret_rng.bytes(32),
         )
         return self.service.begun
@@ -177,6 +181,7 @@ class CloudHost(Machine):
         """Take a message; those that come at about the same time are worked off together, as the real loop does."""
         if not self.is_up:
             return
+        self.world.witness.cloud_hears(topic, payload, self._beginnings)
         self._inbox.append(self.message(topic, payload))
         if len(self._inbox) == 1:
             self.during_process(AT_ONCE_S, self._work_off)

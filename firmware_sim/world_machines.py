@@ -6,6 +6,7 @@ happens, a machine is started again by its service manager, and goes on with wha
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,8 +23,7 @@ TICK_S = 15.0  # a second in the field; nothing in the machines depends on it
 RESTART_S = 10.0  # the service manager's pause
 SAVED_S_MAX = 600.0  # how old the time may be that a machine without a clock has saved
 ARMED_S_MAX = 900.0  # a cut waits so long for a commit to come
-
-
+SET_ASIDE = re.compile(r"\.damaged-\w+-\d+")
 Running = TypeVar("Running")
 
 
@@ -53,7 +53,8 @@ class World:
     history: list[str]
 
     def tell(self, who: str, text: str) -> None:
-        """Add a line to the history."""
+        """Add a line to the history, which is of this world: a file set aside bears the time of the real one."""
+        text = SET_ASIDE.sub(".damaged", text)
         self.history.append(f"{self.scheduler.elapsed_s:11.3f} {who:7} {text}")
 
 

@@ -40,6 +40,10 @@ class Rounds:
 
     def stepped(self, trail: Sequence[State], effects: Sequence[Any]) -> None:
         """Hold committed steps against the loop: what was counted in each, and what became of the round."""
+        for late in (effect for effect in effects if isinstance(effect, events.HoldUpdate)):
+            rounds, age = trail[0].settings.rounds, trail[0].server.round_index - late.round_index
+            if age > rounds.late_rounds or rounds.late == "refuse":
+                self._violate(f"an answer of {late.gateway} to round {late.round_index} is kept, {age} rounds later")
         closed = iter([effect for effect in effects if isinstance(effect, events.RecordRound)])
         for before, after in pairwise(trail):
             if after.server.round_index != before.server.round_index:

@@ -14,7 +14,8 @@ from config.settings import AggregatorSettings, GatewaySettings
 from firmware_sim.recordings import Channel, Recording
 from firmware_sim.world_faults import Faults, Handling
 from firmware_sim.world_time import HOUR_S
-from models.arrays import Floats
+from models.arrays import FEATURES as ROWS
+from models.arrays import LABELS, Arrays, Floats
 
 SITE, STREAM = "bridge", "deck"
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))  # of this world and no other
@@ -32,13 +33,16 @@ FEATURES: dict[str, Any] = {
     "steps": [{"kind": "level"}, {"kind": "deviation"}, {"kind": "peak"}],
 }
 SMALL = {"units": 12, "leak": 0.5, "washout": 4}
-# One that steps along a sum, one that keeps state, one that stacks rows, one that masks.
-CHOICES: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("fedavg", {"rounds": 2, "components": 16}),
-    ("incfed", {"network": SMALL}),
-    ("support-vector-election", {}),
-    ("fedavg", {"rounds": 1, "components": 16, "masking": {}}),
+# One whose steps may come late, one that sums contributions, one that remembers whom it counted, one that stacks rows,
+# one that masks; and how often each is drawn.
+CHOICES: tuple[tuple[float, str, dict[str, Any]], ...] = (
+    (0.35, "fedavg", {"rounds": 2, "components": 16, "loss": "logistic"}),
+    (0.15, "fedavg", {"rounds": 2, "components": 16}),
+    (0.2, "incfed", {"network": SMALL}),
+    (0.2, "support-vector-election", {}),
+    (0.1, "fedavg", {"rounds": 1, "components": 16, "masking": {}}),
 )
+FAULTY = 20  # windows of known condition, as a gateway would have them in a table
 
 
 def stream_of(seed: int, concern: str) -> np.random.Generator:
@@ -62,7 +66,7 @@ class Setup:
 def setup(seed: int, hours: float, faults: Faults, folder: Path) -> Setup:
     """Return the world of a seed; its stores will lie in `folder`."""
     rng = stream_of(seed, "setup")
-    choice, settings = CHOICES[int(rng.integers(len(CHOICES)))]
+    _, choice, settings = CHOICES[int(rng.choice(len(CHOICES), p=[share for share, *_ in CHOICES]))]
     is_masked = "masking" in settings  # which takes three
     names = NAMES if is_masked else NAMES[: int(rng.integers(2, len(NAMES) + 1))]
     # One that was handled may be shut out for good, where the algorithm remembers whom it counted.
@@ -76,10 +80,10 @@ def setup(seed: int, hours: float, faults: Faults, folder: Path) -> Setup:
             "algorithm": {"name": choice, "seed": seed, "settings": settings},
             "rounds": {
                 "quorum": quorum,
-                "deadline_s": round(float(rng.uniform(15.0, 150.0)), 1),
-                "rest_s": round(float(rng.uniform(20.0, 240.0)), 1),
+                "deadline_s": round(float(rng.uniform(10.0, 80.0)), 1),
+                "rest_s": round(float(rng.uniform(10.0, 150.0)), 1),
                 "late": str(rng.choice(["next-round", "refuse"], p=[0.8, 0.2])),
-                "late_rounds": int(rng.integers(1, 3)),
+                "late_rounds": int(rng.choice([1, 2], p=[0.7, 0.3])),
             },
             "limits": limits,
         }
@@ -109,6 +113,12 @@ def _gateway(name: str, folder: Path, limits: dict[str, int]) -> GatewaySettings
             "exchange": {"spread_s": 5.0},
         }
     )
+
+
+def faulty(seed: int, name: str) -> Arrays:
+    """Return what the table of labelled windows of a gateway holds: faults, in deviations of what is normal."""
+    rows = stream_of(seed, f"faults of {name}").normal(size=(FAULTY, len(FEATURES["steps"]))) + SHIFT
+    return {ROWS: rows.astype(np.float32), LABELS: np.ones(FAULTY, dtype=np.int64)}
 
 
 def _damages(rng: np.random.Generator, hours: float, faults: Faults) -> list[tuple[float, float]]:

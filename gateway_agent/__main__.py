@@ -55,11 +55,15 @@ def _run(arguments: argparse.Namespace) -> int:
     from config.settings import GatewaySettings, load
     from gateway_agent import renewal
     from gateway_agent.shell import Agent
+    from gateway_agent.store import StoreError
 
     cli.log_to_stderr(verbose=not arguments.quiet)
     settings = load(arguments.config, GatewaySettings)
     renewal.require(settings)
-    agent = Agent(settings)
+    try:
+        agent = Agent(settings)
+    except StoreError as error:
+        return cli.again(NAME, error)
     cli.on_terminate(agent.stop)
     return cli.serve(NAME, agent.run)
 

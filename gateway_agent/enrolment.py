@@ -23,9 +23,10 @@ from typing import Any
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from config import identity
+from config import identity, signing
 from config.identity import PUBLIC_MODE, IdentityError, PrivateKey, Token
-from config.tls import trusting
+from config.signing import KeyFileError
+from config.tls import believing, trusting
 
 CALL_S = 30.0
 ANSWER_BYTES_MAX = 64 * 1024
@@ -64,23 +65,36 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # nothing is told, and the answer is checked
     authority = _called(host, port, unchecked, "/v1/authority", None)
-    if identity.fingerprint(identity.read_certificate(authority)) != token.authority:
+    believed = identity.read_certificate(authority)
+    alone = identity.certificate_pem(believed)
+    if identity.fingerprint(believed) != token.authority or authority.strip() != alone.strip():
         raise EnrolmentError(
             f"who answers at {token.address} is not of the site that the token is for: the address is wrong, or "
             "someone stands between; nothing was sent"
         )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=authority.decode())
+    context = believing(alone.decode())  # what was compared and nothing else
     key_file = files.key.with_name(f"{files.key.name}.new") if new_key and files.key.exists() else files.key
     key = identity.load_key(key_file) if key_file.exists() else identity.new_key(key_file)
     answer = _asked(host, port, context, key, token.gateway, token.secret)
-    made = _checked(answer, key, token.gateway, identity.read_certificate(authority))
-    identity.write(files.authority, authority, PUBLIC_MODE)
-    identity.write(files.release_key, answer["release_key"].encode(), PUBLIC_MODE)
+    made = _checked(answer, key, token.gateway, believed)
+    release_key = _release_key(answer["release_key"].encode(), token)
+    identity.write(files.authority, alone, PUBLIC_MODE)
+    identity.write(files.release_key, release_key, PUBLIC_MODE)
     if key_file != files.key:
         key_file.replace(files.key)
     identity.write(files.certificate, identity.certificate_pem(made), PUBLIC_MODE)
     return _validity(made, is_new=True)
+
+
+def _release_key(body: bytes, token: Token) -> bytes:
+    """Return the release key that the token names, as it is to be kept."""
+    try:
+        is_named = signing.public_digest(body) == token.release
+    except KeyFileError as error:
+        raise EnrolmentError(f"{error}; nothing was changed") from None
+    if not is_named:
+        raise EnrolmentError("the release key that came is not the one that the token names; nothing was changed")
+    return body
 
 
 def renew(gateway: str, address: str, files: Files) -> Validity:
@@ -92,7 +106,8 @@ def renew(gateway: str, address: str, files: Files) -> Validity:
     key, held = identity.load_key(files.key), identity.load_certificate(files.certificate)
     answer = _asked(host, port, trusting(files.authority), key, gateway, "")
     made = _checked(answer, key, gateway, identity.load_certificate(files.authority))
-    is_new = made.not_valid_after_utc > held.not_valid_after_utc
+    # Not by the later end: what was made while the aggregator's clock was ahead ends last and is not good yet.
+    is_new = made.serial_number != held.serial_number
     if is_new:
         identity.write(files.certificate, identity.certificate_pem(made), PUBLIC_MODE)
     return _validity(made if is_new else held, is_new=is_new)

@@ -41,6 +41,11 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     if shared_bytes > most_bytes:
         reason = f"its shared parameters have {shared_bytes} bytes, at most {most_bytes} are taken"
         return _refuse_round(state, message, reason)
+    if 0 < message.training < state.newest_training:
+        # Kept by a broker that was set back, or sent again: whoever answered it would forget the training at hand.
+        reason = f"it is of training {message.training}, an earlier one than {state.newest_training}"
+        return _refuse_round(state, message, reason)
+    state = replace(state, newest_training=max(state.newest_training, message.training))
     lacking = [name for name in message.libraries if name not in state.libraries]
     if state.can_train and lacking:
         return _unable(

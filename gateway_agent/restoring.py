@@ -46,7 +46,7 @@ def restore(
 
     Raises `BaselineError` where the stored baseline does not fit the settings.
     """
-    own, answered = _own(stored)
+    own, answered, newest_training = _own(stored)
     _check_baseline(settings, stored, own)
     pipeline = walk.start(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
@@ -70,6 +70,7 @@ def restore(
         own=own,
         outbox=dict(stored.outbox),
         answered=answered,
+        newest_training=newest_training,
         awaited=awaited,
         is_counted=is_counted,
         last_counted=last[0] if last else awaited if is_counted else "",  # 0.4 kept the awaited one alone
@@ -99,8 +100,9 @@ def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> N
         )
 
 
-def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None]:
+def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None, int]:
     if OWN not in stored.blobs:
-        return {}, None
+        return {}, None, 0
     own, meta = wire.decode(stored.blobs[OWN])
-    return own, tuple(meta["answered"]) if meta["answered"] else None
+    # 0.4 knew no numbers of trainings.
+    return own, tuple(meta["answered"]) if meta["answered"] else None, meta.get("training", 0)

@@ -92,6 +92,7 @@ class State:
     connected: bool = False
     round: RoundOpen | None = None
     answered: tuple[str, int] | None = None  # (run, round_index) of the last update made
+    newest_training: int = 0  # the highest number of a training that this gateway was invited to
     awaited: str = ""  # the last update that said something, by its digest
     is_counted: bool = True  # the aggregator's receipt for it is here
     last_counted: str = ""  # the last update of which that is known
@@ -173,6 +174,7 @@ def status(state: State) -> Status:
         dropped=_counts(state, "dropped."),
         refusal=state.refusal,
         refused_round=state.refused_round,
+        training=state.newest_training,
         device=None if (device := state.settings.gateway.device) is None else Device(**device.model_dump()),
         privacy_epsilon=float(state.own[EPSILON]) if EPSILON in state.own else None,
         **told(state.models, state.settings, state.candidate, is_watched=state.trial is not None),
@@ -196,7 +198,8 @@ def tell(state: State) -> tuple[State, list[Effect]]:
 
 def save_own(state: State) -> Save:
     """Return the effect that stores what stays on this gateway and which round it answered last."""
-    return Save(OWN, wire.encode(state.own, {"answered": list(state.answered) if state.answered else None}))
+    answered = list(state.answered) if state.answered else None
+    return Save(OWN, wire.encode(state.own, {"answered": answered, "training": state.newest_training}))
 
 
 def save_counted(state: State) -> Save:

@@ -1,4 +1,4 @@
-"""The algorithms of `test_exchange` with settings that make them quick, and how exact and how settled each of them is."""
+"""The algorithms of `test_exchange` with settings that make them quick; how exact and how settled each of them is."""
 
 from __future__ import annotations
 

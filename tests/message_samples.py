@@ -60,6 +60,7 @@ MESSAGES: list[Message] = [
         bytes_received=20,
         dropped={"message": 4},
         refusal="model 1 is not newer than 2 in force",
+        training=1_800_000_000,
         device=DEVICE,
     ),
     RoundOpen(
@@ -72,6 +73,7 @@ MESSAGES: list[Message] = [
         features=FEATURES,
         shared=TRANSFER,
         cohort=("gateway-1", "gateway-2"),
+        training=1_800_000_000,
         signature="c2lnbmF0dXJl",
     ),
     Want(missing=(0, 2, 5)),

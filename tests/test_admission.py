@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from cloud_aggregator import admission
-from cloud_aggregator.events import Answered, Connection, Durable, Effect, Log, Ordered, Publish
-from cloud_aggregator.registry import Asked, Bar, Issue, Registry, TurnAway
+from cloud_aggregator.events import Answered, Connection, Durable, Effect, Log, Ordered, Publish, RecordAlarm, Tick
+from cloud_aggregator.registry import Asked, Bar, Barred, Issue, Registry, TurnAway
 from cloud_aggregator.state import State, restore
 from cloud_aggregator.store import Store
 from config.identity_settings import Identity
@@ -60,6 +60,11 @@ def only(effects: Iterable[Effect], kind: type[Any]) -> Any:
 
 def refusal(effects: Iterable[Effect]) -> str:
     effects = list(effects)
+    effects = [
+        one
+        for one in effects
+        if not isinstance(one, RecordAlarm) and not (isinstance(one, Log) and "identity-refused" in one.text)
+    ]
     assert not [effect for effect in effects if isinstance(effect, Issue | Durable)]
     assert only(effects, Log).level == "warning"  # so that the operator sees who tries
     return str(only(effects, TurnAway).reason)
@@ -97,7 +102,7 @@ def test_nobody_else_gets_in(request_: Asked, at_s: float, words: str) -> None:
     assert words in refusal(after(state, request_, at_s=at_s)[1])
 
 
-def test_a_second_device_of_one_name_is_refused_unless_the_operator_wants_it() -> None:
+def test_a_second_device_of_one_name_is_refused_and_an_alarm_unless_the_operator_wants_it() -> None:
     state, _ = after(enrolled("north"), ordered("token", gateway="other", digest=OTHER, hours=1.0, replaces=False))
     assert "--replace" in only(after(state, token())[1], Answered).problem
     state, effects = after(state, token(replaces=True), asks(key="new", serial="b2"))
@@ -106,7 +111,32 @@ def test_a_second_device_of_one_name_is_refused_unless_the_operator_wants_it() -
     assert "is replaced" in refusal(after(state, asks(key="north's", digest=""))[1])
     # A token that was made before the first device came does not let a second one in either.
     state, _ = after(begun(), token(), token(digest=OTHER), asks())
-    assert "another device is or was north" in refusal(after(state, asks(key="second", digest=OTHER))[1])
+    state, effects = after(state, asks(key="second", digest=OTHER), asks(key="second", digest=OTHER))
+    assert [one.reason.split(";")[0] for one in effects if isinstance(one, TurnAway)] == [
+        "another device is or was north"
+    ] * 2
+    alarm = only(effects, RecordAlarm).alarm  # one, however often it comes
+    assert (alarm.cause, alarm.state) == ("identity-refused", "raised")
+    assert not [one for one in after(state, Tick(), at_s=3_599.0)[1] if isinstance(one, RecordAlarm)]
+    end = only(after(state, Tick(), at_s=3_600.0)[1], RecordAlarm).alarm
+    assert (end.id, end.state) == (alarm.id, "cleared")
+
+
+def test_strangers_raise_no_alarm() -> None:
+    for request in (asks(digest=OTHER), asks(gateway="nobody")):
+        assert refusal(after(enrolled("north"), token(replaces=True), request)[1][-2:])
+
+
+def test_who_is_no_gateway_is_recorded_and_can_be_revoked_and_come_again() -> None:
+    made = ordered("certified", name="operator", serial="b7", key="k", not_after_ns=T0_NS + NS)
+    state, effects = after(begun(), made)
+    assert only(effects, Answered).text == "operator has a certificate" and not [
+        e for e in effects if isinstance(e, Bar)
+    ]
+    state, effects = after(state, ordered("revoke", gateway="operator"))
+    assert [serial for serial, _ in only(effects, Bar).ended] == ["b7"] and only(effects, Bar).barred == {"operator"}
+    state, effects = after(state, ordered("certified", name="operator", serial="b8", key="l", not_after_ns=T0_NS + NS))
+    assert only(effects, Bar).barred == frozenset() and [one for one, _ in only(effects, Bar).ended] == ["b7"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +191,11 @@ def test_a_revoked_gateway_is_out_at_once_and_the_round_does_not_wait_for_it() -
     state, _ = after(state, *update("south", body(state)))
     assert state.server.round_index == 0 and state.counted.keys() == {"south"}  # it waits for north
     state, effects = after(state, ordered("revoke", gateway="north"))
-    assert only(effects, Answered).text.startswith("north is revoked")
+    assert only(effects, Answered).text == ""  # its answer waits for the broker
+    assert only(effects, Bar).answer.startswith("north is revoked")
+    for problem in ("", "no broker"):
+        _, told = after(state, Barred(1, "north is revoked", problem))
+        assert only(told, Answered).text == "north is revoked" and problem in only(told, Answered).problem
     bar = only(effects, Bar)
     assert (bar.cut, bar.barred, [serial for serial, _ in bar.ended]) == (("north",), {"north"}, ["north"])
     assert state.gateways.keys() == {"south"} and state.server.round_index == 1

@@ -183,6 +183,50 @@ PRAGMA user_version = 1;
 """
 
 
+SECOND_SCHEMA = """
+CREATE TABLE alarms (id VARCHAR NOT NULL, gateway VARCHAR NOT NULL, cause VARCHAR NOT NULL, kind VARCHAR NOT NULL,
+    severity VARCHAR NOT NULL, text VARCHAR NOT NULL, onset_ns BIGINT NOT NULL, raised_ns BIGINT, cleared_ns BIGINT,
+    score FLOAT, level FLOAT, model_version INTEGER NOT NULL, model_digest VARCHAR NOT NULL, clock VARCHAR NOT NULL,
+    boot_id VARCHAR NOT NULL, received_ns BIGINT NOT NULL, common VARCHAR, gateways VARCHAR, PRIMARY KEY (id, gateway));
+CREATE TABLE counts (name VARCHAR NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (name));
+CREATE TABLE discovered (topic VARCHAR NOT NULL, PRIMARY KEY (topic));
+CREATE TABLE gateways (gateway VARCHAR NOT NULL, online BOOLEAN NOT NULL, status VARCHAR NOT NULL,
+    seen_ns BIGINT NOT NULL, PRIMARY KEY (gateway));
+CREATE TABLE models (version INTEGER NOT NULL, digest VARCHAR NOT NULL, manifest VARCHAR NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (version));
+CREATE TABLE posts (number INTEGER NOT NULL, id VARCHAR NOT NULL, body BLOB NOT NULL, PRIMARY KEY (number));
+CREATE TABLE rounds (id INTEGER NOT NULL, run VARCHAR NOT NULL, round_index INTEGER NOT NULL,
+    algorithm VARCHAR NOT NULL, gateways VARCHAR NOT NULL, refused INTEGER NOT NULL, closed_ns BIGINT NOT NULL,
+    bytes_received BIGINT, empty VARCHAR, PRIMARY KEY (id));
+CREATE TABLE training (id INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (id));
+INSERT INTO rounds VALUES (1, 'run', 0, 'fedavg', 'east north', 1, 77, 9, '');
+INSERT INTO gateways VALUES ('north', 1, '{"state":"online","boot_id":"b","windows":7}', 88);
+INSERT INTO posts VALUES (1, 'p', x'01');
+PRAGMA user_version = 2;
+"""
+
+
+def test_a_store_of_0_4_is_taken_over_with_all_that_is_in_it(path: Path) -> None:
+    database = sqlite3.connect(path)
+    database.executescript(SECOND_SCHEMA)
+    columns = "version, digest, manifest, body"
+    held = (FIRST[0].version, FIRST[0].model.digest, FIRST[0].to_bytes().decode(), FIRST[1])
+    database.execute(f"INSERT INTO models ({columns}) VALUES (?, ?, ?, ?)", held)
+    database.commit()
+    database.close()
+    with pytest.raises(StoreError, match=r"it has schema 2 and is not yet taken over; start the aggregator"):
+        Store(path, create=False)
+    Store(path).close()
+    store = Store(path, create=False)
+    assert store.statuses()["north"].windows == 7 and store.lives()["north"].known == ()
+    assert store.latest_model() == FIRST and len(store.rows("posts")) == 1
+    assert store.held() == {} and store.orders() == [] and not store.registry().certificates
+    store.commit([replace(ROUND, round_index=1, late=(("east", 0),)), *told(RAISED, CLEARED)])
+    assert [row["late"] for row in store.rows("rounds", "late")] == [None, "east:0"]
+    assert store.order("remove", {}) == 1 and len(store.orders()) == 1
+    store.close()
+
+
 @pytest.mark.parametrize("torn", ["", "ALTER TABLE rounds ADD COLUMN bytes_received BIGINT;"])
 def test_a_store_of_0_3_is_taken_over_also_where_the_power_failed_half_way(path: Path, torn: str) -> None:
     database = sqlite3.connect(path)

@@ -26,8 +26,9 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 NOT_RUN = ("sudo", "make", "mosquitto_sub")
 COMMANDS = ("gateway-agent", "cloud-aggregator", "firmware-sim", "python", "mkdir")
-SERVE_S = 2.0
-STOP_S = 10.0
+STARTED = re.compile(r"fedgate.*: (gateway \S+ watches|aggregator of site)")  # logged once signals are listened to
+SERVE_S = 1.0
+STOP_S = 30.0
 RUN_S = 120.0
 
 
@@ -67,11 +68,21 @@ def test_commands_run(page: Path, tmp_path: Path) -> None:
 
 def serve(words: list[str], folder: Path, environment: dict[str, str]) -> None:
     """Start a service, let it run for a moment, and see that SIGTERM ends it well."""
-    process = subprocess.Popen(words, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
-    time.sleep(SERVE_S)
-    process.send_signal(signal.SIGTERM)
-    _, complaint = process.communicate(timeout=STOP_S)
-    assert process.returncode == 0, complaint
+    log = folder / "service.log"
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(words, cwd=folder, env=environment, stderr=output)
+    try:
+        deadline_s = time.monotonic() + RUN_S
+        while not STARTED.search(log.read_text(encoding="utf-8")):
+            is_waiting = process.poll() is None and time.monotonic() < deadline_s
+            assert is_waiting, f"{shlex.join(words)} did not start:\n{log.read_text(encoding='utf-8')}"
+            time.sleep(0.05)
+        time.sleep(SERVE_S)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_S) == 0, log.read_text(encoding="utf-8")
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)

@@ -123,11 +123,11 @@ def test_what_gathered_leaves_in_the_order_in_which_it_happened() -> None:
 @pytest.mark.parametrize("name", ["north", "south", "east", "west"])
 def test_a_line_that_breaks_every_few_seconds_carries_what_waits_all_the_same(name: str) -> None:
     """Each connection is shorter than the spread of a fleet after an outage."""
-    made = Site(aggregator_settings(), [gateway_settings(name)])
+    made = Site(aggregator_settings(), [gateway_settings(name, exchange={"spread_s": 60.0})])
     made.connect("cloud")
     made.agents[name], raised = alarms.sensor(made.agents[name], "silent-deck", "no word", made.now_ns)
     assert raised and not made.settled()
-    for _ in range(8):
+    for _ in range(7):
         made.connect(name)
         for _ in range(2):
             made.tick()

@@ -21,7 +21,7 @@ from gateway_agent.store import Store, StoreFullError
 from gateway_agent.versions import LOADS_MAX, MODELS, STARTS_MAX, Tries
 from models.arrays import Arrays
 from tests.agents import TICK, after, chunks, heard, kinds
-from tests.kept import Small, service, ticked
+from tests.kept import Small, give, item, service, ticked
 from tests.sites import NS, Shelf, agent, gateway_settings
 from tests.test_gateway_models import Made
 from tests.watchers import BLOCK, CALM, SENSITIVE, THIRD, Gateway
@@ -210,13 +210,14 @@ def test_a_store_that_is_damaged_at_work_forgets_no_version_and_a_model_that_it_
     path: Path, tmp_path: Path
 ) -> None:
     agent_ = service(Small(path))
+    for _ in range(2):
+        ticked(agent_, STEADY_S + 1)  # what is to be said of models is stored before the damage
     agent_.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     whole = path.read_bytes()
     with path.open("r+b") as file:
         file.write(whole[:1_024] + bytes(len(whole) - 1_024))  # everything but the first page
     agent_.store._db.execute("PRAGMA shrink_memory")
-    for _ in range(2):
-        ticked(agent_, 3_600)
+    give(agent_, "alarm", item("alarm", 0))
     assert agent_.store.damage and versions.restored(agent_.store.read().blobs).newest == 2
     agent_.close()
     agent_ = service(Small(path))

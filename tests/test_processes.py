@@ -54,7 +54,8 @@ def write(folder: Path, port: int, sensors: int | None = None) -> None:
         f'[broker]\nport = {port}\n[features]\nrate_hz = 20.0\nwindow_s = 1.0\nchannels = ["load"]\nsteps = [{steps}]\n'
     )
     gateway = f'[gateway]\nid = "{ME}"\nsite = "{SITE}"\n[[source]]\nname = "deck"\nkind = "frames"\n'
-    gateway += f'channels = [{{ role = "load" }}]\n[baseline]\nwindows = {WINDOWS}\n[exchange]\nstatus_s = 0.5\nspread_s = 2.0\n'
+    gateway += f'channels = [{{ role = "load" }}]\n[baseline]\nwindows = {WINDOWS}\n'
+    gateway += "[exchange]\nstatus_s = 0.5\nspread_s = 2.0\n[store]\ngroup_commit_s = 0.5\n"
     gateway += f"[sensors.broker]\nport = {sensors}\n" if sensors else ""
     (folder / "gateway.toml").write_text(gateway + common)
     (folder / "aggregator.toml").write_text(f'[aggregator]\nsite = "{SITE}"\n' + common)
@@ -224,3 +225,16 @@ def test_with_the_cloud_away_a_gateway_goes_on_watching_and_delivers_its_alarms_
     assert (row["gateway"], row["cause"], row["model_version"]) == (ME, "anomaly", 1)
     assert row["raised_ns"] < row["cleared_ns"]
     assert whole(tmp_path / "gateway.db") and whole(tmp_path / "aggregator.db")
+
+
+def test_a_service_whose_store_cannot_be_had_now_is_tried_again(tmp_path: Path) -> None:
+    """The service units take 2 for the end of all tries; a lock and a full disk are not that."""
+    write(tmp_path, free_port())
+    held = Store(tmp_path / "gateway.db")
+    (tmp_path / "aggregator.db").mkdir()  # what no SQLite can open, as on a disk that is gone
+    for module, name in (("gateway_agent", "gateway"), ("cloud_aggregator", "aggregator")):
+        command = [sys.executable, "-m", module, "run", "-c", str(tmp_path / f"{name}.toml")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE_S)
+        assert done.returncode == 1, done.stderr
+        assert f"{name}.db" in done.stderr and "Traceback" not in done.stderr
+    held.close()

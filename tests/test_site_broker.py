@@ -283,4 +283,17 @@ def test_an_operator_may_look_and_not_touch(site: Folder, tmp_path: Path) -> Non
         link.publish(topic("north", "receipt", "o"), b"touch")
         assert link.drain(5.0)
         time.sleep(QUIET_S)
-    assert not seen
+        assert not seen
+        assert cloud_aggregator(["gateways", "revoke", "operator", *words[2:4]]) == 0
+        time.sleep(QUIET_S)  # who is connected is mute and deaf from then on
+        heard.clear()
+        assert aggregator.publish(topic("all", "chunk", "o"), b"no more")
+        time.sleep(QUIET_S)
+        assert not heard
+    with client(site, "operator", (tmp_path / "me.pem", tmp_path / "me.key"), "fedgate/v1/#") as (link, heard, ups):
+        time.sleep(QUIET_S)
+        assert True not in ups
+    assert cloud_aggregator([*words[:-1], str(tmp_path / "other")]) == 0
+    other = (tmp_path / "other.pem", tmp_path / "other.key")
+    with client(site, "operator", other, "fedgate/v1/#") as (link, heard, ups):
+        until(lambda: True in ups)

@@ -192,7 +192,7 @@ def test_who_joins_meanwhile_gets_what_all_have() -> None:
     made = Fleet(*NAMES, mode="manual", watch_s=WATCH_S)
     made.connect_all()
     assert made.order("release", CALM, share=0.3) == (
-        "model 1 is released to nobody yet, for no gateway has a whole baseline",
+        "model 1 is released to nobody yet, for no gateway with a whole baseline is online",
         "",
     )
     for index, name in enumerate(NAMES[:2]):

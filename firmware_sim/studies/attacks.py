@@ -96,7 +96,7 @@ def trained(options: Options, answer: Answer, cell: Cell, fleet: dict[str, Array
         tables = (trusted,) if answer.defence.kind == "trusted" else ()
         algorithm = defended(algorithm, answer.defence, tables)
     if cell["lie"] != NOBODY["lie"]:
-        algorithm = lying(algorithm, cell["lie"])
+        algorithm = lying(algorithm, cell["lie"], honest=[rows for rows in fleet.values() if LIAR not in rows])
     return run(algorithm, fleet, seed=int(cell["seed"]), on_refusal=_left_out).server.shared
 
 

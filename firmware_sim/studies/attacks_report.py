@@ -31,8 +31,10 @@ def _protocol(options: Any) -> str:
         f" {', '.join(options.sets)}; {options.seeds} seeds each draw 30 % of the rows to score, the liars, and"
         f" {options.trusted} rows that are set aside for `trusted`, whatever the answer. Columns are in deviations of"
         " the rows that train. *Alike*: rows dealt at random; *unlike*: each gateway has one KMeans cluster, so that"
-        " some have seen one class only. Liars know nothing of one another or of the answer. *Alone*: the mean of"
-        f" honest gateways that train by themselves. Figures are means over sets and seeds. {options.note}"
+        " some have seen one class only. Liars know nothing of one another or of the answer, but for those who collude:"
+        " they know the rows of honest gateways, and all send the mean of what these ask for, moved back along itself"
+        " as far as an honest gateway usually lies from it. *Alone*: the mean of honest gateways that train by"
+        f" themselves. Figures are means over sets and seeds. {options.note}"
     ).strip()
 
 

@@ -3,25 +3,31 @@
 Usual is the median of the lengths that were counted in earlier rounds, the last ones weighing most. It is read off a
 histogram of logarithms, which adds up over updates: no update is kept, the cloud's memory does not grow with the fleet,
 and a minority of liars cannot move a median as they can a mean. Whoever is refused leaves no note, so that shouting
-does not widen the bound; liars just below it count as long ones among many.
+does not widen the bound; liars just below it count as long ones among many. As many as are missing beside the fullest
+round so far, refused or silent, count as one of the usual length each: they move it neither way. Or else few quiet
+liars could pull it down step by step, each time having more of the long honest ones refused, until they are the most.
 
 The first round measures and moves nothing, or until three lengths are known: there is nothing to judge by yet, and one
 shout in it would outlast all that follow. It costs a round; no model is released of it (`algorithm.lacking`).
 
-A liar no longer than the bound is counted, whatever its direction. Where most gateways change at once by more than the
-bound all of them are refused, the model stays, and every status says so; a larger factor begins another training.
+What it does not see: a liar no longer than the bound is counted, whatever its direction. Quiet liars lower what is
+usual as far as the shortest honest ones, once and for good where these differ much; then honest gateways beyond the
+bound are refused in every round. Where more than half of the fullest round stay away it follows nobody, and liars are a
+minority only of those that report. Where most gateways change at once by more than the bound all of them are refused,
+the model stays, and every status says so; a larger factor begins another training.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import Arrays
+from models.arrays import Array, Arrays
 from models.federated.algorithm import MOVED, Phase, Server, UpdateError
 from models.federated.alone import change_of
 from models.federated.judges import Judge
 
-LENGTHS, KNOWN = "lengths", "known"  # the histogram (B,), and how many lengths were ever noted
+# The histogram (B,), how many lengths were ever noted, and how many in the round with most of them.
+LENGTHS, KNOWN, MOST_NOTED = "lengths", "known", "most_noted"
 FEWEST = 3  # lengths before one of them is the usual one
 FORGET = 0.5  # what a round counts beside the next one: changes shrink as a training settles
 STEP = 0.25  # of the logarithm to base 2, so that the median is right within a fifth
@@ -56,17 +62,28 @@ def measures(memory: Arrays) -> bool:
 
 def usual_length(memory: Arrays) -> float:
     """Return the median of the lengths remembered, rounded up to the end of its bin."""
-    counts = np.cumsum(memory[LENGTHS])
-    middle = int(np.searchsorted(counts, 0.5 * counts[-1]))
-    return float(2.0 ** (LEAST + STEP * (middle + 1)))
+    return float(2.0 ** (LEAST + STEP * (_middle(memory[LENGTHS]) + 1)))
 
 
 def _remembered(memory: Arrays, total: Arrays) -> Arrays:
-    known = float(memory.get(KNOWN, 0.0)) + float(total[LENGTHS].sum())
-    before = memory.get(LENGTHS, np.zeros(BINS))
-    is_any = bool(total[LENGTHS].any())  # where nobody asked for anything, what is usual is what it was
-    lengths = (1.0 if measures(memory) or not is_any else FORGET) * before + total[LENGTHS]
-    return {LENGTHS: lengths, KNOWN: np.array(known), MOVED: np.array(float(not measures(memory)))}
+    noted, before = float(total[LENGTHS].sum()), memory.get(LENGTHS, np.zeros(BINS))
+    most_noted = max(noted, float(memory.get(MOST_NOTED, 0.0)))
+    lengths = before + total[LENGTHS]
+    if not measures(memory) and noted > 0.0:  # where nobody asked for anything, what is usual is what it was
+        lengths = FORGET * before + total[LENGTHS]
+        lengths[_middle(before)] += most_noted - noted
+    return {
+        LENGTHS: lengths,
+        KNOWN: np.array(float(memory.get(KNOWN, 0.0)) + noted),
+        MOST_NOTED: np.array(most_noted),
+        MOVED: np.array(float(not measures(memory))),
+    }
+
+
+def _middle(lengths: Array) -> int:
+    """Return the bin of the median of a histogram (B,)."""
+    counts = np.cumsum(lengths)
+    return int(np.searchsorted(counts, 0.5 * counts[-1]))
 
 
 def _bin_of(length: float) -> int:

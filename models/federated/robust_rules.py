@@ -1,17 +1,26 @@
 """Means that a minority of liars cannot move at will, of rows (n, D): what each of n gateways asks for.
 
-    rule           of n rows                                     stands f liars   source
+    rule           of n rows                                     f liars of n     source
     median         the median of each coordinate                 n >= 2 f + 1     Yin et al. 2018, Definition 1
     trimmed mean   each coordinate without its f least and most  n >= 2 f + 1     Yin et al. 2018, Definition 2
     Krum           the row nearest to its n - f - 2 neighbours   n >= 2 f + 3     Blanchard et al. 2017, Section 4
     Multi-Krum     the mean of the n - f - 2 best such rows      n >= 2 f + 3     the same, which leaves the number open
-    clipped mean   the mean of rows no longer than the median    n >= 2 f + 1,    Sun et al. 2019; the bound is ours
-                   length of them                                each pulls some
+    clipped mean   the mean of rows no longer than the median    n >= 2 f + 1     Sun et al. 2019; the bound is ours
+                   length of them
 
 Yin et al., "Byzantine-Robust Distributed Learning", arXiv 1803.01498; Blanchard et al., "Machine Learning with
 Adversaries", NIPS 2017; Sun et al., "Can You Really Backdoor Federated Learning?", arXiv 1911.07963, where the bound is
-a constant. A plain mean stands no liar at all. What "stands" means: the result stays within what honest rows span, not
-that it is right; where honest rows differ, so does the result from their mean, and Krum forgets all rows but one.
+a constant. A plain mean stands no liar at all. What the others promise differs, and none that the result is right:
+
+- Median and trimmed mean: every coordinate stays within what honest rows span in it. Where they differ, that is wide.
+- Clipped mean: each row pulls by the bound / n at most, and the bound is no longer than the longest honest row.
+- Krum and Multi-Krum: no row is chosen that lies farther from every honest one than sqrt((n - f - 2) / (n - 2 f - 1))
+  times the greatest distance between two honest ones. Liars nearer than that may be, and who all ask for the same have
+  each other for neighbours: they are chosen, though one coordinate, or the direction, be far from all honest ones.
+  Blanchard et al. (Proposition 1) prove of Krum, not of Multi-Krum, that its mean over draws of honest rows, alike in
+  distribution, is off the true gradient by an angle below 90 degrees, where sqrt(2 (n - f + (f (n - f - 2) + f^2
+  (n - f - 1)) / (n - 2 f - 2))) times the spread of honest rows (root mean square distance from the gradient) is less
+  than its length: 9.1 spreads for 3 liars of 10. A training that settles, or gateways that differ, are not there.
 """
 
 from __future__ import annotations

@@ -96,6 +96,7 @@ class Field:
             "source": [source],
             "features": FEATURES,
             "baseline": {"windows": WINDOWS},
+            "alarm": {"false_alarms_per_day": 1_000.0, "minimum_duration_s": 5.0},  # a level that any damage reaches
             "exchange": {"status_s": 0.5, "resend_s": 2.0, "spread_s": 0.2},
             "store": {"group_commit_s": 1.0},  # what is on disk is what is looked at
         }
@@ -192,6 +193,10 @@ class Field:
         return list(
             json.loads(command("gateway_agent", "status", "-c", str(self.folder / f"{who}.toml"), "--json"))["outbox"]
         )
+
+    def raised(self, who: str) -> int:
+        """Return how many anomalies a gateway has raised since it was started first, as its log tells."""
+        return self.words(who).count("alarm anomaly raised")
 
     def words(self, who: str) -> str:
         """Return the log of a process."""

@@ -1,6 +1,6 @@
 """A line of 20 kB/s that loses three packets of ten and breaks now and then, as under a bridge in winter.
 
-Goal: rounds close, models come, alarms arrive; and an alarm does not wait behind an update.
+Goal: rounds close, models come, alarms arrive. That an alarm does not wait behind an update is shown by `test_link`.
 """
 
 from __future__ import annotations
