@@ -16,10 +16,13 @@ from cloud_aggregator import (
     gateways_command,
     init_command,
     losses_command,
+    orders_command,
     release_command,
+    set_back,
 )
 from config import cli, mqtt, signing
 from config.algorithm import check_budget
+from config.messages import Status
 from config.settings import AggregatorSettings, load
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     certificate_command.add(commands)
     doctor_command.add(commands)
     losses_command.add(commands)
+    orders_command.add(commands)
     release_command.add(commands)
     for name, act, text in (
         ("run", _run, "run the aggregator"),
@@ -148,12 +152,15 @@ def _status(arguments: argparse.Namespace) -> int:
     gateways = [_gateway(row) for row in rows]
     version = latest[0].version if latest else 0
     training = _training(stored, load(arguments.config, AggregatorSettings)) if stored else None
+    known = {row["gateway"]: Status.model_validate_json(row["status"]) for row in rows}
+    older = set_back.told(known, training["run"], training["round_index"]) if training else ""
     fleet = told.fleet.alarm.model_dump(mode="json") if told.fleet.alarm and told.fleet.active else None
     queue = told.queue
     webhook = {"waiting": len(queue.waiting), "dropped": queue.dropped, "refused": queue.refused}
     summary = {"rounds_closed": closed, "model_version": version, "training": training, "gateways": gateways}
-    summary |= {"fleet": fleet, "webhook": webhook, "alarms_refused": told.alarms_refused}
+    summary |= {"fleet": fleet, "webhook": webhook, "alarms_refused": told.alarms_refused, "store_is_older": older}
     text = f"{closed} rounds closed, model version {version}\n"
+    text += f"WARNING: {older}\n" if older else ""
     if training:
         figures = ", ".join(f"{name} {value:.4g}" for name, value in training["figures"].items())
         place = f"round {training['round_index']}, phase {training['phase']}, answers {training['answers']}"

@@ -67,11 +67,15 @@ def asked(state: State, request: Asked) -> Result:
     try:
         return _admitted(state, request) if request.digest else _renewed(state, request)
     except AdmissionError as error:
-        told = Log("warning", f"no certificate for {request.gateway}: {error}")
+        count = state.uncertified + 1
+        state = replace(state, uncertified=count)
         raised: list[Effect] = []
+        if count.bit_count() == 1:  # told at 1, 2, 4, 8, ...: strangers ask as often as they like
+            raised.append(Log("warning", f"no certificate for {request.gateway}: {error}; turned away so far: {count}"))
         if isinstance(error, SecondDeviceError):  # of others strangers could raise as many as they like
-            state, raised = impostors.turned_away(state, request.gateway)
-        return state, [*raised, TurnAway(request.number, str(error)), told]
+            state, alarm = impostors.turned_away(state, request.gateway)
+            raised += alarm
+        return state, [*raised, TurnAway(request.number, str(error))]
 
 
 def _site(state: State) -> tuple[Registry, Identity]:
@@ -102,9 +106,11 @@ def _admitted(state: State, request: Asked) -> Result:
     state, ends = _end(state, (one for one in others if not one.reason), "replaced")
     state = _with_pass(state, used := replace(token, key=request.key))
     state, effects = _issued(state, request)
-    if request.gateway in registry.barred:  # and is so no more
-        ends = [*ends, _bar(state, ())]
-    return state, [RecordPass(used), *ends, *effects]
+    stored = [one for one in ends if not isinstance(one, Bar)]
+    cut = (request.gateway,) if stored else ()
+    if cut or request.gateway in registry.barred:  # and is so no more
+        effects = [_bar(state, cut), *effects]
+    return state, [RecordPass(used), *stored, *effects]
 
 
 def _renewed(state: State, request: Asked) -> Result:
@@ -134,7 +140,7 @@ def _issued(state: State, request: Asked) -> Result:
     kept = {
         serial: one
         for serial, one in registry.certificates.items()
-        if one.gateway != request.gateway or one.not_after_ns >= before_ns
+        if one.gateway != request.gateway or one.not_after_ns >= before_ns or one.reason
     }
     state = replace(state, registry=replace(registry, certificates={**kept, made.serial: made}))
     told = Log("info", f"{request.gateway} has a certificate for {identity.certificate_days:g} days")
@@ -161,7 +167,7 @@ def _end(state: State, certificates: Iterable[Certificate], reason: Reason) -> R
 
 def _bar(state: State, cut: tuple[str, ...]) -> Bar:
     registry = state.registry or Registry()
-    return Bar(registry.ended(), registry.barred, cut)
+    return Bar(registry.ended(), registry.barred, cut, registry.outlived())
 
 
 def token_ordered(state: State, body: dict[str, Any]) -> Answer:
@@ -175,6 +181,8 @@ def token_ordered(state: State, body: dict[str, Any]) -> Answer:
     passes = {digest: one for digest, one in registry.passes.items() if one.expires_ns > state.now_ns}
     state = replace(state, registry=replace(registry, passes={**passes, token.digest: token}))
     text = f"{gateway} may enrol within {body['hours']:g} hours"
+    if registry.of(gateway) and not (state.settings.identity or Identity()).restart_command:
+        text += "; then restart the broker, which denies the name until it has forgotten the device that had it"
     return state, [ForgetPasses(state.now_ns), RecordPass(token)], text
 
 

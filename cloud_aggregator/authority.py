@@ -21,7 +21,7 @@ from config.topics import CLOUD
 
 CA_KEY, CA, SERVER_KEY, SERVER = "ca.key", "ca.pem", "server.key", "server.pem"
 CLOUD_KEY, CLOUD_CERTIFICATE = "cloud.key", "cloud.pem"
-REVOKED, ACCESS_LIST = "revoked.crl", "mosquitto.acl"
+REVOKED, ACCESS_LIST, OUTLIVED = "revoked.crl", "mosquitto.acl", "outlived.json"
 BARRED = "# Revoked gateways. The aggregator writes what is below this line.\n"
 # A gateway without a battery-backed clock boots in 1970 and must be able to believe the broker all the same.
 SINCE_EVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -108,7 +108,7 @@ class Authority:
         """
         wanted = dict(revoked)
         path = self.folder / REVOKED
-        if path.exists() and _serials(path) == wanted.keys():
+        if path.exists() and _revoked(path).keys() == wanted.keys():
             return False
         builder = x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject)
         builder = builder.last_update(SINCE_EVER).next_update(self.certificate.not_valid_after_utc)
@@ -118,6 +118,13 @@ class Authority:
         body = builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         identity.write(path, body, PUBLIC_MODE)
         return True
+
+    def revoked(self) -> dict[int, datetime]:
+        """Return serial number and moment of each certificate on the list, where there is one; raises
+        `IdentityError`.
+        """
+        path = self.folder / REVOKED
+        return _revoked(path) if path.exists() else {}
 
     def write_barred(self, gateways: Collection[str]) -> bool:
         """Write who is barred into the access list, below what the operator has there; False where it stood there."""
@@ -168,8 +175,9 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _serials(path: Path) -> set[int]:
+def _revoked(path: Path) -> dict[int, datetime]:
     try:
-        return {entry.serial_number for entry in x509.load_pem_x509_crl(path.read_bytes())}
+        held = x509.load_pem_x509_crl(path.read_bytes())
+        return {entry.serial_number: entry.revocation_date_utc for entry in held}
     except ValueError as error:
         raise IdentityError(f"{path}: no list of revoked certificates ({error}); remove it, it is made anew") from None

@@ -16,6 +16,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -29,9 +30,11 @@ from config.tls import TLS_MIN
 
 LOG = logging.getLogger("fedgate.enrolment")
 BODY_BYTES_MAX = 16 * 1024
-AT_ONCE_MAX = 8
-SERVED_WITHIN_S = 15.0
-PER_MINUTE_MAX = 120  # of one address, behind which may be a whole site
+AT_ONCE_MAX = 32
+OF_ADDRESS_MAX = 8  # at once
+ASKED_WITHIN_S = 3.0  # handshake and headers
+SERVED_WITHIN_S = 15.0  # all that comes after
+PER_MINUTE_MAX = 600  # of one address, behind which may be a whole site
 ADDRESSES_MAX = 1_000
 MINUTE_S = 60.0
 BIND_AGAIN_S = 30.0
@@ -73,17 +76,18 @@ class Endpoint:
     def __init__(self, listen: str, certificate: Path, key: Path, authority: bytes, ask: Ask) -> None:
         self._address = identity.split_address(listen)
         self._files = (certificate, key)
-        self._context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = TLS_MIN
         self.renew()
         self._parts = (context, authority, ask)
         self._server: _Server | None = None
+        self._lock = threading.Lock()  # of the two: a server is made only where nobody wants to stop
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def renew(self) -> None:
         """Take the certificate from its file again; raises `OSError`."""
-        self._context.load_cert_chain(*self._files)
+        self.context.load_cert_chain(*self._files)
 
     def start(self) -> None:
         """Begin to serve; where the address is taken, it is tried again, since the alarms must not wait for that."""
@@ -91,25 +95,63 @@ class Endpoint:
 
     def stop(self) -> None:
         """End."""
-        self._stopping.set()
-        if self._server is not None:
-            self._server.shutdown()
-        self._thread.join(SERVED_WITHIN_S)
+        with self._lock:
+            self._stopping.set()
+            server = self._server
+        if server is not None:
+            server.shutdown()
+        if self._thread.is_alive():
+            self._thread.join(SERVED_WITHIN_S)
 
     def _serve(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._server = _Server(self._address, *self._parts)
-                break
-            except OSError as error:
-                LOG.warning("enrolment cannot listen on %s:%d (%s); trying on", *self._address, error)
-                self._stopping.wait(BIND_AGAIN_S)
-        if self._server is None:
-            return
+        while (server := self._made()) is None:
+            if self._stopping.wait(BIND_AGAIN_S):
+                return
         LOG.info("enrolment listens on %s:%d", *self._address)
-        with self._server:
+        with server:
+            server.serve_forever()  # also where it is to stop: only this tells that it has
+
+    def _made(self) -> _Server | None:
+        with self._lock:
             if not self._stopping.is_set():
-                self._server.serve_forever()
+                try:
+                    self._server = _Server(self._address, *self._parts)
+                except OSError as error:
+                    LOG.warning("enrolment cannot listen on %s:%d (%s); trying on", *self._address, error)
+            return self._server
+
+
+class _Guest:
+    """Who is connected, and how long he may be."""
+
+    def __init__(self, request: socket.socket, address: str) -> None:
+        self.address = address
+        self.is_silent = True  # until the handshake is done
+        self.is_out = False  # had to make room, and is about to go
+        self._twin = request.dup()
+        self._limit = self._within(ASKED_WITHIN_S)
+
+    def asked(self) -> None:
+        """Give him time for the rest."""
+        self._limit.cancel()
+        self._limit = self._within(SERVED_WITHIN_S)
+
+    def cut(self) -> None:
+        """End his connection, whatever waits for it."""
+        with suppress(OSError):  # he is gone already
+            self._twin.shutdown(socket.SHUT_RDWR)
+
+    def left(self) -> None:
+        """Forget him."""
+        self._limit.cancel()
+        self._twin.close()
+
+    def _within(self, seconds: float) -> threading.Timer:
+        # A time limit of the socket is one of each read; who sends a byte now and then would never meet it.
+        limit = threading.Timer(seconds, self.cut)
+        limit.daemon = True
+        limit.start()
+        return limit
 
 
 class _Server(ThreadingMixIn, HTTPServer):
@@ -120,7 +162,8 @@ class _Server(ThreadingMixIn, HTTPServer):
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         self.context, self.authority, self.ask = context, authority, ask
-        self._free = threading.BoundedSemaphore(AT_ONCE_MAX)
+        self._guests: dict[Any, _Guest] = {}  # by socket, the first to come first
+        self._door = threading.Lock()  # of the guests
         self._pace = Pace()
         super().__init__(address, _Handler)
 
@@ -128,45 +171,59 @@ class _Server(ThreadingMixIn, HTTPServer):
         return self._pace.allows(str(client_address[0]), time.monotonic())
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
+        guest = _Guest(request, str(client_address[0]))
+        with self._door:
+            if is_let_in := self._has_place(guest.address):
+                self._guests[request] = guest
+        if is_let_in:
             super().process_request(request, client_address)
         else:
+            guest.left()
             self.shutdown_request(request)
+
+    def _has_place(self, address: str) -> bool:
+        """Tell whether one more may come from this address; who has said nothing for the longest time makes room."""
+        guests = [one for one in self._guests.values() if not one.is_out]
+        same = [one for one in guests if one.address == address]
+        if len(same) < OF_ADDRESS_MAX and len(guests) < AT_ONCE_MAX:
+            return True
+        silent = [one for one in (same if len(same) >= OF_ADDRESS_MAX else guests) if one.is_silent]
+        for guest in silent[:1]:
+            guest.is_out = True
+            guest.cut()
+        return bool(silent)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            with self._door:
+                guest = self._guests.pop(request)
+            guest.left()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        # A time limit of the socket is one of each read; who sends a byte now and then would never meet it.
-        twin = request.dup()
-        limit = threading.Timer(SERVED_WITHIN_S, _cut, (twin,))
-        limit.daemon = True
-        limit.start()
-        try:
-            request.settimeout(SERVED_WITHIN_S)
-            with self.context.wrap_socket(request, server_side=True) as tls:  # here, not where all others would wait
-                _Handler(tls, client_address, self)
-        finally:
-            limit.cancel()
-            twin.close()
+        guest = self._guests[request]
+        request.settimeout(SERVED_WITHIN_S)
+        with self.context.wrap_socket(request, server_side=True) as tls:  # here, not where all others would wait
+            guest.is_silent = False
+            _Handler(guest, tls, client_address, self)
 
     def handle_error(self, _request: Any, client_address: Any) -> None:
         LOG.debug("enrolment: %s went away", client_address[0], exc_info=True)
 
 
-def _cut(twin: socket.socket) -> None:
-    try:
-        twin.shutdown(socket.SHUT_RDWR)
-    except OSError:  # it is gone already
-        LOG.debug("enrolment: nobody to cut")
-
-
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version, sys_version = "fedgate", ""
+
+    def __init__(self, guest: _Guest, request: ssl.SSLSocket, client_address: Any, server: _Server) -> None:
+        self._guest = guest
+        super().__init__(request, client_address, server)
+
+    def parse_request(self) -> bool:
+        is_read = super().parse_request()
+        self._guest.asked()
+        return is_read
 
     def do_GET(self) -> None:
         if self.path != "/v1/authority":

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from cloud_aggregator.ordering import ordered, placed
+from cloud_aggregator.registry import NAMELESS
 from config import cli
-from config.settings import AggregatorSettings, load
+from config.settings import load
+from config.site_settings import SiteSettings
 
 EPILOG = """examples:
   cloud-aggregator gateways list -c aggregator.toml
@@ -57,7 +59,7 @@ def add(commands: Any) -> None:
 def _list(arguments: argparse.Namespace) -> int:
     from cloud_aggregator.store import Store
 
-    with closing(Store(load(arguments.config, AggregatorSettings).aggregator.store, create=False)) as store:
+    with closing(Store(load(arguments.config, SiteSettings).aggregator.store, create=False)) as store:
         registry, seen = store.registry(), {row["gateway"]: row["seen_ns"] for row in store.rows("gateways")}
     rows = []
     for gateway in sorted(registry.names):
@@ -71,6 +73,8 @@ def _list(arguments: argparse.Namespace) -> int:
         )
     strangers = sorted(seen.keys() - registry.names)
     rows += [{"gateway": one, "state": "not enrolled", "until": "-", "seen": _time(seen[one])} for one in strangers]
+    nameless = sorted(one.serial for one in registry.of(NAMELESS))  # of a store that is older than revoked.crl
+    rows += [{"gateway": NAMELESS, "state": f"revoked, serial {one}", "until": "-", "seen": "-"} for one in nameless]
     waiting = sorted(one.gateway for one in registry.passes.values() if not one.key and one.expires_ns > time.time_ns())
     if arguments.json:
         print(json.dumps({"gateways": rows, "tokens": waiting}, indent=2))
@@ -86,7 +90,7 @@ def _token(arguments: argparse.Namespace) -> int:
     from config import signing
     from config.identity import SECRET_BYTES, Token, check_gateway
 
-    settings = load(arguments.config, AggregatorSettings)
+    settings = load(arguments.config, SiteSettings)
     check_gateway(arguments.gateway)
     if not 0 < arguments.hours <= HOURS_MAX:
         raise ValueError(f"--hours: expected more than 0 and at most {HOURS_MAX:g}, got {arguments.hours:g}")

@@ -1,14 +1,28 @@
-"""Tombstones and scores in the store: one row a message, the newest of each gateway."""
+"""Tombstones, scores and alarms that are over in the store: the newest of each gateway."""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, func, insert, literal_column, select, update
 
 from cloud_aggregator.events import RecordLoss, RecordScores
-from cloud_aggregator.tables import LOSSES, SCORES
+from cloud_aggregator.tables import ALARMS, LOSSES, SCORES
 
 LOSSES_KEPT = 1_000  # of one gateway
 SCORES_KEPT = 10_000  # messages of one gateway: weeks without a link at a window every five seconds
+ALARMS_KEPT = 10_000  # that are over, of one gateway
+PRUNED_EVERY = 100  # rows: there is no index to find the oldest by
+
+
+def prune_alarms(db: Connection, gateway: str) -> None:
+    """Remove the oldest alarms of a gateway that are over, beyond so many; one that stands stays."""
+    newest = db.execute(select(func.max(literal_column("rowid"))).select_from(ALARMS)).scalar()
+    if newest is None or newest % PRUNED_EVERY:
+        return
+    over = (ALARMS.c.gateway == gateway) & ALARMS.c.cleared_ns.is_not(None)
+    ordered = select(ALARMS.c.received_ns).where(over).order_by(ALARMS.c.received_ns.desc())
+    latest_to_go = db.execute(ordered.offset(ALARMS_KEPT).limit(1)).scalar()
+    if latest_to_go is not None:
+        db.execute(delete(ALARMS).where(over, ALARMS.c.received_ns <= latest_to_go))
 
 
 def apply(db: Connection, effect: RecordLoss | RecordScores) -> None:

@@ -12,11 +12,13 @@ from dataclasses import replace
 from cloud_aggregator.events import Effect, Publish
 from cloud_aggregator.state import Incoming, State, topic
 from config.messages import MessageError, Transfer, Want
+from config.settings import Limits
 from config.transfer import ASK_MAX, Assembly, ChunkHeader
 
 NS = 1_000_000_000
 RESEND_S = 5.0  # how long the chunks of an update may pause before the missing ones are asked for
 ASKS_MAX = 10  # without an answer; its sender will begin anew when it can
+AGE_S = 600.0  # of an update on its way for which another waits
 
 
 def add(state: State, gateway: str, header: ChunkHeader, piece: bytes) -> tuple[State, bytes | None]:
@@ -29,15 +31,19 @@ def add(state: State, gateway: str, header: ChunkHeader, piece: bytes) -> tuple[
     if known is None or known.assembly.transfer != transfer:
         state = without(state, gateway)
         is_parked = not has_room(state, transfer.size_bytes)
-        known = Incoming(Assembly(transfer), state.now_ns, parked=is_parked)
+        # Who changes what he sends is as old as he was: otherwise he could keep others out without end.
+        begun_ns = state.now_ns if known is None or known.parked else known.begun_ns
+        known = Incoming(Assembly(transfer), state.now_ns, parked=is_parked, begun_ns=begun_ns)
     if not known.parked:
         try:
             assembly = known.assembly.add(header, piece)
             if assembly.is_whole:
                 return without(state, gateway), assembly.body()
         except MessageError:
-            assembly = Assembly(transfer)
-        known = Incoming(assembly, state.now_ns)
+            known = replace(known, assembly=Assembly(transfer))
+        else:
+            if assembly is not known.assembly:  # the same again is no sign that it goes on
+                known = replace(known, assembly=assembly, heard_ns=state.now_ns, asks=0)
     return replace(state, incoming={**state.incoming, gateway: known}), None
 
 
@@ -53,14 +59,9 @@ def has_room(state: State, size_bytes: int) -> bool:
     return coming + size_bytes <= max(limits.incoming_bytes - held, limits.max_update_bytes)
 
 
-def has_room_to_hold(state: State, gateway: str, size_bytes: int) -> bool:
-    """Tell whether so much of a gateway may be held until the next close: half of all, and never what one update of
-    the open round needs.
-    """
-    limits = state.settings.limits
-    held = sum(len(one.body) for name, one in state.held.items() if name != gateway)
-    share = min(limits.incoming_bytes // 2, limits.incoming_bytes - limits.max_update_bytes)
-    return held + size_bytes <= share
+def held_most_bytes(limits: Limits) -> int:
+    """Return how much may be held until a round closes: half of all, and never what one update of it needs."""
+    return min(limits.incoming_bytes // 2, limits.incoming_bytes - limits.max_update_bytes)
 
 
 def without(state: State, gateway: str) -> State:
@@ -75,17 +76,23 @@ def unpark(state: State) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for gateway, one in list(state.incoming.items()):
         if one.parked and has_room(state, one.assembly.transfer.size_bytes):
-            asked = replace(one, parked=False, heard_ns=state.now_ns)
+            asked = replace(one, parked=False, heard_ns=state.now_ns, begun_ns=state.now_ns)
             state = replace(state, incoming={**state.incoming, gateway: asked})
             effects.append(_ask(state, gateway, one.assembly, ()))
     return state, effects
 
 
 def ask_for_missing(state: State) -> tuple[State, list[Effect]]:
-    """Ask gateways for the chunks of updates that have paused; forget those that do not answer."""
+    """Ask gateways for the chunks of updates that have paused; forget those that do not answer, or keep others out for
+    too long.
+    """
     effects: list[Effect] = []
     incoming = dict(state.incoming)
+    others_wait = any(one.parked for one in incoming.values())
     for gateway, known in state.incoming.items():
+        if others_wait and not known.parked and state.now_ns - known.begun_ns > AGE_S * NS:
+            del incoming[gateway]
+            continue
         if known.parked or state.now_ns - known.heard_ns < RESEND_S * NS:
             continue
         if known.asks >= ASKS_MAX:

@@ -6,13 +6,15 @@ import argparse
 import os
 import pwd
 import re
+import shlex
 import socket
+import sys
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from config import signing
+from cloud_aggregator import founding
 from config.topics import CLOUD, ID
 
 EPILOG = """examples:
@@ -35,6 +37,7 @@ CLOUD_IDENTITY = """
 folder = "."                             # with ca.key, which stays here; the broker reads what else is in it
 broker_pid_file = "mosquitto.pid"        # a broker of the same user on this machine; for any other:
 # reload_command = ["systemctl", "reload", "mosquitto"]
+# restart_command = ["pkill", "-F", "{folder}/mosquitto.pid"]  # where a service manager starts it again; see --replace
 certificate_days = 90                    # of a gateway; it renews it by itself after two thirds
 grace_days = 365                         # for which a gateway that was away may still renew what has expired
 
@@ -47,6 +50,10 @@ GATEWAY_IDENTITY = """
 [identity]
 enrolment = "{host}:{enrolment_port}"
 """
+AS_ROOT = (
+    "made as root: the keys are root's, and mosquitto.conf makes the broker run as root. For services of another user "
+    "change both, or let that user call 'init'"
+)
 
 
 def add(commands: Any) -> None:
@@ -75,30 +82,35 @@ def _init(arguments: argparse.Namespace) -> int:
     for host in arguments.host:
         if not HOST.fullmatch(host):
             raise ValueError(f"--host: expected a name or an address, got {host!r}")
-    port = arguments.port or (LOOPBACK_PORT if arguments.loopback else PORT)
+    if arguments.loopback and arguments.host:
+        raise ValueError("--host: with --loopback nobody reaches the broker from elsewhere; leave one of the two out")
+    usual = LOOPBACK_PORT if arguments.loopback else PORT
+    port = usual if arguments.port is None else arguments.port
     if not 0 < port < 65_535:
         raise ValueError(f"--port: expected 1 to 65534, got {port}")
     if arguments.renew_server:
         return _renew(folder, arguments.host)
-    if (folder / "release.key").exists():
-        raise signing.KeyFileError(f"{folder / 'release.key'}: a key exists already; move it away to make a new one")
+    founding.check(folder, arguments.site, loopback=arguments.loopback)
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    # First, since what else is there without it is that of a site which has lost it.
+    founding.make_release_key(folder)
     if arguments.loopback:
         _write_loopback(folder, arguments.site, port)
     else:
         _write_site(folder.resolve(), arguments.site, arguments.host, port)
-    # Last, since it says that all is there: where the power failed before, `init` goes on with what is missing.
-    signing.make_key(folder / "release.key", folder / "release.pub")
     print(_loopback_text(folder) if arguments.loopback else _text(folder))
+    if os.geteuid() == 0 and not arguments.loopback:
+        sys.stderr.write(f"cloud-aggregator: {AS_ROOT}\n")
     return 0
 
 
 def _text(folder: Path) -> str:
+    settings = shlex.quote(str(folder / "aggregator.toml"))
     return (
         f"{folder}: ca.key, release.key, server.key and cloud.key stay here. Next:\n"
-        f"  mosquitto -c {folder / 'mosquitto.conf'}\n"
-        f"  cloud-aggregator run -c {folder / 'aggregator.toml'}\n"
-        f"  cloud-aggregator gateways token gateway-1 -c {folder / 'aggregator.toml'}\n"
+        f"  mosquitto -c {shlex.quote(str(folder / 'mosquitto.conf'))}\n"
+        f"  cloud-aggregator run -c {settings}\n"
+        f"  cloud-aggregator gateways token gateway-1 -c {settings}\n"
         "gateway.toml goes to every gateway, and 'gateway-agent enrol' fetches there what else it needs"
     )
 
@@ -124,7 +136,7 @@ def _renew(folder: Path, given: list[str]) -> int:
 
 
 def _write_site(folder: Path, site: str, given: list[str], port: int) -> None:
-    from cloud_aggregator.authority import ACCESS_LIST, SERVER, found_authority
+    from cloud_aggregator.authority import ACCESS_LIST, REVOKED, SERVER, found_authority
     from config.identity import PRIVATE_MODE
 
     here = socket.gethostname()
@@ -133,10 +145,11 @@ def _write_site(folder: Path, site: str, given: list[str], port: int) -> None:
     authority = found_authority(folder, site, now)
     if not (folder / SERVER).exists():
         authority.write_own(site, hosts, now)
-    authority.write_revoked([])
+    if not (folder / REVOKED).exists():
+        authority.write_revoked([])
     public = given[0] if given else here
     at = f"[{public}]" if ":" in public else public
-    words = {"host": at, "enrolment_port": port + 1}
+    words = {"folder": folder, "host": at, "enrolment_port": port + 1}
     conf = _template("mosquitto.conf").replace("listener 8883", f"listener {port}")
     conf = conf.replace("user fedgate", f"user {pwd.getpwuid(os.geteuid()).pw_name}").replace(
         "/etc/fedgate", str(folder)

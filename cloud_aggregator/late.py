@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloud_aggregator.events import DropHeld, Effect, HoldUpdate
-from cloud_aggregator.incoming import has_room_to_hold
+from cloud_aggregator.incoming import held_most_bytes
 from cloud_aggregator.state import State, save_training
 from config import wire
 from models.arrays import Arrays
@@ -58,9 +58,10 @@ def hold(state: State, gateway: str, update: Arrays, held: HoldUpdate) -> tuple[
         raise UpdateError(f"this gateway was not asked in round {index}")
     if update:
         state.algorithm.phases[0].admit(state.server, update)  # as it will be when the round is closed: by this server
-    if not has_room_to_hold(state, gateway, len(held.body)):
-        raise UpdateError("too many late updates are kept already, see limits.incoming_bytes")
     others = {name: one for name, one in state.held.items() if name != gateway}
+    most_bytes = held_most_bytes(state.settings.limits)
+    if sum(len(one.body) for one in others.values()) + len(held.body) > most_bytes:
+        raise UpdateError(f"of late updates {most_bytes} bytes are kept at most, see limits.incoming_bytes")
     state = replace(state, held={**others, gateway: held}, answered={**state.answered, gateway: index})
     return state, [held, save_training(state)]
 

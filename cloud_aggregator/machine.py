@@ -11,13 +11,14 @@ from cloud_aggregator import (
     impostors,
     incoming,
     orders,
+    relisting,
     rounds,
     staging,
     telemetry,
     updates,
 )
 from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Ordered, Posted, RecordGateway, Tick
-from cloud_aggregator.registry import Asked, Barred
+from cloud_aggregator.registry import Asked, Barred, Listed
 from cloud_aggregator.state import State
 from config import topics
 from config.loss_messages import Tombstone
@@ -47,6 +48,8 @@ def step(state: State, now_ns: int, event: Event) -> Result:
             return admission.asked(state, event)
         case Barred():
             return orders.told(state, event)
+        case Listed():
+            return relisting.taken(state, event)
 
 
 def _connection(state: State, up: bool) -> Result:
@@ -73,6 +76,8 @@ def _tick(state: State) -> Result:
 def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
     if where.site != state.settings.aggregator.site or where.gateway == topics.ALL:
         raise MessageError(f"it is not from a gateway of site {state.settings.aggregator.site}")
+    if where.item == topics.TRIED and not payload:
+        return state, []
     admission.check(state, where.gateway)
     match where.channel:
         case "status":
@@ -98,8 +103,7 @@ def _status(state: State, gateway: str, status: Status) -> Result:
         status = known.model_copy(update={"state": "offline"})
     state, found, is_news = impostors.heard(state, gateway, status)
     if not is_news:
-        told = Log("info", f"status of {gateway}: it was said before one that is here already")
-        return state, [*found, told]
+        return state, [*found, Log("info", f"status of {gateway}: it was said before one that is here already")]
     state = replace(state, gateways={**state.gateways, gateway: status})
     state, told = alarms.status_changed(state, gateway, known)
     state, closing = rounds.close_if_due(state)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from config.settings import AggregatorSettings, load
+from config import cli
+from config.settings import load
+from config.site_settings import SiteSettings
 
 WAIT_S = 10.0
 LOOK_S = 0.1
-REFUSED = 1
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Said:
     def shown(self, arguments: argparse.Namespace) -> int:
         """Print it as `arguments.json` wants it, and return an exit code."""
         if self.problem and not arguments.json:
-            sys.stderr.write(f"cloud-aggregator: error: {self.problem}\n")
-            return REFUSED
+            cli.complain("cloud-aggregator", self.problem)
+            return cli.SERVICE_ERROR
         said = {"order": self.number, "is_done": self.is_done, "text": self.problem or self.text}
         print(json.dumps(said, indent=2) if arguments.json else self.text)
-        return REFUSED if self.problem else 0
+        return cli.SERVICE_ERROR if self.problem else 0
 
 
 def placed(config: Path, kind: str, body: dict[str, Any]) -> Said:
@@ -44,12 +44,13 @@ def placed(config: Path, kind: str, body: dict[str, Any]) -> Said:
     """
     from cloud_aggregator.store import Store
 
-    with closing(Store(load(config, AggregatorSettings).aggregator.store, create=False)) as store:
+    with closing(Store(load(config, SiteSettings).aggregator.store, create=False)) as store:
         number = store.order(kind, body)
         until_s = time.monotonic() + WAIT_S
         while (answer := store.answer(number)) is None and time.monotonic() < until_s:
             time.sleep(LOOK_S)
-    text, problem = answer or (f"order {number} waits: the service takes it as soon as it runs", "")
+    later = f"order {number} waits: the service takes it as soon as it runs, and 'cloud-aggregator orders' tells"
+    text, problem = answer or (later, "")
     return Said(number, answer is not None and not problem, text, problem)
 
 

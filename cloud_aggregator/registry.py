@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Literal
 
 Reason = Literal["", "revoked", "removed", "replaced"]
+NAMELESS = "?"  # whose a certificate is that only the list of revoked ones knows; no gateway can have this name
 ROLES = frozenset({"operator", "building", "home-assistant"})  # who may look on, and is no gateway
 
 
@@ -48,7 +49,7 @@ class Registry:
     @cached_property
     def names(self) -> frozenset[str]:
         """All who were ever certified, and are not forgotten."""
-        return frozenset(one.gateway for one in self.certificates.values())
+        return frozenset(one.gateway for one in self.certificates.values()) - {NAMELESS}
 
     @cached_property
     def admitted(self) -> frozenset[str]:
@@ -73,6 +74,11 @@ class Registry:
         """Return serial and moment of each certificate that counts no more."""
         return tuple((one.serial, one.ended_ns) for one in self.certificates.values() if one.reason)
 
+    def outlived(self) -> tuple[tuple[str, str], ...]:
+        """Return serial and name of each certificate that counts no more and whose name is good all the same."""
+        over = (one for one in self.certificates.values() if one.reason)
+        return tuple((one.serial, one.gateway) for one in over if one.gateway in self._living)
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -83,6 +89,13 @@ class Asked:
     key: str
     serial: str  # that a new certificate is to get: drawn outside, where randomness is
     digest: str = ""  # of its token; empty: it has been enrolled and renews
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What the broker's list of revoked certificates names, by serial and moment, at the start; an event."""
+
+    ended: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -144,6 +157,7 @@ class Bar:
     ended: tuple[tuple[str, int], ...]
     barred: frozenset[str]
     cut: tuple[str, ...]
+    outlived: tuple[tuple[str, str], ...] = ()  # see `Registry.outlived`
     order: int = 0  # whose answer waits for this; 0: none
     answer: str = ""
 

@@ -27,7 +27,7 @@ def release_of(state: State, order: Ordered) -> tuple[Made, list[Effect]]:
             )
         return waiting, []
     if order.model is None:
-        raise OrderError(f"version {named} given, and no such model is stored, or not any more: see cloud-aggregator models")
+        raise OrderError(f"version {named} given, and no such model is stored (any more); see cloud-aggregator models")
     manifest, body = order.model
     if manifest.features != state.settings.features:
         raise OrderError(f"model {named} is of other [features]: every gateway would refuse it")

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from config.messages import Manifest, Status
 from config.rollout import ReleaseTable
 from models.arrays import select
-from models.promise import LEAST_BLOCKS, excess, level_at
+from models.promise import LEAST_BLOCKS, block_windows, excess, level_at
 
 DAY_S = 86_400.0
 NS = 1_000_000_000
@@ -140,6 +140,7 @@ class Report(NamedTuple):
     away: tuple[str, ...]  # those that have said nothing of it, or are offline
     alarms: int
     expected: float  # alarms that would be within the limit in that time
+    least_s: float  # for which each must watch: a few windows have shown nothing, whatever the settings say
 
 
 def report(rollout: Rollout, gateways: Mapping[str, Status], base: int, table: ReleaseTable, hop_s: float) -> Report:
@@ -161,6 +162,7 @@ def report(rollout: Rollout, gateways: Mapping[str, Status], base: int, table: R
         tuple(name for name in rollout.canaries if name not in here),
         sum(one.model_alarms for one in taken.values()),
         table.alarm_factor * expected,
+        max(table.watch_s, block_windows(hop_s) * hop_s),
     )
 
 
@@ -178,19 +180,19 @@ def verdict(rollout: Rollout, told: Report, table: ReleaseTable, now_ns: int) ->
         return "stop", f"{len(told.rejected)} of {count} canaries rejected it; {name}: {why}"
     if is_alarming(told):
         return "stop", f"the canaries raised {told.alarms} alarms, at most {told.expected:.1f} are expected of them"
-    lacking = [name for name in rollout.canaries if name not in told.rejected and not _is_done(name, told, table)]
+    lacking = [name for name in rollout.canaries if name not in told.rejected and not _is_done(name, told)]
     if not lacking:
         return "go on", f"{count} canaries have watched with it, and raised {told.alarms} alarms"
     who = ", ".join(lacking[:NAMED]) + (" and others" if len(lacking) > NAMED else "")
-    text = f"{who} have not watched with it for {table.watch_s / 3600:g} h"
+    text = f"{who} have not watched with it for {told.least_s / 3600:.3g} h"
     text += f"; offline or silent: {', '.join(told.away[:NAMED])}" if told.away else ""
     if now_ns - rollout.since_ns > table.patience_s * NS:
         return "pause", f"{text}, and {table.patience_s / 3600:g} h have passed"
     return "wait", text
 
 
-def _is_done(name: str, told: Report, table: ReleaseTable) -> bool:
-    return told.watched_s.get(name, 0.0) >= table.watch_s
+def _is_done(name: str, told: Report) -> bool:
+    return told.watched_s.get(name, 0.0) >= told.least_s
 
 
 def is_alarming(told: Report) -> bool:

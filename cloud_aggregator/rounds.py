@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cloud_aggregator import late, numbering, release, staging
+from cloud_aggregator import late, numbering, release, set_back, staging
 from cloud_aggregator.announcing import chunks
 from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, RecordRound
 from cloud_aggregator.rollout import Made
@@ -99,6 +99,8 @@ def remind(state: State) -> tuple[State, list[Effect]]:
         names = ", ".join(waited[:NAMED]) + (" and others" if len(waited) > NAMED else "")
         text = f"round {state.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {names}"
         effects.append(Log("info" if count >= quorum else "warning", text))
+    if state.opened and (text := set_back.told(state.gateways, state.run, state.server.round_index)):
+        effects.append(Log("warning", text))
     effects += staging.reminders(state)
     return replace(state, invited_ns=state.now_ns), effects
 
@@ -111,7 +113,7 @@ def renumber(state: State) -> tuple[State, list[Effect]]:
     if told <= state.training:
         return state, []
     state = replace(state, training=numbering.above(told))
-    text = f"a gateway was invited to training {told}, later than the one at hand, which is {state.training} from now on"
+    text = f"a gateway was invited to training {told}, later than the one at hand, which now is {state.training}"
     return state, [save_training(state), *([invitation(state)] if state.opened else []), Log("warning", text)]
 
 

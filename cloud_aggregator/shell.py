@@ -72,6 +72,7 @@ class Aggregator:
         LOG.info("aggregator of site %s, %s", self.settings.aggregator.site, self.settings.algorithm.name)
         try:
             if self._doorkeeper is not None and self.service.state.registry is not None:
+                self._step_all([self._doorkeeper.listed()])
                 self._doorkeeper.start(self.service.state.registry)
             self._loop.run_all(self._step_all, self._tick)
         finally:

@@ -38,9 +38,10 @@ class Incoming:
     """
 
     assembly: Assembly
-    heard_ns: int
+    heard_ns: int  # something new of it
     asks: int = 0
     parked: bool = False
+    begun_ns: int = 0
 
 
 class Parcel(NamedTuple):
@@ -91,6 +92,7 @@ class State:
     connected: bool = False
     outward: Outward = field(default_factory=Outward)  # what is held of alarms, and of whom they were told
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
+    uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
 
 
 def topic(state: State, gateway: str, channel: str, item: str) -> str:

@@ -188,6 +188,7 @@ class Store:
             kept = OF_ITS_RAISE if alarm.state == "raised" else (*OF_ITS_PEAK, "ended")
             values = {name: values[name] for name in (*kept, f"{alarm.state}_ns")}
         self._put(ALARMS, key, values)
+        history_table.prune_alarms(self._db, effect.gateway)
 
     def _fleet(self, effect: RecordFleet) -> None:
         alarm = effect.alarm

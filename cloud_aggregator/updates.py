@@ -61,7 +61,7 @@ def _whole(state: State, gateway: str, digest: str, body: bytes) -> tuple[State,
             state, effects = late.hold(state, gateway, update, held)
             return state, [*effects, *_receipt(state, gateway, digest)]
         if answers != expected:
-            raise UpdateError(f"it answers {answers}, the present round is {expected}")
+            raise UpdateError(f"it answers {answers}, the present round is {expected}{_older_store(answers, expected)}")
     except UpdateError as error:
         return _refuse(state, gateway, digest, str(error))
     return _answer(state, gateway, digest, update, meta)
@@ -105,6 +105,14 @@ def _not_now(state: State, gateway: str, *, is_present: bool) -> str:
     if lives is not None and lives.is_twin:
         return "two devices speak under this gateway's id; nothing is counted of it while they do"
     return ""
+
+
+def _older_store(answers: dict[str, Any], expected: dict[str, Any]) -> str:
+    """Return what it means that an update answers a later round of the training; nothing where it does not."""
+    index, present = answers["round_index"], int(expected["round_index"])
+    if answers["run"] != expected["run"] or type(index) is not int or index <= present:
+        return ""
+    return ": this store is older than what its gateways have answered, see docs/operations.md, How to restore"
 
 
 def _unfit(state: State, gateway: str, meta: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import warnings
@@ -12,8 +13,9 @@ from functools import partial
 
 from config.version import VERSION
 
-USAGE_ERROR = 2
-SERVICE_ERROR = 1
+# What every command ends with: 0 where it is done, 128 and its number where a signal ended it, and
+USAGE_ERROR = 2  # where trying again cannot help: what was asked for or what stands in a file is not good
+SERVICE_ERROR = 1  # where it was understood and is not done or not good: an order refused, a promise broken, a fault
 
 
 def parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
@@ -41,22 +43,33 @@ def run(
         sys.stdout = None  # or the interpreter complains about it once more at the end
         return 0
     except ours as error:
-        sys.stderr.write(f"{name}: {error}\n")
+        complain(name, in_words(error))
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
 
+def complain(name: str, text: str) -> None:
+    """Say in one line, of one form for all commands, what is wrong."""
+    sys.stderr.write(f"{name}: {text}\n")
+
+
+def in_words(error: Exception) -> str:
+    """Return what an error says, without the number by which the system calls it."""
+    if not isinstance(error, OSError) or error.errno is None or not error.strerror:
+        return str(error)
+    where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes | os.PathLike) else ""
+    return f"{where}{error.strerror.lower()}"
+
+
 def _warn(name: str, message: Warning | str, *_where: object) -> None:
     """Tell the operator what a line of Python's own format would hide behind the path of a source file."""
-    sys.stderr.write(f"{name}: warning: {message}\n")
+    complain(name, f"warning: {message}")
 
 
 def missing(name: str, error: ModuleNotFoundError, extra: str) -> int:
     """Say which extra brings a package that is not installed, and return the exit code."""
-    sys.stderr.write(
-        f"{name}: needs the package {error.name}, which is not installed: pip install 'fedgate[{extra}]'\n"
-    )
+    complain(name, f"needs the package {error.name}, which is not installed: pip install 'fedgate[{extra}]'")
     return USAGE_ERROR
 
 
@@ -64,7 +77,7 @@ def again(name: str, error: Exception) -> int:
     """Say why a service cannot start now, and return the exit code after which it is tried again: a disk that is full
     or a store that another still holds is not so for ever.
     """
-    sys.stderr.write(f"{name}: {error}\n")
+    complain(name, in_words(error))
     return SERVICE_ERROR
 
 

@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+from config import tls
 from config.doctor import Finding, failure, ok, one_line, warning
 from config.probe import MQTT_3, MQTT_5, Probe, ProbeError, RefusedError
 from config.settings import Broker
-from config.topics import Topic, topic_of, watch
+from config.topics import TRIED, Topic, topic_of, watch
 from config.transfer import PAYLOAD_BYTES_MIN
 
 QUEUED = 300  # messages for an absent client; brokers that keep fewer keep about 100, or 10
@@ -58,15 +59,15 @@ class Trial:
 def of_gateway(broker: Broker, site: str, name: str, largest_bytes: int) -> Trial:
     """Return what a gateway tries."""
     up = ("status", "score", "alarm", "update", "want", "telemetry", "tombstone")
-    says = tuple(topic_of(Topic(site, name, channel, "doctor")) for channel in up)
+    says = tuple(topic_of(Topic(site, name, channel, TRIED)) for channel in up)
     nobody = f"not-{name}"[:64]
-    never = (topic_of(Topic(site, nobody, "doctor", "x")), topic_of(Topic(site, name, "receipt", "doctor")))
+    never = (topic_of(Topic(site, nobody, "doctor", "x")), topic_of(Topic(site, name, "receipt", TRIED)))
     return Trial(broker, broker.user or name, site, name, largest_bytes, says, never, watch(site, "+", "status"))
 
 
 def of_aggregator(broker: Broker, user: str, site: str, largest_bytes: int) -> Trial:
     """Return what an aggregator tries: it may hear and say everything at its site, so topics of nobody will do."""
-    says = tuple(topic_of(Topic(site, "no-gateway", channel, "doctor")) for channel in ("receipt", "chunk", "resend"))
+    says = tuple(topic_of(Topic(site, "no-gateway", channel, TRIED)) for channel in ("receipt", "chunk", "resend"))
     return Trial(broker, broker.user or user, site, "all", largest_bytes, says, ())
 
 
@@ -122,6 +123,8 @@ def _not_let_in(trial: Trial, error: ProbeError) -> Finding:
     if isinstance(error, RefusedError):
         advice = f"user {trial.user}: check its password, its certificate, whether it was revoked"
         return failure("broker login", f"{_place(trial.broker)} refuses user {trial.user}: {error}", advice)
+    if tls.REVOKED in str(error):
+        return failure("broker login", f"{_place(trial.broker)} ended the connection", tls.REVOKED)
     advice = "see the broker's log; with TLS 1.3 a refused certificate looks like this" if trial.broker.ca_file else ""
     return failure("broker login", f"{_place(trial.broker)}: {one_line(error)}", advice or "see the broker's log")
 

@@ -96,7 +96,9 @@ def _tls(broker: Broker) -> Finding:
     except ssl.SSLCertVerificationError as error:
         return failure(name, f"the broker's certificate is refused ({error.verify_message})", _advice(error, broker))
     except (OSError, ValueError) as error:
-        return failure(name, f"no secured connection ({one_line(error)})", "is this the port with TLS?")
+        said = one_line(error)
+        advice = tls.REVOKED if tls.REVOKED in tls.advised(said) else "is this the port with TLS?"
+        return failure(name, f"no secured connection ({said})", advice)
     begins_s, ends_s = (ssl.cert_time_to_seconds(str(shown[key])) for key in ("notBefore", "notAfter"))
     life = Life(begins_s, ends_s, "the broker's certificate")
     renewal = "renew it at the aggregator and restart the broker"

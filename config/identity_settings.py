@@ -22,6 +22,8 @@ class Identity(Table):
     folder: Path = Path()  # as 'cloud-aggregator init' made it: ca.key, ca.pem, revoked.crl, mosquitto.acl
     broker_pid_file: Path | None = None  # of a broker on this machine that we may signal; it gets a SIGHUP
     reload_command: tuple[str, ...] = ()  # for any other, such as systemctl reload mosquitto
+    # Where something starts the broker again: ends it, so that a name that another device had is good again at once.
+    restart_command: tuple[str, ...] = ()
     certificate_days: Annotated[float, Field(gt=0, le=3_650)] = 90.0
     grace_days: Annotated[float, Field(ge=0, le=3_650)] = 365.0  # in which one that has expired may still be renewed
 

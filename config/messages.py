@@ -1,7 +1,6 @@
 """The JSON messages both ends exchange, checked on arrival.
 
-Every message is one JSON object, unknown keys are ignored so that an older gateway can read a newer aggregator, missing
-or wrong ones are refused with the key and what was expected.
+Each is one JSON object. Unknown keys are ignored, for an older reader; missing or wrong ones are refused by name.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from models.features import FeatureSpec
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-LARGEST = 2**63 - 1  # what a database holds
+Short = Annotated[str, StringConstraints(max_length=4_096)]  # what is stored of others
+LARGEST, CHUNKS_MAX = 2**63 - 1, 100_000  # what a database holds; of one transfer
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
-CHUNKS_MAX = 100_000
 
 
 class MessageError(ValueError):
@@ -99,6 +98,7 @@ class Status(Message):
     dropped: dict[str, int] = {}
     refusal: str = ""
     refused_round: str = ""  # the `round_number` of the invitation that this gateway will not answer
+    answered: str = ""  # the `round_number` of the last update that it made
     training: Count = 0  # the highest that it was invited to, see `RoundOpen`
     candidate_version: Count = 0  # of a model on its way into force
     previous_version: Count = 0  # to go back to
@@ -120,7 +120,7 @@ class Status(Message):
     flash_bytes_written: Count = 0  # in this day of the gateway's
     store_problem: str = ""
 
-    def compact(self) -> Self:
+    def compact(self) -> Status:
         """Return the same in a third of the memory: of which keys were given, only what `standing` asks is kept."""
         return self.model_construct(_fields_set=self.model_fields_set & {"alarms_active", "outbox"}, **self.__dict__)
 
@@ -233,24 +233,24 @@ class Score(Message):
 class Alarm(Message):
     """A change of an alarm: raised and cleared are both messages, each with where it comes from."""
 
-    id: str
+    id: Short
     cause: Id
     kind: Literal["anomaly", "sensor"]
     state: Literal["raised", "cleared"]
     severity: Literal["warning", "major", "critical"]
-    text: str
+    text: Short
     onset_ns: Moment
     t_ns: Moment
     score: float | None = None
     level: float | None = None
-    rule: str = ""  # that raised it
-    feature: str = ""  # that it is about, where it is about one
+    rule: Short = ""  # that raised it
+    feature: Short = ""  # that it is about, where it is about one
     window_s: float | None = None
     model_version: Count = 0
-    model_digest: str = ""
+    model_digest: Short = ""
     baseline_windows: Count = 0
     clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
-    boot_id: str = ""
+    boot_id: Short = ""
     monotonic_ns: Moment | None = None  # at `t_ns`: how long after the boot
 
     @property

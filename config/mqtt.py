@@ -194,7 +194,7 @@ class Link:
 
     def _ended(self, reason: ReasonCode) -> None:
         """Say why a connection ended; one that ends before it began is told at 1, 2, 4, 8, ... of them."""
-        host, port, complaint = self._broker.host, self._broker.port, self._complaint
+        host, port, complaint = self._broker.host, self._broker.port, tls.advised(self._complaint)
         self._complaint = ""
         if not self._is_refused:
             LOG.info("connection to %s:%d ended: %s", host, port, complaint or reason)

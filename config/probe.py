@@ -53,7 +53,7 @@ class Probe:
         self.session_present = False
         self._answer_s = answer_s
         self._connected: ReasonCode | None = None
-        self._ended = False
+        self._ended, self._complaint = False, ""
         self._answers: dict[int, list[ReasonCode]] = {}
         clean = None if protocol == MQTT_5 else not keeps_session  # of MQTT 5 it is said when connecting
         self._client = client = paho.Client(
@@ -64,6 +64,7 @@ class Probe:
         if context is not None:
             client.tls_set_context(context)
         client.connect_timeout = answer_s
+        client.on_log = self._on_log
         client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect
         client.on_message = lambda _client, _data, message: self.messages.append(message)
         client.on_subscribe = lambda _client, _data, number, codes, _properties: self._answered(number, codes)
@@ -74,7 +75,8 @@ class Probe:
             raise ProbeError(f"cannot connect ({error})") from None
         self._wait(lambda: self._connected is not None)
         if self._connected is None:
-            raise ProbeError("the connection ended before the broker answered" if self._ended else self._silent())
+            ended = f"the connection ended before the broker answered{tls.advised(self._complaint)}"
+            raise ProbeError(ended if self._ended else self._silent())
         if self._connected.is_failure:
             raise RefusedError(str(self._connected))
 
@@ -134,6 +136,10 @@ class Probe:
     ) -> None:
         self.session_present = flags.session_present
         self._connected = reason
+
+    def _on_log(self, _client: Any, _data: Any, level: int, text: str) -> None:
+        if level == paho.MQTT_LOG_ERR:  # with TLS 1.3 the broker's reason to refuse us stands there
+            self._complaint = f": {text}"
 
     def _on_disconnect(self, *_said: object) -> None:
         self._ended = True

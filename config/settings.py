@@ -17,6 +17,7 @@ from config.choices import AlgorithmChoice, DefenceChoice, Rounds, Training
 from config.identity_settings import Enrolment, Identity, Membership
 from config.keeping import Keeping
 from config.messages import Id
+from config.mistaken import other_file
 from config.outlets import DeviceTable, FleetSpec, HomeAssistant, Webhook
 from config.rollout import ModelsTable, ReleaseTable, Trust
 from config.table import Table as Table
@@ -24,6 +25,7 @@ from config.toml_lines import UnreadableError, as_json, described
 from config.topics import ALL
 from config.transfer import PAYLOAD_BYTES_MIN
 from models.features import FeatureSpec, feature_names
+from models.promise import block_windows
 from models.signal import Aggregate, StreamSpec
 from models.threshold import MINIMUM_SCORES
 
@@ -206,6 +208,17 @@ class GatewaySettings(Table):
         return self
 
     @model_validator(mode="after")
+    def _probation_can_judge(self) -> GatewaySettings:
+        windows, given_s = block_windows(self.features.hop_s), self.models.probation_s
+        least_s = windows * self.features.hop_s
+        if 0.0 < given_s < least_s:
+            raise ValueError(
+                f"models.probation_s: {given_s:g} s are too short to judge a model by; expected at least {least_s:g} s, "
+                f"one block of {windows} windows, or 0 for no probation"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _channels_fit(self) -> GatewaySettings:
         names = [source.name for source in self.source]
         if len(set(names)) != len(names):
@@ -258,14 +271,15 @@ def load(path: Path, kind: type[AnySettings]) -> AnySettings:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: cannot be read ({error})") from None
+        raise SettingsError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from None
     try:
         # By way of JSON, since pydantic's strict mode takes a list for a tuple and a string for a path only there.
         settings = kind.model_validate_json(as_json(text), strict=True)
     except UnreadableError as error:
         raise SettingsError(f"{path}:{error}") from None
     except ValidationError as error:
-        raise SettingsError("\n".join(f"{path}:{problem}" for problem in described(text, error))) from None
+        problems = other_file(text, kind) or described(text, error, kind)
+        raise SettingsError("\n".join(f"{path}:{problem}" for problem in problems)) from None
     try:
         return _absolute(settings, path.parent.resolve())
     except RuntimeError as error:  # of a home, such as ~somebody, that there is not

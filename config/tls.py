@@ -7,6 +7,10 @@ from pathlib import Path
 
 from config.settings import Broker, SettingsError
 
+REVOKED = (
+    "our certificate was revoked: have the operator print another token ('cloud-aggregator gateways token') and use it "
+    "with 'gateway-agent enrol --new-key'"
+)
 TLS_MIN = ssl.TLSVersion.TLSv1_2
 
 
@@ -45,6 +49,16 @@ def load_own(context: ssl.SSLContext, broker: Broker) -> None:
     """Take our own certificate from its file, for the connections from now on; raises `OSError`."""
     if broker.certificate_file is not None:
         context.load_cert_chain(broker.certificate_file, broker.key_file)
+
+
+def advised(problem: str) -> str:
+    """Return what the other side's end of a connection says, with what to do where it is about our certificate."""
+    told = problem.upper().replace(" ", "_")
+    if "CERTIFICATE_REVOKED" in told:
+        return f"{problem}; {REVOKED}"
+    if "CERTIFICATE_EXPIRED" in told:
+        return f"{problem}; our certificate has expired: see that it can be renewed"
+    return problem
 
 
 def _enrol(broker: Broker) -> str:

@@ -10,7 +10,9 @@ import re
 import tomllib
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+
+from config.mistaken import meant_key
 
 Path = tuple[str | int, ...]  # keys, and indices of arrays
 
@@ -43,11 +45,13 @@ def as_json(text: str) -> str:
         raise UnreadableError(f"1: not a number that a setting may have: {error}") from None
 
 
-def described(text: str, error: ValidationError) -> list[str]:
-    """Return each problem of a file's settings as `line: key: what was expected, got what`."""
+def described(text: str, error: ValidationError, kind: type[BaseModel] | None = None) -> list[str]:
+    """Return each problem of a file's settings as `line: key: what was expected, got what`; where their `kind` is
+    given, with the key that was meant in the place of one that is not known.
+    """
     lines, problems = lines_of(text), error.errors()
     deeper = {problem["loc"][:length] for problem in problems for length in range(len(problem["loc"]))}
-    return [_described(lines, problem) for problem in problems if not _follows(problem, deeper)]
+    return [_described(lines, problem, kind) for problem in problems if not _follows(problem, deeper)]
 
 
 def _follows(problem: Any, deeper: set[Path]) -> bool:
@@ -58,14 +62,15 @@ def _follows(problem: Any, deeper: set[Path]) -> bool:
     return is_too_short or problem["type"] == "default_factory_not_called"
 
 
-def _described(lines: dict[Path, int], problem: Any) -> str:
+def _described(lines: dict[Path, int], problem: Any, kind: type[BaseModel] | None) -> str:
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
     given = "" if isinstance(problem["input"], dict | list | tuple) else f", got {problem['input']!r}"
     path, key = _located(lines, problem["loc"])
     if problem["type"] == "missing":
         message, given = "is missing", ""
     elif problem["type"] == "extra_forbidden":
-        message = "is not a known key"
+        message, meant = "is not a known key", meant_key(kind, problem["loc"]) if kind else ""
+        given += f"; did you mean {meant}?" if meant else ""
     elif problem["type"] == "value_error":
         named, given = NAMED.match(message), ""
         parts = re.findall(r"\w+", named[0]) if named else []

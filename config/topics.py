@@ -32,6 +32,7 @@ from typing import Literal, NamedTuple, get_args
 ROOT = ("fedgate", "v1")
 ALL = "all"
 CLOUD = "cloud"
+TRIED = "doctor"  # an item: an empty message under it asks the broker whether it may be said, and says nothing
 ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 Channel = Literal[

@@ -13,9 +13,8 @@ from pydantic import ValidationError
 
 from config import cli
 from config.messages import first_problem
-from config.settings import Broker
-from firmware_sim import world_command
-from firmware_sim.recordings import Recording, RecordingError
+from firmware_sim import reading, replay_command, world_command
+from firmware_sim.recordings import RecordingError
 
 NAME = "firmware-sim"
 DESCRIPTION = "Replay recorded sensor streams through the same code as in the field, and compare federated algorithms."
@@ -28,16 +27,14 @@ EPILOG = """examples:
   firmware-sim world --seed 7                             a seeded world of broken networks, power, disks and clocks
   firmware-sim check experiment.toml                      is the file right? names file, line, key, value
 """
-NS = 1_000_000_000
 MANY_FEATURES = 5_040  # what nearly every number of steps divides; how many there are only the data knows
-RECORDING = "a CSV, npz, mat, WAV, miniSEED or Parquet file, or a shipped one such as munich_bridge/ref_load_01"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the command."""
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_demo, _add_demo_building, _add_info, _add_replay, _add_label, _add_evaluate, _add_check):
+    for add in (_add_demo, _add_demo_building, _add_info, replay_command.add, _add_label, _add_evaluate, _add_check):
         add(commands)
     world_command.add(commands)
     arguments = parser.parse_args(argv)
@@ -56,7 +53,7 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     demo = commands.add_parser("demo", help="the whole system on a real bridge recording", description=text)
     demo.add_argument("--scenario", choices=sorted(STORIES), default="munich", help="which story (default: munich)")
     demo.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes (default: out/demo-SCENARIO)")
-    demo.add_argument("--speed", type=_positive, help="times real time (default: the scenario's own)")
+    demo.add_argument("--speed", type=replay_command.positive, help="times real time (default: the scenario's own)")
     demo.add_argument("--algorithm", choices=without_labels, default="support-vector-election", help="the rule")
     demo.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="its settings: masking={}")
     demo.add_argument("--broker", choices=("auto", "mosquitto", "embedded"), default="auto", help="default: auto")
@@ -76,40 +73,14 @@ def _add_info(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     info = commands.add_parser(
         "info", help="what is in a recording", description="Show channels, rate, units, length, states."
     )
-    info.add_argument("recording", type=Path, help=RECORDING)
     info.add_argument("--json", action="store_true", help="print JSON")
-    _add_reading(info)
+    reading.add_arguments(info)
     info.set_defaults(act=_info)
-
-
-def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = "Be a sensor node: publish a recording to a gateway over MQTT, in fedgate's sample frames."
-    replay = commands.add_parser("replay", help="play a recording to a gateway", description=text)
-    replay.add_argument("recording", type=Path, help=RECORDING)
-    replay.add_argument("--gateway", required=True, help="id of the gateway that listens")
-    replay.add_argument("--site", default="bridge", help="its site (default: bridge)")
-    replay.add_argument("--stream", default="deck", help="name of the gateway's source (default: deck)")
-    replay.add_argument(
-        "--broker", type=_address, default=Broker(), metavar="HOST:PORT", help="default: 127.0.0.1:1883"
-    )
-    replay.add_argument("--speed", type=_positive, default=1.0, help="times real time (default: 1)")
-    replay.add_argument("--channels", metavar="NAME,NAME", help="which channels, in which order (default: all)")
-    replay.add_argument("--start", type=float, default=0.0, metavar="S", help="from this second (default: 0)")
-    replay.add_argument("--end", type=float, metavar="S", help="to this second (default: the end)")
-    replay.add_argument("--frame", type=_positive, metavar="S", help="seconds a frame (default: 1, or one sample)")
-    replay.add_argument(
-        "--t0", default="now", metavar="now|recorded|SECONDS", help="time of the recording's first sample"
-    )
-    replay.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    replay.add_argument("--json", action="store_true", help="print what was sent as JSON")
-    _add_reading(replay)
-    replay.set_defaults(act=_replay)
 
 
 def _add_label(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "Append the windows of a recording, each with its label, to the table that training.labelled names."
     label = commands.add_parser("label", help="make a table of labelled windows for gateways", description=text)
-    label.add_argument("recording", type=Path, help=RECORDING)
     label.add_argument("--config", "-c", type=Path, required=True, metavar="FILE", help="gateway.toml: its [features]")
     label.add_argument("--label", type=int, required=True, metavar="N", help="0 normal, 1 and above a kind of fault")
     label.add_argument("--out", type=Path, required=True, metavar="CSV", help="the table; made where it is absent")
@@ -117,7 +88,7 @@ def _add_label(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     label.add_argument("--start", type=float, default=0.0, metavar="S", help="from this second (default: 0)")
     label.add_argument("--end", type=float, metavar="S", help="to this second (default: the end)")
     label.add_argument("--json", action="store_true", help="print JSON")
-    _add_reading(label)
+    reading.add_arguments(label)
     label.set_defaults(act=_label)
 
 
@@ -140,25 +111,6 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     check.set_defaults(act=_check)
 
 
-def _add_reading(command: argparse.ArgumentParser) -> None:
-    text = "how to read the file where it does not say, e.g. rate_hz=100 timestamp=time (repeat for more)"
-    command.add_argument("--read", action="append", default=[], metavar="KEY=VALUE", help=text)
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
-    return value
-
-
-def _address(text: str) -> Broker:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected HOST:PORT, got {text!r}")
-    return Broker(host=host, port=int(port))
-
-
 def _demo(arguments: argparse.Namespace) -> int:
     from firmware_sim import demo, report, stage
     from firmware_sim.broker import BrokerError
@@ -178,60 +130,18 @@ def _demo(arguments: argparse.Namespace) -> int:
         kind = None if arguments.broker == "auto" else arguments.broker
         played = demo.run(story, folder, kind, arguments.speed or story.speed, arguments.algorithm, say)
     except (stage.DemoError, BrokerError) as error:
-        sys.stderr.write(f"{NAME}: demo failed: {error}\n")
-        return 1
+        cli.complain(NAME, f"demo failed: {error}")
+        return cli.SERVICE_ERROR
     table = report.table([evaluate(trace, story.scenario) for trace in played.traces])
     print(f"\n{table}\n\nreport: {played.paths.html}, {played.paths.png}, {played.paths.json}")
     return 0
 
 
-def _read(arguments: argparse.Namespace) -> Recording:
-    from firmware_sim.recordings import ReadOptions, read, shipped, shipped_names
-
-    pairs = [text.partition("=") for text in arguments.read]
-    bad = next((text for text, (_, equals, _) in zip(arguments.read, pairs, strict=True) if not equals), None)
-    if bad is not None:
-        raise ValueError(f"--read {bad}: expected KEY=VALUE")
-    try:
-        options = ReadOptions.model_validate({key: value for key, _, value in pairs})
-    except ValidationError as error:
-        raise ValueError(f"--read {first_problem(error)}") from None
-    path: Path = arguments.recording
-    return read(shipped(str(path)) if not path.exists() and str(path) in shipped_names() else path, options)
-
-
 def _info(arguments: argparse.Namespace) -> int:
     from firmware_sim.recordings import describe, render
 
-    description = describe(_read(arguments))
+    description = describe(reading.recording_of(arguments))
     print(json.dumps(description, indent=2) if arguments.json else render(description))
-    return 0
-
-
-def _replay(arguments: argparse.Namespace) -> int:
-    from firmware_sim.node import replay
-
-    recording = _read(arguments)
-    if arguments.channels:
-        recording = recording.select(arguments.channels.split(","))
-    t0_ns = _t0_ns(arguments.t0, recording) + round(arguments.start * NS)
-    end_s = recording.length_s if arguments.end is None else min(arguments.end, recording.length_s)
-    recording = recording.cut(arguments.start, end_s)
-    count = replay(
-        recording,
-        arguments.broker,
-        site=arguments.site,
-        gateway=arguments.gateway,
-        stream=arguments.stream,
-        speed=arguments.speed,
-        frame_s=arguments.frame or max(1.0, 1.0 / recording.rate_hz),
-        t0_ns=t0_ns,
-        progress=not arguments.quiet,
-    )
-    if arguments.json:
-        print(json.dumps({"frames": count, "seconds": recording.length_s, "channels": list(recording.channel_names)}))
-    elif not arguments.quiet:
-        print(f"{count} frames, {recording.length_s:.0f} s of {', '.join(recording.channel_names)}, all acknowledged")
     return 0
 
 
@@ -241,7 +151,7 @@ def _label(arguments: argparse.Namespace) -> int:
     if arguments.label < 0:
         raise ValueError(f"--label: expected 0 for normal, 1 and above for a kind of fault, got {arguments.label}")
     spec = features_of(arguments.config)
-    recording = _read(arguments)
+    recording = reading.recording_of(arguments)
     end_s = recording.length_s if arguments.end is None else min(arguments.end, recording.length_s)
     channels = arguments.channels.split(",") if arguments.channels else []
     part = recording.cut(arguments.start, end_s)
@@ -280,19 +190,6 @@ def _check(arguments: argparse.Namespace) -> int:
         kind = f"experiment with {experiment.algorithm} on {experiment.data.name}"
     print(json.dumps({"ok": True, "file": str(file), "what": kind}) if arguments.json else f"{file}: good; {kind}")
     return 0
-
-
-def _t0_ns(text: str, recording: Recording) -> int:
-    if text == "now":
-        return time.time_ns()
-    if text == "recorded":
-        if recording.t0_ns is None:
-            raise ValueError("--t0 recorded: the recording does not say when it began; use now or Unix seconds")
-        return recording.t0_ns
-    try:
-        return round(float(text) * NS)
-    except ValueError:
-        raise ValueError(f"--t0 {text}: expected now, recorded or Unix seconds") from None
 
 
 if __name__ == "__main__":

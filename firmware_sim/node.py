@@ -5,6 +5,7 @@ The frames carry the time of the recording, so a gateway cuts the same windows a
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 import time
@@ -60,7 +61,7 @@ def replay(
     link.start()
     try:
         if not connected.wait(CONNECT_S):
-            raise ReplayError(f"no broker at {broker.host}:{broker.port} within {CONNECT_S:g} s")
+            raise ReplayError(f"no broker at {broker.host}:{broker.port} within {CONNECT_S:g} s{_reason(broker)}")
         count, started_s, told_s = 0, time.monotonic(), 0.0
         for due_s, frame in frames(recording, frame_s, t0_ns, boot):
             time.sleep(max(started_s + due_s / speed - time.monotonic(), 0.0))
@@ -75,6 +76,17 @@ def replay(
         return count
     finally:
         link.stop()
+
+
+def _reason(broker: Broker) -> str:
+    """Return what keeps a node out where somebody does listen at the address; empty where nobody does."""
+    try:
+        socket.create_connection((broker.host, broker.port), CONNECT_S).close()
+    except OSError:
+        return ""
+    if broker.ca_file is None:
+        return "; what listens there ends the connection: it may want certificates, see --gateway-config"
+    return "; what listens there does not take this certificate, or the broker's own is not of this site"
 
 
 def _ignore(_topic: str, _payload: bytes) -> None:

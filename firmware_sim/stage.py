@@ -194,9 +194,10 @@ class Watch:
         if alarm.item not in [other.item for other in heard]:
             heard.append(alarm)
             what = f"ALARM {alarm.state.upper()} ({alarm.severity})"
-            # A site's alarm is told by the aggregator's own clock, which is not that of the replay.
-            t_ns = alarm.onset_ns if gateway == ALL else alarm.t_ns
-            say(f"{gateway}: {what} at {self.story.moment(self.story.seconds(t_ns))}: {alarm.text}")
+            # What the aggregator says is told by its own clock, which is not that of the replay.
+            at_s = self.story.seconds(alarm.onset_ns if gateway == ALL else alarm.t_ns)
+            when = f" at {self.story.moment(at_s)}" if 0.0 <= at_s <= self.story.length_s else ""
+            say(f"{gateway}: {what}{when}: {alarm.text}")
 
 
 @contextmanager

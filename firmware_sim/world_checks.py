@@ -26,7 +26,8 @@ from gateway_agent.versions import MODEL, OTHER
 
 Told = Callable[[str, str], None]
 # Why an update of a world may be refused: nobody in it sends what cannot be read or does not fit.
-OF_THE_GATEWAY = ("it alarms in ", "calibration windows lie behind")  # why a model may not be taken: what it saw itself
+# Why a model may not be taken: what the gateway saw itself.
+OF_THE_GATEWAY = ("it alarms in ", "calibration windows lie behind", "the score is saturated")
 REFUSALS = ("it answers ", "another update of this gateway ", "this gateway ", "it goes on after ")
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import multiprocessing
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -13,12 +14,12 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
+from config import cli
 from firmware_sim.world_faults import Faults, load_faults
 from firmware_sim.world_setup import HOURS
 
 SEEDS = re.compile(r"(\d+)\.\.(\d+)")
 PROGRESS_S = 10.0
-VIOLATED = 1
 EPILOG = """examples:
   firmware-sim world --seed 7                                   what happened, line by line, and whether a promise broke
   firmware-sim world --seed 7 --hours 3 --faults F.toml         other faults than those that the seed draws
@@ -40,7 +41,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     chosen = world.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--seed", type=int, metavar="N", help="one world, with its history")
+    chosen.add_argument("--seed", type=_seed, metavar="N", help="one world, with its history")
     chosen.add_argument("--seeds", type=_seeds, metavar="A..B", help="worlds A to B, B left out")
     world.add_argument(
         "--hours", type=_hours, default=HOURS, help=f"of faults, before all is mended (default: {HOURS})"
@@ -53,6 +54,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     world.add_argument("-q", "--quiet", action="store_true", help="no history and no progress")
     world.add_argument("--json", action="store_true", help="print JSON")
     world.set_defaults(act=main)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number of 0 or above, got {text!r}")
+    return int(text)
 
 
 def _seeds(text: str) -> range:
@@ -83,7 +90,7 @@ def replay(seed: int, arguments: argparse.Namespace | None = None) -> str:
     if arguments is not None and arguments.hours != HOURS:
         command += f" --hours {arguments.hours:g}"
     if arguments is not None and arguments.faults is not None:
-        command += f" --faults {arguments.faults}"
+        command += f" --faults {shlex.quote(str(arguments.faults))}"
     return command
 
 
@@ -102,7 +109,7 @@ def _one(arguments: argparse.Namespace, faults: Faults | None) -> int:
         if not arguments.quiet:
             print("\n".join(outcome.history))
         print(_verdict(outcome.violations, arguments.seed, arguments))
-    return VIOLATED if outcome.violations else 0
+    return cli.SERVICE_ERROR if outcome.violations else 0
 
 
 def _verdict(violations: tuple[str, ...], seed: int, arguments: argparse.Namespace) -> str:
@@ -153,4 +160,4 @@ def _many(arguments: argparse.Namespace, faults: Faults | None) -> int:
         print(json.dumps({"worlds": done, "seconds": round(took_s, 1), "failed": again}, indent=2))
     else:
         print(f"{done} worlds in {took_s:.0f} s, {done / took_s:.2f} a second, {len(broken)} failed")
-    return VIOLATED if broken else 0
+    return cli.SERVICE_ERROR if broken else 0

@@ -105,7 +105,9 @@ def load_faults(path: Path) -> Faults:
     try:
         text = path.read_text(encoding="utf-8")
         raw = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path}: cannot be read as TOML ({error})") from None
     try:
         return Faults.model_validate(raw)
@@ -158,9 +160,7 @@ def drawn(rng: np.random.Generator) -> Faults:
             synchronised_after_s=length(10.0, 1_200.0),
         ),
         work=_drawn_work(some, length),
-        handling=Handling(
-            restores=some(10.0), rots=some(10.0), twins=some(2.0), twin_s=length(300.0, 1_500.0)
-        ),
+        handling=Handling(restores=some(10.0), rots=some(10.0), twins=some(2.0), twin_s=length(300.0, 1_500.0)),
     )
 
 

@@ -1,4 +1,4 @@
-"""What people do to a gateway of a simulated world: an old card, a card that rots, a copy of it switched on beside it."""
+"""What people do to a gateway of a simulated world: an old card, one that rots, a copy switched on beside it."""
 
 from __future__ import annotations
 
@@ -50,12 +50,15 @@ class Hands:
 
     def _set_back(self) -> None:
         card = self._card
-        if card is not None:
+        if card is not None and self._host.is_up:  # of one whose process is about to start nobody takes the card
             self._handle("an old card is put in", lambda: restore(self._host.disk.path, card))
             self._host.disk.doubtful = []
             self._world.witness.devices.touched(self._host.name, "restored")
 
     def _rot(self) -> None:
+        if not self._host.is_up:
+            return
+
         def rot() -> None:
             file = self._host.disk.path
             body = bytearray(file.read_bytes())

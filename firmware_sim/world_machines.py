@@ -155,8 +155,8 @@ class Machine(ABC):
     def linked(self, up: bool) -> None:
         """Take note that the connection came up or went down."""
         self.step(self.connection(up))
+        connection = self.world.network.sessions[self.name].connection
         if up and not self.clock.is_disciplined:
-            connection = self.world.network.sessions[self.name].connection
             self.during_process(self.faults.synchronised_after_s, lambda: self._synchronise(connection))
 
     def _synchronise(self, connection: int) -> None:
@@ -233,10 +233,8 @@ class Machine(ABC):
         """Go down, and stay so until somebody starts it again."""
         if when:
             self.world.tell(self.name, f"{'power cut' if kind == 'power' else 'killed'} {when}")
-        self.is_up, self._cut = False, None
-        self._process += 1
-        in_checkpoint = kind == "power" and self._rng.random() < self.faults.checkpoint
-        self.disk.fail(self.closed, in_checkpoint=in_checkpoint)
+        self.is_up, self._cut, self._process = False, None, self._process + 1
+        self.disk.fail(self.closed, in_checkpoint=kind == "power" and self._rng.random() < self.faults.checkpoint)
         self.world.network.left(self.name, at_once=kind == "kill")
         if kind == "power":
             self._off_wall_ns = self.world.scheduler.now_ns + self.clock.wall_offset_ns
@@ -246,9 +244,8 @@ class Machine(ABC):
         if self.is_up or self.is_retired:
             return
         self.boots += 1
-        self.clock.boot_ns = self.world.scheduler.now_ns
+        self.clock.boot_ns = now_ns = self.world.scheduler.now_ns
         chance = self._rng.random()
-        now_ns = self.world.scheduler.now_ns
         if chance < self.faults.no_clock:
             self.clock.booted(round(float(self._rng.uniform(5.0, 30.0)) * NS), now_ns)
         elif chance < self.faults.no_clock + self.faults.stale_clock:
@@ -263,8 +260,7 @@ class Machine(ABC):
         self.world.tell(self.name, "is stopped")
         self.farewell()
         self.world.network.goodbye(self.name)
-        self.is_up, self._cut = False, None
-        self._process += 1
+        self.is_up, self._cut, self._process = False, None, self._process + 1
         try:
             self.ended()
         except OSError as error:

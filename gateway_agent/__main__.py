@@ -74,13 +74,16 @@ def _check(arguments: argparse.Namespace) -> int:
     from gateway_agent import release_key, renewal
 
     settings = load(arguments.config, GatewaySettings)
-    renewal.require(settings)
+    labelled.of(settings)
+    if settings.sensors.broker is not None:
+        mqtt.check(settings.sensors.broker)
+    try:
+        renewal.require(settings)
+    except renewal.MembershipError as error:  # what enrolment brings cannot be looked at yet
+        raise renewal.MembershipError(f"{arguments.config}: the file is good, but {error}") from None
     for path in settings.trust.release_keys:
         release_key.check(path)
-    labelled.of(settings)
-    for broker in (settings.broker, settings.sensors.broker):
-        if broker is not None:
-            mqtt.check(broker)
+    mqtt.check(settings.broker)
     if arguments.json:
         print(json.dumps({"ok": True, "file": str(arguments.config)}))
     else:
@@ -123,6 +126,10 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     model = summary["model"]
     in_force = f"version {model['version']} ({model['algorithm']}, {model['digest'][:12]})" if model else "none yet"
     spent = summary["privacy_epsilon"]
+
+    def waiting(what: str) -> int:
+        return sum(held[what] for held in summary["waiting"].values())
+
     alarms = (["anomaly"] if summary["anomaly_active"] else []) + list(summary["sensor_alarms"])
     return [
         ("gateway", f"{summary['gateway']} of site {summary['site']}"),
@@ -131,7 +138,7 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("model in force", in_force),
         ("active alarms", ", ".join(alarms) or "none"),
         *([] if spent is None else [("privacy spent", f"epsilon {spent:.4g}")]),
-        ("waiting to be sent", f"{len(summary['outbox'])} items, {sum(summary['outbox'].values())} bytes"),
+        ("waiting to be sent", f"{waiting('items')} items, {waiting('bytes')} bytes of the store"),
         *((f"  {kind}", f"{held['items']}, {held['bytes']} bytes") for kind, held in summary["waiting"].items()),
         ("written today", f"{summary['flash_bytes_written'] / 2**20:.1f} MiB of {summary['flash_budget'] / 2**20:.0f}"),
         ("damage", "; ".join(summary["damage"]) or "none"),

@@ -24,7 +24,9 @@ from models.threshold import Transition, severity
 NS = 1_000_000_000
 OUTDATED = "level-outdated"
 STUCK = "stuck"
-OF_THE_STORE = {  # causes that are no sensor's, and what is said at their end
+NO_MODEL = "no-model"
+OF_NO_SENSOR = {  # causes that are no sensor's, and what is said at their end
+    NO_MODEL: "a model is in force again",
     "disk-full": "the store has room again",
     "store-damaged": "the store that was made anew is in use",
 }
@@ -133,7 +135,7 @@ def sensor_well(state: State, cause: str, t_ns: int, feature: str = "") -> tuple
         return state, []
     onset_ns = state.sensor_alarms[cause]
     state = replace(state, sensor_alarms={key: at for key, at in state.sensor_alarms.items() if key != cause})
-    text = OF_THE_STORE.get(cause, "the sensor is well again")
+    text = OF_NO_SENSOR.get(cause, "the sensor is well again")
     return _queue(state, _sensor_alarm(state, cause, "cleared", text, (onset_ns, t_ns), feature))
 
 
@@ -223,3 +225,11 @@ def silent_sources(state: State) -> tuple[State, list[Effect]]:
             state, raised = sensor(state, f"silent-{source.name}", text, state.now_ns)
             effects += raised
     return state, effects
+
+
+def without_model(state: State) -> tuple[State, list[Effect]]:
+    """Raise a fault where a gateway that had a model has none in force: it watches nothing, and looks at peace."""
+    if state.manifest is not None or state.models.newest == 0:
+        return sensor_well(state, NO_MODEL, state.now_ns)
+    text = f"no model is in force, so nothing is watched: {state.refusal or 'it is to come again'}"
+    return sensor(state, NO_MODEL, text, state.now_ns)

@@ -32,7 +32,10 @@ def heard(state: State, payload: bytes, *, is_own: bool) -> tuple[State, list[Ef
 
     Raises `MessageError`.
     """
-    return announced(state, Manifest.from_bytes(payload), is_own=is_own) if payload else (state, [])
+    if payload:
+        return announced(state, Manifest.from_bytes(payload), is_own=is_own)
+    is_taken_back = is_own and state.candidate_is_own and state.candidate != state.manifest
+    return (replace(state, candidate=None) if is_taken_back else state), []
 
 
 def announced(state: State, manifest: Manifest, *, is_own: bool = False) -> tuple[State, list[Effect]]:
@@ -46,6 +49,8 @@ def announced(state: State, manifest: Manifest, *, is_own: bool = False) -> tupl
         return (state, []) if state.refusal == final else refuse(state, final)
     if manifest.version <= newest and not _is_lost(state, name):
         return _not_newer(state, manifest, newest, is_own=is_own)
+    if state.candidate is not None and manifest.version < state.candidate.version:
+        return state, []  # said before the one that is on its way, and heard after it
     problem = mismatch(manifest, state.settings)
     if not state.verified(manifest.signed_bytes(), manifest.signature):
         return _refuse(state, manifest, "refused: its signature is not the release key's", is_signed=False)
@@ -55,8 +60,8 @@ def announced(state: State, manifest: Manifest, *, is_own: bool = False) -> tupl
 
 
 def _is_lost(state: State, name: str) -> bool:
-    """Tell whether a manifest is that of the model in force, which could not be loaded: its bytes are damaged."""
-    return state.manifest is None and state.models.current.name == name
+    """Tell whether a manifest is that of the stored model, which is not in force: its bytes are damaged."""
+    return (state.manifest is None or state.is_stood_in_for) and state.models.current.name == name
 
 
 def _not_newer(state: State, manifest: Manifest, newest: int, *, is_own: bool) -> tuple[State, list[Effect]]:
@@ -114,7 +119,8 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
 
 def _marked(state: State, manifest: Manifest) -> tuple[State, list[Effect]]:
     if reason := state.models.tries(manifest.model.digest).why_no_more:
-        return _refuse(replace(state, candidate=None), manifest, f"refused: {reason}", is_final=True)
+        is_final = named(manifest) != state.models.current.name  # what was in force may be again
+        return _refuse(replace(state, candidate=None), manifest, f"refused: {reason}", is_final=is_final)
     models = state.models.begun(manifest.model.digest, state.boot_id)
     return replace(state, tried=(named(manifest), state.now_ns), models=models), [save(models)]
 
@@ -129,7 +135,8 @@ def _swapped(
         watching = watching._replace(drift=state.pipeline.watching.drift)
     models = state.models
     is_another = models.current.name != named(manifest)
-    is_proven = state.trial is None and models.current.version > 0 and is_another
+    is_loaded = state.manifest is not None and not state.is_stood_in_for
+    is_proven = is_loaded and state.trial is None and models.current.version > 0 and is_another
     models = Models(
         slot=models.other if is_proven else models.slot,
         newest=max(models.newest, manifest.version),

@@ -6,6 +6,7 @@ step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,7 +66,14 @@ class StoreState:
     text: str = ""
 
 
-Event = Heard | Connection | Tick | Anchored | Trained | StoreState
+@dataclass(frozen=True)
+class Reload:
+    """What the store holds, for a machine that has asked for a stored model (`State.reload_due`)."""
+
+    blobs: Mapping[str, bytes]
+
+
+Event = Heard | Connection | Tick | Anchored | Trained | StoreState | Reload
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,10 @@ class Day(NamedTuple):
             return Day(now_ns, self.written_bytes)
         return self if now_ns - self.begun_ns < DAY_NS else Day(now_ns, 0)
 
+    def moved(self, by_ns: int) -> Day:
+        """Return the account on a timeline that was moved by so much."""
+        return Day(self.begun_ns + by_ns, self.written_bytes)
+
     def plus(self, size_bytes: int) -> Day:
         """Return the account with more written."""
         return Day(self.begun_ns, self.written_bytes + size_bytes)

@@ -85,6 +85,11 @@ class Gathering:
         """All that waits, in an order that does what the effects did in theirs."""
         return [*self._windows, *self._blobs.values(), *self._items.values()]
 
+    @property
+    def blobs(self) -> dict[str, bytes]:
+        """The blobs that wait."""
+        return {key: effect.body for key, effect in self._blobs.items()}
+
     def lost(self) -> str:
         """Say what ends with the agent, for no disk took it."""
         items = [one.item for one in self._items.values() if isinstance(one, Queue)]

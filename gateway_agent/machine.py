@@ -26,7 +26,20 @@ from gateway_agent import (
     telemetry,
     trouble,
 )
-from gateway_agent.events import Anchored, Connection, Effect, Event, Heard, Keep, Log, Save, StoreState, Tick, Trained
+from gateway_agent.events import (
+    Anchored,
+    Connection,
+    Effect,
+    Event,
+    Heard,
+    Keep,
+    Log,
+    Reload,
+    Save,
+    StoreState,
+    Tick,
+    Trained,
+)
 from gateway_agent.life import STARTS
 from gateway_agent.memory import Seen
 from gateway_agent.pipeline import Reading
@@ -49,6 +62,7 @@ def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
     if stored.blobs.get(features.key) != features.body:
         effects.append(features)
     watched = {f"silent-{source.name}" for source in state.settings.source}
+    watched |= {alarms.NO_MODEL}
     watched |= {alarms.OUTDATED} if state.settings.alarm.drift is not None else set()
     watched |= {f"faulty-{channel}" for channel in state.settings.features.channels}
     watched |= alarms.stuck_causes(state.settings)
@@ -80,6 +94,8 @@ def step(state: State, now_ns: int, event: Event) -> tuple[State, list[Effect]]:
             return reanchoring.anchored(state, event)
         case StoreState():
             return trouble.of_store(state, event)
+        case Reload(blobs=blobs):
+            return reloading.again(state, blobs)
 
 
 def _connection(state: State, up: bool) -> tuple[State, list[Effect]]:
@@ -100,7 +116,7 @@ def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
     state = fetching.forget(state)
     effects: list[Effect] = []
     in_turn = (alarms.silent_sources, sending.send_due, learning.take_part, fetching.ask)
-    for act in (*in_turn, candidate.put_in_force, probation.ticked):
+    for act in (*in_turn, candidate.put_in_force, probation.ticked, alarms.without_model):
         state, more = act(state)
         effects += more
     state = fetching.forget(state)
@@ -141,6 +157,8 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> tuple[State
     gateway = state.settings.gateway
     if where.site != gateway.site or where.gateway not in (gateway.id, topics.ALL):
         raise MessageError(f"it is for gateway {where.gateway} of site {where.site}")
+    if where.item == topics.TRIED and not payload:
+        return state, []
     if where.channel == "sample":
         return _frame(state, where.item, payload)
     state = sending.heard(state)

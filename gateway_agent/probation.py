@@ -15,11 +15,12 @@ from gateway_agent.memory import BLANK, Seen
 from gateway_agent.model_check import BLIND_MAX, block_promise, broken_text
 from gateway_agent.pipeline import Reading, alarms, beside, judged_beside
 from gateway_agent.scorer import ModelRefusedError
-from gateway_agent.state import State, tell
+from gateway_agent.state import State, save_memory, tell
 from gateway_agent.versions import Rejected, Trial, save
 from models.promise import is_broken, level_at
 from models.signal import Block
 
+AGAIN_S = 3_600.0  # a model that could not be run twice within this time is left alone for as long
 SLOW_STEPS = 10  # in a row that took longer than the windows in them: one may have waited for the disk
 STORED_S = 240.0  # of watching: a gateway whose power fails every ten minutes comes to the end of a probation too
 STEADY_S = 60.0  # after a load without an end of the process the model is not what ends it
@@ -46,11 +47,14 @@ def begun(state: State) -> State:
 
 
 def pushed(state: State, block: Block) -> tuple[State, list[Reading], list[Effect]]:
-    """Take in a block of samples; where the model in force cannot be run on it, go back from that first."""
+    """Take in a block of samples; where the model in force cannot be run on it, go back from that first, or go on
+    without until the stored one is loaded again.
+    """
     try:
         pipeline, readings = walk.push(state.pipeline, block)
     except ModelRefusedError as error:
-        state, effects = gone_back(state, str(error))
+        leave = _left if state.trial is None else gone_back
+        state, effects = leave(state, str(error))
         pipeline, readings = walk.push(state.pipeline, block)
         return replace(state, pipeline=pipeline), readings, effects
     return replace(state, pipeline=pipeline), readings, []
@@ -60,7 +64,7 @@ def watched(state: State, readings: list[Reading], elapsed_ns: int) -> tuple[Sta
     """Count what the model in force said of windows, and go back from it where that is more than a model may do."""
     said = sum(reading.height is not None for reading in readings)
     raised = sum(reading.transition is not None and reading.transition.kind == "raised" for reading in readings)
-    if said:
+    if said and not state.is_stood_in_for:
         models = replace(state.models, windows=state.models.windows + said, alarms=state.models.alarms + raised)
         state = replace(state, models=models)
     is_stored = raised or (state.trial is not None and _is_time(state, said))
@@ -123,15 +127,31 @@ def _proven(state: State) -> tuple[State, list[Effect]]:
     models = state.models
     version = models.current.version
     text = f"model {version} is proven: {models.alarmed} of {models.blocks} blocks of its probation alarmed"
+    if models.blocks == 0:
+        text = f"model {version} stays, and was not judged: the model before alarmed in each block of its probation"
     state, tells = tell(replace(state, trial=None))
     return state, [save(models), Log("info", text), *tells]
 
 
-def gone_back(state: State, why: str) -> tuple[State, list[Effect]]:
-    """Go back to the model before, or to none where there is none, and never take this one again.
+def _left(state: State, why: str) -> tuple[State, list[Effect]]:
+    """Go on without a model that was proven and cannot be run now, and ask for it again, in a new session.
 
-    An active alarm stays, on the scale of the scores that are back. Outside of its probation the model before is in
-    the store alone, and is loaded at the next start.
+    Where that was so lately too it is the one before that is asked for, and where that is what cannot be run, none.
+    """
+    version = state.manifest.version if state.manifest else 0
+    text = f"model {version} left: {why}"
+    is_new = state.unrun_ns is None or not 0 <= state.now_ns - state.unrun_ns < AGAIN_S * NS
+    before = None if state.is_stood_in_for else f"left: {why}"
+    kept = save_memory(state)
+    pipeline = replace(state.pipeline, judge=None, memory=BLANK, watching=walk.UNSEEN)
+    state = replace(state, pipeline=pipeline, manifest=None, unrun_ns=state.now_ns, refusal=text)
+    return replace(state, reload_due="" if is_new else before), [*kept, Log("warning", text)]
+
+
+def gone_back(state: State, why: str) -> tuple[State, list[Effect]]:
+    """Go back to the model before, which has judged every window meanwhile, and never take this one again.
+
+    An active alarm stays, on the scale of the scores that are back.
     """
     trial, models = state.trial, state.models
     version = state.manifest.version if state.manifest else 0
@@ -151,12 +171,27 @@ def gone_back(state: State, why: str) -> tuple[State, list[Effect]]:
 
 def ticked(state: State) -> tuple[State, list[Effect]]:
     """Forget that models were being tried when the agent has shown that it outlives them."""
-    models, since_ns = state.models, state.now_ns - state.tried[1]
-    is_loaded = state.candidate in (None, state.manifest)
-    if not models.trying or not is_loaded or (models.windows == 0 and since_ns < STEADY_S * NS):
+    state = _asked_again(state)
+    models, manifest = state.models, state.manifest
+    if manifest is None or not models.trying or state.candidate not in (None, manifest):
         return state, []
-    state = replace(state, models=models.finished())
-    return state, [save(state.models)]
+    is_steady = state.now_ns - state.tried[1] >= STEADY_S * NS
+    has_judged = models.windows > 0 and state.counts.get("windows", 0) > 0  # since the start
+    if is_steady and not state.is_stood_in_for:
+        models = models.finished()
+    elif is_steady or has_judged:
+        models = models.finished(manifest.model.digest)
+    if models == state.models:
+        return state, []
+    return replace(state, models=models), [save(models)]
+
+
+def _asked_again(state: State) -> State:
+    """Return the state in which a model that could not be run long ago is asked for again, where there is none."""
+    is_due = state.unrun_ns is not None and state.now_ns - state.unrun_ns >= AGAIN_S * NS
+    if state.manifest is not None or not is_due:
+        return state
+    return replace(state, reload_due="", unrun_ns=state.now_ns)
 
 
 def stopped(state: State) -> list[Effect]:

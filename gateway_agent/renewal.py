@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from config.settings import GatewaySettings
 
 LOG = logging.getLogger("fedgate.identity")
 CHILD_S = 120.0
+ENDED, STOP_S = (-signal.SIGTERM, -signal.SIGINT), 5.0
 URGENT_CHECK_S = 300.0  # between two attempts where a renewal is due
 SPREAD = 0.05  # of a certificate's life, so that gateways that were installed in one go do not come back in one go
 
@@ -106,6 +108,8 @@ class Renewer:
             done = subprocess.run(command, input=job, capture_output=True, timeout=CHILD_S, check=False)  # noqa: S603 - our own module
         except (OSError, subprocess.SubprocessError) as error:
             self._failed(str(error))
+            return False
+        if done.returncode in ENDED and self._stopping.wait(STOP_S):  # who stops the agent stops its children too
             return False
         if done.returncode != 0:
             lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]

@@ -28,13 +28,11 @@ from gateway_agent.weight import TOMBSTONE, held_bytes, is_tombstone, weight
 
 def without(state: State, names: Iterable[str]) -> State:
     """Return the state without some items of the outbox."""
-    gone = set(names)
-    return replace(
-        state,
-        outbox={name: item for name, item in state.outbox.items() if name not in gone},
-        sent_ns={name: at for name, at in state.sent_ns.items() if name not in gone},
-        line=replace(state.line, tries={name: n for name, n in state.line.tries.items() if name not in gone}),
-    )
+    outbox, sent_ns, tries = dict(state.outbox), dict(state.sent_ns), dict(state.line.tries)
+    for name in names:  # a copy and what goes of it is much faster than what stays, one by one
+        for held in (outbox, sent_ns, tries):
+            held.pop(name, None)
+    return replace(state, outbox=outbox, sent_ns=sent_ns, line=replace(state.line, tries=tries))
 
 
 def admitted(state: State, name: str, item: Item) -> tuple[State, list[Effect], bool]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from config import topics
 from config.messages import Receipt, alarm_item
 from gateway_agent import room
-from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
+from gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
 from gateway_agent.line import NS, URGENT_SHARE, jitter, wait_ns
 from gateway_agent.state import ANOMALY, State, alarm_id, save_counted
 
@@ -55,16 +55,16 @@ def send_due(state: State) -> tuple[State, list[Effect]]:
     if not state.connected or not state.outbox:
         return state, []
     items, size_bytes = Counter[int](), Counter[int]()  # under way, by priority
-    due: list[tuple[int, bool, int, int, str]] = []
-    for place, (name, item) in enumerate(state.outbox.items()):
+    due = _fresh(state)
+    for name, sent_ns in state.sent_ns.items():
+        item = state.outbox[name]
         if _is_under_way(state, name, item):
             items[item.priority] += 1
             size_bytes[item.priority] += _size(item)
-        elif state.now_ns >= (state.line.urgent_ns if item.priority < UPDATE_PRIORITY else state.line.bulk_ns):
-            last_ns = state.sent_ns.get(name, 0)  # none that nobody answers stands before one that was not sent yet
-            due.append((item.priority, name in state.sent_ns, last_ns, place, name))
+        elif _is_its_turn(state, item.priority):  # none that nobody answers stands before one that was not sent yet
+            due.append((item.priority, True, sent_ns, name))
     effects: list[Effect] = []
-    for priority, _, _, _, name in sorted(due):
+    for priority, _, _, name in sorted(due, key=lambda one: one[:3]):  # stable: the oldest first
         item = state.outbox[name]
         before = sum(count for other, count in items.items() if other <= priority)  # a lesser one stops no other
         bulk = sum(size for other, size in size_bytes.items() if UPDATE_PRIORITY <= other <= priority)
@@ -76,6 +76,24 @@ def send_due(state: State) -> tuple[State, list[Effect]]:
         state, sends = _send(state, name, item)
         effects += sends
     return state, effects
+
+
+def _is_its_turn(state: State, priority: int) -> bool:
+    return state.now_ns >= (state.line.urgent_ns if priority < UPDATE_PRIORITY else state.line.bulk_ns)
+
+
+def _fresh(state: State) -> list[tuple[int, bool, int, str]]:
+    """Return what was not sent yet over this connection and whose turn it is, no more of a class than may be under way:
+    after a long outage this is what takes the time.
+    """
+    found: dict[int, list[str]] = {priority: [] for priority in CLASSES if _is_its_turn(state, priority)}
+    if not found:
+        return []
+    for name, item in state.outbox.items():
+        names = found.get(item.priority)
+        if names is not None and len(names) < ITEMS_MAX and name not in state.sent_ns:
+            names.append(name)
+    return [(priority, False, 0, name) for priority, names in found.items() for name in names]
 
 
 def _size(item: Item) -> int:
@@ -118,7 +136,10 @@ def _is_present(state: State, name: str, cause: str) -> bool:
 def settle(state: State, name: str, receipt: Receipt) -> tuple[State, list[Effect]]:
     """Take in a receipt: the item is the aggregator's now, or was refused for good. The next may follow."""
     if name not in state.outbox:
-        return state, []
+        if not receipt.accepted or name != state.awaited or state.is_counted:
+            return state, []
+        state = replace(state, is_counted=True, last_counted=name)  # given up here for lack of room, and there already
+        return state, [save_counted(state)]
     refusal = receipt.reason
     is_update = state.outbox[name].priority == UPDATE_PRIORITY
     if receipt.accepted and not is_update:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from config.clock import Quality
 from config.settings import GatewaySettings
 from gateway_agent import machine, probation, telemetry, versions
-from gateway_agent.events import Anchored, Durable, Effect, Event, Log, Outward, Save, StoreState, Tick
+from gateway_agent.events import Anchored, Durable, Effect, Event, Log, Outward, Reload, Save, StoreState, Tick
 from gateway_agent.flash import Day
 from gateway_agent.gathering import Gathering
 from gateway_agent.release_key import Verified
@@ -52,7 +52,7 @@ class Service:
         """Go on with what the store holds; `begun` is what a start has to tell. The store takes `secret` where it
         holds none yet.
         """
-        self.store, self._keeping = store, settings.store
+        self.store, self._settings, self._keeping = store, settings, settings.store
         stored = store.read()
         self._gathering = Gathering(stored.outbox)
         self._held: list[Outward] = []  # what rests on effects that the disk does not take
@@ -88,7 +88,7 @@ class Service:
     def _first_stored(self, stored: Stored, secret: bytes, boot_id: str, now_ns: int) -> None:
         """Store what goes before all else; on a full disk the start goes on without."""
         first = [] if SECRET in stored.blobs else [Save(SECRET, secret)]
-        if tried := versions.starting(stored.blobs, boot_id):  # on disk before the model is loaded
+        if tried := versions.starting(stored.blobs, boot_id, self._settings):  # on disk before the model is loaded
             first.append(tried)
         if not first:
             return
@@ -106,12 +106,24 @@ class Service:
         if isinstance(event, Anchored):
             self._regain_ns += event.by_ns
             self._gathering.moved(event.by_ns)
+            self._flash, self._flash_saved = self._flash.moved(event.by_ns), self._flash_saved.moved(event.by_ns)
         if not isinstance(event, Tick):
             self.state, effects = machine.step(self.state, now_ns, event)
-            return self._done(effects)
+            return [*self._done(effects), *self._reloaded(now_ns)]
         self._account(now_ns)
         self.state, effects = machine.step(self.state, now_ns, event)
-        return [*self._done(effects, retry=True), *self._relieved()]
+        return [*self._done(effects, retry=True), *self._reloaded(now_ns), *self._relieved()]
+
+    def _reloaded(self, now_ns: int) -> list[Outward]:
+        """Give the machine the stored models where it asks for one."""
+        if self.state.reload_due is None or self._broken:
+            return []
+        try:
+            blobs = {**self.store.read().blobs, **self._gathering.blobs}
+        except StoreDamagedError as error:
+            return self._renewed(str(error))
+        self.state, effects = machine.step(self.state, now_ns, Reload(blobs))
+        return self._done(effects)
 
     def close(self) -> list[Log]:
         """Store what is kept in memory, and close the store; return what is to be said where a full disk did not take

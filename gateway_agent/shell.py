@@ -63,7 +63,7 @@ class Agent:
         )
         self._links = _links(
             settings,
-            lambda topic, payload: self._loop.offer(Heard(topic, payload)),
+            lambda topic, payload: self._loop.offer(Heard(topic, payload), len(topic) + len(payload)),
             lambda up: self._loop.put(Connection(up)),
         )
         self._renewer = None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from config import wire
 from config.clock import Quality
-from config.messages import Device, Manifest, RoundOpen, Score, Status
+from config.messages import Device, Manifest, RoundOpen, Score, Status, round_number
 from config.settings import GatewaySettings
 from config.topics import Topic, topic_of
 from config.transfer import Assembly
@@ -102,6 +102,8 @@ class State:
     manifest: Manifest | None = None  # the model in force
     models: Models = field(default_factory=Models)
     trial: Trial | None = None  # the model before, while the one in force is on probation
+    unrun_ns: int | None = None  # when a model that was proven last could not be run
+    reload_due: str | None = None  # the stored model is to be loaded again or, for the reason given, the one before
     candidate: Manifest | None = None  # the model on its way
     candidate_is_own: bool = False  # whether it was announced to this gateway alone
     tried: tuple[str, int] = ("", 0)  # the manifest whose model is or may be loaded, and when it was marked or loaded
@@ -127,6 +129,11 @@ class State:
     flash: Day = field(default_factory=Day)  # what was written lately, as the service counts it
     store_problem: str = ""  # see `StoreState`
     is_unstored: bool = False  # what was to be stored is in memory alone, for the disk takes nothing
+
+    @property
+    def is_stood_in_for(self) -> bool:
+        """Whether the model before is in force until the next start, as the stored one cannot be."""
+        return self.manifest is not None and self.manifest.version < self.models.current.version
 
 
 def topic(state: State, channel: str, item: str) -> str:
@@ -174,6 +181,7 @@ def status(state: State) -> Status:
         dropped=_counts(state, "dropped."),
         refusal=state.refusal,
         refused_round=state.refused_round,
+        answered="" if state.answered is None else round_number(*state.answered),
         training=state.newest_training,
         device=None if (device := state.settings.gateway.device) is None else Device(**device.model_dump()),
         privacy_epsilon=float(state.own[EPSILON]) if EPSILON in state.own else None,

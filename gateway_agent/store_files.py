@@ -88,6 +88,8 @@ def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> tuple[
     """Return the open database, a new one where there is none, and its schema; raises `StoreError` and its kinds."""
     was_cut_off = path.with_name(path.name + "-wal").exists()  # a clean end takes the log along
     is_new = not path.exists()
+    if not (is_new or path.stat().st_size or read_only):  # SQLite would take it for a new one
+        raise StoreDamagedError(f"{path}: it is empty, and was a store")
     before = os.umask(PRIVATE_MASK)
     db: sqlite3.Connection | None = None
     try:
@@ -102,6 +104,7 @@ def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> tuple[
     except sqlite3.Error as error:
         if db is not None:
             db.close()
+        _forget_empty(path, is_new)
         kind = StoreDamagedError if _is_read_only_by_itself(path, error) else kind_of(error)
         raise kind(f"{path}: cannot be opened as the agent's store ({error})") from None
     except StoreError:
@@ -111,6 +114,13 @@ def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> tuple[
     finally:
         os.umask(before)
     return db, schema or SCHEMA_VERSION
+
+
+def _forget_empty(path: Path, is_new: bool) -> None:
+    """Take away a file that was to be a new store and got no byte: an empty one reads as damage."""
+    with suppress(OSError):
+        if is_new and path.stat().st_size == 0:
+            path.unlink()
 
 
 def _is_read_only_by_itself(path: Path, error: sqlite3.Error) -> bool:
@@ -176,10 +186,23 @@ def allocate(file: int, size_bytes: int) -> None:
 
 
 def tidied(path: Path) -> None:
-    """Finish, or take back, what a power cut interrupted while a new file took the place of an old one."""
+    """Finish, or take back, what a power cut interrupted while a new file took the place of an old one.
+
+    A log that is left of the old one goes aside too: beside the new file it would be taken for its own.
+    """
     new = path.with_name(path.name + ".new")
-    if new.exists() and not path.exists():
-        new.rename(path)
+    if not path.exists():
+        before = set_aside(path)[-1:]
+        for suffix in WITH_IT[1:]:
+            left = path.with_name(path.name + suffix)
+            if left.exists():
+                taken = [file for file in before if not file.with_name(file.name + suffix).exists()]
+                aside = taken[0] if taken else _free_name(path)
+                left.rename(aside.with_name(aside.name + suffix))
+        _sync(path.parent)
+        if new.exists():
+            new.rename(path)
+            _sync(path.parent)
     for suffix in WITH_IT:
         new.with_name(new.name + suffix).unlink(missing_ok=True)
 
@@ -248,6 +271,7 @@ def renewed(path: Path, found: Found) -> str:
         file = path.with_name(path.name + suffix)
         if file.exists():
             file.rename(aside.with_name(aside.name + suffix))
+    _sync(path.parent)  # from here on the log is not beside the name of the new file, whatever order the disk has
     path.with_name(path.name + ".new").rename(path)
     _sync(path.parent)
     for old in set_aside(path)[:-SET_ASIDE_MAX]:

@@ -62,10 +62,15 @@ class Tries(NamedTuple):
     in_boot: int = 0
     boot_id: str = ""
     in_all: int = 0
+    rests: bool = False  # not loaded at this start; the next one tries again, once
 
     def begun(self, boot_id: str) -> Tries:
         """Return the same with a load more, in this boot."""
         return Tries(self.in_boot + 1 if boot_id == self.boot_id else 1, boot_id, self.in_all + 1)
+
+    def resting(self) -> Tries:
+        """Return the same for a start that does without."""
+        return Tries(STARTS_MAX - 1, self.boot_id, LOADS_MAX - 1, rests=True)
 
     @property
     def why_no_more(self) -> str:
@@ -121,9 +126,14 @@ class Models:
         """Return the loads of a model that were not finished."""
         return self.trying.get(digest, UNTRIED)
 
-    def finished(self) -> Models:
-        """Return the same without loads that have not ended: this agent lives."""
-        return replace(self, trying={})
+    def resting(self, digest: str) -> Models:
+        """Return the same with a model that is not loaded at this start."""
+        return replace(self, trying={**self.trying, digest: self.tries(digest).resting()})
+
+    def finished(self, *digests: str) -> Models:
+        """Return the same without the loads of these models, or of any, that have not ended: this agent lives."""
+        left = {digest: tries for digest, tries in self.trying.items() if digests and digest not in digests}
+        return replace(self, trying=left)
 
     def back(self) -> Models:
         """Return the same with the model before in force, as if it had never been replaced, or with none."""
@@ -189,18 +199,33 @@ def in_force(blobs: Mapping[str, bytes]) -> bytes | None:
     return blobs.get(models.slot) if models.current.version else None
 
 
-def starting(blobs: Mapping[str, bytes], boot_id: str) -> Save | None:
+def is_proven(models: Models, settings: GatewaySettings) -> bool:
+    """Tell whether the model in force has come through its probation."""
+    return models.windows * settings.features.hop_s >= settings.models.probation_s
+
+
+def starting(blobs: Mapping[str, bytes], boot_id: str, settings: GatewaySettings) -> Save | None:
     """Return what is to be stored before an agent starts to load the model in force: that it does, or, where several
     starts have not come through that, that it goes back to the one before.
+
+    A model that was proven, or the only one, is not given up for that: it rests for one start, in which the one before
+    stands in for it, for what ends an agent may as well be a library, or memory that lacks.
     """
     models = restored(blobs)
-    current = models.current
+    current, before = models.current, models.previous
     if current.version == 0:
         return None
-    if reason := models.tries(current.digest).why_no_more:
+    reason = models.tries(current.digest).why_no_more
+    if reason and before.version and not is_proven(models, settings):
         rejected = Rejected(current.version, current.name, f"model {current.version} rolled back: {reason}")
-        models = models.back().finished().rejecting(rejected)
-    return save(models.begun(models.current.digest, boot_id) if models.current.version else models)
+        models, reason = models.back().finished().rejecting(rejected), ""
+    if not reason:
+        return save(models.begun(models.current.digest, boot_id))
+    models = models.resting(current.digest)
+    if before.version:
+        is_deadly = bool(models.tries(before.digest).why_no_more)
+        models = models.resting(before.digest) if is_deadly else models.begun(before.digest, boot_id)
+    return save(models)
 
 
 def told(models: Models, settings: GatewaySettings, candidate: Manifest | None, *, is_watched: bool) -> dict[str, Any]:

@@ -106,7 +106,9 @@ def test_a_second_device_of_one_name_is_refused_and_an_alarm_unless_the_operator
     state, _ = after(enrolled("north"), ordered("token", gateway="other", digest=OTHER, hours=1.0, replaces=False))
     assert "--replace" in only(after(state, token())[1], Answered).problem
     state, effects = after(state, token(replaces=True), asks(key="new", serial="b2"))
-    assert only(effects, Bar).cut == ("north",) and registry(state).admitted == {"north"}
+    bar = only(effects, Bar)
+    assert (bar.cut, bar.barred, bar.outlived) == (("north",), frozenset(), (("north", "north"),))
+    assert registry(state).admitted == {"north"}
     assert {one.key: one.reason for one in registry(state).of("north")} == {"north's": "replaced", "new": ""}
     assert "is replaced" in refusal(after(state, asks(key="north's", digest=""))[1])
     # A token that was made before the first device came does not let a second one in either.
@@ -174,6 +176,28 @@ def test_nothing_is_signed_while_the_clock_is_not_set() -> None:
     assert "clock of the aggregator is not set" in refusal(admission.asked(replace(state, now_ns=9 * NS), asks())[1])
 
 
+def test_what_was_signed_while_the_clock_was_ahead_is_not_handed_out_again() -> None:
+    state, _ = after(begun(), token(), asks(), at_s=DAY_S / 2)
+    ahead, effects = after(state, asks(digest="", serial="early"), at_s=400 * DAY_S)
+    assert only(effects, Issue).certificate.serial == "early"
+    back, effects = after(ahead, asks(digest="", serial="right"), at_s=60 * DAY_S)
+    made = only(effects, Issue).certificate
+    assert made.serial == "right" and made.issued_ns == T0_NS + round(60 * DAY_S * NS)
+    assert only(after(back, asks(digest="", serial="again"), at_s=61 * DAY_S)[1], Issue).certificate == made
+
+
+def test_who_is_turned_away_again_and_again_fills_no_log() -> None:
+    _, effects = after(begun(), *[asks(digest=OTHER)] * 100)
+    said = [one.text for one in effects if isinstance(one, Log)]
+    assert len(said) == 7 and said[-1].endswith("turned away so far: 64")
+
+
+def test_who_looks_on_is_no_gateway() -> None:
+    made = ordered("certified", name="operator", serial="b7", key="k", not_after_ns=T0_NS + NS)
+    state, effects = after(begun(), made, heard("operator", "status", READY.to_bytes()))
+    assert not state.gateways and "operator is not enrolled" in only(effects[-1:], Log).text
+
+
 def test_only_enrolled_gateways_count() -> None:
     state, effects = after(enrolled("north"), heard("stranger", "status", READY.to_bytes()))
     assert "stranger" not in state.gateways and "is not enrolled" in only(effects, Log).text
@@ -224,7 +248,8 @@ def test_a_removed_gateway_leaves_nothing_to_wait_for_and_no_alarm() -> None:
     emptied = [one.topic for one in effects if isinstance(one, Publish) and one.retain and not one.payload]
     assert {topic("north", "status", "agent"), topic("north", "alarm", "anomaly")} <= set(emptied)
     assert published(effects, "maintenance")  # the building hears that it is over
-    assert only(after(state, token())[1], Answered).text == "north may enrol within 24 hours"
+    text = only(after(state, token())[1], Answered).text
+    assert text.startswith("north may enrol within 24 hours; then restart the broker")
     assert (
         "no gateway 'north' is known" in only(after(begun(), ordered("remove", gateway="north"))[1], Answered).problem
     )

@@ -209,9 +209,8 @@ PRAGMA user_version = 2;
 def test_a_store_of_0_4_is_taken_over_with_all_that_is_in_it(path: Path) -> None:
     database = sqlite3.connect(path)
     database.executescript(SECOND_SCHEMA)
-    columns = "version, digest, manifest, body"
     held = (FIRST[0].version, FIRST[0].model.digest, FIRST[0].to_bytes().decode(), FIRST[1])
-    database.execute(f"INSERT INTO models ({columns}) VALUES (?, ?, ?, ?)", held)
+    database.execute("INSERT INTO models (version, digest, manifest, body) VALUES (?, ?, ?, ?)", held)
     database.commit()
     database.close()
     with pytest.raises(StoreError, match=r"it has schema 2 and is not yet taken over; start the aggregator"):

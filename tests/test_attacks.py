@@ -50,6 +50,7 @@ STANDS: dict[Lie, tuple[str, ...]] = {
     "not a number": tuple(ANSWERS),
     "label noise": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "judge trusted"),
     "replay": tuple(ANSWERS),
+    "colluding": ("median", "trimmed mean", "clipped", "judge norm", "judge trusted"),
 }
 RUINED: dict[Lie, tuple[str, ...]] = {"times 10, flipped": ("mean",), "largest, flipped": ("mean",)}
 LEAST, NEARLY = 0.85, 0.04
@@ -86,8 +87,10 @@ def refuse(name: str, error: UpdateError) -> None:
 
 def outcome(answer: str, lie: Lie | None, liars: int) -> tuple[float, float]:
     algorithm = algorithm_of(answer)
-    attacked = algorithm if lie is None else lying(algorithm, lie)
-    return figures(run(attacked, fleet(liars), seed=1, on_refusal=refuse).server.shared)
+    data = fleet(liars)
+    honest = [rows for rows in data.values() if LIAR not in rows]
+    attacked = algorithm if lie is None else lying(algorithm, lie, honest=honest)
+    return figures(run(attacked, data, seed=1, on_refusal=refuse).server.shared)
 
 
 @pytest.fixture(scope="module")

@@ -94,7 +94,7 @@ def test_init_makes_what_is_good_and_overwrites_nothing(folder: Path, capsys: Ca
         assert json.loads(capsys.readouterr().out) == {"ok": True, "file": str(path)}
     before = {path: path.read_bytes() for path in folder.iterdir()}
     said = failed(cloud_aggregator, capsys, "init", str(folder), "--loopback")
-    assert said.endswith("release.key: a key exists already; move it away to make a new one")
+    assert "a site is here already, and nothing of it is overwritten" in said
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -194,6 +194,7 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
         "fleet": None,
         "webhook": {"waiting": 0, "dropped": 0, "refused": 0},
         "alarms_refused": 0,
+        "store_is_older": "",
     }
     second = 10**9
     status = Status(

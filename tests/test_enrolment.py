@@ -8,30 +8,25 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import socket
-import ssl
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.endpoint import AT_ONCE_MAX, BODY_BYTES_MAX
 from config import identity
 from config.identity import Token
 from config.identity_settings import Membership
 from config.settings import GatewaySettings, load
-from config.tls import trusting
 from gateway_agent.__main__ import main as gateway_agent
 from gateway_agent.enrolment import EnrolmentError, Files, enrol, renew, validity
 from gateway_agent.renewal import Renewer
-from tests.site_folders import Folder, aggregator_of, founded, until
+from tests.site_folders import Folder, aggregator_of, founded
 from tests.sites import SITE, gateway_settings
 
 LIFE_S = 2.0  # of a certificate, where a test wants to see it end
@@ -132,6 +127,13 @@ def test_an_aggregator_of_another_site_is_told_nothing(
     assert not contents(tmp_path / "device")
 
 
+def test_a_token_that_has_expired_is_not_called_unused(site: Folder, tmp_path: Path, capsys: Capture) -> None:
+    made_token(site, "short-lived", capsys, "--hours", "0.0001")
+    time.sleep(0.4)
+    assert cloud_aggregator(["gateways", "list", "-c", str(site.path / "aggregator.toml")]) == 0
+    assert "short-lived" not in capsys.readouterr().out
+
+
 def test_the_name_of_the_aggregator_is_checked_too(tmp_path: Path, capsys: Capture) -> None:
     other = founded(tmp_path / "other")
     other.authority.write_own(
@@ -206,51 +208,6 @@ def test_the_agent_renews_by_the_wall_clock_however_it_jumps(
     away = renewer(tmp_path / "device", token.gateway, "localhost:1", renewed)
     assert away.look(0.0) and away.look(4e9) and contents(tmp_path / "device") == before
     assert "certificate not renewed (attempt 2)" in caplog.text and "cannot be reached" in caplog.text
-
-
-def test_what_is_no_request_is_told_so_and_too_much_is_not_read(site: Folder) -> None:
-    def said(method: str, path: str, body: bytes | None = None, length: int | None = None) -> int:
-        headers = {} if length is None else {"Content-Length": str(length)}
-        context = trusting(site.path / "ca.pem")
-        connection = HTTPSConnection("localhost", site.port + 1, timeout=5.0, context=context)
-        connection.request(method, path, body, headers)
-        status = connection.getresponse().status
-        connection.close()
-        return status
-
-    assert said("GET", "/v1/authority") == 200 and said("GET", "/etc/passwd") == 404
-    assert said("POST", "/v1/other", b"{}") == 404 and said("POST", "/v1/certificate", b"{}") == 400
-    assert said("POST", "/v1/certificate", b"[" * 9_000) == 400
-    assert said("POST", "/v1/certificate", length=BODY_BYTES_MAX + 1) == 413
-    assert said("POST", "/v1/certificate", length=-1) == 413
-
-
-def test_who_says_nothing_keeps_nobody_out_for_long(site: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloud_aggregator.endpoint.SERVED_WITHIN_S", 0.5)
-    silent = [socket.create_connection(("127.0.0.1", site.port + 1)) for _ in range(AT_ONCE_MAX)]
-
-    def served() -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", site.port + 1), 2.0) as plain:
-                plain.settimeout(2.0)
-                with trusting(site.path / "ca.pem").wrap_socket(plain, server_hostname="localhost"):
-                    return True
-        except OSError:
-            return False
-
-    until(served, "they are still served")
-    for one in silent:
-        one.close()
-
-
-def test_the_endpoint_speaks_no_old_tls(site: Folder) -> None:
-    context = trusting(site.path / "ca.pem")
-    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
-    context.set_ciphers("ALL:@SECLEVEL=0")
-    with pytest.warns(DeprecationWarning):
-        context.maximum_version = ssl.TLSVersion.TLSv1_1
-    with socket.create_connection(("127.0.0.1", site.port + 1)) as plain, pytest.raises(ssl.SSLError):
-        context.wrap_socket(plain, server_hostname="localhost")
 
 
 def test_no_log_holds_a_token_or_a_key(

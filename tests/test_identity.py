@@ -26,7 +26,7 @@ from config import identity
 from config.identity import IdentityError, Token
 from tests.site_folders import Folder, founded
 
-TOKEN = Token("gateway-1", "aggregator.example:8884", "ab" * 32, "s" * 43)
+TOKEN = Token("gateway-1", "aggregator.example:8884", "ab" * 32, "s" * 43, "cd" * 32)
 KEY = ec.generate_private_key(ec.SECP256R1())
 NOW = datetime.now(UTC)
 
@@ -44,7 +44,10 @@ def test_a_token_comes_back_as_it_was_and_not_at_all_where_a_letter_is_lost_or_w
             identity.read_token(broken)
 
 
-@pytest.mark.parametrize("change", [{"gateway": "all"}, {"address": "nowhere"}, {"authority": "x"}, {"secret": 5}])
+@pytest.mark.parametrize(
+    "change",
+    [{"gateway": "all"}, {"address": "nowhere"}, {"authority": "x"}, {"release": "x"}, {"secret": 5}],
+)
 def test_a_token_with_wrong_parts_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(IdentityError):
         identity.read_token(replace(TOKEN, **change).text())  # type: ignore[arg-type]  # wrong on purpose
@@ -62,7 +65,11 @@ def test_garbage_is_refused_as_such(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["all", "cloud", "cloud.bridge", "operator", "building", "home-assistant", "a/b", "+", "", "x" * 65]
+    "name",
+    [
+        *("all", "cloud", "cloud.bridge", "operator", "building", "home-assistant", "a/b", "+", "", "x" * 65),
+        *("north.sensors", "north.doctor", "north.doctor-queue"),  # client ids that go with those of gateway north
+    ],
 )
 def test_no_gateway_gets_a_name_with_rights_of_its_own(name: str) -> None:
     with pytest.raises(IdentityError):
@@ -175,15 +182,14 @@ def test_init_again_overwrites_nothing_and_finishes_what_a_power_cut_left(tmp_pa
     words = ["init", str(made.path), "--port", str(made.port)]
     assert cloud_aggregator(words) == 2
     assert {path.name: path.read_bytes() for path in made.path.iterdir()} == before
-    for lost in ("release.key", "release.pub", "gateway.toml", "server.pem"):
+    (made.path / "revoked.crl").write_bytes(b"who was revoked")
+    for lost in ("release.pub", "aggregator.toml", "gateway.toml", "server.pem"):
         (made.path / lost).unlink()
     assert cloud_aggregator(words) == 0
     after = {path.name: path.read_bytes() for path in made.path.iterdir()}
-    assert (
-        after.keys() == before.keys()
-        and after["ca.key"] == before["ca.key"]
-        and after["server.key"] == before["server.key"]
-    )
+    assert after.keys() == before.keys() and after["revoked.crl"] == b"who was revoked"
+    same = ("ca.key", "server.key", "release.key", "release.pub")
+    assert {name: after[name] for name in same} == {name: before[name] for name in same}
 
 
 @pytest.mark.parametrize("words", [["--site", "a/b"], ["--host", "a b"], ["--port", "99999"]])
@@ -206,5 +212,5 @@ def test_who_asks_too_often_waits_and_others_do_not() -> None:
 
 
 def test_a_token_tells_no_secret_of_the_site(site: Folder) -> None:
-    assert set(asdict(TOKEN)) == {"gateway", "address", "authority", "secret"}
+    assert set(asdict(TOKEN)) == {"gateway", "address", "authority", "secret", "release"}
     assert TOKEN.secret not in TOKEN.digest and len(site.authority.fingerprint) == 64

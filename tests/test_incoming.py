@@ -52,6 +52,30 @@ def test_a_gateway_that_stops_half_way_makes_room_for_the_others_in_the_end(tmp_
         assert ("c", ()) in asked_for(said) and not {"a", "b"} & made.service.state.incoming.keys()
 
 
+@pytest.mark.parametrize("how", ["the same again", "another each time", "a new one now and then"])
+def test_who_only_seems_to_go_on_keeps_nobody_out(how: str, tmp_path: Path) -> None:
+    with cloud(tmp_path, mean_of(VALUES), ("a", "b", "c"), limits=LIMITS) as made:
+        first = [answers(made, index) for index in (0, 1)]
+        made.hear(*[pieces[0] for pieces in first])
+        made.hear(*answers(made, 2))
+        assert made.service.state.incoming["c"].parked
+        said: list[Outward] = []
+        for step in range(200):
+            if how == "another each time":
+                again = [answers_of(made, index, float(step)) for index in (0, 1)]
+            else:
+                again = [pieces[0 if how == "the same again" else step // 60] for pieces in first]
+            said += made.hear(*again, after_s=RESEND_S - 1.0)
+            said += made.hear(Tick(), after_s=0.0)
+        assert ("c", ()) in asked_for(said)
+
+
+def answers_of(made: Cloud, index: int, value: float) -> Heard:
+    """Return the first chunk of an update that is not the one before."""
+    (first, *_) = [event for event in chunks_of(made.names[index], made.body(value)) if isinstance(event, Heard)]
+    return first
+
+
 def test_room_for_less_than_one_update_is_a_mistake_in_the_settings() -> None:
     with pytest.raises(ValidationError, match="incoming_bytes = 2000 is less than max_update_bytes = 3000"):
         Limits(max_update_bytes=3_000, incoming_bytes=2_000)

@@ -17,6 +17,7 @@ from cloud_aggregator.events import Tick
 from config.messages import Receipt, Status, round_number
 from models.federated import ALGORITHMS, build
 from tests.cloud_service import NAMES, READY, SUMS, Cloud, cloud, heard, mean_of
+from tests.sites import aggregator_settings
 
 YES = [Receipt(accepted=True)]
 DEADLINE_S = 60.0
@@ -110,16 +111,32 @@ def test_the_policy_refuse_and_sums_that_do_not_bear_it_refuse(tmp_path: Path) -
 
 
 def test_what_could_not_count_is_not_kept(tmp_path: Path) -> None:
-    limits = {"max_update_bytes": 2_000, "incoming_bytes": 2_000}
+    limits = {"max_update_bytes": 2_000, "incoming_bytes": 4_000}
     with cloud(tmp_path, mean_of(400), **POLICY, limits=limits) as made:
         bodies = {name: made.body(value) for name, value in (("east", 1.0), ("west", 2.0), ("nan", float("nan")))}
         closed(made, "north")
         assert "expected finite values" in made.send("west", bodies["nan"])[0].reason
         assert made.send("west", bodies["west"]) == YES
-        made.send("east", bodies["east"])  # kept updates fill what may come
-        assert made.service.state.incoming["east"].parked
-        closed_without = made.hear(Tick(), after_s=1.0)
-        assert not closed_without and list(made.service.state.held) == ["west"]
+        (receipt,) = made.send("east", bodies["east"])
+        assert receipt.reason == "of late updates 2000 bytes are kept at most, see limits.incoming_bytes"
+        assert list(made.service.state.held) == ["west"]
+
+
+@pytest.mark.parametrize("narrowed", [False, True])
+def test_what_is_kept_never_takes_the_room_of_the_round_that_is_open(tmp_path: Path, narrowed: bool) -> None:
+    names = [f"gateway-{number}" for number in range(8)]
+    limits = {"max_update_bytes": 2_000, "incoming_bytes": 8_000}
+    rounds = {"quorum": 2, "deadline_s": DEADLINE_S}
+    with cloud(tmp_path, mean_of(400), names, rounds=rounds, limits=limits) as made:
+        late_bodies = {name: made.body(1.0) for name in names}
+        closed(made, *names[:2])
+        kept = [name for name in names[2:] if made.send(name, late_bodies[name]) == YES]
+        assert kept == names[2:4] == list(made.service.state.held)  # half of what may come
+        if narrowed:  # the limits are less than what is kept already
+            made.settings = aggregator_settings(rounds=rounds, limits={**limits, "incoming_bytes": 2_000})
+            made.restart()
+        closed(made, *names[6:])
+        assert counted(made)[-1] == (names[6:], [f"{name}:0" for name in kept]) and not made.service.state.held
 
 
 def test_who_was_not_asked_in_a_round_cannot_answer_it_late(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ import pytest
 
 from cloud_aggregator import history_table
 from cloud_aggregator.__main__ import main
-from cloud_aggregator.events import RecordLoss, RecordScores
+from cloud_aggregator.events import RecordAlarm, RecordLoss, RecordScores
 from config.loss_messages import Tombstone
 from config.messages import Receipt, Score
 from config.telemetry import gathered, spread
 from config.topics import parse
 from tests.cloud_service import Cloud, cloud, heard, mean_of, receipts, said_under
 from tests.sites import FEATURES, T0_NS
+from tests.test_aggregator_machine import ALARM
 
 STONE = Tombstone(
     id="first", kind="telemetry", items=3, size_bytes=900, first_ns=T0_NS, last_ns=T0_NS + 5, why=("outbox-full",)
@@ -86,6 +87,23 @@ def test_the_newest_of_each_gateway_are_kept(tmp_path: Path, monkeypatch: pytest
         for table, column in (("losses", "id"), ("scores", "item")):
             kept = [tuple(row.values()) for row in store.rows(table, "gateway", column)]
             assert kept == [("west", "first"), ("north", "3"), ("north", "4"), ("north", "5")]
+
+
+def test_alarms_that_are_over_are_kept_in_bounds_and_those_that_stand_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_table, "ALARMS_KEPT", 30)
+    monkeypatch.setattr(history_table, "PRUNED_EVERY", 10)
+    with cloud(tmp_path, mean_of(2)) as made:
+        store = made.service.store
+        for gateway, name in (("north", "stands"), ("west", "other")):
+            store.commit([RecordAlarm(gateway, ALARM.model_copy(update={"id": name}), 1, 1)])
+        for number in range(100):
+            for said in ("raised", "cleared"):
+                alarm = ALARM.model_copy(update={"id": f"{number}", "state": said})
+                store.commit([RecordAlarm("north", alarm, number, number)])
+        kept = {row["id"] for row in store.rows("alarms", "id")}
+        assert {"stands", "other", "99", "75"} <= kept and "50" not in kept and len(kept) <= 2 + 30 + 10
 
 
 def test_the_command_lists_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

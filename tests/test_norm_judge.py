@@ -65,6 +65,63 @@ def test_a_minority_that_shouts_does_not_widen_the_bound() -> None:
     assert loud <= 1.3 * quiet
 
 
+def admitted(rounds: list[list[float]], factor: float = 4.0) -> list[list[float]]:
+    """Return the lengths that are admitted in each round."""
+    judge, memory = norm_judge(factor), Arrays()
+    found: list[list[float]] = []
+    phase, server = build("fedavg", 1, LOGISTIC).phases[0], Server({"weights": np.zeros(1)}, {})
+    for lengths in rounds:
+        total, taken = np.zeros(BINS), list[float]()
+        for length in lengths:
+            try:
+                notes = judge.notes(phase, server, memory, {"weights": np.array([length]), "samples": np.array(1.0)})
+            except UpdateError:
+                continue
+            total, taken = total + notes[LENGTHS], [*taken, length]
+        if taken:
+            memory = judge.remembered(memory, {LENGTHS: total})
+        found.append(taken)
+    return found
+
+
+QUIET = 1e-6
+
+
+def spread_fleet(seed: int, liars: int, deviation: float = 1.0, count: int = 40) -> list[float]:
+    """Return lengths of honest gateways, log-normal, and of liars who ask for next to nothing."""
+    rng = np.random.default_rng(seed)
+    return [*np.exp(deviation * rng.normal(size=count - liars)).tolist(), *[QUIET] * liars]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_quiet_liars_do_not_pull_the_bound_down_round_by_round(seed: int) -> None:
+    """16 of 40 do it once, as far as short honest gateways; without them at that length it would go on from there."""
+    rounds = admitted([spread_fleet(seed, 16)] * 40)
+    assert all(taken == rounds[1] for taken in rounds[1:])
+    honest = sorted(length for length in rounds[0] if length > QUIET)
+    assert max(rounds[-1]) >= honest[len(honest) // 2]  # at least half of the honest ones are admitted
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=12), st.data())
+def test_a_quiet_minority_never_has_all_honest_gateways_refused(honest: list[float], data: st.DataObject) -> None:
+    liars = data.draw(st.integers(0, len(honest) - 1))
+    rounds = admitted([[*honest, *[QUIET * 1e-6] * liars]] * 12)
+    assert all(min(honest) in taken for taken in rounds)
+
+
+def test_gateways_that_stay_away_move_the_bound_neither_way() -> None:
+    usual = [1.0] * 7
+    full, some = admitted([usual, usual, [3.9, 4.9]]), admitted([usual, *[usual[:3]] * 9, [3.9, 4.9]])
+    assert full[-1] == some[-1] == [3.9]
+
+
+def test_the_bound_follows_the_others_down_where_a_few_are_refused_for_good() -> None:
+    """Those who are missing stand for what is usual so far, and are too few to hold it there."""
+    shrinking = [[0.5**index] * 8 + [1e3] * 3 for index in range(12)]
+    assert admitted([*shrinking, [0.5**11, 1.0]])[-1] == [0.5**11]
+
+
 def test_the_first_round_moves_nothing_and_is_no_model() -> None:
     algorithm = guarded()
     assert algorithm.rounds == LOGISTIC["rounds"] + 1

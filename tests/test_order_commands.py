@@ -1,4 +1,4 @@
-"""Goal: an operator's command reaches a service that runs, waits for one that does not, and says which of the two it was.
+"""Goal: an operator's command reaches a service that runs, waits for one that does not, and says which.
 
 Method: real commands and a real service, each a process of its own on one store; no broker is needed to carry out an
 order, and where one is to be told and cannot be, the command says so.

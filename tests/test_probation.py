@@ -168,17 +168,6 @@ def test_a_model_that_cannot_score_any_more_goes_at_once_and_no_window_is_lost(
         assert before == FRAME
 
 
-def test_a_proven_model_that_fails_leaves_the_one_before_for_the_next_start() -> None:
-    gateway = Gateway(CALM, SENSITIVE, models={"probation_s": float(FRAME)})
-    gateway.watch(2 * FRAME)
-    assert gateway.state.trial is None
-    wrong(gateway, fails)
-    gateway.watch(FRAME)
-    assert gateway.version == 0 and "model 2 rolled back" in status(gateway.state).refusal
-    gateway.restart()
-    assert gateway.version == 1
-
-
 def test_a_model_that_is_too_slow_is_refused_or_goes() -> None:
     def stopwatch(step_s: float) -> Callable[[], int]:
         ticks: Iterator[int] = count(0, round(step_s * NS))

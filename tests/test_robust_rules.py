@@ -111,35 +111,80 @@ def test_too_few_rows_for_krum_are_refused(liars: int, fewest: int) -> None:
 
 
 HONEST, LIARS = 7, 3
-LIES: dict[str, Callable[[Floats], Array]] = {
+Lied = Callable[[Floats], Array]
+FAR: dict[str, Lied] = {
     "far": lambda honest: np.full((LIARS, honest.shape[1]), 1e6),
     "backwards": lambda honest: -1e6 * honest[:LIARS],
     "everywhere": lambda honest: 1e6 * np.random.default_rng(0).normal(size=(LIARS, honest.shape[1])),
     "all the same": lambda honest: np.repeat(honest.mean(axis=0, keepdims=True) + 30.0, LIARS, axis=0),
 }
-RULES: dict[str, Callable[[Floats], Floats]] = {
+
+
+def colluding(deviations: float) -> Lied:
+    """Return liars who all ask for the honest mean, moved in the first coordinate."""
+    return lambda honest: np.tile(honest.mean(axis=0) + deviations * np.eye(honest.shape[1])[0], (LIARS, 1))
+
+
+NEAR = {f"{deviations:g} deviations": colluding(deviations) for deviations in (2.0, 5.0, 10.0, 15.0, 20.0)}
+BY_COORDINATE: dict[str, Callable[[Floats], Floats]] = {
     "median": coordinate_median,
     "trimmed mean": lambda rows: trimmed_mean(rows, LIARS),
+}
+BY_DISTANCE: dict[str, Callable[[Floats], Floats]] = {
     "krum": lambda rows: rows[krum_chosen(rows, LIARS, many=False)].mean(axis=0),
     "multi-krum": lambda rows: rows[krum_chosen(rows, LIARS, many=True)].mean(axis=0),
 }
 
 
-@pytest.mark.parametrize(("rule", "lie"), list(itertools.product(RULES, LIES)))
+@pytest.mark.parametrize(
+    ("rule", "lie"),
+    [*itertools.product(BY_COORDINATE, FAR | NEAR), *itertools.product(BY_DISTANCE, FAR)],
+)
 def test_three_liars_of_ten_leave_the_result_among_the_honest_rows(rule: str, lie: str) -> None:
-    honest = rows_of(1, HONEST, 20) + 3.0
-    found = RULES[rule](np.concatenate([honest, LIES[lie](honest)]))
-    assert (found >= honest.min(axis=0)).all() and (found <= honest.max(axis=0)).all()
+    for seed, width in itertools.product(range(5), (20, 256)):
+        honest = rows_of(seed, HONEST, width) + 3.0
+        found = (BY_COORDINATE | BY_DISTANCE)[rule](np.concatenate([honest, (FAR | NEAR)[lie](honest)]))
+        assert (found >= honest.min(axis=0)).all() and (found <= honest.max(axis=0)).all()
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", [name for name in NEAR if name != "2 deviations"])
+def test_krum_takes_three_colluding_liars_near_by(lie: str) -> None:
+    """It is what Krum does not promise: the liars have each other for neighbours, and are no farther off than others.
+
+    Among the five that Multi-Krum takes are all three, and its mean too is beyond every honest row.
+    """
+    for seed in range(20):
+        honest = rows_of(seed, HONEST, 256)
+        rows = np.concatenate([honest, NEAR[lie](honest)])
+        assert int(krum_chosen(rows, LIARS, many=False)[0]) >= HONEST
+        for rule in BY_DISTANCE.values():
+            assert rule(rows)[0] > honest[:, 0].max()
+
+
+@settings(max_examples=100, deadline=None)
+@given(seeds, st.integers(1, 3), st.integers(0, 4), st.floats(0.0, 12.0), st.booleans())
+def test_krum_takes_no_row_that_is_far_from_all_honest_ones(
+    seed: int, liars: int, more: int, way: float, alike: bool
+) -> None:
+    count, rng = 2 * liars + 3 + more, np.random.default_rng(seed)
+    honest = rng.normal(size=(count - liars, 3))
+    directions = np.tile(rng.normal(size=3), (liars, 1)) if alike else rng.normal(size=(liars, 3))
+    rows = np.concatenate([honest, honest.mean(axis=0) + way * directions])
+    widest = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(honest, 2))
+    allowed = widest * ((count - liars - 2) / (count - 2 * liars - 1)) ** 0.5
+    for index in krum_chosen(rows, liars, many=True):
+        assert min(float(np.linalg.norm(rows[index] - row)) for row in honest) <= allowed * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("lie", FAR | NEAR)
 def test_a_clipped_liar_pulls_no_farther_than_an_honest_row(lie: str) -> None:
     honest = rows_of(1, HONEST, 20) + 3.0
-    rows = np.concatenate([honest, LIES[lie](honest)])
-    longest = np.linalg.norm(honest, axis=1).max()
+    rows = np.concatenate([honest, (FAR | NEAR)[lie](honest)])
+    farthest = 2.0 * LIARS / len(rows) * np.linalg.norm(honest, axis=1).max()
     without = clipped_mean(honest)
-    assert np.linalg.norm(clipped_mean(rows) - without) <= 2.0 * LIARS / len(rows) * longest
-    assert np.linalg.norm(rows.mean(axis=0) - without) > 2.0 * LIARS / len(rows) * longest
+    assert np.linalg.norm(clipped_mean(rows) - without) <= farthest
+    if lie in FAR:
+        assert np.linalg.norm(rows.mean(axis=0) - without) > farthest
 
 
 def test_a_majority_of_liars_has_its_way() -> None:

@@ -22,6 +22,7 @@ from cloud_aggregator.store import Store
 from config.messages import Status
 from config.rollout import ReleaseTable
 from config.transfer import describe
+from models.promise import BLOCK_WINDOWS
 from tests.fleets import Fleet
 from tests.sites import NS, T0_NS, topic
 from tests.test_gateway_models import SPOILED, Made, signed
@@ -46,7 +47,7 @@ def fleet(*names: str, **release: Any) -> Fleet:
 
 
 def restarting(made: Fleet) -> None:
-    """Cut the power of all; for how long they have watched is stored every 15 minutes."""
+    """Cut the power of all; for how long they have watched is stored every 240 s of it."""
     made.tick(900.0)
     for who in ("cloud", *made.agents):
         made.restart(who)
@@ -68,7 +69,7 @@ def test_a_good_model_goes_to_canaries_first_and_then_to_all(between: Callable[[
     for _ in range(5):
         assert {name for name, version in made.versions().items() if version == 2} == canaries
         assert {made.versions()[name] for name in others} == {1} and not any(made.own(name) for name in others)
-        made.watch(128)
+        made.watch(256)
         between(made)
         made.told()
         if made.stage.stage == "everywhere":
@@ -108,7 +109,7 @@ def test_a_bad_model_reaches_canaries_alone_and_they_get_back_what_all_have(
     for _ in range(8):
         made.told()
         between(made)
-        made.watch(128, shift)
+        made.watch(256, shift)
         assert made.stage.stage in ("watching", "stopped")
         if made.stage.stage == "stopped":
             break
@@ -252,10 +253,18 @@ def test_alarms_of_canaries_stop_a_release_where_the_others_raise_fewer() -> Non
     assert said(20, 20) == "go on"  # a storm, which all have seen
 
 
+def test_a_few_windows_have_shown_nothing_however_short_the_watch_is() -> None:
+    table, stage = ReleaseTable(watch_s=1.0), rollout.Rollout("watching", 2, canaries=("a",), since_ns=T0_NS)
+    for windows, word in ((BLOCK_WINDOWS - 1, "wait"), (BLOCK_WINDOWS, "go on")):
+        canary = Status(state="online", model_version=2, model_windows=windows, promised_alarms_per_day=0.1)
+        told = rollout.report(stage, {"a": canary}, 1, table, 1.0)
+        assert verdict(stage, told, table, T0_NS + NS)[0] == word
+
+
 def test_few_alarms_are_no_evidence_and_all_looks_together_keep_the_level() -> None:
-    assert not is_alarming(Report({}, {}, (), 2, 0.0))
-    assert is_alarming(Report({}, {}, (), 3, 0.0))
-    assert not is_alarming(Report({}, {}, (), 6, 3.0))
+    assert not is_alarming(Report({}, {}, (), 2, 0.0, 0.0))
+    assert is_alarming(Report({}, {}, (), 3, 0.0, 0.0))
+    assert not is_alarming(Report({}, {}, (), 6, 3.0, 0.0))
 
 
 @pytest.mark.parametrize(("text", "value"), [("10%", 0.1), ("0.25", 0.25), ("100%", 1.0)])

@@ -15,6 +15,7 @@ from firmware_sim.studies.study import load_options
 from models.arrays import FEATURES, LABELS, Arrays, generator
 from models.federated import build
 from models.federated.algorithm import UpdateError
+from models.federated.alone import change_of
 from tests.syntax import ROOT
 
 EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "attacks.toml"
@@ -87,3 +88,19 @@ def test_the_largest_lie_is_just_admitted() -> None:
     plain.phases[0].admit(server, update)
     with pytest.raises(UpdateError, match="expected a size up to 5"):
         plain.phases[0].admit(server, {**update, "weights": 1.02 * update["weights"]})
+
+
+def test_those_who_collude_send_the_same_as_far_off_as_an_honest_gateway() -> None:
+    plain = build("fedavg", 2, {"loss": "logistic", "components": 0, "normalisation": "none"})
+    honest = [{FEATURES: rows()[FEATURES] + way, LABELS: rows()[LABELS]} for way in (0.0, 0.5, 1.0)]
+    phase, server = lying(plain, "colluding", honest=honest).phases[0], plain.start(generator(0, 0, "cloud"))
+    told = [phase.train(server.shared, {}, {LIAR: np.ones(1)}, generator(0, 0, name))[1] for name in ("a", "b")]
+    assert all(np.array_equal(told[0][name], told[1][name]) for name in told[0])
+    sent = [plain.phases[0].train(server.shared, {}, each, generator(0, 0, "colluding"))[1] for each in honest]
+    asked = np.stack([change_of(server.shared, update) for update in sent])
+    spread = np.sqrt(((asked - asked.mean(axis=0)) ** 2).sum(axis=1).mean())
+    moved = change_of(server.shared, told[0]) - asked.mean(axis=0)
+    np.testing.assert_allclose(np.linalg.norm(moved), spread, rtol=1e-9)
+    assert moved @ asked.mean(axis=0) < 0.0
+    with pytest.raises(ValueError, match="'colluding' given without data of honest gateways"):
+        lying(plain, "colluding")

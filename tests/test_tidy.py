@@ -54,6 +54,9 @@ NEVER_IN_THE_AGENT = {"scipy", "sklearn", "torch", "onnx", "matplotlib", "pyarro
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for the files that do the I/O
 DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py", "defence.py", "poster.py"} | {
     "authority.py",
+    "barrier.py",
+    "broker_process.py",
+    "quarantine.py",
     "doorkeeper.py",
     "endpoint.py",
     "enrolment.py",
@@ -61,6 +64,7 @@ DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py"
     "ordering.py",
     "rows.py",
     "store_files.py",
+    "founding.py",
 }
 
 

@@ -16,11 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from config.messages import Alarm, Receipt
+from config.messages import Alarm, Receipt, Status
 from config.settings import SettingsError
 from firmware_sim import world
 from firmware_sim.world_checks import Witness
 from firmware_sim.world_command import replay, verdicts
+from firmware_sim.world_devices import Devices
 from firmware_sim.world_faults import Faults, Work, drawn, load_faults
 from firmware_sim.world_network import Network
 from firmware_sim.world_privacy import Privacy
@@ -45,7 +46,7 @@ def test_no_promise_breaks_in_any_world() -> None:
 
 
 def test_a_world_without_faults_keeps_its_promises_and_is_alive() -> None:
-    outcome = world.run(3, 0.5, Faults(work=Work(damage=30.0)))
+    outcome = world.run(4, 0.5, Faults(work=Work(damage=30.0)))
     assert outcome.violations == ()
     assert outcome.counts["alarms"] > 0 and outcome.counts["rounds"] > 2 and outcome.counts["models"] > 2
     assert outcome.counts["cuts"] == 0
@@ -178,7 +179,7 @@ def test_a_clock_that_was_set_leaves_the_timeline_behind() -> None:
 
 
 def witness() -> Witness:
-    return Witness(lambda who, text: None)
+    return Witness(lambda who, text: None, lambda: 0.0)
 
 
 def alarm_item() -> tuple[str, Item]:
@@ -214,10 +215,55 @@ def refused_alarm(seen: Witness) -> None:
 
 def told_secret(seen: Witness) -> None:
     seen.gateway_committed("north", [Save(SECRET, b"x" * 32)])
-    seen.gateway_published("north", topic("north", "status", "agent"), b"..." + b"x" * 32)
+    seen.gateway_published("north", topic("north", "want", "x"), b"..." + b"x" * 32)
 
 
-@pytest.mark.parametrize("wrong", [early_alarm, early_receipt, refused_alarm, told_secret])
+def refused_update(seen: Witness) -> None:
+    seen.updates["north", "d"] = b""
+    reason = "message: its digest differs from the header's sha256; it was damaged on its way"
+    seen.cloud_published(topic("north", "receipt", "d"), Receipt(accepted=False, reason=reason).to_bytes())
+
+
+def refused_model(seen: Witness) -> None:
+    status = Status(state="online", rejected={"1": "model 1 refused: its golden scores differ"})
+    seen.gateway_published("north", topic("north", "status", "agent"), status.to_bytes())
+
+
+def false_accusation(seen: Witness) -> None:
+    seen.devices.touched("west", "restored")
+    alarm = Alarm.from_bytes(alarm_item()[1].payloads[0]).model_copy(update={"cause": "identity-restored"})
+    seen.devices.accused("west", alarm)
+    seen.devices.accused("north", alarm)
+
+
+def lost_at_a_restart(seen: Witness) -> None:
+    seen.devices.committed("north", [Queue(*alarm_item())])
+    seen.devices.opened("north", set(), "", [])
+
+
+def damaged_by_nobody(seen: Witness) -> None:
+    seen.devices.opened("north", set(), "a page", [])
+
+
+def two_by_turns(seen: Witness) -> None:
+    elapsed_s = [0.0]
+    seen.devices = Devices(seen.violate, lambda: elapsed_s[0])
+    for _ in range(20):
+        for device in ("north", "north~"):
+            status = Status(state="online", boot_id=device, store_id="s", starts=1, monotonic_ns=round(elapsed_s[0]))
+            seen.devices.said(device, status)
+            seen.devices.heard("north", status, 1)
+            elapsed_s[0] += 30.0
+    seen.devices.accused("north", Alarm.from_bytes(alarm_item()[1].payloads[0]))
+    seen.devices.handled["north"] = {"twin"}
+    assert seen.devices.audit() == {"restored": 0, "twins": 1}
+
+
+WRONG = [early_alarm, early_receipt, refused_alarm, told_secret, refused_update, refused_model, false_accusation]
+WRONG += [lost_at_a_restart, damaged_by_nobody, two_by_turns]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_the_witness_sees(wrong: Callable[[Witness], None]) -> None:
     seen = witness()
     wrong(seen)

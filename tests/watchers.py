@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from config.messages import Score
-from gateway_agent.events import Effect, Log
+from gateway_agent.events import Effect, Log, Reload
 from gateway_agent.state import State
 from models.arrays import Array
 from tests.agents import TICK, after, chunks, commissioned, heard, kinds, sent
@@ -46,6 +46,8 @@ class Gateway:
         self.shelf.commit(effects)
         self.effects += effects
         self.scores += [Score.from_bytes(one.payload) for one in sent(effects, "score")]
+        if state.reload_due is not None:
+            self.took(*after(state, Reload(dict(self.shelf.blobs))))
 
     def offer(self, made: Made) -> None:
         manifest, body = made

@@ -3,8 +3,9 @@ Section 4).
 
 Krum takes one update, that which lies nearest to its neighbours, and Multi-Krum the mean of the best n - f - 2. What a
 gateway sends and keeps is as in FedAvg; of the one-class loss it sends the solution of its own rows. Against f liars of
-n it needs n >= 2 f + 3 updates in every round; with fewer the round comes to nothing and says so (`robust_rules`,
-`robustly`).
+n it needs n >= 2 f + 3 updates in every round; with fewer the round comes to nothing and says so (`robustly`). Liars
+far from all others are never taken; liars who agree on something near by may be, and where gateways differ that ruins
+the model (`robust_rules`, docs/results/attacks.md).
 """
 
 from __future__ import annotations

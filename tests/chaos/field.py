@@ -69,9 +69,16 @@ def toml(tables: dict[str, Any]) -> str:
 class Field:
     """The site; `settle` waits for what a test wants to see, and shows the logs where it does not come."""
 
-    def __init__(self, folder: Path, sensors_port: int, gateways: Sequence[str], **cloud: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        sensors_port: int,
+        gateways: Sequence[str],
+        false_alarms_per_day: float,
+        cloud: dict[str, Any],
+    ) -> None:
         self.folder, self.gateways, self.sensors_port = folder, tuple(gateways), sensors_port
-        self.port = free_port()
+        self.port, self._false_alarms_per_day = free_port(), false_alarms_per_day
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         command(
             "cloud_aggregator", "init", str(folder), "--site", SITE, "--host", "localhost", "--port", str(self.port)
@@ -96,7 +103,7 @@ class Field:
             "source": [source],
             "features": FEATURES,
             "baseline": {"windows": WINDOWS},
-            "alarm": {"false_alarms_per_day": 1_000.0, "minimum_duration_s": 5.0},  # a level that any damage reaches
+            "alarm": {"false_alarms_per_day": self._false_alarms_per_day},
             "exchange": {"status_s": 0.5, "resend_s": 2.0, "spread_s": 0.2},
             "store": {"group_commit_s": 1.0},  # what is on disk is what is looked at
         }
@@ -225,10 +232,10 @@ def whole(path: Path) -> bool:
 
 
 @contextmanager
-def field(folder: Path, gateways: Sequence[str], **cloud: Any) -> Iterator[Field]:
+def field(folder: Path, gateways: Sequence[str], *, false_alarms_per_day: float = 1.0, **cloud: Any) -> Iterator[Field]:
     """Make a site and end whatever of it still runs when the `with` block is left."""
     with broker(folder / "sensors", "mosquitto") as sensors:
-        made = Field(folder, sensors.port, gateways, **cloud)
+        made = Field(folder, sensors.port, gateways, false_alarms_per_day, cloud)
         try:
             yield made
             made.end()

@@ -26,6 +26,7 @@ ROUND_S = 1.5
 TRAINING = {"name": "fedavg", "seed": 5, "settings": {"rounds": ROUNDS, "components": 8}}
 SHIFT = 60.0  # deviations: damage that nobody can miss
 SEED = 7
+LOW_LEVEL = 1_000.0  # false alarms a day: what eight components can tell apart reaches no higher
 
 
 def world_model() -> str:
@@ -60,7 +61,8 @@ def has_closed(made: Field, count: int) -> bool:
 @pytest.mark.slow
 def test_fifty_rounds_under_fire_end_in_the_model_of_the_loop_and_of_the_world(tmp_path: Path) -> None:
     chance = random.Random(SEED)
-    with field(tmp_path, NAMES, algorithm=TRAINING, rounds={"quorum": 2, "deadline_s": 600.0}) as made:
+    rounds = {"quorum": 2, "deadline_s": 600.0}
+    with field(tmp_path, NAMES, false_alarms_per_day=LOW_LEVEL, algorithm=TRAINING, rounds=rounds) as made:
         made.begin()
         made.start(*NAMES)
         made.commission()
@@ -77,7 +79,7 @@ def test_fifty_rounds_under_fire_end_in_the_model_of_the_loop_and_of_the_world(t
 
         closed = made.rounds()
         assert [row["round_index"] for row in closed] == list(range(ROUNDS))
-        assert {row["gateways"] for row in closed} == {" ".join(NAMES)}
+        assert {tuple(sorted(row["gateways"].split())) for row in closed} == {NAMES}
         (model,) = made.rows("models", "version", "digest")
         digest = hashlib.sha256(loop_model(tmp_path, list(NAMES))).hexdigest()
         assert model["digest"] == digest == world_model()

@@ -1,0 +1,43 @@
+"""Who was revoked and is not known to be: by the list that the broker has, where this store is older than that.
+
+A store that was put back from a backup would let everybody in again who was shut out since. The list is a file of its
+own; what it names stays revoked, whatever the store says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cloud_aggregator import admission
+from cloud_aggregator.events import Effect, Log
+from cloud_aggregator.registry import NAMELESS, Certificate, Listed, RecordCertificate
+from cloud_aggregator.state import State
+
+NAMED = 5  # that a line of the log names
+
+
+def taken(state: State, event: Listed) -> tuple[State, list[Effect]]:
+    """Take in what the list names at the start. Of a certificate that was made after the backup nobody knows whose."""
+    if state.registry is None:
+        return state, []
+    known = state.registry.certificates
+    over = [_ended(known.get(serial), serial, t_ns) for serial, t_ns in event.ended if not _is_ended(known.get(serial))]
+    if not over:
+        return state, []
+    registry = replace(state.registry, certificates={**known, **{one.serial: one for one in over}})
+    who = sorted({f"serial {one.serial}" if one.gateway == NAMELESS else one.gateway for one in over})
+    words = ", ".join(who[:NAMED]) + (" and others" if len(who) > NAMED else "")
+    text = (
+        f"this store is older than revoked.crl, which names {len(over)} certificates more: {words}. They stay revoked; "
+        "what else came since the store was saved is not known here, see docs/operations.md, How to restore"
+    )
+    return admission.begun(state, registry), [*(RecordCertificate(one) for one in over), Log("warning", text)]
+
+
+def _is_ended(known: Certificate | None) -> bool:
+    return known is not None and bool(known.reason)
+
+
+def _ended(known: Certificate | None, serial: str, t_ns: int) -> Certificate:
+    made = known or Certificate(serial, NAMELESS, "", t_ns, t_ns)
+    return replace(made, reason="revoked", ended_ns=t_ns)

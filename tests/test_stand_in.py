@@ -1,0 +1,158 @@
+"""A model that was proven and cannot be loaded or run now: tried again, stood in for, and never given up for that.
+
+Goal: one bad moment of a processor, a library or a disk costs a gateway no model, and a gateway without one says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway_agent import reloading, versions
+from gateway_agent.alarms import NO_MODEL
+from gateway_agent.events import Keep, Save
+from gateway_agent.memory import Memory
+from gateway_agent.probation import AGAIN_S, STEADY_S, stopped
+from gateway_agent.scorer import ModelRefusedError
+from gateway_agent.service import Service
+from gateway_agent.state import State, status
+from gateway_agent.versions import STARTS_MAX
+from tests.agents import heard
+from tests.kept import Small, service, ticked
+from tests.sites import Shelf, agent, frame, gateway_settings, samples
+from tests.test_probation import Wrong, fails, wrong
+from tests.watchers import BLOCK, CALM, FRAME, SENSITIVE, THIRD, Gateway
+
+SHORT = {"probation_s": float(BLOCK)}
+
+
+@pytest.fixture
+def gateway() -> Gateway:
+    """Return a gateway whose second model is proven."""
+    made = Gateway(CALM, SENSITIVE, models=SHORT)
+    made.watch(BLOCK)
+    made.tick(STEADY_S + 1)
+    assert made.state.trial is None and made.version == 2
+    return made
+
+
+def test_a_proven_model_that_fails_once_is_back_at_once_in_a_new_session(gateway: Gateway) -> None:
+    wrong(gateway, fails)
+    gateway.watch(FRAME)
+    assert gateway.version == 2 and status(gateway.state).refusal == ""
+    assert "model 2 left" in gateway.said() and "in force again, in a new session" in gateway.said()
+    before = len(gateway.scores)
+    gateway.watch(FRAME)
+    assert len(gateway.scores) == before + FRAME and not gateway.state.models.rejected
+
+
+def test_a_proven_model_that_fails_again_is_stood_in_for_until_the_next_start(gateway: Gateway) -> None:
+    judged = gateway.state.models.windows
+    for _ in range(2):
+        wrong(gateway, fails)
+        gateway.watch(FRAME)
+    assert gateway.version == 1 and gateway.state.models.current.version == 2 and not gateway.state.models.rejected
+    before = len(gateway.scores)
+    gateway.watch(2 * FRAME)
+    assert len(gateway.scores) == before + 2 * FRAME and gateway.state.models.windows == judged
+    gateway.restart()
+    assert gateway.version == 2
+
+
+def test_the_one_that_stands_in_is_kept_where_a_new_model_comes(gateway: Gateway) -> None:
+    for _ in range(2):
+        wrong(gateway, fails)
+        gateway.watch(FRAME)
+    gateway.offer(THIRD)
+    assert (gateway.version, status(gateway.state).previous_version) == (3, 1)
+    gateway.restart()
+    assert gateway.version == 3 and gateway.state.trial is not None and gateway.state.trial.manifest == CALM[0]
+
+
+def test_a_gateway_without_a_model_raises_an_alarm_and_tries_again_within_the_hour() -> None:
+    gateway = Gateway(CALM)
+    for _ in range(2):
+        wrong(gateway, fails)
+        gateway.watch(FRAME)
+    gateway.tick()
+    assert gateway.version == 0 and NO_MODEL in gateway.state.sensor_alarms
+    gateway.tick(AGAIN_S)
+    assert gateway.version == 1
+    gateway.tick()
+    assert NO_MODEL not in gateway.state.sensor_alarms and "a model is in force again" in gateway.said()
+
+
+def test_a_gateway_that_never_had_a_model_does_not_complain() -> None:
+    gateway = Gateway()
+    gateway.tick()
+    assert not gateway.state.sensor_alarms
+
+
+def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examined, calls = reloading.examined, list[int]()
+
+    def once(*given: object) -> object:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ModelRefusedError("its golden scores differ on this processor")
+        return examined(*given)  # type: ignore[arg-type]  # what it was given
+
+    monkeypatch.setattr(reloading, "examined", once)
+    gateway.restart()
+    assert gateway.version == 1 and "stored model 2 refused: its golden" in status(gateway.state).refusal
+    gateway.offer(SENSITIVE)
+    assert gateway.version == 1 and not gateway.state.fetches  # not again before the next start
+    gateway.restart()
+    assert gateway.version == 2
+
+
+def test_how_fast_the_processor_is_at_a_start_is_no_reason_against_a_stored_model(gateway: Gateway) -> None:
+    clock = iter(range(0, 10**18, 10**12))
+    found = reloading.reload(_blank(gateway, lambda: next(clock)), gateway.shelf.blobs)[0]
+    assert found.manifest == SENSITIVE[0]
+
+
+def _blank(gateway: Gateway, stopwatch: Callable[[], int]) -> State:
+    state = agent(gateway_settings(**gateway.tables), gateway.shelf, gateway.state.now_ns)
+    pipeline = replace(state.pipeline, judge=None)
+    return replace(state, manifest=None, pipeline=pipeline, stopwatch=stopwatch)
+
+
+def test_a_proven_model_that_ends_the_process_rests_for_a_start_and_is_tried_again(gateway: Gateway) -> None:
+    settings = gateway_settings(models=SHORT)
+
+    def start() -> int:
+        begun = versions.starting(gateway.shelf.blobs, "boot", settings)
+        assert begun is not None
+        gateway.shelf.commit([begun])
+        manifest = agent(settings, gateway.shelf, gateway.state.now_ns).manifest
+        return 0 if manifest is None else manifest.version
+
+    assert [start() for _ in range(STARTS_MAX + 4)] == [2, 2, 2, 1, 2, 1, 2]
+    assert not versions.restored(gateway.shelf.blobs).rejected
+    state = agent(settings, gateway.shelf)
+    gateway.shelf.commit(stopped(state))
+    assert [start() for _ in range(2)] == [2, 2]
+
+
+def on_disk(path: Small, shelf: Shelf) -> Service:
+    path.commit([*map(Keep, shelf.baseline), *(Save(key, body) for key, body in shelf.blobs.items())])
+    return service(path)
+
+
+def test_the_service_gives_the_machine_its_stored_model(tmp_path: Path) -> None:
+    made = Gateway(CALM)
+    agent_ = on_disk(Small(tmp_path / "gateway.db"), made.shelf)
+    judge = agent_.state.pipeline.judge
+    assert judge is not None
+    pipeline = replace(agent_.state.pipeline, judge=judge._replace(model=Wrong(fails)), memory=Memory({}, 0, None))
+    agent_.state = replace(agent_.state, pipeline=pipeline)
+    ticked(agent_, 1.0, heard("sample", "deck", frame(samples(made.window, FRAME), float(made.window))))
+    assert agent_.state.manifest == CALM[0] and agent_.state.reload_due is None
+    assert agent_.state.pipeline.judge is not None and agent_.state.pipeline.judge.model is not judge.model
+    agent_.close()
