@@ -157,8 +157,9 @@ def _status(arguments: argparse.Namespace) -> int:
     fleet = told.fleet.alarm.model_dump(mode="json") if told.fleet.alarm and told.fleet.active else None
     queue = told.queue
     webhook = {"waiting": len(queue.waiting), "dropped": queue.dropped, "refused": queue.refused}
-    summary = {"rounds_closed": closed, "model_version": version, "training": training, "gateways": gateways}
-    summary |= {"fleet": fleet, "webhook": webhook, "alarms_refused": told.alarms_refused, "store_is_older": older}
+    summary: dict[str, Any] = {"rounds_closed": closed, "model_version": version, "training": training}
+    summary |= {"gateways": gateways, "fleet": fleet, "webhook": webhook, "alarms_refused": told.alarms_refused}
+    summary |= {"store_is_older": older}
     text = f"{closed} rounds closed, model version {version}\n"
     text += f"WARNING: {older}\n" if older else ""
     if training:

@@ -165,7 +165,7 @@ class _Server(ThreadingMixIn, HTTPServer):
         self._guests: dict[Any, _Guest] = {}  # by socket, the first to come first
         self._door = threading.Lock()  # of the guests
         self._pace = Pace()
-        super().__init__(address, _Handler)
+        super().__init__(address, BaseHTTPRequestHandler)  # unused: see `finish_request`
 
     def verify_request(self, _request: Any, client_address: Any) -> bool:
         return self._pace.allows(str(client_address[0]), time.monotonic())

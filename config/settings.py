@@ -213,7 +213,7 @@ class GatewaySettings(Table):
         least_s = windows * self.features.hop_s
         if 0.0 < given_s < least_s:
             raise ValueError(
-                f"models.probation_s: {given_s:g} s are too short to judge a model by; expected at least {least_s:g} s, "
+                f"models.probation_s: {given_s:g} s are too short to judge a model; expected at least {least_s:g} s, "
                 f"one block of {windows} windows, or 0 for no probation"
             )
         return self

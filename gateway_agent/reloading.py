@@ -35,7 +35,7 @@ def reload(state: State, blobs: Mapping[str, bytes], failed: str = "") -> tuple[
         try:
             state, judge = _put(state, blobs, models.slot)
         except (*UNFIT, *UNREADABLE) as error:
-            problem, is_there = f"refused: {error}", not isinstance(error, UNREADABLE)  # bytes that are damaged may be fetched again
+            problem, is_there = f"refused: {error}", not isinstance(error, UNREADABLE)  # then its bytes come anew
         else:
             return _in_force(state, blobs, judge)
     text = f"stored model {models.current.version} {problem}"

@@ -20,15 +20,16 @@ from gateway_agent.events import Durable
 from gateway_agent.rows import SCHEMA_VERSION as SCHEMA_VERSION
 from gateway_agent.rows import Found
 from gateway_agent.state import Stored
-from gateway_agent.store_files import (
+from gateway_agent.store_errors import (
     StoreDamagedError as StoreDamagedError,
 )
-from gateway_agent.store_files import (
+from gateway_agent.store_errors import (
     StoreError as StoreError,
 )
-from gateway_agent.store_files import (
+from gateway_agent.store_errors import (
     StoreFullError as StoreFullError,
 )
+from gateway_agent.store_errors import kind_of
 from gateway_agent.versions import in_force
 from gateway_agent.weight import by_class
 from models.federated.algorithm import EPSILON
@@ -157,7 +158,7 @@ class Store:
                 for effect in effects:
                     rows.apply(self._db, effect)
         except sqlite3.Error as error:
-            raise store_files.kind_of(error)(
+            raise kind_of(error)(
                 f"{self.path}: cannot be written ({error}); check the disk's space and health"
             ) from None
 
@@ -180,8 +181,8 @@ class Store:
                     self._db.execute("INSERT INTO reserve VALUES (zeroblob(?))", (self.reserve_bytes,))
             self.is_tight = False
         except sqlite3.Error as error:
-            if not issubclass(store_files.kind_of(error), StoreFullError):
-                raise store_files.kind_of(error)(f"{self.path}: cannot be written ({error})") from None
+            if not issubclass(kind_of(error), StoreFullError):
+                raise kind_of(error)(f"{self.path}: cannot be written ({error})") from None
 
     def _count(self, before: int | None) -> None:
         after = _written_bytes()

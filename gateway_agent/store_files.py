@@ -17,6 +17,7 @@ from gateway_agent import rows
 from gateway_agent.events import Keep, Queue, Save
 from gateway_agent.rows import SCHEMA_VERSION, Found
 from gateway_agent.state import RESCUED, Stored
+from gateway_agent.store_errors import StoreDamagedError, StoreError, kind_of
 
 FIRST_SCHEMA = 1
 APPLICATION = 0x0FED_6000  # plus the schema; a second place for it, so that a damaged byte is no newer agent
@@ -30,43 +31,6 @@ SET_ASIDE_MAX = 2
 TOLD_MAX, TOLD_LENGTH = 4, 200  # of the lines that say what is damaged
 OURS = {"baseline", "blob", "outbox", "payload"}  # tables, of every version
 WITH_IT = ("", "-wal", "-shm")
-# What SQLite says of a disk, and not of the file: primary result codes.
-OF_THE_DISK = frozenset(
-    {
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_CANTOPEN,
-    }
-)
-OF_THE_FILE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT})
-
-
-class StoreError(OSError):
-    """The store cannot be opened or written; the message names the file and what to do."""
-
-
-class StoreFullError(StoreError):
-    """The disk takes no more, or nothing at present; what was to be written is to be tried again."""
-
-
-class StoreDamagedError(StoreError):
-    """The file is not what was written."""
-
-
-def kind_of(error: sqlite3.Error) -> type[StoreError]:
-    """Return which of our errors one of SQLite's is."""
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is None:  # of the Python module: text that is none, a type that the database does not know
-        return StoreDamagedError if isinstance(error, sqlite3.OperationalError) else StoreError
-    primary = code & 0xFF
-    if primary in OF_THE_DISK:
-        return StoreFullError
-    return StoreDamagedError if primary in OF_THE_FILE else StoreError
 
 
 def locked(path: Path) -> int:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from cloud_aggregator import machine
 from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Publish, RecordRound, Tick
-from cloud_aggregator.state import State, restore
 from cloud_aggregator.incoming import ASKS_MAX
+from cloud_aggregator.state import State, restore
 from config import wire
 from config.messages import Alarm, Receipt, Status, Want
 from config.topics import CHANNELS

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gateway_agent import reloading, versions
+from gateway_agent import model_check, reloading, versions
 from gateway_agent.alarms import NO_MODEL
 from gateway_agent.events import Keep, Save
 from gateway_agent.memory import Memory
@@ -94,13 +95,13 @@ def test_a_gateway_that_never_had_a_model_does_not_complain() -> None:
 def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examined, calls = reloading.examined, list[int]()
+    examined, calls = model_check.examined, list[int]()
 
-    def once(*given: object) -> object:
+    def once(*given: Any) -> Any:
         calls.append(1)
         if len(calls) == 1:
             raise ModelRefusedError("its golden scores differ on this processor")
-        return examined(*given)  # type: ignore[arg-type]  # what it was given
+        return examined(*given)
 
     monkeypatch.setattr(reloading, "examined", once)
     gateway.restart()

@@ -64,6 +64,7 @@ DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py"
     "ordering.py",
     "rows.py",
     "store_files.py",
+    "store_errors.py",
     "founding.py",
 }
 

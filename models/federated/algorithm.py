@@ -113,7 +113,7 @@ class Algorithm(NamedTuple):
     algorithm trains on windows of known condition and not on the baseline alone. Every `stride` exchanges belong
     together and begin together anew. Only gateways that have the `libraries` can train it. `restored` puts
     the model back into `shared` where a round that came to nothing had moved it out of the way. It `remembers` where a
-    gateway's update rests on which of its earlier ones were counted, so that one of the two that forgets spoils the sum.
+    gateway's update rests on which of its earlier ones were counted: one of the two that forgets spoils the sum.
     """
 
     detector: str

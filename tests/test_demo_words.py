@@ -1,0 +1,33 @@
+"""Goal: what a demo says of an alarm is on the demo's own time line, or has no time."""
+
+from __future__ import annotations
+
+import pytest
+
+from config.messages import Alarm
+from config.topics import ALL
+from firmware_sim.scenarios import STORIES
+from firmware_sim.stage import Watch
+from tests.sites import NS
+
+STORY = STORIES["footbridge"]()
+
+
+@pytest.mark.parametrize(
+    ("gateway", "onset_s", "t_s", "words"),
+    [
+        ("gateway-1", 0.0, 30.0, " at 30 s: "),
+        (ALL, 30.0, 95_304_247.0, " at 30 s: "),
+        (ALL, 95_304_247.0, 95_304_247.0, "(major): "),
+        ("gateway-1", 0.0, -5.0, "(major): "),
+    ],
+)
+def test_an_alarm_is_told_with_a_time_of_the_replay_or_with_none(
+    gateway: str, onset_s: float, t_s: float, words: str
+) -> None:
+    onset_ns, t_ns = (STORY.t0_ns + round(at_s * NS) for at_s in (onset_s, t_s))
+    said: list[str] = []
+    kinds = {"cause": "anomaly", "kind": "anomaly", "state": "raised", "severity": "major", "text": "what it is"}
+    alarm = Alarm.model_validate({**kinds, "id": "a", "onset_ns": onset_ns, "t_ns": t_ns})
+    Watch(STORY)._alarm(gateway, alarm, said.append)
+    assert len(said) == 1 and f"{words}what it is" in said[0]
