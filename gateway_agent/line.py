@@ -24,7 +24,6 @@ class Line:
     urgent_ns: int = 0  # alarms wait until then, ...
     bulk_ns: int = 0  # ... and everything else until then
     connections: int = 0  # so far
-    left_ns: int | None = None  # when the last of them ended
     heard_ns: int | None = None  # when the aggregator last said anything
     bytes_waiting: int = 0  # that the broker has not acknowledged
     trouble: str = ""  # what keeps ending the connection

@@ -101,7 +101,7 @@ def step(state: State, now_ns: int, event: Event) -> tuple[State, list[Effect]]:
 def _connection(state: State, up: bool) -> tuple[State, list[Effect]]:
     state = replace(state, connected=up)
     if not up:
-        return sending.disconnected(state), []
+        return state, []
     state, told = tell(fetching.ask_anew(sending.connected(state)))
     state, kept = telemetry.flushed(state)
     state, sends = sending.send_due(state)

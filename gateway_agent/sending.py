@@ -24,25 +24,16 @@ BYTES_MAX = 256 * 1024  # under way at once, of what is no alarm; one item alway
 def connected(state: State) -> State:
     """Return the state with a new connection: nothing is under way, and what has gathered waits for its turn.
 
-    The turn of each gateway is another, within `exchange.spread_s`: after an outage all of a fleet come back. One that
-    was away for less than that keeps its turn, or a line that breaks every few seconds would carry nothing.
+    The turn of each gateway is another, within `exchange.spread_s`: after an outage all of a fleet come back. One whose
+    turn is still to come keeps it, or a line that breaks every few seconds would carry nothing.
     """
-    name, number, spread_ns = (
-        state.settings.gateway.id,
-        state.line.connections + 1,
-        state.settings.exchange.spread_s * NS,
-    )
-    line = replace(state.line, connections=number, bytes_waiting=0)
-    if line.left_ns is None or not 0 <= state.now_ns - line.left_ns < spread_ns:
+    name, number = state.settings.gateway.id, state.line.connections + 1
+    line, spread_ns = replace(state.line, connections=number, bytes_waiting=0), state.settings.exchange.spread_s * NS
+    if not 0 < line.bulk_ns - state.now_ns <= spread_ns:
         turn_ns = spread_ns * jitter(name, number) if state.outbox else 0.0
         urgent_ns, bulk_ns = state.now_ns + round(turn_ns * URGENT_SHARE), state.now_ns + round(turn_ns)
         line = replace(line, urgent_ns=urgent_ns, bulk_ns=bulk_ns)
     return replace(state, sent_ns={}, line=line)
-
-
-def disconnected(state: State) -> State:
-    """Return the state without its connection."""
-    return replace(state, line=replace(state.line, left_ns=state.now_ns))
 
 
 def heard(state: State) -> State:
