@@ -10,6 +10,9 @@ JOBS ?= 2
 # The products here are many and small: threads of BLAS would mostly wait for one another.
 export OMP_NUM_THREADS ?= 1
 
+# Half of the long tests wait for brokers and processes, so three of them keep two cores busy.
+TESTERS ?= $(shell expr `nproc` '*' 3 / 2)
+
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -47,7 +50,7 @@ demo-building: install ## Run it on five rooms with a fault in each; rooms of yo
 
 test: install check ## Run the checks and every test.
 	@echo "test: pytest"
-	@$(BIN)/pytest --benchmark-disable --numprocesses auto --dist worksteal
+	@$(BIN)/pytest --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
 
 check: install ## Check style, types and the rules of the house; no test of behaviour.
 	@echo "check: ruff"

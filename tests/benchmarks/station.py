@@ -19,7 +19,7 @@ from config.settings import GatewaySettings, load
 from config.signing import verified
 from config.topics import Topic, topic_of
 from gateway_agent import machine
-from gateway_agent.events import Effect, Event, Heard, Publish
+from gateway_agent.events import Connection, Effect, Event, Heard, Publish
 from gateway_agent.memory import Seen
 from gateway_agent.restoring import restore
 from gateway_agent.state import OWN, State, Stored
@@ -105,7 +105,7 @@ def released(spec: FeatureSpec, key: Ed25519PrivateKey, max_payload_bytes: int) 
 
 
 def commissioned() -> State:
-    """Return an agent that has its baseline and a model in force, as after a restart."""
+    """Return an agent that has its baseline, a model in force and a link, as after a restart."""
     short = {"baseline": {"windows": 60, "calibration_share": 0.5}}
     chosen, key = GatewaySettings.model_validate(tables(features()) | short), Ed25519PrivateKey.generate()
     rows = baseline(chosen.features, chosen.baseline.windows)
@@ -117,7 +117,7 @@ def commissioned() -> State:
     state = restore(chosen, partial(verified, key.public_key()), stored, boot_id="bench", can_train=False, now_ns=T0_NS)
     state, effects = machine.begin(state, stored)
     assert state.manifest == manifest, effects
-    return state
+    return machine.step(state, T0_NS, Connection(True))[0]  # scores are told to those who listen
 
 
 class Arrival(NamedTuple):
