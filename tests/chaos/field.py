@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cloud_aggregator.store import Store as Registry
 from config.mqtt import Link
@@ -201,9 +201,9 @@ class Field:
             json.loads(command("gateway_agent", "status", "-c", str(self.folder / f"{who}.toml"), "--json"))["outbox"]
         )
 
-    def raised(self, who: str) -> int:
-        """Return how many anomalies a gateway has raised since it was started first, as its log tells."""
-        return self.words(who).count("alarm anomaly raised")
+    def told(self, who: str, what: Literal["raised", "cleared"]) -> int:
+        """Return how often a gateway has raised or cleared an anomaly since it was started first, as its log tells."""
+        return self.words(who).count(f"alarm anomaly {what}")
 
     def words(self, who: str) -> str:
         """Return the log of a process."""

@@ -70,11 +70,13 @@ def test_fifty_rounds_under_fire_end_in_the_model_of_the_loop_and_of_the_world(t
         assert min(killed[who] for who in (*NAMES, CLOUD, BROKER)) > 0, killed
         made.settle(lambda: {status["model_version"] for status in made.statuses().values()} == {1})
 
-        for start_s, shift in ((0.0, 0.0), (10.0, SHIFT), (20.0, 0.0)):
+        spans = ((0.0, 0.0), (10.0, SHIFT), (20.0, 0.0))
+        for start_s, shift in spans:
             for index, who in enumerate(NAMES):
                 made.feed(who, samples(100 + index, 10, shift), WINDOWS + start_s)
             made.restart(chance.choice((CLOUD, BROKER)))
-        made.settle(lambda: all(made.raised(who) for who in NAMES))
+        made.settle(lambda: {status["windows"] for status in made.statuses().values()} == {10 * len(spans)})
+        assert all(made.told(who, "raised") for who in NAMES)
         made.settle(lambda: not any(made.outbox(who) for who in NAMES))
 
         closed = made.rounds()
@@ -84,7 +86,9 @@ def test_fifty_rounds_under_fire_end_in_the_model_of_the_loop_and_of_the_world(t
         digest = hashlib.sha256(loop_model(tmp_path, list(NAMES))).hexdigest()
         assert model["digest"] == digest == world_model()
         anomalies = [row for row in made.rows("alarms") if row["cause"] == "anomaly"]
-        assert Counter(row["gateway"] for row in anomalies) == {who: made.raised(who) for who in NAMES}
-        for row in anomalies:
-            assert row["onset_ns"] <= row["raised_ns"] < row["cleared_ns"] and row["model_digest"] == digest
+        assert Counter(row["gateway"] for row in anomalies) == {who: made.told(who, "raised") for who in NAMES}
+        cleared = [row for row in anomalies if row["cleared_ns"] is not None]
+        assert Counter(row["gateway"] for row in cleared) == {who: made.told(who, "cleared") for who in NAMES}
+        assert all(row["onset_ns"] <= row["raised_ns"] and row["model_digest"] == digest for row in anomalies)
+        assert all(row["raised_ns"] < row["cleared_ns"] for row in cleared)
     assert all(whole(store) for store in tmp_path.glob("*.db"))
