@@ -112,7 +112,8 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
     try:
         judge, watching = examined(state, manifest, body, personal)
         found = run_in_shadow(state, judge, watching)
-    except UNFIT as error:
+    except UNFIT as error:  # the agent lives: a refusal is no load that did not end
+        state = replace(state, models=state.models.finished(manifest.model.digest))
         return _refuse(state, manifest, f"refused: {error}", is_final=isinstance(error, BrokenPromiseError))
     return _swapped(state, manifest, (body, personal), (judge, watching), found)
 
