@@ -139,6 +139,7 @@ def test_a_bad_model_leaves_the_one_in_force_and_says_why(fault: str) -> None:
     assert words in status(state).refusal
     assert state.manifest == before.manifest and state.pipeline.judge is before.pipeline.judge
     assert {save.key for save in kinds(effects, Save)} <= {MODELS} and state.candidate is None and not state.bodies
+    assert set(state.models.trying) <= set(before.models.trying)  # what was refused in order did not end the agent
     state, effects = offered(replace(state, refusal="something else"), make())
     assert words in status(state).refusal and not state.fetches and not sent(effects, "want")
     state, effects = offered(state, signed_third())
