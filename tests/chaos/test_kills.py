@@ -91,4 +91,4 @@ def test_fifty_rounds_under_fire_end_in_the_model_of_the_loop_and_of_the_world(t
         assert Counter(row["gateway"] for row in cleared) == {who: made.told(who, "cleared") for who in NAMES}
         assert all(row["onset_ns"] <= row["raised_ns"] and row["model_digest"] == digest for row in anomalies)
         assert all(row["raised_ns"] < row["cleared_ns"] for row in cleared)
-    assert all(whole(store) for store in tmp_path.glob("*.db"))
+    assert all(whole(tmp_path / f"{who}.db") for who in (*NAMES, CLOUD))
