@@ -110,21 +110,6 @@ class GatewayHost(Machine):
         """Return the event that the connection came up or went down."""
         return events.Connection(up)
 
-    def closed(self) -> None:
-        """Let go of the store as it is."""
-        if self._store is not None:
-            self._store.close()
-        self._store = self.service = None
-
-    def ended(self) -> None:
-        """Store what is in memory, and close the store."""
-        there(self.service).close()
-        self._store = self.service = None
-
-    def filled(self, is_full: bool) -> None:
-        """Let the open store find its disk full, or not any more."""
-        there(self._store).fill(is_full)
-
     def farewell(self) -> None:
         """Say that it is off."""
         topic, payload = last_will(self.settings.gateway.id)
@@ -210,21 +195,6 @@ class CloudHost(Machine):
     def connection(self, up: bool) -> cloud_events.Event:
         """Return the event that the connection came up or went down."""
         return cloud_events.Connection(up)
-
-    def closed(self) -> None:
-        """Let go of the store as it is."""
-        if self._store is not None:
-            self._store.close()
-        self._store = self.service = None
-
-    def ended(self) -> None:
-        """Close the store."""
-        there(self.service).close()
-        self._store = self.service = None
-
-    def filled(self, is_full: bool) -> None:
-        """Let the open store find its disk full, or not any more."""
-        there(self._store).fill(is_full)
 
     def farewell(self) -> None:
         """Say that it is off."""

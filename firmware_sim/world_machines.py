@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from cloud_aggregator.service import Service as CloudService
 from firmware_sim.world_checks import Witness
-from firmware_sim.world_disk import Disk, PowerCutError
+from firmware_sim.world_disk import CloudStore, Disk, GatewayStore, PowerCutError
 from firmware_sim.world_faults import Power
 from firmware_sim.world_network import Network
 from firmware_sim.world_setup import stream_of
 from firmware_sim.world_time import NS, MachineClock, Scheduler
+from gateway_agent.service import Service as AgentService
 
 TICK_S = 15.0  # a second in the field; nothing in the machines depends on it
 RESTART_S = 10.0  # the service manager's pause
@@ -61,6 +63,9 @@ class World:
 class Machine(ABC):
     """A computer with one service on it; what differs between the two kinds is below."""
 
+    _store: GatewayStore | CloudStore | None = None
+    service: AgentService | CloudService | None = None
+
     def __init__(self, world: World, name: str, disk: Disk, phase_s: float) -> None:
         self.name, self.world, self.disk, self._phase_s = name, world, disk, phase_s
         self.clock = MachineClock()
@@ -96,17 +101,20 @@ class Machine(ABC):
     def connection(self, up: bool) -> Any:
         """Return the event that the connection came up or went down."""
 
-    @abstractmethod
     def closed(self) -> None:
         """Let go of the store as it is."""
+        if self._store is not None:
+            self._store.close()
+        self._store = self.service = None
 
-    @abstractmethod
     def ended(self) -> None:
         """End the service in order."""
+        there(self.service).close()
+        self._store = self.service = None
 
-    @abstractmethod
     def filled(self, is_full: bool) -> None:
         """Let the open store find its disk full, or not any more."""
+        there(self._store).fill(is_full)
 
     @abstractmethod
     def farewell(self) -> None:
