@@ -7,7 +7,6 @@ answer or the power was lost, gets the same answer.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from cloud_aggregator import alarms, impostors, rounds
@@ -31,6 +30,7 @@ from cloud_aggregator.standing import SET_NS
 from cloud_aggregator.state import State, topic
 from config.identity_settings import Identity
 from config.messages import MessageError
+from models.records import replace
 
 DAY_NS = 86_400 * 1_000_000_000
 HOUR_NS = 3_600 * 1_000_000_000

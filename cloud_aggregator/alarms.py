@@ -5,7 +5,6 @@ Whatever is told goes out after the step in which it was stored; see `events`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from cloud_aggregator import fleet, home_assistant, maintenance, standing, webhook
@@ -14,6 +13,7 @@ from cloud_aggregator.outward import ALARMS_REFUSED
 from cloud_aggregator.state import State, topic
 from config.messages import Alarm, FleetAlarm, Receipt, Status
 from config.topics import ALL
+from models.records import replace
 
 Result = tuple[State, list[Effect]]
 

@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from cloud_aggregator import broker_process
@@ -24,6 +23,7 @@ from config.identity_settings import Identity
 from config.probe import Probe, ProbeError
 from config.settings import AggregatorSettings
 from config.topics import CLOUD, ROOT
+from models.records import replace
 
 LOG = logging.getLogger("fedgate.identity")
 NS = 1_000_000_000

@@ -28,13 +28,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from cloud_aggregator.standing import NS, Alarms, Standing, active, said
 from config.messages import FleetAlarm, Status
 from config.outlets import FleetSpec
 from config.topics import ALL
+from models.records import replace
 
 CAUSE = "fleet"
 NAMED_MAX = 10  # gateways that the text of an alarm names

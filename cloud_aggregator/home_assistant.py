@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from cloud_aggregator.events import Effect, Publish, RecordDiscovery
@@ -21,6 +20,7 @@ from cloud_aggregator.maintenance import device_of
 from cloud_aggregator.state import State, topic
 from config.topics import ALL, CLOUD
 from config.version import VERSION
+from models.records import replace
 
 ANOMALY = "anomaly"
 STATE = "{{ 'ON' if value_json.state == 'raised' else 'OFF' }}"

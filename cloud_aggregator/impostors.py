@@ -6,13 +6,12 @@ to the webhook and the building, and clears by itself when there was no sign of 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cloud_aggregator import alarms, lives
 from cloud_aggregator.events import Effect, RecordGateway
 from cloud_aggregator.lives import Lives
 from cloud_aggregator.state import State
 from config.messages import Alarm, Status
+from models.records import replace
 
 REFUSED = "identity-refused"
 REFUSED_STANDS_S = 3_600.0

@@ -7,13 +7,12 @@ restart chunks that come begin a transfer, and what lacks of it is asked for.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cloud_aggregator.events import Effect, Publish
 from cloud_aggregator.state import Incoming, State, topic
 from config.messages import MessageError, Transfer, Want
 from config.settings import Limits
 from config.transfer import ASK_MAX, Assembly, ChunkHeader
+from models.records import replace
 
 NS = 1_000_000_000
 RESEND_S = 5.0  # how long the chunks of an update may pause before the missing ones are asked for

@@ -7,7 +7,6 @@ the next round is closed, unless its gateway was counted in that round itself: i
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from cloud_aggregator.events import DropHeld, Effect, HoldUpdate
@@ -16,6 +15,7 @@ from cloud_aggregator.state import State, save_training
 from config import wire
 from models.arrays import Arrays
 from models.federated.algorithm import Algorithm, UpdateError
+from models.records import replace
 
 
 def bears(algorithm: Algorithm) -> bool:

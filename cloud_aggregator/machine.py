@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cloud_aggregator import (
     admission,
     alarms,
@@ -23,6 +21,7 @@ from cloud_aggregator.state import State
 from config import topics
 from config.loss_messages import Tombstone
 from config.messages import Alarm, MessageError, Status, Want
+from models.records import replace
 
 Result = tuple[State, list[Effect]]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Integer, LargeBinary, Row, Select, Table, func, insert, select, update
+from sqlalchemy import Column, Connection, Integer, LargeBinary, Row, Select, Table, func, select, update
 
 from cloud_aggregator.events import RecordModel, SaveRollout
 from cloud_aggregator.rollout import needed
-from cloud_aggregator.tables import META, MODELS
+from cloud_aggregator.tables import META, MODELS, put
 from config.messages import Manifest
 
 MODELS_KEPT = 20  # bodies: the newest, besides those that some gateway may want; what is said of a model stays
@@ -21,15 +21,10 @@ def apply(db: Connection, effect: RecordModel | SaveRollout) -> None:
     match effect:
         case RecordModel(manifest=manifest, body=body):
             rest = {"digest": manifest.model.digest, "manifest": manifest.model_dump_json(), "body": body}
-            _put(db, MODELS, {"version": manifest.version}, rest)
+            put(db, MODELS, {"version": manifest.version}, rest)
             _prune(db)
         case SaveRollout(body=body):
-            _put(db, ROLLOUT, {"id": 1}, {"body": body})
-
-
-def _put(db: Connection, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:
-    if db.execute(update(table).filter_by(**key).values(**values)).rowcount == 0:
-        db.execute(insert(table).values(**key, **values))
+            put(db, ROLLOUT, {"id": 1}, {"body": body})
 
 
 def _prune(db: Connection) -> None:

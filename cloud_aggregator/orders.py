@@ -7,12 +7,11 @@ changes and its answer are one transaction.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cloud_aggregator import admission, release_orders
 from cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
 from cloud_aggregator.registry import Bar, Barred
 from cloud_aggregator.state import State
+from models.records import replace
 
 
 def obeyed(state: State, order: Ordered) -> tuple[State, list[Effect]]:

@@ -6,12 +6,11 @@ own; what it names stays revoked, whatever the store says.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cloud_aggregator import admission
 from cloud_aggregator.events import Effect, Log
 from cloud_aggregator.registry import NAMELESS, Certificate, Listed, RecordCertificate
 from cloud_aggregator.state import State
+from models.records import replace
 
 NAMED = 5  # that a line of the log names
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from config.messages import Manifest, Status
 from config.rollout import ReleaseTable
 from models.arrays import select
 from models.promise import LEAST_BLOCKS, block_windows, excess, level_at
+from models.records import replace
 
 DAY_S = 86_400.0
 NS = 1_000_000_000

@@ -6,8 +6,6 @@ finds no quorum among those who were drawn, everyone is asked. With fewer gatewa
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cloud_aggregator import late, numbering, release, set_back, staging
 from cloud_aggregator.announcing import chunks
 from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, RecordRound
@@ -18,6 +16,7 @@ from config.messages import RoundOpen, round_number
 from config.topics import ALL
 from models.arrays import equal, finite, generator, select
 from models.federated.algorithm import Server, close_round, is_silent, lacking
+from models.records import replace
 
 NS = 1_000_000_000
 NAMED = 5  # gateways that a line of the log names

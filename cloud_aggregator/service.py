@@ -7,7 +7,6 @@ world share: a receipt leaves only when what it acknowledges is on disk.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -16,6 +15,7 @@ from cloud_aggregator.events import Durable, Effect, Event, Ordered, Outward
 from cloud_aggregator.state import restore
 from cloud_aggregator.store import Store
 from config.settings import AggregatorSettings
+from models.records import replace
 
 
 class Service:

@@ -6,12 +6,11 @@ release of another is under way waits for its end, and only the newest of severa
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cloud_aggregator import announcing, release, rollout
 from cloud_aggregator.events import Effect, Log, RecordModel, SaveRollout
 from cloud_aggregator.rollout import Made, Rollout, Staging, able, drawn
 from cloud_aggregator.state import State
+from models.records import replace
 
 Result = tuple[State, list[Effect]]
 

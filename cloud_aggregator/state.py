@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -23,6 +23,7 @@ from config.topics import Topic, topic_of
 from config.transfer import Assembly, describe
 from models.arrays import Arrays, exchange_secret, generator, joined, parted
 from models.federated.algorithm import NOISE_SECRET, Algorithm, Server
+from models.records import replace
 
 RUN_LENGTH = 12
 # Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the

@@ -12,8 +12,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Row, Select, Table, create_engine, delete, event, func, insert, inspect, select, update
-from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy import (
+    Row,
+    Select,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    inspect,
+    select,
+)
+from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from cloud_aggregator import history_table, models_table, registry_table
@@ -54,6 +64,7 @@ from cloud_aggregator.tables import (
     ROUNDS,
     SCHEMA_VERSION,
     TRAINING,
+    put,
 )
 from config.messages import Manifest, Status
 from config.topics import ALL
@@ -84,17 +95,21 @@ class Store:
         self.path = path
         if not create and not path.exists():
             raise StoreError(f"{path}: there is no store yet; the aggregator has not run with these settings")
-        self._engine: Engine = create_engine(URL.create("sqlite", database=str(path)))
-        event.listen(self._engine, "connect", _set_up_sqlite)
         self.models = models_table.Models(self._read)
         before = os.umask(PRIVATE_MASK)
         try:
-            self._db: Connection = self._engine.connect()
+            self._db: Connection = self._connect()
             self._check_schema(create)
         except SQLAlchemyError as error:
             raise StoreError(f"{path}: cannot be opened as the aggregator's store ({_cause(error)})") from None
         finally:
             os.umask(before)
+
+    def _connect(self) -> Connection:
+        """Return a connection to the file, which is made where there is none."""
+        engine = create_engine(URL.create("sqlite", database=str(self.path)))
+        event.listen(engine, "connect", set_up_sqlite)
+        return engine.connect()
 
     def _check_schema(self, create: bool) -> None:
         with self._db.begin():
@@ -106,7 +121,7 @@ class Store:
                 reason = f"it has schema {found} and is not yet taken over; start the aggregator of this version once"
             if reason:
                 raise StoreError(f"{self.path}: cannot be opened as the aggregator's store ({reason})")
-            if create:
+            if create and found < SCHEMA_VERSION:
                 self._take_over()
                 META.create_all(self._db)
                 self._db.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -117,7 +132,7 @@ class Store:
         for column in ADDED:
             table = column.table.name
             if tables.has_table(table) and column.name not in {held["name"] for held in tables.get_columns(table)}:
-                kind = column.type.compile(self._engine.dialect)
+                kind = column.type.compile(self._db.dialect)
                 self._db.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}")
 
     def commit(self, effects: Iterable[Durable]) -> None:
@@ -135,7 +150,7 @@ class Store:
     def _apply(self, effect: Durable) -> None:
         match effect:
             case SaveTraining(body=body):
-                self._put(TRAINING, {"id": 1}, {"body": body})
+                put(self._db, TRAINING, {"id": 1}, {"body": body})
             case RecordRound():
                 names = {"gateways": " ".join(effect.gateways), "empty": " ".join(effect.empty)}
                 names["late"] = " ".join(f"{gateway}:{index}" for gateway, index in effect.late)
@@ -156,7 +171,7 @@ class Store:
                 online = status.state == "online"
                 last = {"online": online, "status": status.model_dump_json()}
                 last |= {"seen_ns": effect.seen_ns, "lives": effect.lives}
-                self._put(GATEWAYS, {"gateway": gateway}, last)
+                put(self._db, GATEWAYS, {"gateway": gateway}, last)
             case RecordFleet():
                 self._fleet(effect)
             case Enqueue(post=post):
@@ -168,9 +183,9 @@ class Store:
                 if not self._db.execute(select(DISCOVERED).filter_by(topic=topic)).first():
                     self._db.execute(insert(DISCOVERED).values(topic=topic))
             case RecordCount(name=name, value=value):
-                self._put(COUNTS, {"name": name}, {"value": value})
+                put(self._db, COUNTS, {"name": name}, {"value": value})
             case Answered(number=number, text=text, problem=problem):
-                self._put(ORDERS, {"number": number}, {"answer": text, "problem": problem})
+                put(self._db, ORDERS, {"number": number}, {"answer": text, "problem": problem})
             case _:
                 registry_table.apply(self._db, effect)
 
@@ -187,19 +202,14 @@ class Store:
         if held is not None:  # what raised an alarm stays on record, whichever end of its story came first
             kept = OF_ITS_RAISE if alarm.state == "raised" else (*OF_ITS_PEAK, "ended")
             values = {name: values[name] for name in (*kept, f"{alarm.state}_ns")}
-        self._put(ALARMS, key, values)
+        put(self._db, ALARMS, key, values)
         history_table.prune_alarms(self._db, effect.gateway)
 
     def _fleet(self, effect: RecordFleet) -> None:
         alarm = effect.alarm
         values = {name: getattr(alarm, name) for name in (*SAME_IN_ALARM, "common")}
         values |= {f"{alarm.state}_ns": alarm.t_ns, "gateways": " ".join(alarm.gateways)}
-        self._put(ALARMS, {"id": alarm.id, "gateway": ALL}, {**values, "received_ns": effect.decided_ns})
-
-    def _put(self, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:
-        changed = self._db.execute(update(table).filter_by(**key).values(**values))
-        if changed.rowcount == 0:
-            self._db.execute(insert(table).values(**key, **values))
+        put(self._db, ALARMS, {"id": alarm.id, "gateway": ALL}, {**values, "received_ns": effect.decided_ns})
 
     def training(self) -> bytes | None:
         """Return the stored training, if any."""
@@ -283,14 +293,15 @@ class Store:
     def close(self) -> None:
         """Close the database."""
         self._db.close()
-        self._engine.dispose()
+        self._db.engine.dispose()
 
 
 def _cause(error: SQLAlchemyError) -> str:
     return str(error.orig if isinstance(error, DBAPIError) else error).splitlines()[0]
 
 
-def _set_up_sqlite(connection: Any, _record: Any) -> None:
+def set_up_sqlite(connection: Any, _record: Any) -> None:
+    """Set how a new connection writes: every commit is on disk before it returns."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = FULL")

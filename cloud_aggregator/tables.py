@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     Float,
     Integer,
     LargeBinary,
@@ -13,9 +17,14 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    Update,
+    bindparam,
+    insert,
+    update,
 )
 
 META = MetaData()
+KEY = "key_"  # before the name of a column of the key, in a statement
 TRAINING = Table("training", META, Column("id", Integer, primary_key=True), Column("body", LargeBinary, nullable=False))
 ROUNDS = Table(
     "rounds",
@@ -165,3 +174,16 @@ ADDED = (
     *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
     *(ROUNDS.c.late, GATEWAYS.c.lives),
 )
+
+
+def put(db: Connection, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:
+    """Store a row, or change the one with this primary key, within the transaction that is open."""
+    changed = db.execute(_update(table), {**values, **{f"{KEY}{name}": held for name, held in key.items()}})
+    if changed.rowcount == 0:
+        db.execute(insert(table), key | values)
+
+
+@cache
+def _update(table: Table) -> Update:
+    """Return the statement that changes the row with a given key: made once, for making it costs more than it does."""
+    return update(table).where(*(column == bindparam(f"{KEY}{column.name}") for column in table.primary_key))

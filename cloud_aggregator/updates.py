@@ -6,7 +6,6 @@ exactly once whatever is sent again and whenever the power fails.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from cloud_aggregator import incoming, late
@@ -17,6 +16,7 @@ from config.messages import MessageError, Receipt
 from config.transfer import parse_chunk
 from models.arrays import Arrays
 from models.federated.algorithm import UpdateError
+from models.records import replace
 
 REASON_LENGTH = 500
 

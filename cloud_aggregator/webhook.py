@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
 from config.messages import Alarm, Device
 from config.outlets import Webhook
+from models.records import replace
 
 NS = 1_000_000_000
 ID_LENGTH = 32

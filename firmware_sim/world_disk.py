@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from sqlalchemy import Connection, NullPool, create_engine, event
 
 from cloud_aggregator import store as cloud_store
 from cloud_aggregator.events import Durable as CloudDurable
@@ -25,6 +26,11 @@ from gateway_agent.state import Stored
 SECTOR, PAGE = 512, 4_096
 GONE = ("-shm", ".lock")  # what no power cut leaves: shared memory, and a lock that the kernel holds
 Image = dict[str, bytes]  # the files of a store, by what follows its name
+
+
+_opening = [Path()]  # the file of the next connection
+_ENGINE = create_engine("sqlite://", creator=lambda: sqlite3.connect(_opening[0]), poolclass=NullPool)
+event.listen(_ENGINE, "connect", cloud_store.set_up_sqlite)
 
 
 class PowerCutError(Exception):
@@ -164,6 +170,11 @@ class GatewayStore(gateway_store.Store):
 
 class CloudStore(cloud_store.Store):
     """The aggregator's store on a disk that may fail."""
+
+    def _connect(self) -> Connection:
+        """As the real one; all stores share one engine, for SQLAlchemy writes each statement anew for another."""
+        _opening[0] = self.path
+        return _ENGINE.connect()
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

@@ -109,12 +109,14 @@ class Machine(ABC):
 
     def ended(self) -> None:
         """End the service in order."""
-        there(self.service).close()
+        if self.service is not None:
+            self.service.close()
         self._store = self.service = None
 
     def filled(self, is_full: bool) -> None:
         """Let the open store find its disk full, or not any more."""
-        there(self._store).fill(is_full)
+        if self._store is not None:
+            self._store.fill(is_full)
 
     @abstractmethod
     def farewell(self) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import replace
 from typing import Literal
 
 from config.messages import Alarm
@@ -16,6 +15,7 @@ from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Effect, Item, 
 from gateway_agent.state import ANOMALY, RaisedBy, State, alarm_id, save_alarms, topic
 from gateway_agent.watch import SCORE
 from models.features import feature_names
+from models.records import replace
 from models.rule_statistics import Stuck
 from models.rules import Height
 from models.signal import Lost

@@ -6,8 +6,6 @@ comes after the swap is in `probation`.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from config.messages import Manifest
 from config.survey import unpacked
 from gateway_agent import fetching, probation
@@ -21,6 +19,7 @@ from gateway_agent.versions import Models, Rejected, held, named, save, save_mod
 from gateway_agent.watch import DAY_S, Watch, Watching, spoken
 from models.arrays import FEATURES, Arrays
 from models.federated.algorithm import normalise
+from models.records import replace
 from models.sketch import levels_of
 from models.threshold import MINIMUM_SCORES
 

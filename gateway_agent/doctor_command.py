@@ -207,9 +207,8 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
 
 
 def _brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
-    from dataclasses import replace
-
     from config import doctor_broker, doctor_network
+    from models.records import replace
 
     user, site = settings.gateway.id, settings.gateway.site
     yield from _certificates(settings.broker, user)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 
 from config.messages import MessageError, Transfer, Want
 from config.transfer import ASK_MAX, Assembly, parse_chunk
 from gateway_agent.events import Effect, Publish
 from gateway_agent.line import wait_ns
 from gateway_agent.state import Fetch, State, counted, topic
+from models.records import replace
 
 NS = 1_000_000_000
 FIRST_WAIT_S = 1.0  # the aggregator sends the chunks to all right after the announcement

@@ -6,8 +6,6 @@ gateway is stored before the update is sent.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from config import wire
@@ -19,6 +17,7 @@ from gateway_agent.pipeline import training_data
 from gateway_agent.state import State, own_in, save_counted, save_own, tell, topic
 from models.arrays import COUNTED, FEATURES, RADIUS, WEIGHT, Arrays, joined, parted
 from models.federated.algorithm import normalise
+from models.records import replace
 
 NS = 1_000_000_000
 RETRY_S = 3_600.0  # a failed training would most likely fail alike; but it may have been a lack of time or memory

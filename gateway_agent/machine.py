@@ -7,7 +7,6 @@ message that makes no sense is dropped, counted and logged; it can not stop the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from config import topics
@@ -45,6 +44,7 @@ from gateway_agent.memory import Seen
 from gateway_agent.pipeline import Reading
 from gateway_agent.sources import frames, json_values
 from gateway_agent.state import State, Stored, counted, save_features, save_memory, tell
+from models.records import replace
 from models.rules import Height
 from models.signal import Block, SignalError
 

@@ -5,12 +5,11 @@ An outage may last for months and a store is bounded; `room` decides what goes t
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gateway_agent import room, sending
 from gateway_agent.events import Effect, Item, Queue, Save
 from gateway_agent.life import SEQUENCE
 from gateway_agent.state import State
+from models.records import replace
 
 
 def queue(state: State, name: str, item: Item) -> tuple[State, list[Effect]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from gateway_agent.watch import calibrated as watched
 from models import sensor_health, signal, threshold
 from models.arrays import CALIBRATION, END_NS, FEATURES, MISSING, NEVER, Arrays, Floats
 from models.features import LARGEST, FeatureSpec, extract, feature_names
+from models.records import replace
 from models.rules import Height
 from models.signal import Block, Lost, StreamSpec, Window, Windower
 from models.threshold import AlarmState, Levels, Transition

@@ -7,8 +7,6 @@ meanwhile. The version that went is never taken again.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gateway_agent import pipeline as walk
 from gateway_agent.events import Effect, Log
 from gateway_agent.memory import BLANK, Seen
@@ -18,6 +16,7 @@ from gateway_agent.scorer import ModelRefusedError
 from gateway_agent.state import State, save_memory, tell
 from gateway_agent.versions import Rejected, Trial, save
 from models.promise import is_broken, level_at
+from models.records import replace
 from models.signal import Block
 
 AGAIN_S = 3_600.0  # a model that could not be run twice within this time is left alone for as long

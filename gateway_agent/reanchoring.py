@@ -9,10 +9,10 @@ time since the boot, which every message carries, it can correct them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from gateway_agent.events import Anchored, Effect, Log
 from gateway_agent.state import State, tell
+from models.records import replace
 
 
 def anchored(state: State, event: Anchored) -> tuple[State, list[Effect]]:

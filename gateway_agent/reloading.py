@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from config import wire
 from config.messages import Manifest
@@ -17,6 +16,7 @@ from gateway_agent.scorer import ModelRefusedError
 from gateway_agent.state import MEMORY, State, own_in, owner, tell
 from gateway_agent.versions import UNREADABLE, Trial, is_proven, named, read
 from gateway_agent.watch import Watching, restored
+from models.records import replace
 
 
 def reload(state: State, blobs: Mapping[str, bytes], failed: str = "") -> tuple[State, list[Effect]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from config import wire
 from config.settings import GatewaySettings
@@ -26,6 +25,7 @@ from gateway_agent.state import (
 from gateway_agent.versions import restored
 from models.arrays import Arrays
 from models.features import FeatureSpec
+from models.records import replace
 from models.threshold import AlarmState
 
 

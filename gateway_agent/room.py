@@ -8,7 +8,6 @@ on its receipt; there is at most one a class, for which room is kept.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from config.loss_messages import Reason, Tombstone
 from gateway_agent.events import (
@@ -24,6 +23,7 @@ from gateway_agent.events import (
 )
 from gateway_agent.state import State, counted, topic
 from gateway_agent.weight import TOMBSTONE, held_bytes, is_tombstone, weight
+from models.records import replace
 
 
 def without(state: State, names: Iterable[str]) -> State:

@@ -8,7 +8,6 @@ again: its last chunk makes the aggregator say whether it has the rest, or ask f
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from config import topics
 from config.messages import Receipt, alarm_item
@@ -16,6 +15,7 @@ from gateway_agent import room
 from gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
 from gateway_agent.line import NS, URGENT_SHARE, jitter, wait_ns
 from gateway_agent.state import ANOMALY, State, alarm_id, save_counted
+from models.records import replace
 
 ITEMS_MAX = 32  # under way at once; brokers keep 1,000 messages for a client that is slow, and some far fewer
 BYTES_MAX = 256 * 1024  # under way at once, of what is no alarm; one item always is

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 from config.clock import Quality
 from config.settings import GatewaySettings
@@ -23,6 +22,7 @@ from gateway_agent.state import FLASH, RESCUED, SECRET, Stored, save_memory
 from gateway_agent.store import Store, StoreDamagedError, StoreFullError
 from gateway_agent.trouble import DAMAGED, FULL, in_mind
 from models.arrays import Arrays
+from models.records import replace
 
 NS = 1_000_000_000
 SPENT_COMMIT_S = 3_600.0  # what may wait waits so long where the budget of the day is spent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from config import wire
@@ -30,6 +30,7 @@ from gateway_agent.watch import SCORE
 from gateway_agent.weight import held_bytes
 from models.arrays import Arrays
 from models.federated.algorithm import EPSILON, outlives
+from models.records import replace
 
 # Keys of stored blobs.
 OWN, COUNTED, MEMORY = "own", "counted", "memory"

@@ -6,7 +6,6 @@ line is noticed late. So those scores are kept too: the first batch begins with 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import groupby
 
 from config import telemetry
@@ -14,6 +13,7 @@ from config.messages import Score
 from gateway_agent import fetching, outbox
 from gateway_agent.events import TELEMETRY_PRIORITY, Effect, Item, Publish
 from gateway_agent.state import State, topic
+from models.records import replace
 
 NS = 1_000_000_000
 WINDOWS = 60  # in a batch: about 1.5 kB

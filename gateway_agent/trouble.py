@@ -4,7 +4,6 @@ so.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from gateway_agent import alarms, life, room, versions
@@ -20,6 +19,7 @@ from gateway_agent.state import (
     save_own,
     tell,
 )
+from models.records import replace
 
 FULL: Final = "disk-full"
 DAMAGED: Final = "store-damaged"  # causes of sensor alarms, which the next start ends

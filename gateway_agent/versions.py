@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from config.settings import GatewaySettings
 from gateway_agent.events import Save
 from gateway_agent.pipeline import Pipeline
 from models.arrays import Arrays, joined, parted
+from models.records import replace
 
 MODELS, MODEL, OTHER = "models", "model", "model.b"  # keys of stored blobs; 0.4 had but the second
 UNREADABLE = (wire.WireError, MessageError, KeyError)

@@ -31,7 +31,7 @@ from tests.syntax import (
     sources,
 )
 
-FILE_LINES_MAX = 300
+FILE_LINES_MAX = 600  # the length follows the idea: one of 400 lines beats five files that call each other
 FUNCTION_LINES_MAX = 50
 
 # Whom each package may import; firmware_sim and tests stand above all others and may import anyone.

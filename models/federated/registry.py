@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError, validate_call
+from pydantic import BaseModel, ValidationError
 
 from models.federated.algorithm import Algorithm
 from models.federated.conditional_fedavg import conditional_fedavg
@@ -27,7 +27,7 @@ from models.federated.robust_svm_admm import robust_svm_admm
 from models.federated.robust_svm_subgradient import robust_svm_subgradient
 from models.federated.subspace import federated_subspace
 from models.federated.support_vector_election import support_vector_election
-from models.federated.whitened import whitened
+from models.federated.whitened import validated, whitened
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -107,9 +107,9 @@ def _on_features(
 ) -> Algorithm:
     def stepped(count: int, **inner: Any) -> Algorithm:
         if settings.get("whiten") is None:
-            return validate_call(factory)(count, **inner)
+            return validated(factory)(count, **inner)
         step = {key: settings[key] for key in ("whiten", "whiten_residual") if key in settings}
-        return validate_call(whitened)(factory, count, inner, **step)
+        return validated(whitened)(factory, count, inner, **step)
 
     if not settings.get("compensate"):
         return stepped(feature_count, **own)
@@ -118,7 +118,7 @@ def _on_features(
 
     stepped.__signature__ = inspect.signature(factory)  # type: ignore[attr-defined]  # which steps look into
     step = {key: settings[key] for key in ("compensate", "compensate_prior") if key in settings}
-    return validate_call(compensated)(stepped, feature_count, own, **step)
+    return validated(compensated)(stepped, feature_count, own, **step)
 
 
 def _surveyed(algorithm: Algorithm, feature_count: int, options: Any) -> Algorithm:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Annotated, Any, cast
 
 import numpy as np
@@ -34,6 +35,14 @@ from models.federated.subspace import Normalisation, gathering
 from models.moments import origin, subspace
 
 
+@lru_cache(maxsize=64)
+def validated(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
+    """Return a factory whose arguments are checked against its signature; making the schema for that costs
+    milliseconds, so it is kept.
+    """
+    return validate_call(factory)
+
+
 def whitened(
     factory: Callable[..., Algorithm],
     feature_count: int,
@@ -55,7 +64,7 @@ def whitened(
         raise ValueError(f"whiten: expected fewer directions than the {feature_count} features, got {whiten}")
     mode, settings = without_units(factory, settings)
     width = whiten + (whiten_residual > 0)
-    inner = validate_call(factory)(width, **settings)
+    inner = validated(factory)(width, **settings)
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
