@@ -11,6 +11,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +20,15 @@ import pytest
 from config.messages import Alarm, Receipt, Status
 from config.settings import SettingsError
 from firmware_sim import world
+from firmware_sim.recordings import Channel, Recording
 from firmware_sim.world_checks import Witness
 from firmware_sim.world_command import replay
 from firmware_sim.world_devices import Devices
 from firmware_sim.world_faults import Faults, Work, drawn, load_faults
 from firmware_sim.world_network import Network
+from firmware_sim.world_node import AWAKE_S, Node
 from firmware_sim.world_privacy import Privacy
-from firmware_sim.world_setup import HOURS, stream_of
+from firmware_sim.world_setup import HOURS, RATE_HZ, stream_of
 from firmware_sim.world_time import NS, MachineClock, Scheduler
 from gateway_agent.events import Item, Queue, Save
 from gateway_agent.state import SECRET
@@ -129,6 +133,21 @@ def test_the_broker_delivers_keeps_and_says_wills() -> None:
     assert (topic("all", "manifest", "current"), b"model") in north.messages  # retained
 
 
+def test_a_process_that_stops_before_it_connected_leaves_its_machine_a_line_that_works() -> None:
+    scheduler, made, (cloud, north) = network(Faults(), "cloud", "north")
+    made.left("north", at_once=False)  # the power fails: the broker still holds that connection
+    made.goodbye("north")  # the next process is stopped before it found the broker
+    scheduler.run(100.0)
+    assert cloud.messages == [(topic("north", "status", "agent"), b"gone")]
+    made.connect("north")
+    scheduler.run(110.0)
+    made.publish("north", topic("north", "alarm", "anomaly"), b"alarm", retain=True)
+    made.publish("cloud", topic("north", "receipt", "x"), b"yours", retain=False)
+    scheduler.run(120.0)
+    assert (topic("north", "alarm", "anomaly"), b"alarm") in cloud.messages
+    assert (topic("north", "receipt", "x"), b"yours") in north.messages
+
+
 @pytest.mark.parametrize(("memory", "is_kept"), [("whole", True), ("empty", False)])
 def test_a_broker_that_restarts_forgets_or_not(memory: str, is_kept: bool) -> None:
     scheduler, made, (north,) = network(Faults(), "north")
@@ -173,6 +192,26 @@ def test_a_clock_that_was_set_leaves_the_timeline_behind() -> None:
     assert clock.follow() == then_ns - 20 * NS
     said.append((clock.now_ns(then_ns), clock.quality))
     assert said == [(20 * NS, "unsynchronised"), (20 * NS, "unsynchronised"), (then_ns, "synchronised")]
+
+
+def test_a_gateway_that_comes_back_late_still_finds_its_sensor() -> None:
+    scheduler, came_s = Scheduler(), list[float]()
+    host: Any = SimpleNamespace(
+        name="north",
+        settings=SimpleNamespace(gateway=SimpleNamespace(id="north")),
+        world=SimpleNamespace(seed=1, scheduler=scheduler, network=SimpleNamespace(faults=Faults())),
+        heard=lambda topic, payload: came_s.append(scheduler.elapsed_s),
+        is_up=False,
+        is_retired=False,
+    )
+    samples = Recording("", (Channel("load"),), RATE_HZ, np.zeros((round(3 * AWAKE_S * RATE_HZ), 1)))
+    Node(host, samples, 0.0).start()
+    scheduler.calm_s = 0.0
+    late_s = AWAKE_S + 100.0
+    scheduler.run(late_s)
+    host.is_up = True
+    scheduler.run(late_s + 2 * AWAKE_S)
+    assert late_s < came_s[0] < late_s + 60.0 and AWAKE_S - 60.0 < came_s[-1] - came_s[0] < AWAKE_S + 60.0
 
 
 # The witness: each check can fail.
