@@ -88,20 +88,28 @@ def _drawn(state: State) -> tuple[str, ...] | None:
 
 
 def remind(state: State) -> tuple[State, list[Effect]]:
-    """Repeat what some gateway seems not to have heard: the invitation, or the manifest of the model."""
-    if state.now_ns - state.invited_ns < REMIND_S * NS:
-        return state, []
+    """Repeat what some gateway seems not to have heard: the invitation, or the manifest of the model.
+
+    Each on a clock of its own: a round that opens is an invitation, and says nothing of the model.
+    """
     effects: list[Effect] = []
-    if state.opened and (waited := sorted(_waited_for(state))):
-        effects.append(invitation(state))
-        count, quorum = len(state.counted), state.settings.rounds.quorum
-        names = ", ".join(waited[:NAMED]) + (" and others" if len(waited) > NAMED else "")
-        text = f"round {state.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {names}"
-        effects.append(Log("info" if count >= quorum else "warning", text))
+    if state.now_ns - state.invited_ns >= REMIND_S * NS:
+        state, effects = replace(state, invited_ns=state.now_ns), _invited_again(state)
+    if state.now_ns - state.reminded_ns < REMIND_S * NS:
+        return state, effects
     if state.opened and (text := set_back.told(state.gateways, state.run, state.server.round_index)):
         effects.append(Log("warning", text))
-    effects += staging.reminders(state)
-    return replace(state, invited_ns=state.now_ns), effects
+    return replace(state, reminded_ns=state.now_ns), [*effects, *staging.reminders(state)]
+
+
+def _invited_again(state: State) -> list[Effect]:
+    waited = sorted(waited_for(state)) if state.opened else []
+    if not waited:
+        return []
+    count, quorum = len(state.counted), state.settings.rounds.quorum
+    names = ", ".join(waited[:NAMED]) + (" and others" if len(waited) > NAMED else "")
+    text = f"round {state.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {names}"
+    return [invitation(state), Log("info" if count >= quorum else "warning", text)]
 
 
 def renumber(state: State) -> tuple[State, list[Effect]]:
@@ -116,7 +124,7 @@ def renumber(state: State) -> tuple[State, list[Effect]]:
     return state, [save_training(state), *([invitation(state)] if state.opened else []), Log("warning", text)]
 
 
-def _waited_for(state: State) -> set[str]:
+def waited_for(state: State) -> set[str]:
     """Return who could answer the open round and has not; nor has said, or been told, that nothing will come."""
     asked = ready_gateways(state) if state.asked is None else set(state.asked).intersection(ready_gateways(state))
     number = round_number(state.run, state.server.round_index)
@@ -137,7 +145,7 @@ def close_if_due(state: State) -> tuple[State, list[Effect]]:
     if not state.opened or len(state.counted) < rounds.quorum or state.first_update_ns is None:
         return state, []
     is_over = state.now_ns - state.first_update_ns >= rounds.deadline_s * NS
-    return _close(state) if is_over or not _waited_for(state) else (state, [])
+    return _close(state) if is_over or not waited_for(state) else (state, [])
 
 
 def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:

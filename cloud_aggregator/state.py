@@ -82,6 +82,7 @@ class State:
     opened: bool = False  # the invitation is out
     opened_ns: int = 0  # when it went out
     invited_ns: int = 0  # when it was last repeated
+    reminded_ns: int = 0  # when manifests were last repeated to those who seem not to have heard them
     first_update_ns: int | None = None
     shared: Parcel | None = None  # the parameters of the open round
     gateways: dict[str, Status] = field(default_factory=dict)
@@ -143,6 +144,7 @@ def restore(
         training=numbering.beginning(now_ns),
         server=_with_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), key, run),
         now_ns=now_ns,
+        reminded_ns=now_ns,
         gateways=gateways,
         lives=dict(lives or {}),
         outward=outward or Outward(),

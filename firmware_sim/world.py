@@ -21,10 +21,10 @@ from firmware_sim.world_disk import complaint
 from firmware_sim.world_faults import Faults, drawn
 from firmware_sim.world_handling import Hands
 from firmware_sim.world_hosts import CloudHost, GatewayHost, last_will
-from firmware_sim.world_machines import World
 from firmware_sim.world_network import Network
 from firmware_sim.world_node import Node
 from firmware_sim.world_setup import HOURS, SETTLE_S, setup, stream_of
+from firmware_sim.world_shared import World
 from firmware_sim.world_time import HOUR_S, Scheduler
 
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it, where there is one

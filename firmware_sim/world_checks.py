@@ -18,6 +18,7 @@ from config import topics, wire
 from config.messages import Alarm, Manifest, Receipt, Status
 from config.transfer import parse_chunk
 from firmware_sim.world_devices import BY_AGGREGATOR, Devices, gateway_of
+from firmware_sim.world_liveness import Liveness
 from firmware_sim.world_privacy import Privacy
 from firmware_sim.world_rounds import Rounds
 from gateway_agent import events
@@ -44,6 +45,7 @@ class Witness:
         self.privacy = Privacy(self.violate)
         self.devices = Devices(self.violate, elapsed_s)
         self.rounds = Rounds(self.updates, self.violate)
+        self.liveness = Liveness(self.violate, elapsed_s)
         self.released: dict[int, str] = {}  # version -> digest
         self.counts = {"alarms": 0, "scores": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
         self._trail: list[State] = []  # states of the aggregator in the step at hand

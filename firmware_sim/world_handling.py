@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from firmware_sim.world_disk import Image, image, restore
 from firmware_sim.world_hosts import GatewayHost
-from firmware_sim.world_machines import World
 from firmware_sim.world_node import Node
 from firmware_sim.world_setup import stream_of
+from firmware_sim.world_shared import World
 
 AWAY_S = (20.0, 120.0)
 COPIES_PER_RESTORE = 2.0

@@ -16,8 +16,10 @@ from config.settings import AggregatorSettings, GatewaySettings
 from config.signing import verified
 from config.topics import ALL, Topic, topic_of
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore
-from firmware_sim.world_machines import Machine, World, there
+from firmware_sim.world_liveness import Owed, of_cloud, of_gateway
+from firmware_sim.world_machines import Machine, there
 from firmware_sim.world_setup import KEY, SITE, faulty, stream_of
+from firmware_sim.world_shared import World
 from firmware_sim.world_time import NS
 from gateway_agent import events, trainer
 from gateway_agent.service import Service
@@ -101,6 +103,10 @@ class GatewayHost(Machine):
             self.world.tell(self.name, f"timeline moves by {by_ns / NS:.0f} s")
             self.step(events.Anchored(self.clock.anchor_ns, by_ns, self.clock.quality))
         return events.Tick(self.clock.quality, 0, 0)
+
+    def owed(self) -> Owed:
+        """Return what the agent has to see to now."""
+        return of_gateway(there(self.service).state, self.world.witness.devices.outbox(self.name))
 
     def message(self, topic: str, payload: bytes) -> events.Event:
         """Return the event that a message came."""
@@ -187,6 +193,10 @@ class CloudHost(Machine):
     def tick(self) -> cloud_events.Event:
         """Return the event that time has passed."""
         return cloud_events.Tick()
+
+    def owed(self) -> Owed:
+        """Return what the aggregator has to see to now."""
+        return of_cloud(there(self.service).state)
 
     def message(self, topic: str, payload: bytes) -> cloud_events.Event:
         """Return the event that a message came."""

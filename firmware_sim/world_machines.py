@@ -6,26 +6,23 @@ happens, a machine is started again by its service manager, and goes on with wha
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from cloud_aggregator.service import Service as CloudService
-from firmware_sim.world_checks import Witness
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore, PowerCutError
 from firmware_sim.world_faults import Power
-from firmware_sim.world_network import Network
+from firmware_sim.world_liveness import Owed
 from firmware_sim.world_setup import stream_of
-from firmware_sim.world_time import NS, MachineClock, Scheduler
+from firmware_sim.world_shared import World
+from firmware_sim.world_time import NS, TICK_S, MachineClock
 from gateway_agent.service import Service as AgentService
 
-TICK_S = 15.0  # a second in the field; nothing in the machines depends on it
 RESTART_S = 10.0  # the service manager's pause
 SAVED_S_MAX = 600.0  # how old the time may be that a machine without a clock has saved
 ARMED_S_MAX = 900.0  # a cut waits so long for a commit to come
-SET_ASIDE = re.compile(r"\.damaged-\w+-\d+")
 Running = TypeVar("Running")
 
 
@@ -42,22 +39,6 @@ class Cut:
 
     kind: Literal["power", "kill"]
     place: Literal["before", "commit", "after"]
-
-
-@dataclass
-class World:
-    """What all machines share."""
-
-    seed: int
-    scheduler: Scheduler
-    network: Network
-    witness: Witness
-    history: list[str]
-
-    def tell(self, who: str, text: str) -> None:
-        """Add a line to the history, which is of this world: a file set aside bears the time of the real one."""
-        text = SET_ASIDE.sub(".damaged", text)
-        self.history.append(f"{self.scheduler.elapsed_s:11.3f} {who:7} {text}")
 
 
 class Machine(ABC):
@@ -92,6 +73,10 @@ class Machine(ABC):
     @abstractmethod
     def tick(self) -> Any:
         """Return the event that time has passed."""
+
+    @abstractmethod
+    def owed(self) -> Owed:
+        """Return what the service has to see to now."""
 
     @abstractmethod
     def message(self, topic: str, payload: bytes) -> Any:
@@ -157,6 +142,8 @@ class Machine(ABC):
     def _tick(self) -> None:
         self.during_process(TICK_S, self._tick)
         self.step(self.tick())
+        if self.is_up:
+            self.world.witness.liveness.owes(self.name, self._process, self.owed())
 
     def heard(self, topic: str, payload: bytes) -> None:
         """Take a message from the broker."""
@@ -208,6 +195,7 @@ class Machine(ABC):
 
     def publish(self, topic: str, payload: bytes, *, retain: bool, qos: int = 1) -> None:
         """Hand a message to the line."""
+        self.world.witness.liveness.sent(self.name, topic, payload)
         self.world.network.publish(self.name, topic, payload, retain=retain, qos=qos)
 
     def log(self, effect: Any) -> None:

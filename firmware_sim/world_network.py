@@ -122,9 +122,14 @@ class Network:
             self._scheduler.after(KEEPALIVE_S, lambda: self._dropped(name, connection))
 
     def goodbye(self, name: str) -> None:
-        """Let a client disconnect in order: its will stays unsaid."""
+        """Let a client disconnect in order: its will stays unsaid.
+
+        One whose process has not connected yet says goodbye to nobody: what the broker still holds open is of the
+        process before, and ends by its silence.
+        """
         session = self.sessions[name]
-        session.is_connected, session.unsent = False, []
+        session.unsent = []
+        session.is_connected = session.is_connected and session.is_orphaned
 
     def _dropped(self, name: str, connection: int) -> None:
         session = self.sessions[name]

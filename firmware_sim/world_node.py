@@ -13,7 +13,7 @@ from firmware_sim.world_setup import FRAME_S, SITE, STREAM, stream_of
 from firmware_sim.world_time import T0_NS
 
 WITH_CLOCK = 0.7  # share of the nodes; the others count from their start
-AWAKE_S = 1_800.0  # after the last fault: who waits for longer than that waits for no sensor
+AWAKE_S = 1_800.0  # in which it is heard, after the last fault: who waits for longer than that waits for no sensor
 
 
 class Node:
@@ -24,6 +24,7 @@ class Node:
         self._rng = stream_of(host.world.seed, f"node of {host.name}")
         self._topic = topic_of(Topic(SITE, host.settings.gateway.id, "sample", STREAM))
         self._is_on = True
+        self._unheard_s = 0.0  # when it, or its gateway, was last off
         self.faults = host.world.network.faults
         self._runs = 0
         self._has_clock = bool(self._rng.random() < WITH_CLOCK)
@@ -38,7 +39,7 @@ class Node:
     def _send_next(self, rest: Iterator[tuple[float, Frame]]) -> None:
         scheduler, calm_s = self._host.world.scheduler, self._host.world.scheduler.calm_s
         due = next(rest, None)
-        is_over = calm_s is not None and scheduler.elapsed_s > calm_s + AWAKE_S
+        is_over = calm_s is not None and scheduler.elapsed_s > max(calm_s, self._unheard_s) + AWAKE_S
         if due is None or is_over or self._host.is_retired:
             return
         due_s, frame = due
@@ -52,7 +53,10 @@ class Node:
     def _send(self, frame: Frame) -> None:
         lost, repeated = self._rng.random(2)
         chances = self.faults.messages
-        if not self._is_on or lost < chances.frame_loss or not self._host.is_up:
+        if not self._is_on or not self._host.is_up:
+            self._unheard_s = self._host.world.scheduler.elapsed_s
+            return
+        if lost < chances.frame_loss:
             return
         meta = frame.meta.model_copy(update={"boot": f"node-{self._runs}"})
         if not self._has_clock:

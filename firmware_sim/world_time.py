@@ -13,6 +13,7 @@ from config.clock import STEPPED_NS, Quality
 NS = 1_000_000_000
 HOUR_S = 3_600.0
 T0_NS = 1_800_000_000 * NS  # of the world: January 2027
+TICK_S = 15.0  # of the machines; a second in the field, and nothing in them depends on it
 
 
 @dataclass

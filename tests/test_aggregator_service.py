@@ -7,7 +7,7 @@ import pytest
 from cloud_aggregator.events import Connection, Heard, Log, RecordGateway, RecordRound, Tick
 from cloud_aggregator.rounds import REMIND_S
 from cloud_aggregator.state import restore
-from config.messages import Manifest, RoundOpen, Status, Want
+from config.messages import Manifest, RoundOpen, Status, Want, round_number
 from config.transfer import describe, split
 from tests.sites import KEY, T0_NS, CloudShelf, aggregator_settings
 from tests.test_aggregator_machine import GATEWAYS, OPEN, READY, after, body, heard, opened, published, started, update
@@ -57,6 +57,31 @@ def test_a_manifest_that_may_be_lost_is_repeated(change: dict[str, object], repe
     status = READY.model_copy(update=change)
     state, effects = after(state, heard("north", "status", status.to_bytes()), Tick(), at_s=REMIND_S + 1)
     assert bool(published(effects, "manifest")) == repeated
+
+
+def test_rounds_that_follow_each_other_do_not_keep_a_manifest_from_being_repeated() -> None:
+    """Each round that opens is an invitation that just went out; of the model that says nothing."""
+    state, _ = after(started(CloudShelf(released=FIRST), quorum=1, per_release=1_000), Connection(True))
+    state, _ = after(state, heard("north", "status", READY.to_bytes()))
+    rounds, told_s = list[int](), list[float]()
+    for at_s in range(10, 4 * round(REMIND_S), 10):
+        events = [*(update("north", body(state)) if at_s % 100 == 0 else []), Tick()]
+        state, effects = after(state, *events, at_s=at_s)
+        rounds.append(state.server.round_index)
+        told_s += [at_s] * len(published(effects, "manifest"))
+    assert max(rounds) >= 5, "rounds shorter than the wait for a reminder"
+    assert told_s == [REMIND_S, 2 * REMIND_S, 3 * REMIND_S]
+
+
+def test_a_store_that_was_set_back_is_told_of_whatever_the_line_does() -> None:
+    state = opened()
+    ahead = READY.model_copy(update={"answered": round_number(state.run, 5)})
+    state, _ = after(state, heard("north", "status", ahead.to_bytes()))
+    told = list[Log]()
+    for at_s in range(0, 2 * round(REMIND_S), 100):  # a line that breaks before the wait for a reminder is over
+        state, effects = after(state, Connection(False), Connection(True), Tick(), at_s=at_s)
+        told += [one for one in effects if isinstance(one, Log) and "this store is older" in one.text]
+    assert len(told) == 1
 
 
 def test_the_model_is_announced_and_handed_out_chunk_by_chunk() -> None:

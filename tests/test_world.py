@@ -22,10 +22,8 @@ from firmware_sim.world_checks import Witness
 from firmware_sim.world_command import replay
 from firmware_sim.world_devices import Devices
 from firmware_sim.world_faults import Faults, Work, drawn, load_faults
-from firmware_sim.world_network import Network
 from firmware_sim.world_privacy import Privacy
 from firmware_sim.world_setup import HOURS, stream_of
-from firmware_sim.world_time import NS, MachineClock, Scheduler
 from gateway_agent.events import Item, Queue, Save
 from gateway_agent.state import SECRET
 from tests.sites import topic
@@ -79,100 +77,6 @@ def test_every_seed_draws_another_mix() -> None:
     for part in ("loss", "repeat", "damage"):
         values = [getattr(mix.messages, part) for mix in mixes]
         assert 0.0 in values and max(values) > 0.02
-
-
-# The network.
-
-
-class Listener:
-    """A client that notes what it hears."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.is_up = name, True
-        self.messages: list[tuple[str, bytes]] = []
-        self.links: list[bool] = []
-
-    def heard(self, topic: str, payload: bytes) -> None:
-        self.messages.append((topic, payload))
-
-    def linked(self, up: bool) -> None:
-        self.links.append(up)
-
-
-def network(faults: Faults, *names: str) -> tuple[Scheduler, Network, list[Listener]]:
-    scheduler = Scheduler()
-    made = Network(scheduler, np.random.default_rng(0), faults, lambda who, text: None)
-    clients = [Listener(name) for name in names]
-    for client in clients:
-        made.join(client, (topic(client.name, "status", "agent"), b"gone"))
-        made.connect(client.name)
-    scheduler.run(10.0)
-    return scheduler, made, clients
-
-
-def test_the_broker_delivers_keeps_and_says_wills() -> None:
-    scheduler, made, (cloud, north) = network(Faults(), "cloud", "north")
-    made.publish("cloud", topic("all", "manifest", "current"), b"model", retain=True)
-    made.publish("north", topic("north", "alarm", "anomaly"), b"alarm", retain=True)
-    scheduler.run(20.0)
-    assert north.messages == [(topic("all", "manifest", "current"), b"model")]
-    assert cloud.messages == [(topic("north", "alarm", "anomaly"), b"alarm")]
-    north.is_up = False
-    made.left("north", at_once=False)
-    made.publish("cloud", topic("north", "receipt", "x"), b"yours", retain=False)
-    scheduler.run(100.0)
-    assert (topic("north", "status", "agent"), b"gone") in cloud.messages
-    north.is_up, north.messages = True, []
-    made.connect("north")
-    scheduler.run(110.0)
-    assert (topic("north", "receipt", "x"), b"yours") in north.messages  # of its session
-    assert (topic("all", "manifest", "current"), b"model") in north.messages  # retained
-
-
-@pytest.mark.parametrize(("memory", "is_kept"), [("whole", True), ("empty", False)])
-def test_a_broker_that_restarts_forgets_or_not(memory: str, is_kept: bool) -> None:
-    scheduler, made, (north,) = network(Faults(), "north")
-    made.join(Listener("cloud"), None)
-    made.connect("cloud")
-    scheduler.run(20.0)
-    made.publish("cloud", topic("all", "manifest", "current"), b"model", retain=True)
-    scheduler.run(30.0)
-    north.messages = []
-    made.restart(5.0, memory)
-    scheduler.run(200.0)
-    assert north.links == [True, False, True]
-    assert bool(north.messages) is is_kept
-
-
-def test_messages_are_lost_repeated_delayed_and_queues_are_bounded() -> None:
-    hard = Faults.model_validate(
-        {"messages": {"loss": 0.3, "repeat": 0.3, "delay_s": 20.0}, "broker": {"queue_max": 3}}
-    )
-    scheduler, made, (_, cloud) = network(hard, "north", "cloud")
-    sent = [f"{number}".encode() for number in range(100)]
-    for payload in sent:
-        made.publish("north", topic("north", "want", "x"), payload, retain=False)
-    scheduler.run(500.0)
-    came = [payload for _, payload in cloud.messages]
-    assert set(came) < set(sent) and len(came) > len(set(came)) and came != sorted(came, key=sent.index)
-    made.goodbye("cloud")
-    for payload in sent:
-        made.publish("north", topic("north", "want", "x"), payload, retain=False)
-    scheduler.run(1_000.0)
-    assert len(made.sessions["cloud"].queue) == 3
-
-
-def test_a_clock_that_was_set_leaves_the_timeline_behind() -> None:
-    clock = MachineClock()
-    then_ns = 1_800_000_000 * NS
-    clock.booted(20 * NS, then_ns)
-    clock.started()
-    said: list[tuple[int, str]] = [(clock.now_ns(then_ns), clock.quality)]
-    clock.synchronised()
-    said.append((clock.now_ns(then_ns), clock.quality))
-    assert clock.follow() == then_ns - 20 * NS
-    said.append((clock.now_ns(then_ns), clock.quality))
-    assert said == [(20 * NS, "unsynchronised"), (20 * NS, "unsynchronised"), (then_ns, "synchronised")]
 
 
 # The witness: each check can fail.

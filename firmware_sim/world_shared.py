@@ -1,0 +1,28 @@
+"""What all machines of a simulated world share."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from firmware_sim.world_checks import Witness
+from firmware_sim.world_network import Network
+from firmware_sim.world_time import Scheduler
+
+SET_ASIDE = re.compile(r"\.damaged-\w+-\d+")
+
+
+@dataclass
+class World:
+    """What all machines share."""
+
+    seed: int
+    scheduler: Scheduler
+    network: Network
+    witness: Witness
+    history: list[str]
+
+    def tell(self, who: str, text: str) -> None:
+        """Add a line to the history, which is of this world: a file set aside bears the time of the real one."""
+        text = SET_ASIDE.sub(".damaged", text)
+        self.history.append(f"{self.scheduler.elapsed_s:11.3f} {who:7} {text}")

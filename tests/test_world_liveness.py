@@ -1,0 +1,89 @@
+"""The world sees each duty that is starved, on its own: it can fail, and it asks for what the machines do.
+
+Goal: whatever recurs, recurs whatever else happens. Method: clocks made by hand, and states of the real machines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cloud_aggregator.events import Connection as CloudConnection
+from cloud_aggregator.rounds import REMIND_S
+from config.transfer import describe, split
+from firmware_sim.world_liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, of_cloud, of_gateway
+from gateway_agent import fetching, outbox
+from gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item
+from tests.agents import after as agent_after
+from tests.agents import commissioned
+from tests.sites import CloudShelf, topic
+from tests.test_aggregator_machine import READY, after, body, heard, opened, started, update
+from tests.test_gateway_models import FIRST
+
+STATUS = topic("north", "status", "agent")
+
+
+class Watched:
+    """The liveness of one machine, and the time."""
+
+    def __init__(self) -> None:
+        self.now_s, self.said = 0.0, list[str]()
+        self.liveness = Liveness(self.said.append, lambda: self.now_s)
+
+    def owes(self, owed: Owed, until_s: float, process: int = 1) -> None:
+        while self.now_s < until_s:
+            self.liveness.owes("north", process, owed)
+            self.now_s += 10.0
+
+
+def test_what_is_not_done_in_time_is_said_once() -> None:
+    watched = Watched()
+    watched.owes({"one": Due(60.0, STATUS), "other": Due(900.0)}, 60.0 + SLACK_S)
+    assert watched.said == []
+    watched.owes({"one": Due(60.0, STATUS), "other": Due(900.0)}, 600.0)
+    assert [said.split(",")[0] for said in watched.said] == ["north owes one"]
+
+
+def test_what_is_sent_goes_on_is_over_or_belongs_to_another_process_is_not_overdue() -> None:
+    watched = Watched()
+    for step in range(100):
+        watched.owes({"topic": Due(60.0, STATUS), "payload": Due(60.0, b"x")}, watched.now_s + 50.0)
+        watched.liveness.sent("north", *((STATUS, b"") if step % 2 else ("any", b"x")))
+        watched.liveness.sent("east", STATUS, b"x")
+    watched.owes({}, watched.now_s + 10.0)
+    for step in range(100):
+        watched.owes({"body": Due(60.0, "resend", progress=step)}, watched.now_s + 100.0)
+        watched.owes({"status": Due(60.0, STATUS)}, watched.now_s + 100.0, process=step)
+    assert watched.said == []
+
+
+def test_an_aggregator_owes_manifests_invitations_questions_and_the_end_of_a_round() -> None:
+    behind = after(started(CloudShelf(released=FIRST)), heard("north", "status", READY.to_bytes()))[0]
+    assert of_cloud(behind) == {}, "without a connection nothing"
+    manifest, invitation = topic("all", "manifest", "current"), topic("all", "round", "open")
+    again = {name: Due(REMIND_S, name) for name in (manifest, invitation)}
+    assert of_cloud(after(behind, CloudConnection(True))[0]) == again
+    state = opened(quorum=2, deadline_s=60.0)
+    state = after(state, *update("north", body(state)), *update("east", body(state)))[0]
+    piece, *_ = update("west", body(state, {"vectors": [[0.5] * 300] * 2}))
+    owed = of_cloud(after(state, piece)[0])
+    (asked,) = (name for name in owed if "/west/resend/" in name)
+    assert owed.pop(asked).progress == 1
+    assert owed == {invitation: again[invitation], "the end of round 0": Due(60.0)}
+
+
+def test_a_gateway_owes_its_status_what_it_holds_and_questions() -> None:
+    state = commissioned()
+    assert of_gateway(replace(state, connected=False), {"a", "b"}) == {}
+    state = agent_after(state, Connection(True))[0]
+    digest = describe(b"model", 1_024).digest
+    alarm = Item(topic("north", "alarm", "anomaly"), (b"alarm",), retain=True, priority=ALARM_PRIORITY)
+    answer = Item(topic("north", "update", "b"), tuple(split(bytes(2_000), 1_024)), False, UPDATE_PRIORITY)
+    for name, item in (("a", alarm), ("b", answer), ("c", replace(alarm, payloads=(b"c",)))):
+        state = outbox.queue(state, name, item)[0]
+    state = fetching.want(state, describe(b"model", 1_024))[0]
+    assert of_gateway(state, {"a", "b"}) == {
+        STATUS: Due(state.settings.exchange.status_s, STATUS),
+        "a": Due(ANSWER_S, b"alarm"),
+        "b": Due(ANSWER_S, answer.topic),  # what is stored of it; "c" is not
+        topic("north", "want", digest): Due(ANSWER_S, topic("north", "want", digest)),
+    }
