@@ -190,7 +190,7 @@ def test_alarms_of_two_boots_that_begin_at_the_same_time_are_two_alarms() -> Non
 
 def test_an_alarm_that_0_5_raised_is_cleared_under_its_name() -> None:
     shelf = Shelf()
-    state, raised = after(agent(gateway_settings(**WATCHED), shelf, 0), TICK, now_ns=round(SILENT_S * NS))
+    _, raised = after(agent(gateway_settings(**WATCHED), shelf, 0), TICK, now_ns=round(SILENT_S * NS))
     shelf.commit(raised)
     held = json.loads(shelf.blobs[ALARMS])
     del held["raised_in"]
