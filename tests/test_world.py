@@ -315,7 +315,7 @@ def test_the_witness_sees(wrong: Callable[[Witness], None]) -> None:
 
 def same_again(seen: Witness) -> None:
     """A commit writes over what was there, too; that it is there says nothing of the commit."""
-    doubt = Doubt([], {"a": 1, "b": 1}, {"a": 1, "b": 2})
+    doubt = Doubt([], {"counted": b"1", "own": b"1"}, {"counted": b"1", "own": b"2"})
     assert not seen._is_there("north", doubt, doubt.before) and seen._is_there("north", doubt, doubt.after)
 
 
