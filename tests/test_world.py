@@ -291,8 +291,8 @@ def heard_of(seen: Witness, boot_id: str) -> None:
 
 
 def given_up_too_soon(seen: Witness) -> None:
-    for boot, kind in ((1, "kill"), (1, "kill"), (1, "power"), (2, "kill")):
-        seen.devices.ended("north", End(boot, kind, 10.0))
+    for end in (End(1, "kill", 10.0), End(1, "kill", 10.0), End(1, "power", 10.0), End(2, "kill", 10.0)):
+        seen.devices.ended("north", end)
     say_given_up(seen)
 
 
