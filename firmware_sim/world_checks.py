@@ -18,17 +18,18 @@ from config import topics, wire
 from config.messages import Alarm, Manifest, Receipt, Status
 from config.transfer import parse_chunk
 from firmware_sim.world_devices import BY_AGGREGATOR, Devices, gateway_of
+from firmware_sim.world_disk import CloudStore, Contents, Doubt, GatewayStore
 from firmware_sim.world_liveness import Liveness
 from firmware_sim.world_privacy import Privacy
 from firmware_sim.world_rounds import Rounds
 from gateway_agent import events
-from gateway_agent.store import Store as GatewayStore
 from gateway_agent.versions import MODEL, OTHER
 
 Told = Callable[[str, str], None]
 # Why an update of a world may be refused: nobody in it sends what cannot be read or does not fit.
 # Why a model may not be taken: what the gateway saw itself.
 OF_THE_GATEWAY = ("it alarms in ", "calibration windows lie behind", "the score is saturated")
+GIVEN_UP = "times in a row while it loaded it"
 REFUSALS = ("it answers ", "another update of this gateway ", "this gateway ", "it goes on after ")
 
 
@@ -50,6 +51,7 @@ class Witness:
         self.counts = {"alarms": 0, "scores": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
         self._trail: list[State] = []  # states of the aggregator in the step at hand
         self._effects: list[Any] = []
+        self._heard: list[tuple[str, Status, int]] = []  # by the aggregator since its last step
 
     def violate(self, what: str) -> None:
         """Note that a promise was broken."""
@@ -103,24 +105,24 @@ class Witness:
         if self.released.get(manifest.version) != manifest.model.digest:
             self.violate(f"{name} put model {manifest.version} in force, which was never released so")
 
-    def gateway_opened(self, device: str, store: GatewayStore, doubtful: Sequence[events.Durable]) -> None:
+    def gateway_opened(self, device: str, store: GatewayStore, doubt: Doubt | None) -> None:
         """Decide what became of a commit that was cut: all of it is there, or nothing."""
         stored, name = store.read(), gateway_of(device)
-        self.counts["cuts"] += bool(doubtful)
-        queued = {effect.name for effect in doubtful if isinstance(effect, events.Queue)}
-        settled = {effect.name for effect in doubtful if isinstance(effect, events.Settle)} - queued
-        saved = {effect.key: effect.body for effect in doubtful if isinstance(effect, events.Save)}
-        there = [item in stored.outbox for item in queued]
-        there += [item not in stored.outbox for item in settled & self.devices.outbox(device)]
-        there += [stored.blobs.get(key) == body for key, body in saved.items()]
-        if any(there) and not all(there) and not store.damage:
-            self.violate(f"{name} holds a part of a commit that was cut: {sorted(queued)}, {sorted(saved)}")
-        if any(there):
-            self.gateway_committed(device, doubtful)
+        if doubt is not None and self._is_there(name, doubt, store.contents(), is_damaged=bool(store.damage)):
+            self.gateway_committed(device, doubt.effects)
         self.devices.opened(device, set(stored.outbox), store.damage, self.missing())
         for item_name, item in stored.outbox.items():
             if topics.parse(item.topic).channel == "alarm" and (name, item_name) not in self.alarms:
                 self.violate(f"{name} holds {item_name}, which it never committed")
+
+    def _is_there(self, name: str, doubt: Doubt, found: Contents, *, is_damaged: bool = False) -> bool:
+        """Tell whether a commit that was cut is in a store, as far as it changed anything."""
+        self.counts["cuts"] += 1
+        there = doubt.there(found)
+        if any(there) and not all(there) and not is_damaged:
+            kinds = [type(effect).__name__ for effect in doubt.effects]
+            self.violate(f"{name} holds a part of a commit that was cut: {kinds}")
+        return any(there)
 
     def gateway_published(self, device: str, topic: str, payload: bytes) -> None:
         """See that nothing leaves a gateway before it is stored, and nothing that is its own."""
@@ -139,7 +141,8 @@ class Witness:
         if status.refused_round and why.startswith("round ") and "training failed" not in why:
             self.violate(f"{device} refused round {status.refused_round}: {status.refusal}")
         for version, why in status.rejected.items():
-            if not any(reason in why for reason in OF_THE_GATEWAY):
+            is_excused = GIVEN_UP in why and self.devices.ended_like_one_deadly(device)
+            if not is_excused and not any(reason in why for reason in OF_THE_GATEWAY):
                 self.violate(f"{device} has not model {version}, which is sound: {why}")
 
     # What the aggregator does.
@@ -148,7 +151,7 @@ class Witness:
         """Take note of what comes to the aggregator."""
         where = topics.parse(topic)
         if where.channel == "status":
-            self.devices.heard(where.gateway, Status.from_bytes(payload), process)
+            self._heard.append((where.gateway, Status.from_bytes(payload), process))
 
     def cloud_steps(self, before: State) -> None:
         """Take note of what the aggregator knows before a step."""
@@ -159,9 +162,12 @@ class Witness:
         self._trail.append(after)
 
     def cloud_stepped(self) -> None:
-        """Hold a step that was committed against the plain loop."""
+        """Hold a step that was committed against the plain loop; what came to the aggregator before it knows now."""
         trail, self._trail = self._trail, []
         self.rounds.stepped(trail, self._effects)
+        for gateway, status, process in self._heard:
+            self.devices.heard(gateway, status, process)
+        self._heard = []
 
     def cloud_committed(self, effects: Sequence[cloud_events.Durable]) -> None:
         """Take note of what the aggregator's store holds from now on."""
@@ -186,33 +192,17 @@ class Witness:
                     self.counts["rounds"] += 1
                     self.counts["late"] += len(late)
 
-    def cloud_opened(self, state: State, store: Store, doubtful: Sequence[cloud_events.Durable]) -> None:
-        """Decide what became of a commit that was cut, and see that the training goes on where it was."""
-        self.counts["cuts"] += bool(doubtful)
-        trail, self._trail, self._effects = self._trail, [], []
-        if doubtful and self._is_there(store, doubtful):
-            self.cloud_committed(doubtful)
-            self._effects = []
-            self.rounds.stepped(trail, doubtful)
-        self.rounds.resumed(state)
+    def cloud_opened(self, state: State, store: CloudStore, doubt: Doubt | None) -> None:
+        """Decide what became of a commit that was cut, and see that the training goes on where it was.
 
-    def _is_there(self, store: Store, doubtful: Sequence[cloud_events.Durable]) -> bool:
-        saved = [effect for effect in doubtful if isinstance(effect, cloud_events.SaveTraining)]
-        there = [store.training() == effect.body for effect in saved[-1:]]  # of several only the last is written
-        for effect in doubtful:
-            match effect:
-                case cloud_events.RecordModel(manifest=manifest):
-                    held = store.latest_model()
-                    there.append(held is not None and held[0].version == manifest.version)
-                case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended=""):
-                    rows = [row for row in store.rows("alarms") if (row["id"], row["gateway"]) == (alarm.id, gateway)]
-                    if (gateway, alarm.item) not in self.stored:  # one that came again was there before
-                        there.append(any(row[f"{alarm.state}_ns"] is not None for row in rows))
-        is_there = any(there)
-        if is_there and not all(there):
-            kinds = [type(effect).__name__ for effect in doubtful]
-            self.violate(f"the aggregator holds a part of a commit that was cut: {kinds}")
-        return is_there
+        What came to a process that ended before it had committed what it made of it was heard by nobody.
+        """
+        trail, self._trail, self._effects, self._heard = self._trail, [], [], []
+        if doubt is not None and self._is_there("the aggregator", doubt, store.contents()):
+            self.cloud_committed(doubt.effects)
+            self._effects = []
+            self.rounds.stepped(trail, doubt.effects)
+        self.rounds.resumed(state)
 
     def cloud_published(self, topic: str, payload: bytes) -> None:
         """See that nothing is acknowledged that is not stored."""

@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple
 
 from config.messages import Alarm, Status
 from gateway_agent import events
+from gateway_agent.probation import STEADY_S
+from gateway_agent.versions import LOADS_MAX, STARTS_MAX
 
 Handled = Literal["restored", "rotten", "twin"]
 TWIN = "~"  # behind the name of a second device under one id
@@ -25,6 +27,7 @@ MAY_BE_SAID: dict[Handled, set[str]] = {
 }
 ON_TIME_S = 10.0
 TOGETHER_S, TOGETHER_TIMES = 500.0, 6  # of two devices that nobody can take for one whose messages were late
+LOADING_S = STEADY_S + 30.0  # until then the load of a model may not have been finished, the tick included
 LIVES_MAX = 4  # of a gateway, in one process of the aggregator: so many it must have in mind
 
 
@@ -37,6 +40,14 @@ class Life:
 
 
 Named = tuple[tuple[str, int, str], Life]  # device, card and boot
+
+
+class End(NamedTuple):
+    """An end of a process: in which boot, by what, and how long it had run."""
+
+    boot: int
+    kind: Literal["power", "kill", "stop"]
+    lasted_s: float
 
 
 class Said(NamedTuple):
@@ -67,19 +78,20 @@ class Devices:
         # By gateway and process of the aggregator, and by device, card and boot.
         self._lives: dict[tuple[str, int], dict[tuple[str, int, str], Life]] = defaultdict(dict)
         self._causes: dict[str, set[str]] = defaultdict(set)
+        self._ends: dict[str, list[End]] = defaultdict(list)  # by device
 
-    def touched(self, device: str, how: Handled, items: Iterable[str] = ()) -> None:
-        """Take note that a device was handled; `items` are those of the one of which it is a copy."""
+    def touched(self, device: str, how: Handled) -> None:
+        """Take note that a device was handled."""
         self.handled[gateway_of(device)].add(how)
-        if how == "twin":
-            self._outbox[device] = set(items)
-            return
         self._just[device] = how
         self._cards[device] += how == "restored"
 
-    def outbox(self, device: str) -> set[str]:
-        """Return what the store of a device holds for the aggregator."""
-        return self._outbox[device]
+    def doubled(self, device: str, host: str) -> None:
+        """Take note of a copy of a device, with all that was done to the card of that one while it is switched off."""
+        self.handled[gateway_of(host)].add("twin")
+        self._outbox[device] = set(self._outbox[host])
+        if host in self._just:
+            self._just[device] = self._just[host]
 
     def committed(self, device: str, effects: Sequence[events.Durable]) -> None:
         """Take note of what comes and goes."""
@@ -110,6 +122,23 @@ class Devices:
     def _forget(self, gateway: str, told: Iterable[tuple[str, str]]) -> None:
         held = {item for device, items in self._outbox.items() if gateway_of(device) == gateway for item in items}
         self.lost |= {(owner, item) for owner, item in told if owner == gateway and item not in held}
+
+    # What looks like a model that ends the agent.
+
+    def ended(self, device: str, end: End) -> None:
+        """Take note that a process has ended."""
+        self._ends[device].append(end)
+
+    def ended_like_one_deadly(self, device: str) -> bool:
+        """Tell whether its processes were ever killed, or cut off over all boots, in a row and so soon that nobody on
+        that device can tell it from a model that ends the agent.
+        """
+        ends = self._ends[device]
+        rows = [ends[first : first + STARTS_MAX] for first in range(len(ends) - STARTS_MAX + 1)]
+        rows = [row for row in rows if {(end.boot, end.kind) for end in row} == {(row[0].boot, "kill")}]
+        rows += [ends[first : first + LOADS_MAX] for first in range(len(ends) - LOADS_MAX + 1)]
+        is_soon = [all(end.kind != "stop" and end.lasted_s <= LOADING_S for end in row[1:]) for row in rows]
+        return any(is_soon)  # the first of a row may have loaded the model at any time
 
     # Who notices.
 

@@ -8,8 +8,8 @@ file, some pages of it are new and some old, the -wal being whole. A cut is comp
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +18,8 @@ from sqlalchemy import Connection, NullPool, create_engine, event
 
 from cloud_aggregator import store as cloud_store
 from cloud_aggregator.events import Durable as CloudDurable
+from cloud_aggregator.tables import META
+from gateway_agent import rows
 from gateway_agent import store as gateway_store
 from gateway_agent.events import Durable as GatewayDurable
 from gateway_agent.events import Queue
@@ -26,6 +28,7 @@ from gateway_agent.state import Stored
 SECTOR, PAGE = 512, 4_096
 GONE = ("-shm", ".lock")  # what no power cut leaves: shared memory, and a lock that the kernel holds
 Image = dict[str, bytes]  # the files of a store, by what follows its name
+Contents = Mapping[Any, Any]  # all that a store holds, each by its key; equal where nothing changed
 
 
 _opening = [Path()]  # the file of the next connection
@@ -100,6 +103,21 @@ def cut_in_checkpoint(path: Path, held: Image, rng: np.random.Generator) -> Imag
     return {**held, "": mixed(held.get("", b""), checkpointed, PAGE, rng)}
 
 
+@dataclass(frozen=True)
+class Doubt:
+    """A commit that was cut: nobody knows whether it is there before the store is open again."""
+
+    effects: list[Any]
+    before: Contents
+    after: Contents
+
+    def there(self, found: Contents) -> list[bool]:
+        """Return, for each thing that the commit changed, whether a store holds it as it is after the commit."""
+        keys = self.before.keys() | self.after.keys()
+        changed = [key for key in keys if self.before.get(key) != self.after.get(key)]
+        return [found.get(key) == self.after.get(key) for key in changed]
+
+
 @dataclass
 class Disk:
     """The disk of one machine, and whoever wants to know of its commits."""
@@ -110,19 +128,20 @@ class Disk:
     is_cut_armed: bool = False  # the next commit is one too many
     is_full: bool = False
     left: Image | None = None  # by a power cut within a commit
-    doubtful: list[Any] = field(default_factory=list)  # effects of that commit: nobody knows yet whether they are there
+    doubt: Doubt | None = None  # about that commit
     commits: int = 0
 
-    def commit(self, write: Callable[[], None], effects: list[Any]) -> None:
-        """Write, or be cut off while writing."""
+    def commit(self, write: Callable[[], None], effects: list[Any], contents: Callable[[], Contents]) -> None:
+        """Write, or be cut off while writing; `contents` says what the store holds."""
         if not self.is_cut_armed:
             write()
             self.commits += 1
             self.committed(effects)
             return
-        before = image(self.path)
+        before, held = image(self.path), contents()
         write()
-        self.left, self.doubtful, self.is_cut_armed = torn(before, image(self.path), self.rng), effects, False
+        self.left, self.is_cut_armed = torn(before, image(self.path), self.rng), False
+        self.doubt = Doubt(effects, held, contents())
         raise PowerCutError
 
     def fail(self, close: Callable[[], None], *, in_checkpoint: bool) -> None:
@@ -134,10 +153,10 @@ class Disk:
         restore(self.path, held)
         self.left, self.is_cut_armed = None, False
 
-    def resolved(self) -> list[Any]:
-        """Return the effects that were in doubt, once: the store is open and can be asked."""
-        doubtful, self.doubtful = self.doubtful, []
-        return doubtful
+    def resolved(self) -> Doubt | None:
+        """Return what was in doubt, once: the store is open and can be asked."""
+        doubt, self.doubt = self.doubt, None
+        return doubt
 
 
 class GatewayStore(gateway_store.Store):
@@ -156,7 +175,14 @@ class GatewayStore(gateway_store.Store):
         """As the real one, unless the power fails."""
         held = list(effects)
         super_commit = super().commit
-        self._disk.commit(lambda: super_commit(held), held)
+        self._disk.commit(lambda: super_commit(held), held, self.contents)
+
+    def contents(self) -> Contents:
+        """Return all that it holds and that is whole."""
+        stored = rows.read(self._db, rows.SCHEMA_VERSION).stored
+        windows = {("window", place): (one.row.tobytes(), one.end_ns) for place, one in enumerate(stored.baseline)}
+        blobs = {("blob", key): body for key, body in stored.blobs.items()}
+        return windows | blobs | {("item", name): item for name, item in stored.outbox.items()}
 
     def renew(self, reason: str, stored: Stored) -> None:
         """As the real one; what the agent has in mind counts as committed."""
@@ -185,7 +211,15 @@ class CloudStore(cloud_store.Store):
         """As the real one, unless the power fails."""
         held = list(effects)
         super_commit = super().commit
-        self._disk.commit(lambda: super_commit(held), held)
+        self._disk.commit(lambda: super_commit(held), held, self.contents)
+
+    def contents(self) -> Contents:
+        """Return all rows of all tables."""
+        return {
+            (name, *(row[column.name] for column in table.primary_key)): row
+            for name, table in META.tables.items()
+            for row in self.rows(name)
+        }
 
     def fill(self, is_full: bool) -> None:
         """Let the file grow no more, or again."""

@@ -52,7 +52,7 @@ class Hands:
         card = self._card
         if card is not None and self._host.is_up:  # of one whose process is about to start nobody takes the card
             self._handle("an old card is put in", lambda: restore(self._host.disk.path, card))
-            self._host.disk.doubtful = []
+            self._host.disk.doubt = None
             self._world.witness.devices.touched(self._host.name, "restored")
 
     def _rot(self) -> None:
@@ -80,8 +80,8 @@ class Hands:
             return
         self._world.tell(self._twin.name, "a copy is switched on")
         restore(self._twin.disk.path, image(self._host.disk.path))
-        devices = self._world.witness.devices
-        devices.touched(self._twin.name, "twin", devices.outbox(self._host.name))
+        self._twin.disk.doubt = self._host.disk.doubt
+        self._world.witness.devices.doubled(self._twin.name, self._host.name)
         self._twin.power_on()
         self._node.start()
         self._world.scheduler.after(self._faults.twin_s, self._take_away)

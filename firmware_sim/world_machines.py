@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from cloud_aggregator.service import Service as CloudService
+from firmware_sim.world_devices import End
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore, PowerCutError
 from firmware_sim.world_faults import Power
 from firmware_sim.world_liveness import Owed
@@ -56,6 +57,7 @@ class Machine(ABC):
         self._process = 0  # counts them: what belongs to one that ended is void
         self._cut: Cut | None = None
         self._off_wall_ns = 0
+        self._started_s = 0.0
         self.faults = world.network.faults.power
 
     @abstractmethod
@@ -117,6 +119,7 @@ class Machine(ABC):
         if self.is_up or self.is_retired:
             return
         self.clock.started()
+        self._started_s = self.world.scheduler.elapsed_s
         try:
             effects = self.opened()
         except PowerCutError:
@@ -231,11 +234,16 @@ class Machine(ABC):
         """Go down, and stay so until somebody starts it again."""
         if when:
             self.world.tell(self.name, f"{'power cut' if kind == 'power' else 'killed'} {when}")
+        self._end(kind)
         self.is_up, self._cut, self._process = False, None, self._process + 1
         self.disk.fail(self.closed, in_checkpoint=kind == "power" and self._rng.random() < self.faults.checkpoint)
         self.world.network.left(self.name, at_once=kind == "kill")
         if kind == "power":
             self._off_wall_ns = self.world.scheduler.now_ns + self.clock.wall_offset_ns
+
+    def _end(self, kind: Literal["power", "kill", "stop"]) -> None:
+        lasted_s = self.world.scheduler.elapsed_s - self._started_s
+        self.world.witness.devices.ended(self.name, End(self.boots, kind, lasted_s))
 
     def power_on(self) -> None:
         """Start the machine, its clock right or not."""
@@ -256,6 +264,7 @@ class Machine(ABC):
         if not self.is_up:
             return
         self.world.tell(self.name, "is stopped")
+        self._end("stop")
         self.farewell()
         self.world.network.goodbye(self.name)
         self.is_up, self._cut, self._process = False, None, self._process + 1

@@ -40,7 +40,7 @@ def of_transition(state: State, transition: Transition, height: Height) -> tuple
     if judge is None or manifest is None:  # a transition needs a judge, and a judge comes with its manifest
         raise AssertionError("a transition without a model in force")
     if transition.kind == "raised":
-        state = replace(state, raised_by=RaisedBy(height.rule, height.feature or ""))
+        state = _begun(replace(state, raised_by=RaisedBy(height.rule, height.feature or "")), ANOMALY)
     by = state.raised_by
     alarm = Alarm(
         id=alarm_id(state, ANOMALY, transition.onset_ns),
@@ -64,6 +64,11 @@ def of_transition(state: State, transition: Transition, height: Height) -> tuple
         monotonic_ns=state.life.monotonic_ns(transition.t_ns),
     )
     return _queue(state, alarm)
+
+
+def _begun(state: State, cause: str) -> State:
+    """Return the state that knows in which boot an alarm was raised."""
+    return replace(state, raised_in={**state.raised_in, cause: state.boot_id})
 
 
 def _text(state: State, transition: Transition, height: Height) -> str:
@@ -125,7 +130,7 @@ def sensor(state: State, cause: str, text: str, t_ns: int, feature: str = "") ->
     """Raise a sensor fault once, of a stuck `feature` where one is named; one that is active changes nothing."""
     if cause in state.sensor_alarms:
         return state, []
-    state = replace(state, sensor_alarms={**state.sensor_alarms, cause: t_ns})
+    state = _begun(replace(state, sensor_alarms={**state.sensor_alarms, cause: t_ns}), cause)
     return _queue(state, _sensor_alarm(state, cause, "raised", text, (t_ns, t_ns), feature))
 
 
@@ -164,6 +169,8 @@ def _sensor_alarm(
 def _queue(state: State, alarm: Alarm) -> tuple[State, list[Effect]]:
     priority = ALARM_PRIORITY if alarm.kind == "anomaly" else SENSOR_PRIORITY
     item = Item(topic(state, "alarm", alarm.cause), (alarm.to_bytes(),), retain=True, priority=priority)
+    if alarm.state == "cleared":
+        state = replace(state, raised_in={key: boot for key, boot in state.raised_in.items() if key != alarm.cause})
     saved = save_alarms(state)
     state, effects = outbox.queue(state, alarm.item, item)
     level: Literal["info", "warning"] = "warning" if alarm.state == "raised" else "info"

@@ -118,7 +118,7 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
 
 
 def _marked(state: State, manifest: Manifest) -> tuple[State, list[Effect]]:
-    if reason := state.models.tries(manifest.model.digest).why_no_more:
+    if reason := state.models.tries(manifest.model.digest).why_no_more(state.boot_id):
         is_final = named(manifest) != state.models.current.name  # what was in force may be again
         return _refuse(replace(state, candidate=None), manifest, f"refused: {reason}", is_final=is_final)
     models = state.models.begun(manifest.model.digest, state.boot_id)

@@ -52,11 +52,12 @@ def restore(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
     )
     awaited, is_counted, *last = json.loads(stored.blobs.get(COUNTED, b'["", true]'))  # 0.2 did not ask
-    sensors, raised_by = {}, RaisedBy()
+    sensors, raised_by, raised_in = {}, RaisedBy(), {}
     if ALARMS in stored.blobs:
         held = json.loads(stored.blobs[ALARMS])
         pipeline = replace(pipeline, alarm=AlarmState(**held["anomaly"]))
         sensors, raised_by = held["sensors"], RaisedBy(*held.get("raised_by", ()))  # 0.3 knew one rule
+        raised_in = held.get("raised_in", {})
     return State(
         settings=settings,
         verified=verified,
@@ -79,6 +80,7 @@ def restore(
         heard_ns={source.name: now_ns for source in settings.source},
         raised_by=raised_by,
         sensor_alarms=sensors,
+        raised_in=raised_in,
         models=restored(stored.blobs),
     )
 

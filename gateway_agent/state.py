@@ -117,6 +117,7 @@ class State:
     offsets: Offsets = field(default_factory=dict)
     raised_by: RaisedBy = BY_SCORE
     sensor_alarms: dict[str, int] = field(default_factory=dict)  # cause -> onset
+    raised_in: dict[str, str] = field(default_factory=dict)  # cause of an active alarm -> the boot that raised it
     lost_ns: dict[str, int] = field(default_factory=dict)  # channel -> start of its unbroken run of lost windows
     faulty_ns: dict[str, int] = field(default_factory=dict)  # channel -> its latest window with a fault
     counts: dict[str, int] = field(default_factory=dict)
@@ -144,8 +145,11 @@ def topic(state: State, channel: str, item: str) -> str:
 
 
 def alarm_id(state: State, cause: str, onset_ns: int) -> str:
-    """Return the id that the messages of one alarm share."""
-    return f"{state.settings.gateway.id}.{cause}.{onset_ns}"
+    """Return the id that the messages of one active alarm share, with the boot that raised it: where no clock is kept
+    two boots begin at the same time.
+    """
+    named = f"{state.settings.gateway.id}.{cause}.{onset_ns}"
+    return f"{named}.{state.raised_in[cause]}" if cause in state.raised_in else named  # 0.5 named no boot
 
 
 def counted(state: State, what: str, count: int = 1) -> State:
@@ -248,4 +252,4 @@ def owner(state: State, manifest: Manifest) -> recall.Owner:
 def save_alarms(state: State) -> Save:
     """Return the effect that stores which alarms are active."""
     held = {"anomaly": asdict(state.pipeline.alarm), "sensors": state.sensor_alarms, "raised_by": state.raised_by}
-    return Save(ALARMS, json.dumps(held).encode())
+    return Save(ALARMS, json.dumps({**held, "raised_in": state.raised_in}).encode())

@@ -73,12 +73,14 @@ class Tries(NamedTuple):
         """Return the same for a start that does without."""
         return Tries(STARTS_MAX - 1, self.boot_id, LOADS_MAX - 1, rests=True)
 
-    @property
-    def why_no_more(self) -> str:
-        """Why there is not to be another, or an empty string."""
-        if self.in_boot < STARTS_MAX and self.in_all < LOADS_MAX:
+    def why_no_more(self, boot_id: str) -> str:
+        """Return why there is not to be another in this boot, or an empty string: what ended the last load of another
+        boot was the power, for all that is known.
+        """
+        in_boot = self.in_boot if boot_id == self.boot_id else 0
+        if in_boot < STARTS_MAX and self.in_all < LOADS_MAX:
             return ""
-        return f"the agent ended {max(self.in_boot, self.in_all)} times in a row while it loaded it"
+        return f"the agent ended {max(in_boot, self.in_all)} times in a row while it loaded it"
 
 
 UNTRIED = Tries()
@@ -216,7 +218,7 @@ def starting(blobs: Mapping[str, bytes], boot_id: str, settings: GatewaySettings
     current, before = models.current, models.previous
     if current.version == 0:
         return None
-    reason = models.tries(current.digest).why_no_more
+    reason = models.tries(current.digest).why_no_more(boot_id)
     if reason and before.version and not is_proven(models, settings):
         rejected = Rejected(current.version, current.name, f"model {current.version} rolled back: {reason}")
         models, reason = models.back().finished().rejecting(rejected), ""
@@ -224,7 +226,7 @@ def starting(blobs: Mapping[str, bytes], boot_id: str, settings: GatewaySettings
         return save(models.begun(models.current.digest, boot_id))
     models = models.resting(current.digest)
     if before.version:
-        is_deadly = bool(models.tries(before.digest).why_no_more)
+        is_deadly = bool(models.tries(before.digest).why_no_more(boot_id))
         models = models.resting(before.digest) if is_deadly else models.begun(before.digest, boot_id)
     return save(models)
 

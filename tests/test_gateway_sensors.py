@@ -5,6 +5,7 @@ Goal: no value, gap, silence or jump of a clock stops the agent, is learned as n
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from config.messages import Alarm, Score
 from gateway_agent.events import Effect, Heard, Log, Queue
 from gateway_agent.pipeline import Judge
-from gateway_agent.state import State, status
+from gateway_agent.state import ALARMS, State, status
 from gateway_agent.watch import Watch
 from models.arrays import Floats
 from models.threshold import Levels
@@ -168,6 +169,35 @@ def test_alarms_outlive_a_restart_and_are_told_once() -> None:
     state, effects = feed(state, samples(0, 5), START_S + 25)
     assert told(effects) == [("anomaly", "cleared")]
     assert {Alarm.from_bytes(item.payloads[0]).id for item in state.outbox.values()} == ids
+
+
+def test_alarms_of_two_boots_that_begin_at_the_same_time_are_two_alarms() -> None:
+    """Goal: the aggregator takes none for one that it has. Without a clock every boot begins in 1970."""
+    shelf, ids = Shelf(), []
+    for boot_id in ("one", "two"):
+        state = replace(agent(gateway_settings(**WATCHED), shelf, 0), boot_id=boot_id)
+        state, raised = after(state, TICK, now_ns=round(SILENT_S * NS))
+        shelf.commit(raised)
+        state = replace(agent(gateway_settings(**WATCHED), shelf, 0), boot_id="any other")
+        state, cleared = after(state, heard("sample", "deck", frame(samples(0, 1))), now_ns=NS)
+        shelf.commit(cleared)
+        assert told([*raised, *cleared]) == [("silent-deck", "raised"), ("silent-deck", "cleared")]
+        alarms = [Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds([*raised, *cleared], Queue)]
+        assert alarms[0].id == alarms[1].id
+        ids.append(alarms[0].id)
+    assert ids[0] != ids[1] and not state.raised_in
+
+
+def test_an_alarm_that_0_5_raised_is_cleared_under_its_name() -> None:
+    shelf = Shelf()
+    _, raised = after(agent(gateway_settings(**WATCHED), shelf, 0), TICK, now_ns=round(SILENT_S * NS))
+    shelf.commit(raised)
+    held = json.loads(shelf.blobs[ALARMS])
+    del held["raised_in"]
+    shelf.blobs[ALARMS] = json.dumps(held).encode()
+    _, cleared = after(agent(gateway_settings(**WATCHED), shelf), heard("sample", "deck", frame(samples(0, 1))))
+    alarm = Alarm.from_bytes(kinds(cleared, Queue)[0].item.payloads[0])
+    assert (alarm.id, alarm.state) == (f"north.silent-deck.{round(SILENT_S * NS)}", "cleared")
 
 
 def test_a_fault_of_what_is_no_longer_in_the_settings_is_cleared_at_the_start() -> None:

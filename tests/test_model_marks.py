@@ -6,6 +6,7 @@ stays known. The mark of a load is looked for in the file itself, while the mode
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,27 @@ def test_a_model_that_ends_the_process_is_given_up_after_three_starts() -> None:
     found = [start().manifest for _ in range(STARTS_MAX + 4)]  # the last one is never given up, and not always loaded
     assert found == [CALM[0]] * STARTS_MAX + [None, CALM[0], None, CALM[0]]
     assert status(state).rejected.keys() == {"2"} and versions.restored(gateway.shelf.blobs).current.version == 1
+
+
+def test_a_load_that_ended_with_its_boot_was_ended_by_the_power() -> None:
+    """Goal: a sound model is not given up. Three loads in one boot are two ends of the process where the power took the
+    third, and the next boot counts anew; a candidate as one in force.
+    """
+    gateway = Gateway(CALM, SENSITIVE)
+    gateway.tick(STEADY_S + 1)
+    manifest = THIRD[0]
+    for number in range(STARTS_MAX):
+        marked = versions.restored(gateway.shelf.blobs).begun(DIGEST, "boot").begun(manifest.model.digest, "boot")
+        gateway.shelf.commit([versions.save(marked)])
+        assert marked.tries(DIGEST).in_boot == number + 1
+    begun = versions.starting(gateway.shelf.blobs, "boot", gateway_settings())
+    assert begun is not None and versions.restored({MODELS: begun.body}).current.version == 1  # it never ended
+    begun = versions.starting(gateway.shelf.blobs, "next boot", gateway_settings())
+    assert begun is not None and versions.restored({MODELS: begun.body}).tries(DIGEST).in_boot == 1
+    gateway.restart()
+    gateway.state = replace(gateway.state, boot_id="next boot")
+    gateway.offer(THIRD)
+    assert gateway.version == 3 and not status(gateway.state).rejected
 
 
 def test_a_candidate_that_ends_the_process_is_given_up_too() -> None:

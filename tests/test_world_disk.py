@@ -7,11 +7,25 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from firmware_sim.world_disk import Image, complaint, cut_in_checkpoint, image, restore, torn
+from cloud_aggregator.events import RecordCount
+from firmware_sim.world_disk import (
+    CloudStore,
+    Disk,
+    GatewayStore,
+    Image,
+    PowerCutError,
+    complaint,
+    cut_in_checkpoint,
+    image,
+    restore,
+    torn,
+)
+from gateway_agent.events import Save
 
 CUTS = 60
 
@@ -72,6 +86,29 @@ def test_a_cut_in_a_checkpoint_loses_nothing(tmp_path: Path, cut: int) -> None:
     left = cut_in_checkpoint(path, image(path), np.random.default_rng(cut))
     restore(path, left)
     assert numbers(path) == list(range(20)) and complaint(path) == ""
+
+
+@pytest.mark.parametrize("kind", [GatewayStore, CloudStore])
+def test_of_a_cut_commit_that_repeats_what_was_there_all_or_nothing_is_found(tmp_path: Path, kind: Any) -> None:
+    """Goal: the witness knows whether a commit is there by what it changed, in real files."""
+    written: dict[Any, list[list[Any]]] = {
+        GatewayStore: [[Save("counted", b"1"), Save("own", bytes([value]) * 9_000)] for value in (1, 2)],
+        CloudStore: [[RecordCount("counted", 1), RecordCount("own", value)] for value in (1, 2)],
+    }
+    found = set()
+    for cut in range(CUTS // 3):
+        disk = Disk(tmp_path / f"{cut}.db", np.random.default_rng(cut), lambda effects: None)
+        store = kind(disk)
+        store.commit(written[kind][0])
+        disk.is_cut_armed = True
+        with pytest.raises(PowerCutError):
+            store.commit(written[kind][1])
+        disk.fail(store.close, in_checkpoint=False)
+        store, doubt = kind(disk), disk.resolved()
+        assert doubt is not None and disk.resolved() is None
+        found.add(tuple(doubt.there(store.contents())))
+        store.close()
+    assert found == {(True,), (False,)}
 
 
 def test_a_damaged_file_is_complained_of(tmp_path: Path) -> None:
