@@ -26,7 +26,7 @@ TORCH := $(shell sed -n 's/^\(torch==[0-9.]*\).*/\1/p' constraints.txt)
 TO_CLEAN := $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-lstm demo demo-building test check bench fuzz soak reproduce named clean
+.PHONY: help install install-lstm demo demo-building test numerical check bench fuzz soak reproduce named clean
 
 help: ## Say what each command does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,12 @@ demo-building: $(FOR_DEMO) ## Run it on five rooms with a fault in each; rooms o
 test: install check ## Run the checks and every test.
 	@echo "test: pytest"
 	@$(BIN)/pytest --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
+
+# What tests the mathematics: it imports the models, and runs no service, no world and no study.
+numerical: install ## Run the tests of the models alone, such as under settings that make another processor of this one.
+	@$(BIN)/pytest --benchmark-disable --numprocesses $(JOBS) --dist worksteal -m "not slow and not soak" $$( \
+		grep -lE '^from models' tests/test_*.py | \
+		xargs grep -LE '^from (cloud_aggregator|firmware_sim|gateway_agent\.(events|state)|tests\.sites)')
 
 check: install ## Check style, types and the rules of the house; no test of behaviour.
 	@echo "check: ruff"

@@ -11,12 +11,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 PROJECT = tomllib.loads((Path(__file__).resolve().parent.parent / "pyproject.toml").read_text())["project"]
-REFUSES = """import sys
-class Refuses:
+HIDES = """import sys
+class Hides:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
     def find_spec(self, name, path=None, target=None):
-        if name in {names!r}:
-            raise ModuleNotFoundError(f"{{name}} is not among the packages of the demo", name=name)
-sys.meta_path.insert(0, Refuses())
+        return None if name in {names!r} else self.finder.find_spec(name, path, target)
+sys.meta_path = [Hides(finder) for finder in sys.meta_path]
 """
 
 
@@ -25,7 +28,7 @@ def demo_alone(folder: Path) -> dict[str, str]:
     brought = _brought([*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["demo"]])
     names = {name for name, of in packages_distributions().items() if not brought & set(map(canonicalize_name, of))}
     folder.mkdir()
-    (folder / "sitecustomize.py").write_text(REFUSES.format(names=names))
+    (folder / "sitecustomize.py").write_text(HIDES.format(names=names))
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
 
 

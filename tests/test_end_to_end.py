@@ -37,7 +37,7 @@ DELAY_S_MAX = 30.0  # the window, the minimum duration and a hop, with room
 def play(folder: Path, *arguments: str) -> dict[str, Any]:
     """Run the demo as a user would after `make demo`, which installs no more than it needs, and return its report."""
     command = [sys.executable, "-m", "firmware_sim", "demo", "--out", str(folder), *arguments]
-    environment = demo_alone(folder.parent / "refuses")
+    environment = demo_alone(folder.parent / "hides")
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEMO_S_MAX, env=environment)
     assert done.returncode == 0, done.stderr + done.stdout
     for name in ("report.html", "report.png"):
