@@ -16,14 +16,17 @@ TESTERS ?= $(shell expr `nproc` '*' 3 / 2)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+FOR_DEMO := $(VENV)/.installed-for-demo
 PLAN := $(VENV)/.torch-plan.json
 # -qq keeps errors and drops the rest: sixty packages are sixty lines that nobody reads.
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq --no-input
+# Of all that comes a tenth is ever imported, and Python compiles that when it is.
+FETCH := $(PIP) install --no-compile -c constraints.txt
 TORCH := $(shell sed -n 's/^\(torch==[0-9.]*\).*/\1/p' constraints.txt)
 TO_CLEAN := $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-lstm demo demo-building test check bench fuzz soak reproduce named clean
+.PHONY: help install install-lstm demo demo-building test numerical check bench fuzz soak reproduce named clean
 
 help: ## Say what each command does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -42,15 +45,21 @@ install-lstm: install ## Add torch for the LSTM detector: the CPU build where th
 	@rm -f $(PLAN)
 	@echo "install-lstm: done"
 
-demo: install ## Run the whole loop on a real bridge recording; options in ARGS, e.g. ARGS="--scenario footbridge".
+demo: $(FOR_DEMO) ## Run the whole loop on a real bridge recording; options in ARGS, e.g. ARGS="--scenario footbridge".
 	@$(BIN)/firmware-sim demo $(ARGS)
 
-demo-building: install ## Run it on five rooms with a fault in each; rooms of your own: ARGS="--data FOLDER".
+demo-building: $(FOR_DEMO) ## Run it on five rooms with a fault in each; rooms of your own: ARGS="--data FOLDER".
 	@$(BIN)/firmware-sim demo-building $(ARGS)
 
 test: install check ## Run the checks and every test.
 	@echo "test: pytest"
 	@$(BIN)/pytest --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
+
+# What tests the mathematics: it imports the models, and runs no service, no world and no study.
+numerical: install ## Run the tests of the models alone, such as under settings that make another processor of this one.
+	@$(BIN)/pytest --benchmark-disable --numprocesses $(JOBS) --dist worksteal -m "not slow and not soak" $$( \
+		grep -lE '^from models' tests/test_*.py | \
+		xargs grep -LE '^from (cloud_aggregator|firmware_sim|gateway_agent\.(events|state)|tests\.sites)')
 
 check: install ## Check style, types and the rules of the house; no test of behaviour.
 	@echo "check: ruff"
@@ -82,14 +91,23 @@ clean: ## Remove everything these commands made: .venv, caches and the demo's re
 	@rm -rf $(TO_CLEAN) *.egg-info
 	@find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml constraints.txt
+# pip is the last that comes into a new environment.
+$(BIN)/pip:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found: sudo apt install python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) -c "$$CHECK_PYTHON"
 	@echo "install: making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "install: fetching 68 packages into it (220 MB, 860 MB once unpacked); about a minute, several on a small machine"
-	@$(PIP) install -c constraints.txt -e '.[dev]'
+
+$(FOR_DEMO): pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "install: fetching the demo's 49 packages into it (140 MB, 440 MB once unpacked); half a minute, more on a small machine"
+	@$(FETCH) -e '.[demo]'
 	@touch $@
+	@echo "install: done"
+
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "install: fetching 68 packages into it (220 MB, 720 MB once unpacked); about a minute, several on a small machine"
+	@$(FETCH) -e '.[dev]'
+	@touch $(FOR_DEMO) $@
 	@echo "install: done"
 
 # Parsed by any Python since 2.7, so that an old one can still say what is wrong.

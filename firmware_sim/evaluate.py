@@ -22,7 +22,7 @@ from config import cli
 from config.messages import first_problem
 from config.settings import SettingsError
 from firmware_sim.datasets import EvaluationError, Table, load_table
-from firmware_sim.experiment import TO_STDOUT, Experiment, OptionError, add_arguments, expectation, experiment_of
+from firmware_sim.experiment import TO_STDOUT, Experiment, OptionError, expectation, experiment_of
 from firmware_sim.folders import Folder, load_folder
 from firmware_sim.recordings import RecordingError
 from firmware_sim.splits import Plan, Split, split_folder, split_table
@@ -37,8 +37,6 @@ from models.federated.algorithm import Algorithm
 PROGRESS_S = 5.0  # between lines where the output is no terminal
 SEEDS = 2**31
 FOR_FLEETS = ("privacy", "compression", "masking")  # settings that mean nothing where all rows lie in one place
-
-__all__ = ["add_arguments", "evaluate", "main"]
 
 
 class Progress:

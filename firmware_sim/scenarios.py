@@ -112,7 +112,7 @@ def munich() -> Story:
         for column, channel in enumerate(healthy.channels)
     ]
     alarm = {"false_alarms_per_day": 1.0, "reach": 3.0, "minimum_duration_s": 10.0}
-    return _story(scenario, sensors, spans, features, alarm, speed=40.0)
+    return _story(scenario, sensors, spans, features, alarm, speed=60.0)
 
 
 def footbridge() -> Story:

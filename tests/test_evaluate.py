@@ -22,7 +22,8 @@ from sklearn.svm import OneClassSVM
 import firmware_sim
 from config.wire import encode
 from firmware_sim.datasets import Labelled, Table
-from firmware_sim.evaluate import Progress, add_arguments, main
+from firmware_sim.evaluate import Progress, main
+from firmware_sim.experiment import add_arguments
 from firmware_sim.splits import Plan, partition, split_table
 from models.arrays import FEATURES, LABELS
 from models.detectors import DETECTORS

@@ -37,12 +37,16 @@ class Window(NamedTuple):
     heard: int
 
 
+class PrecisionWarning(UserWarning):
+    """This processor does not train in the precision that was asked for."""
+
+
 class Descent(NamedTuple):
     """How a network trains: passes over its rows, rows in a step, kind and size of the steps.
 
     `largest_gradient` is the norm to which a longer slope is cut, `proximity` is µ of FedProx. `bfloat16` multiplies in
-    that precision and keeps weights and states in float32: faster on processors with AVX-512 BF16 or the like, and
-    slower on others.
+    that precision and keeps weights and states in float32: faster on processors with AVX-512 BF16 or the like, slower
+    on some others, and not possible on the rest, which train in float32 and say so.
     """
 
     epochs: int = 3

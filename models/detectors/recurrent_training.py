@@ -8,6 +8,7 @@ generator, none from torch's own, and torch runs on one thread, so equal argumen
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from models.adam import Adam
 from models.arrays import Array, Arrays
 from models.detectors.recurrent import GATES, Singles, targets_of, trained_names, whole_classes, windows_of
-from models.detectors.recurrent_network import Descent, Recurrent, layers_of
+from models.detectors.recurrent_network import Descent, PrecisionWarning, Recurrent, layers_of
 from models.detectors.training import ConvergenceError
 
 CELL_NAMES = {
@@ -134,6 +135,10 @@ def descended(
     Raises `ConvergenceError` where a weight is no finite number in the end.
     """
     torch.set_num_threads(1)
+    if descent.bfloat16 and (reason := _lacks_bfloat16(Net(params, network), rows)):
+        text = f"precision 'bfloat16' asked for, and this processor does not train in it: float32 is used ({reason})"
+        warnings.warn(text, PrecisionWarning, stacklevel=2)
+        descent = descent._replace(bfloat16=False)
     net = Net(params, network, rng)
     with np.errstate(over="ignore", invalid="ignore"):  # where that leads is seen in the end
         _descend(net, rows, rng, descent, anchored)
@@ -145,6 +150,29 @@ def descended(
     return {**params, **moved}
 
 
+def _lacks_bfloat16(net: Net, rows: Examples) -> str:
+    """Return why the slopes of one row cannot be computed in bfloat16, or an empty string where they can.
+
+    Which processors can is known to the kernels alone, and differs from one cell to the next, so it is tried. What is
+    wrong for another reason fails in float32 too, and is told there.
+    """
+    windows, wanted, counts = (torch.from_numpy(part) for part in rows)
+    try:
+        _slopes(net, windows[:, :1], wanted[:1], counts[:1], bfloat16=True)
+    except RuntimeError as error:
+        return str(error).partition(". ")[0]
+    return ""
+
+
+def _slopes(
+    net: Net, windows: torch.Tensor, wanted: torch.Tensor, counts: torch.Tensor, *, bfloat16: bool
+) -> tuple[torch.Tensor, ...]:
+    """Return the slopes of the mean loss of rows, in the order of the net's weights."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+        loss = net.loss(windows, wanted, counts)
+    return torch.autograd.grad(loss, list(net.weights.values()))
+
+
 def _descend(net: Net, rows: Examples, rng: np.random.Generator, descent: Descent, anchored: tuple[str, ...]) -> None:
     anchors = net.arrays() if descent.proximity else {}
     adams = {name: Adam(tuple(weight.shape), np.float32) for name, weight in net.weights.items()}
@@ -152,10 +180,8 @@ def _descend(net: Net, rows: Examples, rng: np.random.Generator, descent: Descen
     for _ in range(descent.epochs):
         order = torch.from_numpy(rng.permutation(len(counts)))
         for batch in torch.split(order, descent.batch):
-            with torch.autocast("cpu", torch.bfloat16, enabled=descent.bfloat16):
-                loss = net.loss(windows[:, batch], wanted[batch], counts[batch])
-            slopes = dict(zip(net.weights, torch.autograd.grad(loss, list(net.weights.values())), strict=True))
-            downhill = {name: slope.numpy() for name, slope in slopes.items()}
+            slopes = _slopes(net, windows[:, batch], wanted[batch], counts[batch], bfloat16=descent.bfloat16)
+            downhill = {name: slope.numpy() for name, slope in zip(net.weights, slopes, strict=True)}
             for name in anchored if anchors else ():
                 pull = net.weights[name].detach().numpy() - anchors[name]
                 downhill[name] = downhill[name] + np.float32(descent.proximity) * pull

@@ -174,7 +174,8 @@ def recurrent_fedavg(
 
     :param epochs: 3, batch 64, optimiser `adam`, learning_rate 0.005 and largest_gradient, the norm to which a longer
         slope is cut, 1, where not given.
-    :param precision: in which a gateway multiplies while it trains; `bfloat16` where its processor has that.
+    :param precision: in which a gateway multiplies while it trains; where its processor does not do `bfloat16`, it
+        takes float32 and says so in its log.
     :param mu: weight µ of the proximal term on what is averaged; 0 is plain averaging.
     :param home: `head` for dense and output layers that stay with each gateway.
     :param measure: over whom variance and class shares are taken; `own` ones never leave, which privacy asks for.
