@@ -93,6 +93,10 @@ class Devices:
         if host in self._just:
             self._just[device] = self._just[host]
 
+    def outbox(self, device: str) -> set[str]:
+        """Return what the store of a device holds for the aggregator."""
+        return self._outbox[device]
+
     def committed(self, device: str, effects: Sequence[events.Durable]) -> None:
         """Take note of what comes and goes."""
         for effect in effects:
