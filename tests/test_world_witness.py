@@ -1,0 +1,120 @@
+"""What the witness of a world may claim: each check can fail, and none where nobody could do better.
+
+Goal: a world that reports a broken promise is right, and a promise that is broken is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from config.messages import Alarm, Status
+from firmware_sim.world_checks import Witness
+from firmware_sim.world_devices import End
+from firmware_sim.world_disk import Doubt
+from gateway_agent.events import Queue
+from gateway_agent.versions import LOADS_MAX, Tries
+from tests.sites import topic
+from tests.test_world import alarm_item, witness
+
+
+def half_a_commit(seen: Witness) -> None:
+    doubt = Doubt([], {"a": 1, "b": 1}, {"a": 2, "b": 2, "c": 2})
+    assert seen._is_there("north", doubt, {"a": 1, "b": 2, "c": 2})
+
+
+def told_twice(seen: Witness) -> None:
+    name, item = alarm_item()
+    other = Alarm.from_bytes(item.payloads[0]).model_copy(update={"text": "another"})
+    seen.gateway_committed("north", [Queue(name, item)])
+    seen.gateway_committed("north", [Queue(name, replace(item, payloads=(other.to_bytes(),)))])
+
+
+def set_back(seen: Witness) -> None:
+    heard_of(seen, "one")
+    seen.devices.touched("north", "restored")
+    heard_of(seen, "two")
+    seen.cloud_stepped()
+    assert seen.devices.audit() == {"restored": 1, "twins": 0}
+
+
+def heard_of(seen: Witness, boot_id: str) -> None:
+    """Let the aggregator hear of the first start on a store, in some boot of the gateway."""
+    status = Status(state="online", boot_id=boot_id, store_id="s", starts=1, monotonic_ns=5)
+    seen.devices.said("north", status)
+    seen.cloud_hears(topic("north", "status", "agent"), status.to_bytes(), 1)
+
+
+def given_up_too_soon(seen: Witness) -> None:
+    for end in (End(1, "kill", 10.0), End(1, "kill", 10.0), End(1, "power", 10.0), End(2, "kill", 10.0)):
+        seen.devices.ended("north", end)
+    say_given_up(seen)
+
+
+def say_given_up(seen: Witness) -> None:
+    status = Status(state="online", rejected={"2": f"model 2 rolled back: {Tries(3, 'boot', 3).why_no_more('boot')}"})
+    seen.gateway_published("north", topic("north", "status", "agent"), status.to_bytes())
+
+
+def copied_at_rest(seen: Witness) -> None:
+    """A copy of a card that nobody had changed before lacks what is on it."""
+    seen.devices.committed("north", [Queue(*alarm_item())])
+    seen.devices.doubled("north~", "north")
+    seen.devices.opened("north~", set(), "", [])
+
+
+@pytest.mark.parametrize("wrong", [half_a_commit, told_twice, set_back, given_up_too_soon, copied_at_rest])
+def test_the_witness_sees_what_is_wrong(wrong: Callable[[Witness], None]) -> None:
+    seen = witness()
+    wrong(seen)
+    assert len(seen.violations) == 1
+
+
+def same_again(seen: Witness) -> None:
+    """A commit writes over what was there, too; that it is there says nothing of the commit."""
+    doubt = Doubt([], {"counted": b"1", "own": b"1"}, {"counted": b"1", "own": b"2"})
+    assert not seen._is_there("north", doubt, doubt.before) and seen._is_there("north", doubt, doubt.after)
+
+
+def taken_along(seen: Witness) -> None:
+    """What was in the inbox of a process that ended before it had stored anything was heard by nobody."""
+    heard_of(seen, "one")
+    seen.cloud_stepped()
+    seen.devices.touched("north", "restored")
+    heard_of(seen, "two")
+    seen.rounds.resumed = lambda state: None  # type: ignore[method-assign]  # there is no training here
+    seen.cloud_opened(cast(Any, None), cast(Any, None), None)
+    seen.cloud_stepped()
+    assert seen.devices.audit() == {"restored": 0, "twins": 0}
+
+
+def copied_in_the_hand(seen: Witness) -> None:
+    """The card of a device that is switched off may be an old one, and so is its copy."""
+    seen.devices.committed("north", [Queue(*alarm_item())])
+    seen.devices.touched("north", "restored")
+    seen.devices.doubled("north~", "north")
+    seen.devices.opened("north~", set(), "", [])
+
+
+def killed_three_times(seen: Witness) -> None:
+    """Nobody on the device could tell."""
+    for lasted_s in (1_000.0, 20.0, 30.0):
+        seen.devices.ended("north", End(1, "kill", lasted_s))
+    say_given_up(seen)
+
+
+def cut_off_ten_times(seen: Witness) -> None:
+    """As one that takes the whole machine along."""
+    for boot in range(LOADS_MAX):
+        seen.devices.ended("north", End(boot, "power", 20.0))
+    say_given_up(seen)
+
+
+@pytest.mark.parametrize("right", [same_again, taken_along, copied_in_the_hand, killed_three_times, cut_off_ten_times])
+def test_the_witness_sees_nothing_where_nobody_could_do_better(right: Callable[[Witness], None]) -> None:
+    seen = witness()
+    right(seen)
+    assert not seen.violations
