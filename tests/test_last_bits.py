@@ -151,7 +151,7 @@ def test_gateways_with_the_same_loss_are_elected_together(share: float, is_elect
 
 @pytest.mark.parametrize("length", [0.5, 1.0, 2.0**0.25, 1024.0])
 def test_a_length_on_the_edge_of_a_bin_is_in_the_one_above(length: float) -> None:
-    assert len({_bin_of(length * share) for share in (1.0 - 4 * LAST_BIT, 1.0, 1.0 + 4 * LAST_BIT)}) == 1
+    assert len({_bin_of(length * share) for share in (1.0 - 1e-13, 1.0, 1.0 + 1e-13)}) == 1
     assert _bin_of(length * (1.0 - 1e-6)) == _bin_of(length) - 1
 
 
