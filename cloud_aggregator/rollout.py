@@ -66,7 +66,7 @@ class Staging:
     """The release at hand with the models that it is about; the one that all have is not among them."""
 
     rollout: Rollout = field(default_factory=Rollout)
-    candidate: Made | None = None  # of the canaries, while it is under way
+    candidate: Made | None = None  # of the canaries, while it is under way; what was stopped, after that
     recall: Made | None = None  # of the canaries, after it was stopped
     waiting: Made | None = None  # made since, and given to nobody yet
     before: int = 0  # the version that all had before, to be kept for whoever wants it back

@@ -14,7 +14,7 @@ from cloud_aggregator.state import State, packed, save_training, topic
 from config import signing
 from config.messages import RoundOpen, round_number
 from config.topics import ALL
-from models.arrays import equal, finite, generator, select
+from models.arrays import alike, finite, generator, select
 from models.federated.algorithm import Server, close_round, is_silent, lacking
 from models.records import replace
 
@@ -228,7 +228,7 @@ def _record(state: State, kept: tuple[HoldUpdate, ...]) -> RecordRound:
 def _has_learned(state: State) -> bool:
     """Tell whether the model is another than that with which its training began."""
     begun = state.algorithm.start(generator(state.settings.algorithm.seed, 0, "cloud"))
-    return not equal(begun.shared, state.server.shared) and not lacking(state.server)
+    return not alike(begun.shared, state.server.shared) and not lacking(state.server)
 
 
 def _advanced(state: State) -> tuple[Server, str, bool]:

@@ -10,6 +10,7 @@ from cloud_aggregator import announcing, release, rollout
 from cloud_aggregator.events import Effect, Log, RecordModel, SaveRollout
 from cloud_aggregator.rollout import Made, Rollout, Staging, able, drawn
 from cloud_aggregator.state import State
+from models.detectors.graph import is_alike
 from models.records import replace
 
 Result = tuple[State, list[Effect]]
@@ -25,29 +26,35 @@ def next_version(state: State) -> int:
 
 def made(state: State, new: Made) -> Result:
     """Take in a model that the training has made: to all, to canaries, or to wait, as the settings say."""
-    waiting, mode = state.staging.waiting, state.settings.release.mode
-    if new.manifest.model.digest in state.staging.rollout.stopped:
+    waiting, mode, stage = state.staging.waiting, state.settings.release.mode, state.staging.rollout
+    candidate = state.staging.candidate
+    was_stopped = stage.stage == "stopped" and candidate is not None and is_same(candidate, new)
+    if new.manifest.model.digest in stage.stopped or was_stopped:
         text = f"the model that the training made is one whose release was stopped ({new.manifest.model.digest[:12]})"
         return state, [Log("warning", f"{text}: released by order alone, cloud-aggregator release --version")]
     current = Made(state.manifest, state.model) if state.manifest else None
-    for one in (waiting, state.staging.candidate, current):
-        if one is None:
-            continue
-        if (one.manifest.run, one.manifest.model.digest) == (new.manifest.run, new.manifest.model.digest):
-            # Of sums over rows that have not changed; a fleet on cellular links need not fetch it again.
-            return state, [Log("info", f"model {one.manifest.version} is as it was, nothing to release")]
-        break
+    latest = waiting or (candidate if stage.is_under_way else None) or current
+    if latest is not None and latest.manifest.run == new.manifest.run and is_same(latest, new):
+        # Of sums over rows that have not changed; a fleet on cellular links need not fetch it again.
+        return state, [Log("info", f"model {latest.manifest.version} is as it was, nothing to release")]
     version = new.manifest.version
     state = replace(state, staging=replace(state.staging, waiting=new))
     told = Log("info", f"model {version} made: {len(new.body)} bytes, {new.manifest.model.digest[:12]}")
     effects: list[Effect] = [RecordModel(*new), told]
-    if state.staging.rollout.is_under_way:
-        why = f"the release of model {state.staging.rollout.version} is under way"
+    if stage.is_under_way:
+        why = f"the release of model {stage.version} is under way"
         return state, [*effects, _saved(state), Log("info", f"model {version} waits: {why}")]
     if mode == "manual":
         return state, [*effects, _saved(state), Log("info", f"model {version} waits for cloud-aggregator release")]
     state, more = _next(state)
     return state, [*effects, *more]
+
+
+def is_same(one: Made, other: Made) -> bool:
+    """Tell whether two models say the same. Of the same rows, updates that arrive in another order or are made on
+    another processor make a model whose last bits differ, and so does its digest.
+    """
+    return one.manifest.model.digest == other.manifest.model.digest or is_alike(one.body, other.body)
 
 
 def _saved(state: State) -> SaveRollout:
@@ -154,9 +161,10 @@ def stopped(state: State, why: str) -> Result:
     candidate, waiting = state.staging.candidate, state.staging.waiting
     digests = stage.stopping(candidate.manifest.model.digest) if candidate else stage.stopped
     stage = replace(stage, stage="stopped", why=why, recall=recall.manifest.version if recall else 0, stopped=digests)
-    if waiting is not None and waiting.manifest.model.digest in digests:
+    if waiting is not None and candidate is not None and is_same(candidate, waiting):
         waiting = None  # the training has made the same again meanwhile
-    state = replace(state, staging=Staging(stage, recall=recall, waiting=waiting, before=state.staging.before))
+    # What was stopped is kept: the training goes on, and may make it again in other last bits.
+    state = replace(state, staging=Staging(stage, candidate, recall, waiting, before=state.staging.before))
     if recall is not None:
         effects += _to_canaries(state)
     else:

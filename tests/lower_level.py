@@ -46,9 +46,8 @@ def main() -> int:
         sys.stderr.write("lower level: numpy knows no level below this processor's, so nothing is run twice\n")
         return 0
     settings = dict(LEVELS[level])
-    if find_spec("torch") is None:
+    if find_spec("torch") is None and settings.pop("ONEDNN_MAX_CPU_ISA", ""):
         sys.stderr.write("lower level: torch is not installed, so oneDNN is not asked\n")
-        del settings["ONEDNN_MAX_CPU_ISA"]
     unchanged = [name for name in settings if _bits(name, {}) == _bits(name, {name: settings[name]})]
     for name in unchanged:
         sys.stderr.write(f"lower level: {name}={settings[name]} changes no bit of what it should: {PROBES[name]}\n")

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
 
-from models.arrays import Array, Arrays
+from models.arrays import Array, Arrays, alike
 from models.detectors import compensation, principal
 from models.operators import OPERATORS as OPERATORS  # what these graphs are made of
 
@@ -43,6 +43,19 @@ def standardise_tensors(params: Arrays) -> Arrays:
     """Return the constants of `standardise_nodes` but for centre and scale."""
     step = principal.of_whitening(params)
     return compensation.graph_tensors(params) | (principal.graph_tensors(step, principal.WHITENING) if step else {})
+
+
+def is_alike(first: bytes, second: bytes) -> bool:
+    """Tell whether two models of `model_bytes` differ by no more than the rounding of their constants."""
+    (nodes, tensors), (other_nodes, other_tensors) = _taken_apart(first), _taken_apart(second)
+    return nodes == other_nodes and alike(tensors, other_tensors)
+
+
+def _taken_apart(body: bytes) -> tuple[bytes, Arrays]:
+    model = ModelProto.FromString(body)
+    tensors = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    model.graph.ClearField("initializer")
+    return bytes(model.SerializeToString(deterministic=True)), tensors
 
 
 def model_bytes(

@@ -25,7 +25,7 @@ from models.detectors.dual_ascent import ascend, objective
 from models.detectors.kernel import squared_distances
 from models.federated.algorithm import normalise
 from models.federated.fedavg import within
-from models.federated.local_dual import AFTER, BEFORE, MADE_AT, ROWS, STEP, digest
+from models.federated.local_dual import AFTER, BEFORE, MADE_AT, ROWS, STEP, fingerprint
 from models.federated.median_election import ELECTED, PENDING, pending
 
 COEFFICIENTS = "coefficients"  # (n,) w = αK
@@ -75,7 +75,7 @@ class AlignedEvents(NamedTuple):
             AFTER: alpha,
             FROM: w_before,
             MADE_AT: np.array(int(shared[STEP]), dtype=np.int64),
-            ROWS: np.array(digest(phi), dtype=np.int64),
+            ROWS: fingerprint(phi),
         }
         model = self.model(phi, alpha @ phi)
         return pending({**own, **kept, **model}, again, {COEFFICIENTS: w}, self._loss(alpha, w))

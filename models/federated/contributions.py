@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from models.arrays import COUNTED, WEIGHT, Array, Arrays, joined, parted
+from models.arrays import COUNTED, WEIGHT, Array, Arrays, alike, joined, parted
 
 STEP = "step"
 BEFORE, SENT = "counted", "sent"  # parts of a gateway's own state
@@ -57,8 +57,13 @@ def settled(own: Arrays, data: Mapping[str, Array], step: int) -> Arrays:
 
 
 def difference(own: Arrays, present: Arrays, step: int) -> tuple[Arrays, Arrays]:
-    """Return the state of a gateway (`settled` before) that sends, and what changed since it was last counted."""
-    before = parted(own).get(BEFORE, {})
+    """Return the state of a gateway (`settled` before) that sends, and what changed since it was last counted.
+
+    Nothing has where the two differ by rounding alone, as after an update of a library: the model would be another one
+    in its last bits, and each of the rows would be claimed to be new.
+    """
+    before = {name: array for name, array in parted(own).get(BEFORE, {}).items() if name != STEP}
+    present = before if alike(before, present) else present
     change = {name: np.asarray(array - before.get(name, 0.0)) for name, array in present.items()}
     at = np.array(step, dtype=np.int64)
     return {**own, **joined({SENT: {**present, STEP: at}})}, change

@@ -24,6 +24,7 @@ LOSS, MEDIAN, ASKED = "loss", "median", "asked"
 MEMBERS = "members"  # one of every gateway elected
 HANDSHAKES, ELECTIONS = "handshakes", "elections"  # () how often this gateway shook hands, and was elected
 ELECTED = "elected_at_last"  # () whether it was in the last step it shook hands on
+SAME_LOSS = 1e-9  # of the median: gateways whose rows are the same are elected together, whatever processor they have
 PENDING, SENT = "pending.", "sum."  # before names while they wait on a gateway, and while they travel
 
 
@@ -69,7 +70,7 @@ def election(names: tuple[str, ...], judge: Judge, max_samples: int, following: 
         count = len(data[FEATURES])
         if count == 0 or int(own.get(MADE_AT, -1)) != int(shared[STEP]):
             return own, {}
-        elected = bool(own[f"{PENDING}{LOSS}"] <= shared[MEDIAN])
+        elected = bool(own[f"{PENDING}{LOSS}"] <= shared[MEDIAN] + SAME_LOSS * abs(shared[MEDIAN]))
         elections = int(own[ELECTIONS]) - int(own[ELECTED]) + int(elected)  # a second call counts once
         own = {**own, ELECTED: np.array(elected, np.int64), ELECTIONS: np.array(elections, dtype=np.int64)}
         if not elected:

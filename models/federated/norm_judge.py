@@ -30,6 +30,7 @@ from models.federated.judges import Judge
 LENGTHS, KNOWN, MOST_NOTED = "lengths", "known", "most_noted"
 FEWEST = 3  # lengths before one of them is the usual one
 FORGET = 0.5  # what a round counts beside the next one: changes shrink as a training settles
+ON_EDGE = 1e-9  # of a bin
 STEP = 0.25  # of the logarithm to base 2, so that the median is right within a fifth
 LEAST, MOST = -60.0, 60.0  # logarithms of the shortest and longest that are told apart
 BINS = round((MOST - LEAST) / STEP)
@@ -87,7 +88,8 @@ def _middle(lengths: Array) -> int:
 
 
 def _bin_of(length: float) -> int:
-    return int(np.clip((np.log2(length) - LEAST) / STEP, 0, BINS - 1))
+    # Lengths on an edge are usual, such as 1 of what is clipped: rounding must not put one of them into the bin below.
+    return int(np.clip((np.log2(length) - LEAST) / STEP + ON_EDGE, 0, BINS - 1))
 
 
 def _any_context(shared: Arrays) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from config import wire
 from models.arrays import FEATURES, Arrays, Floats, generator, joined
 from models.detectors import DETECTORS, PERSONAL, recurrent
-from models.detectors.recurrent_network import Descent, Recurrent
+from models.detectors.recurrent_network import Descent, PrecisionWarning, Recurrent
 from models.federated import build
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import ROOT
@@ -78,10 +79,13 @@ def test_an_epoch(precision: str, benchmark: BenchmarkFixture, note: Note) -> No
     def epoch() -> Arrays:
         return recurrent.descended(params, x, None, np.random.default_rng(0), network, descent)
 
-    after = repeat(benchmark, epoch, rounds=3)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", PrecisionWarning)
+        after = repeat(benchmark, epoch, rounds=3)
     assert not np.array_equal(after["cell.2.state"], params["cell.2.state"])
     if benchmark.enabled:
         what = f"epoch of {WINDOWS} windows, lstm 3 x 128 with dropout, batch {descent.batch}, {precision}"
+        what += ", which this processor does in float32" if told else ""
         note(what, median_s(benchmark), "s", at_most=EPOCH_S)
 
 

@@ -1,0 +1,164 @@
+"""No decision hangs on the last bit of a sum: another processor, library or order of arrival has another one.
+
+Method: what is decided is given the same numbers once more, off by what rounding leaves, and must be as before; off by
+more than that, it must not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import ModelProto, numpy_helper
+
+from cloud_aggregator import staging
+from cloud_aggregator.events import Log
+from cloud_aggregator.rollout import Made, restored, stored
+from config.transfer import describe
+from models.arrays import FEATURES, Arrays, alike, generator
+from models.detectors.graph import is_alike
+from models.federated import build
+from models.federated.contributions import BEFORE, STEP, difference
+from models.federated.local_dual import AFTER, ROWS, fingerprint, holds
+from models.federated.median_election import LOSS, MEDIAN, PENDING
+from models.federated.norm_judge import _bin_of
+from tests.test_gateway_models import signed
+from tests.test_staged_release import fleet
+from tests.watchers import CALM, SENSITIVE
+
+LAST_BIT, REAL = 2.0**-52, 1e-4
+
+
+def nudged(body: bytes, share: float) -> bytes:
+    """Return a model whose constants, but for zeros, are larger by so much of themselves and by one float32."""
+    model = ModelProto.FromString(body)
+    for one in model.graph.initializer:
+        array = numpy_helper.to_array(one)
+        if array.dtype == np.float32:
+            far = np.where(array == 0.0, array, np.nextafter(array * np.float32(1.0 + share), np.float32(np.inf)))
+            one.CopyFrom(numpy_helper.from_array(far, one.name))
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def again(one: Made, share: float) -> Made:
+    """Return a model that the training has made again, under the next version."""
+    body = nudged(one.body, share)
+    made = signed(one.manifest, version=one.manifest.version + 1, model=describe(body, 122_880))
+    assert made.model.digest != one.manifest.model.digest
+    return Made(made, body)
+
+
+@pytest.mark.parametrize("other", [1.0 + LAST_BIT, 1.0 + 2e-7])
+def test_arrays_are_alike_up_to_rounding_and_no_further(other: float) -> None:
+    rows = np.array([[1.0, -300.0], [0.0, 2.5]])
+    one = {"x": rows, "count": np.array([3, 4])}
+    assert alike(one, {**one, "x": rows * other})
+    assert alike(one, {**one, "x": rows + 1e-5})  # of 300
+    endless = np.full_like(rows, np.inf)
+    for wrong in (
+        rows * (1.0 + 1e-5),
+        rows + 1e-3,
+        rows[:1],
+        rows.astype(np.int64),
+        np.full_like(rows, np.nan),
+        endless,
+    ):
+        assert not alike(one, {**one, "x": wrong})
+    assert not alike(one, {**one, "count": np.array([3, 5])}) and not alike(one, {"x": rows})
+    assert not alike({"x": endless}, {"x": -endless})
+
+
+def test_a_model_is_alike_whose_constants_are_and_whose_nodes_are_the_same() -> None:
+    body = CALM[1]
+    assert is_alike(body, nudged(body, 0.0)) and body != nudged(body, 0.0)
+    assert not is_alike(body, nudged(body, REAL))
+    other = ModelProto.FromString(body)
+    other.graph.node[0].name = "another"
+    assert not is_alike(body, other.SerializeToString())
+
+
+@pytest.mark.parametrize(("share", "is_new"), [(0.0, False), (REAL, True)])
+def test_a_model_that_differs_by_rounding_is_not_released_again(share: float, is_new: bool) -> None:
+    cloud = fleet("east").cloud
+    assert cloud.manifest is not None
+    new = again(Made(cloud.manifest, cloud.model), share)
+    state, effects = staging.made(cloud, new)
+    said = [effect.text for effect in effects if isinstance(effect, Log)]
+    assert (said == ["model 1 is as it was, nothing to release"]) is not is_new
+    assert (state.staging.waiting is not None) is is_new
+
+
+def test_a_model_that_was_stopped_is_known_again_after_a_restart() -> None:
+    made = fleet()
+    made.order("release", SENSITIVE, gateways=["south"])
+    made.told()
+    assert made.order("stop")[1] == ""
+    made.told()
+    made.restart("cloud")
+    candidate = made.cloud.staging.candidate
+    assert candidate is not None and candidate.body == SENSITIVE[1]
+    for share, is_known in ((0.0, True), (REAL, False)):
+        state, effects = staging.made(made.cloud, again(candidate, share))
+        assert (state == made.cloud) is is_known
+        assert (
+            any("whose release was stopped" in effect.text for effect in effects if isinstance(effect, Log)) is is_known
+        )
+
+
+def test_what_waits_is_dropped_where_it_is_what_was_stopped() -> None:
+    made = fleet()
+    made.order("release", SENSITIVE, gateways=["south"])
+    candidate = made.cloud.staging.candidate
+    assert candidate is not None
+    for share, waits in ((0.0, False), (REAL, True)):
+        state = replace(made.cloud, staging=replace(made.cloud.staging, waiting=again(candidate, share)))
+        state, _ = staging.stopped(state, "it was bad")
+        assert (state.staging.waiting is not None) is waits
+
+
+def test_rows_that_give_the_same_but_for_rounding_have_not_changed() -> None:
+    sums = {"gram": np.array([400.0, 3.0, 0.2]), "samples": np.array(400.0)}
+    own = {f"{BEFORE}.{name}": array for name, array in {**sums, STEP: np.array(3)}.items()}
+    after, change = difference(own, {name: array * (1.0 + 1e-9) for name, array in sums.items()}, 4)
+    assert not any(array.any() for array in change.values())
+    assert after["sent.gram"].tolist() == sums["gram"].tolist()  # or the sums would drift, a bit a round
+    _, change = difference(own, {**sums, "gram": sums["gram"] + [1.0, 0.0, 0.0]}, 4)
+    assert change["gram"].tolist() == [1.0, 0.0, 0.0]
+
+
+def test_a_gateway_knows_its_rows_again_and_no_others() -> None:
+    phi = np.random.default_rng(0).normal(size=(200, 16))
+    own = {ROWS: fingerprint(phi), AFTER: np.zeros(200)}
+    assert holds(own, phi) and holds(own, phi * (1.0 + 4 * LAST_BIT))
+    for wrong in (phi[:-1], phi[::-1], np.concatenate([phi[1:], phi[:1]]), phi[:, :8]):
+        assert not holds(own, wrong)
+    swapped = phi.copy()
+    swapped[[7, 8]] = phi[[8, 7]]
+    assert not holds(own, swapped)
+    assert not holds({ROWS: np.array(17), AFTER: np.zeros(200)}, phi)  # a digest, as an older agent left it
+
+
+@pytest.mark.parametrize(("share", "is_elected"), [(1.0 - LAST_BIT, True), (1.0 - 1e-6, False)])
+def test_gateways_with_the_same_loss_are_elected_together(share: float, is_elected: bool) -> None:
+    algorithm = build("conditional-fedavg", 3, {"components": 8})
+    data = {FEATURES: np.random.default_rng(1).normal(size=(40, 3))}
+    server = algorithm.start(generator(0, 0, "cloud"))
+    own, _ = algorithm.phases[0].train(server.shared, Arrays(), data, generator(0, 0, "a"))
+    shared = {**server.shared, MEDIAN: own[f"{PENDING}{LOSS}"] * share}
+    assert bool(algorithm.phases[1].train(shared, own, data, generator(0, 1, "a"))[1]) is is_elected
+
+
+@pytest.mark.parametrize("length", [0.5, 1.0, 2.0**0.25, 1024.0])
+def test_a_length_on_the_edge_of_a_bin_is_in_the_one_above(length: float) -> None:
+    assert len({_bin_of(length * share) for share in (1.0 - 1e-13, 1.0, 1.0 + 1e-13)}) == 1
+    assert _bin_of(length * (1.0 - 1e-6)) == _bin_of(length) - 1
+
+
+def test_what_was_stopped_lies_in_the_store_with_the_release() -> None:
+    made = fleet()
+    made.order("release", SENSITIVE, gateways=["south"])
+    made.order("stop")
+    body, models = stored(made.cloud.staging, 1), made.staged.models
+    _, found = restored(body, models.get, None)
+    assert found.candidate == made.cloud.staging.candidate is not None
