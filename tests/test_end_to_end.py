@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from config.settings import AggregatorSettings, GatewaySettings, load
+from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
 from firmware_sim.scenarios import STORIES
 from gateway_agent import pipeline
@@ -27,16 +27,16 @@ from models.detectors import DETECTORS
 from models.features import feature_names
 from models.federated import build
 from models.federated.run import run
+from tests.waiting import PATIENCE_S
 
 SPEED = "100"  # times real time: fast enough for a test, slow enough for agents and nodes to share two cores
-DEMO_S_MAX = 180
 DELAY_S_MAX = 30.0  # the window, the minimum duration and a hop, with room
 
 
 def play(folder: Path, *arguments: str) -> dict[str, Any]:
     """Run the demo as a user would and return its report."""
     command = [sys.executable, "-m", "firmware_sim", "demo", "--out", str(folder), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEMO_S_MAX)
+    done = children.run(command, PATIENCE_S, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
     for name in ("report.html", "report.png"):
         assert (folder / name).stat().st_size > 10_000
@@ -146,6 +146,6 @@ def test_every_story_says_what_is_true_when() -> None:
 def test_a_demo_that_cannot_start_says_why_and_fails(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file where the folder should be")
     command = [sys.executable, "-m", "firmware_sim", "demo", "--out", str(tmp_path / "taken")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = children.run(command, PATIENCE_S, text=True)
     assert done.returncode != 0
     assert "taken" in done.stderr

@@ -46,7 +46,7 @@ def job(name: str = "fedavg", rows: Array = ROWS, **change: Any) -> bytes:
 
 def child(given: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "gateway_agent.trainer", *arguments]
-    return subprocess.run(command, input=given, capture_output=True, timeout=60)
+    return subprocess.run(command, input=given, capture_output=True)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -12,7 +12,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,12 +22,13 @@ from typing import Any, Literal
 from cloud_aggregator.store import Store as Registry
 from config.mqtt import Link
 from config.settings import Broker
+from firmware_sim import children
 from firmware_sim.broker import broker, mosquitto_program
 from models.arrays import Floats
 from tests.sites import FEATURES, SITE, WINDOWS, frame, samples, topic
+from tests.waiting import PATIENCE_S, until
 
 HOST = "127.0.0.1"
-PATIENCE_S = 60.0
 END_S = 10.0
 LOOK_S = 0.05
 LOG_TAIL = 25
@@ -46,9 +46,7 @@ def free_port() -> int:
 
 def command(module: str, *arguments: str) -> str:
     """Run a command of ours as an operator would, and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=PATIENCE_S
-    )
+    done = children.run_module(module, *arguments, idle_s=PATIENCE_S)
     assert done.returncode == 0, f"{module} {' '.join(arguments)}: {done.stderr}"
     return done.stdout
 
@@ -122,7 +120,7 @@ class Field:
         """Start processes by name; `wrapped` is what stands before the command, where something must."""
         for who in whom:
             with (self.folder / f"{who}.log").open("ab") as words:
-                started = subprocess.Popen([*wrapped, *self._command(who)], stdout=words, stderr=words, cwd=self.folder)
+                started = children.start([*wrapped, *self._command(who)], stdout=words, stderr=words, cwd=self.folder)
             self.processes[who] = started
         if BROKER in whom:
             self.settle(self._broker_listens)
@@ -156,7 +154,7 @@ class Field:
             process = self.processes.get(who)
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(END_S) == 0, self.words(who)
+                assert children.wait_for_end(process, END_S) == 0, self.words(who)
                 assert "Traceback" not in self.words(who), self.words(who)
 
     def feed(self, who: str, values: Floats, start_s: float) -> None:
@@ -168,7 +166,7 @@ class Field:
         for first in range(0, len(values), length):
             payload = frame(values[first : first + length], start_s + first / FEATURES["rate_hz"])
             self.settle(partial(link.publish, topic(who, "sample", "deck"), payload))
-        assert link.drain(PATIENCE_S)
+        until(lambda: link.drain(0.1))
         link.stop()
 
     def commission(self) -> None:
@@ -216,11 +214,7 @@ class Field:
 
     def settle(self, done: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         """Wait until something is so; fails with the ends of all logs."""
-        until_s = time.monotonic() + patience_s
-        while not done():
-            if time.monotonic() > until_s:
-                raise AssertionError(f"not within {patience_s:g} s\n{self.tails()}")
-            time.sleep(LOOK_S)
+        until(done, self.tails, idle_s=patience_s, poll_s=LOOK_S)
 
 
 def whole(path: Path) -> bool:
