@@ -10,6 +10,9 @@ JOBS ?= 2
 # The products here are many and small: threads of BLAS would mostly wait for one another.
 export OMP_NUM_THREADS ?= 1
 
+# A process that keeps no compiled modules compiles them at every start, and the tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Half of the long tests wait for brokers and processes, so three of them keep two cores busy.
 TESTERS ?= $(shell expr `nproc` '*' 3 / 2)
 
@@ -23,7 +26,7 @@ TORCH := $(shell sed -n 's/^\(torch==[0-9.]*\).*/\1/p' constraints.txt)
 TO_CLEAN := $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-lstm demo demo-building test check bench fuzz soak reproduce named clean
+.PHONY: help install install-lstm demo demo-building test check bench fuzz soak soak-tests reproduce named clean
 
 help: ## Say what each command does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -68,8 +71,13 @@ fuzz: install ## Fuzz every reader with atheris, a minute each, where it install
 	@$(PIP) install atheris 2>/dev/null || true
 	@$(BIN)/python -m tests.fuzz.campaign $(ARGS)
 
-soak: install ## Run 10,000 seeded worlds of broken networks, power, disks and clocks; hours. Others: SEEDS=0..500.
+soak: soak-tests ## Run the long tests, then 10,000 seeded worlds: hours. Others: SEEDS=0..500.
+	@echo "soak: worlds $(SEEDS)"
 	@$(BIN)/firmware-sim world --seeds "$(SEEDS)" --jobs "$(JOBS)"
+
+soak-tests: install ## Run the tests that are long and find next to nothing that `make test` does not.
+	@echo "soak: pytest"
+	@$(BIN)/pytest -m soak --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
 
 reproduce: named install ## Measure every table of the papers; DATA=folder with tabular/ and streams/. Goes on where it was stopped.
 	@for experiment in $$(grep -l '^study' firmware_sim/experiments/*.toml); do \

@@ -31,6 +31,7 @@ from models.robust.central import central
 from models.robust.gateway import imported, with_bias
 from models.robust.open_support import risk
 from tests.robust_twins import Part, mixture_optimum
+from tests.soak import crossed
 
 NAME = "robust-svm-admm"
 NORMS: tuple[Norm, ...] = ("1", "2", "inf")
@@ -82,8 +83,7 @@ def weights_of(outcome: Outcome) -> Floats:
     return w
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("kappa", [0.7, None])
+@pytest.mark.parametrize(("norm", "kappa"), crossed(NORMS, [0.7, None]))
 def test_the_limit_is_the_optimum_of_the_mixture_problem(norm: Norm, kappa: float | None) -> None:
     data, ball = fleet(), Ball(PLAIN["radius"], kappa, norm)
     w = weights_of(trained(data, norm=norm, kappa=kappa, rounds=200))
