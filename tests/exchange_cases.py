@@ -42,8 +42,9 @@ UNCHANGED_BY_THE_SAME_ROWS = {
 
 
 def seeded(seeds: int) -> list[ParameterSet]:
-    """Return every case with so many seeds, one of them in every run and the others in soak; algorithms that are one but
-    for a rule have one seed each.
+    """Return every case with so many seeds, one of them in every run and the others in soak.
+
+    Algorithms that are one but for a rule have one seed each.
     """
     found = []
     for place, name in enumerate(CASES):
