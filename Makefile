@@ -53,7 +53,7 @@ demo-building: install ## Run it on five rooms with a fault in each; rooms of yo
 
 test: install check ## Run the checks and every test.
 	@echo "test: pytest"
-	@$(BIN)/pytest --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
+	@$(BIN)/pytest --ignore-glob 'tests/test_tidy*' --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
 
 check: install ## Check style, types and the rules of the house; no test of behaviour.
 	@echo "check: ruff"

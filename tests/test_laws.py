@@ -228,11 +228,11 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_array_is_refused_with_a_reason(trained: Trained, damage: str) -> None:
-    for exchange in trained.exchanges:
+def test_a_damaged_array_is_refused_with_a_reason(trained: Trained) -> None:
+    for exchange, damage in itertools.product(trained.exchanges, DAMAGES):
         update = exchange.sent[0]
         for name in update:
+            print(damage, name)  # the last of these is the one that was taken
             with pytest.raises(UpdateError, match=REASON):
                 exchange.phase.admit(exchange.server, {**update, name: DAMAGES[damage](update[name])})
 
