@@ -24,6 +24,7 @@ from config.mqtt import Link
 from config.settings import Broker
 from firmware_sim import children
 from firmware_sim.broker import broker, mosquitto_program
+from gateway_agent.store import Store
 from models.arrays import Floats
 from tests.sites import FEATURES, SITE, WINDOWS, frame, samples, topic
 from tests.waiting import PATIENCE_S, until
@@ -195,9 +196,11 @@ class Field:
 
     def outbox(self, who: str) -> list[str]:
         """Return what a gateway still has to send."""
-        return list(
-            json.loads(command("gateway_agent", "status", "-c", str(self.folder / f"{who}.toml"), "--json"))["outbox"]
-        )
+        store = Store(self.folder / f"{who}.db", read_only=True)
+        try:
+            return list(store.read().outbox)
+        finally:
+            store.close()
 
     def told(self, who: str, what: Literal["raised", "cleared"]) -> int:
         """Return how often a gateway has raised or cleared an anomaly since it was started first, as its log tells."""
