@@ -27,6 +27,7 @@ from models.detectors import DETECTORS
 from models.features import feature_names
 from models.federated import build
 from models.federated.run import run
+from tests.soak import some
 from tests.waiting import PATIENCE_S
 
 SPEED = "100"  # times real time: fast enough for a test, slow enough for agents and nodes to share two cores
@@ -72,7 +73,7 @@ def loop_model(folder: Path, names: list[str]) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mosquitto", "embedded"])
+@pytest.mark.parametrize("kind", some(["mosquitto", "embedded"]))
 def test_the_lowered_support_is_detected_on_every_gateway(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,6 +125,7 @@ def test_the_same_is_detected_where_the_cloud_sees_sums_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_injected_stiffness_loss_is_detected_on_every_gateway(tmp_path: Path) -> None:
     report = play(tmp_path / "demo", "--scenario", "footbridge", "--speed", "4")
     for result in report["gateways"]:

@@ -149,6 +149,7 @@ MUNICH = Path(__file__).parent.parent / "firmware_sim/experiments/munich.toml"
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_workers_measure_what_one_process_measures(tmp_path: Path) -> None:
     """The figures do not depend on how many work on them."""
     given = ["evaluate", "--experiment", str(MUNICH), "--data", str(tmp_path), "--profile", "short", "--json"]

@@ -6,6 +6,7 @@ The site is made by the commands that an operator uses, so what they write is wh
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import socket
@@ -14,16 +15,18 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.store import Store as Registry
 from config.mqtt import Link
 from config.settings import Broker
 from firmware_sim import children
 from firmware_sim.broker import broker, mosquitto_program
+from gateway_agent.__main__ import main as gateway_agent
 from gateway_agent.store import Store
 from models.arrays import Floats
 from tests.sites import FEATURES, SITE, WINDOWS, frame, samples, topic
@@ -36,6 +39,7 @@ LOG_TAIL = 25
 FRAME_WINDOWS = 5
 CLOUD, BROKER = "aggregator", "broker"
 QUIET_S = 1e6
+PROGRAMS = {"cloud_aggregator": cloud_aggregator, "gateway_agent": gateway_agent}
 
 
 def free_port() -> int:
@@ -46,10 +50,11 @@ def free_port() -> int:
 
 
 def command(module: str, *arguments: str) -> str:
-    """Run a command of ours as an operator would, and return what it prints."""
-    done = children.run_module(module, *arguments, idle_s=PATIENCE_S)
-    assert done.returncode == 0, f"{module} {' '.join(arguments)}: {done.stderr}"
-    return done.stdout
+    """Run a command of ours as an operator would, but in this process, and return what it prints."""
+    said = io.StringIO()
+    with redirect_stdout(said):
+        assert PROGRAMS[module](list(arguments)) == 0, f"{module} {' '.join(arguments)}: {said.getvalue()}"
+    return said.getvalue()
 
 
 def toml(tables: dict[str, Any]) -> str:

@@ -45,6 +45,7 @@ def fill(made: Field) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(not may_mount(), reason="this user may not mount a file system of its own (unshare --user --mount)")
 def test_an_agent_outlives_a_full_disk_and_loses_no_alarm(tmp_path: Path) -> None:
     with field(tmp_path, NAMES, rounds={"quorum": 2}) as made:
