@@ -51,11 +51,11 @@ demo: install ## Run the whole loop on a real bridge recording; options in ARGS,
 demo-building: install ## Run it on five rooms with a fault in each; rooms of your own: ARGS="--data FOLDER".
 	@$(BIN)/firmware-sim demo-building $(ARGS)
 
-test: install check ## Run the checks and every test.
+test: install check ## Run the checks and all tests but those of soak: minutes on two cores.
 	@echo "test: pytest"
 	@$(BIN)/pytest --ignore-glob 'tests/test_tidy*' --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
 
-check: install ## Check style, types and the rules of the house; no test of behaviour.
+check: install ## Check style, types and the rules of the house, in about a minute; no test of behaviour.
 	@echo "check: ruff"
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
@@ -71,11 +71,11 @@ fuzz: install ## Fuzz every reader with atheris, a minute each, where it install
 	@$(PIP) install atheris 2>/dev/null || true
 	@$(BIN)/python -m tests.fuzz.campaign $(ARGS)
 
-soak: soak-tests ## Run the long tests, then 10,000 seeded worlds: hours. Others: SEEDS=0..500.
+soak: soak-tests ## Run the long tests, minutes, then 10,000 seeded worlds, hours. Others: SEEDS=0..500.
 	@echo "soak: worlds $(SEEDS)"
 	@$(BIN)/firmware-sim world --seeds "$(SEEDS)" --jobs "$(JOBS)"
 
-soak-tests: install ## Run the tests that are long and find next to nothing that `make test` does not.
+soak-tests: install ## Run the tests that are long and find next to nothing that `make test` does not: minutes.
 	@echo "soak: pytest"
 	@$(BIN)/pytest -m soak --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
 

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from firmware_sim import children
+from tests import conftest
 from tests.waiting import until
 
 CALL_S = 0.5
@@ -75,3 +76,13 @@ def test_a_family_is_all_generations() -> None:
         assert {shell.pid, sleeping} < set(children.family(os.getpid()))
         os.kill(sleeping, signal.SIGKILL)
     assert children.family(shell.pid) == [shell.pid]
+
+
+def test_an_orphan_becomes_a_child_of_the_tests_which_can_end_it() -> None:
+    with children.start(["sh", "-c", "sleep 600 > /dev/null & echo $!"], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None
+        orphan = int(shell.stdout.read())
+    assert orphan in conftest._children() and conftest._command(orphan).startswith("sleep")
+    os.kill(orphan, signal.SIGKILL)
+    os.waitpid(orphan, 0)
+    assert orphan not in conftest._children()
