@@ -10,6 +10,9 @@ JOBS ?= 2
 # The products here are many and small: threads of BLAS would mostly wait for one another.
 export OMP_NUM_THREADS ?= 1
 
+# A process that keeps no compiled modules compiles them at every start, and the tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Half of the long tests wait for brokers and processes, so three of them keep two cores busy.
 TESTERS ?= $(shell expr `nproc` '*' 3 / 2)
 
@@ -26,7 +29,7 @@ TORCH := $(shell sed -n 's/^\(torch==[0-9.]*\).*/\1/p' constraints.txt)
 TO_CLEAN := $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-lstm demo demo-building test numerical check bench fuzz soak reproduce named clean
+.PHONY: help install install-lstm demo demo-building test numerical check bench fuzz soak soak-tests reproduce named clean
 
 help: ## Say what each command does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -51,9 +54,9 @@ demo: $(FOR_DEMO) ## Run the whole loop on a real bridge recording; options in A
 demo-building: $(FOR_DEMO) ## Run it on five rooms with a fault in each; rooms of your own: ARGS="--data FOLDER".
 	@$(BIN)/firmware-sim demo-building $(ARGS)
 
-test: install check ## Run the checks and every test.
+test: install check ## Run the checks and all tests but those of soak: minutes on two cores.
 	@echo "test: pytest"
-	@$(BIN)/pytest --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
+	@$(BIN)/pytest --ignore-glob 'tests/test_tidy*' --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
 
 # What tests the mathematics: it imports the models, and runs no service, no world and no study.
 numerical: install ## Run the tests of the models alone, such as under settings that make another processor of this one.
@@ -61,7 +64,7 @@ numerical: install ## Run the tests of the models alone, such as under settings 
 		grep -lE '^from models' tests/test_*.py | \
 		xargs grep -LE '^from (cloud_aggregator|firmware_sim|gateway_agent\.(events|state)|tests\.sites)')
 
-check: install ## Check style, types and the rules of the house; no test of behaviour.
+check: install ## Check style, types and the rules of the house, in about a minute; no test of behaviour.
 	@echo "check: ruff"
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
@@ -77,8 +80,13 @@ fuzz: install ## Fuzz every reader with atheris, a minute each, where it install
 	@$(PIP) install atheris 2>/dev/null || true
 	@$(BIN)/python -m tests.fuzz.campaign $(ARGS)
 
-soak: install ## Run 10,000 seeded worlds of broken networks, power, disks and clocks; hours. Others: SEEDS=0..500.
+soak: soak-tests ## Run the long tests, minutes, then 10,000 seeded worlds, hours. Others: SEEDS=0..500.
+	@echo "soak: worlds $(SEEDS)"
 	@$(BIN)/firmware-sim world --seeds "$(SEEDS)" --jobs "$(JOBS)"
+
+soak-tests: install ## Run the tests that are long and find next to nothing that `make test` does not: minutes.
+	@echo "soak: pytest"
+	@$(BIN)/pytest -m soak --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
 
 reproduce: named install ## Measure every table of the papers; DATA=folder with tabular/ and streams/. Goes on where it was stopped.
 	@for experiment in $$(grep -l '^study' firmware_sim/experiments/*.toml); do \

@@ -2,7 +2,7 @@
 
 Nothing is asked of the machine: Mosquitto is taken where it is installed, else amqtt, which comes with the simulator.
 Both run as a child process on 127.0.0.1 and a free port, are ready when `broker()` hands them over, and are gone
-when it ends.
+when it ends, or when the process that started them does.
 
 What the two do not share, and clients must not rely on (measured, amqtt 0.12.1 and Mosquitto 2.0.11):
 - The embedded broker refuses a client without a user name, since it forgets the session of an anonymous one in
@@ -17,18 +17,19 @@ import re
 import shutil
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import DEVNULL, Popen, TimeoutExpired
+from subprocess import DEVNULL, TimeoutExpired
 from typing import Literal
+
+from firmware_sim import children
 
 Kind = Literal["mosquitto", "embedded"]
 
 HOST = "127.0.0.1"
-READY_WITHIN_S = 20.0  # the embedded broker imports for seconds on a Raspberry Pi
+READY_WITHIN_S = 20.0  # of doing nothing, see `children`
 STOP_WITHIN_S = 5.0
 POLL_S = 0.02
 FREE_PORT_ATTEMPTS = 5
@@ -106,7 +107,7 @@ class Broker:
         """
         with self.log_path.open("ab") as log:
             written_before = log.tell()
-            self._process = Popen(self._command, stdin=DEVNULL, stdout=log, stderr=log)  # noqa: S603 - our own command
+            self._process = children.start(self._command, stdin=DEVNULL, stdout=log, stderr=log)
         try:
             self.version = self._wait_until_ready(written_before)
         except BaseException:
@@ -117,7 +118,7 @@ class Broker:
         """Ask the broker to end, and end it if it does not; nothing happens if it already has."""
         self._process.terminate()
         try:
-            self._process.wait(STOP_WITHIN_S)
+            children.wait_for_end(self._process, STOP_WITHIN_S)
         except TimeoutExpired:
             self.kill()
 
@@ -132,18 +133,24 @@ class Broker:
         self.start()
 
     def _wait_until_ready(self, written_before: int) -> str:
-        deadline_s = time.monotonic() + READY_WITHIN_S
-        while True:
+        version = ""
+
+        def is_ready() -> bool:
+            nonlocal version
             ended = self._process.poll() is not None  # asked before the log is read, so that its last words are in it
-            log = self.log_path.read_bytes()[written_before:].decode(errors="replace")
+            log = self._words(written_before)
             running = _RUNNING.search(log)
-            if running and not ended and _accepts_clients(self.address):
-                return running[1]
             if ended:
                 raise self._failure(f"ended with code {self._process.returncode}", log)
-            if time.monotonic() > deadline_s:
-                raise self._failure(f"accepted no client within {READY_WITHIN_S:g} s", log)
-            time.sleep(POLL_S)
+            version = running[1] if running else ""
+            return running is not None and _accepts_clients(self.address)
+
+        if not children.wait_until(is_ready, READY_WITHIN_S, POLL_S):
+            raise self._failure(f"accepted no client within {READY_WITHIN_S:g} s", self._words(written_before))
+        return version
+
+    def _words(self, written_before: int) -> str:
+        return self.log_path.read_bytes()[written_before:].decode(errors="replace")
 
     def _failure(self, what: str, log: str) -> BrokerError:
         if _IN_USE.search(log):

@@ -18,13 +18,12 @@ import numpy as np
 
 from config.messages import Alarm
 from firmware_sim import broker as brokers
-from firmware_sim import report, stage
+from firmware_sim import children, report, stage
 from firmware_sim.outcome import AlarmSpan, Trace
 from firmware_sim.scenarios import Story
 from firmware_sim.stage import EXCHANGE_S, EXCHANGES_MAX, PATIENCE_S, DemoError, Watch
 
 LINE_S = 2.0
-POLL_S = 0.05
 Say = Callable[[str], None]
 
 
@@ -72,20 +71,22 @@ class Performance:
         self, what: str, done: Callable[[], bool], patience_s: float, line: Callable[[], str] | None = None
     ) -> None:
         """Wait for something, saying how far it is; raises `DemoError` where a process ends or patience does."""
-        deadline_s, next_line_s = time.monotonic() + patience_s, time.monotonic() + LINE_S
-        while not done():
+        next_line_s = time.monotonic() + LINE_S
+
+        def is_done() -> bool:
+            nonlocal next_line_s
             self.heard.take(self.say)
             dead = [name for name, process in self.running.items() if process.poll() is not None]
             if dead:
                 raise DemoError(f"{dead[0]} ended while we waited for {what}:\n{stage.log_tail(self.folder, dead[0])}")
-            if time.monotonic() > deadline_s:
-                logs = "\n".join(f"{name}: {stage.log_tail(self.folder, name)}" for name in self.running)
-                raise DemoError(f"no sign of {what} within {patience_s:.0f} s\n{logs}")
             if line is not None and time.monotonic() > next_line_s:
                 next_line_s += LINE_S
                 self.say(line())
-            time.sleep(POLL_S)
-        self.heard.take(self.say)
+            return done()
+
+        if not children.wait_until(is_done, patience_s):
+            logs = "\n".join(f"{name}: {stage.log_tail(self.folder, name)}" for name in self.running)
+            raise DemoError(f"no sign of {what} within {patience_s:.0f} s\n{logs}")
 
     def online(self) -> bool:
         """True once every gateway has said so."""

@@ -11,7 +11,6 @@ import json
 import queue
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from config.messages import Alarm, Manifest, Score, Status
 from config.mqtt import Link
 from config.settings import Broker as BrokerSettings
 from config.topics import ALL, CLOUD, parse, watch
+from firmware_sim import children
 from firmware_sim.broker import Address
 from firmware_sim.scenarios import NS, Story
 from models.features import FeatureSpec, feature_names
@@ -108,7 +108,7 @@ def _toml(tables: dict[str, Any]) -> str:
 
 
 def _call(module: str, *arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)  # noqa: S603 - our own modules
+    done = children.run_module(module, *arguments, idle_s=PATIENCE_S)
     if done.returncode != 0:
         raise DemoError(f"{module} {' '.join(arguments[:1])} failed: {done.stderr.strip()}")
 
@@ -124,12 +124,12 @@ def processes(names: list[str], folder: Path) -> Iterator[dict[str, subprocess.P
     try:
         for name, command in commands.items():
             with (folder / f"{name}.log").open("wb") as log:
-                running[name] = subprocess.Popen([sys.executable, "-m", *command], stdout=log, stderr=log)  # noqa: S603 - our own modules
+                running[name] = children.start_module(*command, stdout=log, stderr=log)
         yield running
         for process in running.values():
             process.terminate()
         for name, process in running.items():
-            code = process.wait(STOP_S)
+            code = children.wait_for_end(process, STOP_S)
             if code != 0:
                 raise DemoError(f"{name} ended with code {code}:\n{log_tail(folder, name)}")
     finally:
@@ -152,9 +152,7 @@ def start_nodes(
     common += ["--start", str(start_s), "--end", str(end_s), "--t0", str(story.t0_ns / NS)]
     common += [] if story.frame_s is None else ["--frame", str(story.frame_s)]
     return [
-        subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "firmware_sim", "replay", str(folder / f"{name}.npz"), "--gateway", name, *common]
-        )
+        children.start_module("firmware_sim", "replay", str(folder / f"{name}.npz"), "--gateway", name, *common)
         for name in names
     ]
 

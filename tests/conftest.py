@@ -1,6 +1,15 @@
-"""How hypothesis runs here: the same examples every time, and a slow or busy machine is not a finding."""
+"""How tests run here: hypothesis draws the same examples every time, a slow or busy machine is not a finding, and no
+test leaves a process behind.
+"""
 
 from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -9,6 +18,39 @@ settings.register_profile(
     "fedgate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("fedgate")
+
+PR_SET_CHILD_SUBREAPER = 36
+TRACKER = "multiprocessing.resource_tracker"  # Python's own, which lasts as long as the process that has it
+
+# What a child of a test has started becomes ours when that child is gone, and can be found (prctl(2)).
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    """Fail a test that leaves processes behind, and end those."""
+    before = _children()
+    yield
+    left = {pid: name for pid in _children() - before if (name := _command(pid))}
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+    assert not left, f"left running: {sorted(left.values())}"
+
+
+def _children() -> set[int]:
+    """Return the children of this process, which the kernel lists by the thread that has them."""
+    return {int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()}
+
+
+def _command(pid: int) -> str:
+    """Return what a process was called with; nothing where it has ended, or is Python's own."""
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return "" if TRACKER in words else words
+    return ""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from _pytest.mark import ParameterSet
+
 from models.federated import ALGORITHMS
 
 SMALL = {"units": 12, "leak": 0.5, "washout": 4}  # 40 rows are all that a gateway trains on
@@ -38,7 +41,15 @@ UNCHANGED_BY_THE_SAME_ROWS = {
 }
 
 
-def seeded(seeds: int) -> list[tuple[str, int]]:
-    """Return every case with so many seeds; of algorithms that are one but for a rule, with one seed each."""
-    many = [(name, seed) for name in CASES if name not in ROBUST for seed in range(seeds)]
-    return many + [(name, seed % seeds) for seed, name in enumerate(ROBUST)]
+def seeded(seeds: int) -> list[ParameterSet]:
+    """Return every case with so many seeds, one of them in every run and the others in soak.
+
+    Algorithms that are one but for a rule have one seed each.
+    """
+    found = []
+    for place, name in enumerate(CASES):
+        first = place % seeds
+        found.append(pytest.param(name, first))
+        others = (seed for seed in range(seeds) if seed != first and name not in ROBUST)
+        found += [pytest.param(name, seed, marks=pytest.mark.soak) for seed in others]
+    return found

@@ -7,7 +7,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -24,10 +23,12 @@ from cloud_aggregator.shell import Aggregator
 from config import identity, loop
 from config.mqtt import Link
 from config.settings import AggregatorSettings, Broker, load
+from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
+from tests import waiting
 from tests.sites import SITE
+from tests.waiting import PATIENCE_S
 
-PATIENCE_S = 15.0
 DAY = timedelta(days=1)
 Heard = list[tuple[str, bytes]]
 
@@ -54,10 +55,7 @@ def listens(port: int) -> bool:
 
 def until(done: Callable[[], object], what: str = "") -> None:
     """Wait for something to become true."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.02)
+    waiting.until(done, lambda: what)
 
 
 @dataclass
@@ -107,13 +105,13 @@ def broker_of(folder: Folder) -> Iterator[subprocess.Popen[bytes]]:
     assert program is not None
     log = folder.path / "mosquitto.log"
     with log.open("ab") as words:
-        running = subprocess.Popen([program, "-c", str(folder.path / "mosquitto.conf")], stdout=words, stderr=words)
+        running = children.start([program, "-c", folder.path / "mosquitto.conf"], stdout=words, stderr=words)
     try:
         until(lambda: listens(folder.port), "Mosquitto does not start")
         yield running
     finally:
         running.terminate()
-        running.wait(PATIENCE_S)
+        children.wait_for_end(running, PATIENCE_S)
 
 
 @contextmanager
@@ -136,7 +134,7 @@ def _running(folder: Folder) -> Iterator[Aggregator]:
         yield aggregator
     finally:
         aggregator.stop()
-        thread.join(PATIENCE_S)
+        until(lambda: not thread.is_alive(), "the aggregator does not end")
 
 
 @contextmanager

@@ -59,9 +59,15 @@ def sources() -> list[Source]:
     return [parse(name_of(path), path.read_text(encoding="utf-8")) for path in paths]
 
 
+@cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return a tree and all below it, walked once for all rules."""
+    return tuple(ast.walk(tree))
+
+
 def imported(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
     """Yield line and module of each import, wherever it stands; a relative one belongs to `package`."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -86,7 +92,7 @@ def run_on_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 def aliases(tree: ast.Module) -> dict[str, str]:
     """Return what each imported name stands for: `np` -> `numpy`, `datetime` -> `datetime.datetime`."""
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             names |= {alias.asname: alias.name for alias in node.names if alias.asname}
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -106,11 +112,11 @@ def dotted(node: ast.expr, names: dict[str, str]) -> str:
 def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
     """Yield the full name of what is called with each call."""
     names = aliases(tree)
-    return ((dotted(node.func, names), node) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return ((dotted(node.func, names), node) for node in nodes(tree) if isinstance(node, ast.Call))
 
 
 def definitions(tree: ast.Module) -> Iterator[Definition]:
-    return (node for node in ast.walk(tree) if isinstance(node, Definition))
+    return (node for node in nodes(tree) if isinstance(node, Definition))
 
 
 def comments(text: str) -> Iterator[tuple[int, str]]:

@@ -29,6 +29,7 @@ from gateway_agent import state as agent_state
 from models.arrays import Arrays, equal, generator
 from models.federated.algorithm import Algorithm, Server, close_round
 from tests.sites import KEY, NS, T0_NS, Shelf, Site, aggregator_settings, gateway_settings
+from tests.soak import some
 
 ROUNDS = 3
 NAMES = ("east", "north", "west")
@@ -182,7 +183,7 @@ def checked(run: Run) -> Server:
     return server
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", some([*CHOICES]))
 def test_a_kill_at_any_instant_leaves_the_model_that_its_updates_make(name: str, tmp_path: Path) -> None:
     copies: list[tuple[Path, Fleet]] = []
     whole = Run(name, tmp_path / "aggregator.db", started(name), copies)

@@ -28,8 +28,7 @@ from firmware_sim.broker import (
     broker,
     mosquitto_program,
 )
-
-PATIENCE_S = 10.0
+from tests.waiting import taken, until
 
 needs_mosquitto = pytest.mark.skipif(mosquitto_program() is None, reason="Mosquitto is not installed")
 KINDS = [pytest.param("mosquitto", marks=needs_mosquitto), "embedded"]
@@ -61,15 +60,14 @@ class Peer:
     def subscribe(self, topic: str) -> None:
         self.subscribed.clear()
         self.client.subscribe(topic, qos=1)
-        assert self.subscribed.wait(PATIENCE_S)
+        until(self.subscribed.is_set, poll_s=0.005)
 
     def publish(self, topic: str, payload: bytes, retain: bool = False) -> None:
         sent = self.client.publish(topic, payload, qos=1, retain=retain)
-        sent.wait_for_publish(PATIENCE_S)
-        assert sent.is_published()
+        until(sent.is_published, poll_s=0.005)
 
     def next(self) -> mqtt.MQTTMessage:
-        return self.received.get(timeout=PATIENCE_S)
+        return taken(self.received)
 
 
 @contextmanager
@@ -81,7 +79,7 @@ def peer(at: Broker, name: str, *, user: str | None = "any-name", keep_session: 
     client.connect(at.host, at.port)
     client.loop_start()
     try:
-        assert made.connected.wait(PATIENCE_S)
+        until(made.connected.is_set, poll_s=0.005)
         yield made
     finally:
         client.disconnect()
@@ -126,7 +124,7 @@ def test_queue_of_an_absent_client_is_longer_than_the_default_of_mosquitto(runni
     with peer(running, "speaker") as speaker:
         publishing = [speaker.client.publish("offline", payload, qos=1) for payload in sent]
         for publication in publishing:
-            publication.wait_for_publish(PATIENCE_S)
+            until(publication.is_published, poll_s=0.005)
     with peer(running, "absent", keep_session=True) as absent:
         assert [absent.next().payload for _ in sent] == sent
 

@@ -16,6 +16,7 @@ from models.detectors.compensation import compensated as apart
 from models.federated import ALGORITHMS, build
 from models.federated.algorithm import NORMALISATION, UpdateError
 from models.federated.run import Outcome, run
+from tests.soak import crossed
 from tests.toy import auc, onnx_scores
 
 FEATURE_COUNT, WEATHER = 5, (1, 4)
@@ -135,8 +136,7 @@ def labelled() -> Data:
     return {f"gateway-{k}": {FEATURES: np.concatenate([rows(k), unusual(k)]), LABELS: y} for k in range(3)}
 
 
-@pytest.mark.parametrize("name", sorted(ALGORITHMS.keys() - WINDOWED))
-@pytest.mark.parametrize("whiten", [None, 1])
+@pytest.mark.parametrize(("name", "whiten"), crossed(sorted(ALGORITHMS.keys() - WINDOWED), [None, 1]))
 def test_every_algorithm_takes_it_and_exports_it(name: str, whiten: int | None) -> None:
     chosen = {"compensate": WEATHER, "whiten": whiten}
     algorithm = build(name, FEATURE_COUNT, chosen)

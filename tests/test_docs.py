@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import time
 import tomllib
@@ -18,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from firmware_sim import children
 from firmware_sim.broker import broker
+from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -62,7 +63,7 @@ def test_commands_run(page: Path, tmp_path: Path) -> None:
             if words[1] == "run":
                 serve(words, tmp_path, environment)
                 continue
-            done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=RUN_S)
+            done = children.run(words, PATIENCE_S, cwd=tmp_path, env=environment, text=True)
             assert done.returncode == 0, f"{page.name}: {line}\n{done.stderr}"
 
 
@@ -70,16 +71,18 @@ def serve(words: list[str], folder: Path, environment: dict[str, str]) -> None:
     """Start a service, let it run for a moment, and see that SIGTERM ends it well."""
     log = folder / "service.log"
     with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(words, cwd=folder, env=environment, stderr=output)
+        process = children.start(words, cwd=folder, env=environment, stderr=output)
     try:
-        deadline_s = time.monotonic() + RUN_S
-        while not STARTED.search(log.read_text(encoding="utf-8")):
-            is_waiting = process.poll() is None and time.monotonic() < deadline_s
-            assert is_waiting, f"{shlex.join(words)} did not start:\n{log.read_text(encoding='utf-8')}"
-            time.sleep(0.05)
+
+        def has_started() -> bool:
+            said = log.read_text(encoding="utf-8")
+            assert process.poll() is None, f"{shlex.join(words)} did not start:\n{said}"
+            return STARTED.search(said) is not None
+
+        until(has_started, log.read_text)
         time.sleep(SERVE_S)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(STOP_S) == 0, log.read_text(encoding="utf-8")
+        assert children.wait_for_end(process, STOP_S) == 0, log.read_text(encoding="utf-8")
     finally:
         process.kill()
         process.wait()
@@ -96,7 +99,7 @@ def test_python_snippets_run(page: Path, tmp_path: Path) -> None:
     for number, block in enumerate(blocks(page, "python")):
         script = tmp_path / f"snippet_{number}.py"
         script.write_text(block, encoding="utf-8")
-        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=RUN_S)
+        done = children.run([sys.executable, script], PATIENCE_S, text=True)
         assert done.returncode == 0, f"{page.name}, python block {number + 1}:\n{done.stderr}"
 
 

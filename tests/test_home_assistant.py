@@ -35,9 +35,9 @@ from tests.sites import KEY, SITE, T0_NS, aggregator_settings
 from tests.test_aggregator_machine import after, heard
 from tests.test_fleet import WATCHING, alarm, status
 from tests.test_maintenance import DEVICE
+from tests.waiting import until
 
 ACL = Path(__file__).parent.parent / "config" / "mosquitto.acl"
-PATIENCE_S = 10.0
 TOPIC = re.compile(r"homeassistant/binary_sensor/[a-zA-Z0-9_-]+/[a-zA-Z0-9_-]+/config")
 # https://www.home-assistant.io/integrations/binary_sensor.mqtt
 KEYS = {
@@ -223,18 +223,11 @@ def client(server: Broker, user: str, *topics: str) -> Iterator[tuple[Link, Reta
         lambda up: connected.set() if up else None,
     )
     link.start()
-    assert connected.wait(PATIENCE_S)
+    until(connected.is_set)
     try:
         yield link, held
     finally:
         link.stop()
-
-
-def until(done: Any) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 @contextmanager
@@ -250,7 +243,7 @@ def serving(folder: Path, server: Broker, enabled: bool) -> Iterator[Aggregator]
         yield aggregator
     finally:
         aggregator.stop()
-        thread.join(PATIENCE_S)
+        until(lambda: not thread.is_alive())
 
 
 @pytest.mark.slow
@@ -264,7 +257,7 @@ def test_through_a_real_broker_with_our_access_list(guarded: Broker, tmp_path: P
         for where in ("b/alarm/anomaly", "all/alarm/fleet", "a/maintenance/anomaly", "all/round/open"):
             assert gateway.publish(f"fedgate/v1/{SITE}/{where}", b"forged", retain=True)
         assert gateway.publish("homeassistant/binary_sensor/x/y/config", b"forged", retain=True)
-        assert gateway.drain(PATIENCE_S)
+        until(lambda: gateway.drain(0.1))
     home, building = f"fedgate_s{SITE}_s", f"fedgate/v1/{SITE}/a/maintenance/anomaly"
     with (
         serving(tmp_path / "site", guarded, True),

@@ -7,7 +7,6 @@ import queue
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,9 @@ from config.mqtt import Link
 from config.settings import Broker as BrokerSettings
 from config.signing import make_key
 from config.topics import parse, watch
+from firmware_sim import children
 from firmware_sim.broker import broker
+from tests.waiting import taken
 
 WINDOWS = 60
 SETTINGS = """
@@ -86,7 +87,7 @@ def test_json_sensors_become_a_baseline_and_their_silence_an_alarm(tmp_path: Pat
         text = SETTINGS.format(host=server.host, port=server.port, windows=WINDOWS)
         (tmp_path / "gateway.toml").write_text(text)
         command = [sys.executable, "-m", "gateway_agent", "run", "-c", str(tmp_path / "gateway.toml")]
-        agent = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        agent = children.start(command, stderr=subprocess.PIPE, text=True)
         topics = [watch("house", "room", "status"), watch("house", "room", "alarm")]
         link = Link(settings, "watcher", topics, lambda *message: heard.put(message), lambda _up: None)
         link.start()
@@ -104,27 +105,25 @@ def test_json_sensors_become_a_baseline_and_their_silence_an_alarm(tmp_path: Pat
         finally:
             link.stop()
             agent.send_signal(signal.SIGTERM)
-            complaint = agent.communicate(timeout=10)[1]
+            complaint = agent.communicate()[1]
     assert agent.returncode == 0, complaint
     assert "no value at 'temperature'" in complaint
 
 
-def wait_for(heard: queue.Queue[tuple[str, bytes]], fits: object, patience_s: float = 20.0) -> Status:
+def wait_for(heard: queue.Queue[tuple[str, bytes]], fits: object) -> Status:
     """Return the first status that fits."""
     assert callable(fits)
-    deadline_s = time.monotonic() + patience_s
     while True:
-        topic, payload = heard.get(timeout=max(deadline_s - time.monotonic(), 0.01))
+        topic, payload = taken(heard)
         if parse(topic).channel == "status":
             status = Status.from_bytes(payload)
             if fits(status):
                 return status
 
 
-def wait_for_alarm(heard: queue.Queue[tuple[str, bytes]], patience_s: float = 20.0) -> Alarm:
+def wait_for_alarm(heard: queue.Queue[tuple[str, bytes]]) -> Alarm:
     """Return the next alarm."""
-    deadline_s = time.monotonic() + patience_s
     while True:
-        topic, payload = heard.get(timeout=max(deadline_s - time.monotonic(), 0.01))
+        topic, payload = taken(heard)
         if parse(topic).channel == "alarm":
             return Alarm.from_bytes(payload)

@@ -17,11 +17,12 @@ from models.detectors import DETECTORS
 from models.federated import ALGORITHMS, build
 from models.federated.algorithm import MAX_SAMPLES, UpdateError, close_round
 from models.federated.run import run
-from tests.exchanges import SEED, Trained, as_bytes, exchanges_of, locked, same, total_of
+from tests.exchanges import ROUNDS, SEED, Trained, as_bytes, exchanges_of, locked, same, total_of
 from tests.law_settings import SETTINGS
 from tests.toy import FEATURE_COUNT, NAMES, auc, fleet, onnx_scores
 
 REASON = r"expected .*got"
+ORDERS = (NAMES, NAMES[::-1], (NAMES[2], NAMES[0], NAMES[3], NAMES[1]))
 
 CASES = [(name, settings) for name in ALGORITHMS for settings in SETTINGS.get(name, [{}])]
 
@@ -63,10 +64,7 @@ def test_merge_is_associative_and_commutative(trained: Trained) -> None:
 
 def test_the_order_of_gateways_does_not_matter(trained: Trained) -> None:
     for exchange in trained.exchanges:
-        servers = [
-            close_round(trained.algorithm, exchange.server, total_of(exchange, order))
-            for order in itertools.permutations(NAMES)
-        ]
+        servers = [close_round(trained.algorithm, exchange.server, total_of(exchange, order)) for order in ORDERS]
         exact = not exchange.phase.tally.additive
         for server in servers:
             assert equal(server.shared, servers[0].shared, 0.0 if exact else 1e-12)
@@ -112,10 +110,12 @@ def test_the_same_generator_gives_the_same_bytes(trained: Trained) -> None:
 
 
 def test_the_same_seed_gives_the_same_training(trained: Trained) -> None:
+    """The exchanges are a walk of their own through the first rounds, with everybody in another order."""
     data = {name: trained.gateways[name].data for name in reversed(NAMES)}
-    again = run(trained.algorithm, data, seed=SEED)
-    assert as_bytes(again.server) == as_bytes(trained.outcome.server)
-    assert all(as_bytes(again.own[name]) == as_bytes(trained.outcome.own[name]) for name in NAMES)
+    again = run(trained.algorithm, data, seed=SEED, rounds=ROUNDS)
+    last = trained.exchanges[-1]
+    assert as_bytes(again.server) == as_bytes(close_round(trained.algorithm, last.server, total_of(last, NAMES)))
+    assert all(as_bytes(again.own[name]) == as_bytes(last.own_after[name]) for name in NAMES)
 
 
 def test_an_update_survives_the_wire(trained: Trained) -> None:
@@ -228,11 +228,11 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_array_is_refused_with_a_reason(trained: Trained, damage: str) -> None:
-    for exchange in trained.exchanges:
+def test_a_damaged_array_is_refused_with_a_reason(trained: Trained) -> None:
+    for exchange, damage in itertools.product(trained.exchanges, DAMAGES):
         update = exchange.sent[0]
         for name in update:
+            print(damage, name)  # the last of these is the one that was taken
             with pytest.raises(UpdateError, match=REASON):
                 exchange.phase.admit(exchange.server, {**update, name: DAMAGES[damage](update[name])})
 

@@ -22,18 +22,15 @@ from config.settings import Broker as BrokerSettings
 from config.topics import CHANNELS, Topic, topic_of, urgency
 from firmware_sim.broker import Broker, broker, mosquitto_program
 from tests.slow_line import slow_line
+from tests.waiting import until
 
-PATIENCE_S = 20.0
 UPDATE, ALARM = "fedgate/v1/bridge/north/update/digest", "fedgate/v1/bridge/north/alarm/anomaly"
 
 needs_mosquitto = pytest.mark.skipif(mosquitto_program() is None, reason="Mosquitto is not installed")
 
 
-def wait(until: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
-    ends_s = time.monotonic() + patience_s
-    while not until():
-        assert time.monotonic() < ends_s, "waited in vain"
-        time.sleep(0.005)
+def wait(done: Callable[[], bool]) -> None:
+    until(done, poll_s=0.005)
 
 
 class Ends:
@@ -179,6 +176,6 @@ def test_a_transfer_goes_on_after_the_broker_was_restarted(tmp_path: Path) -> No
             started.restart()
             assert not north.link.drain(0.01)
             wait(lambda: north.connections.count(True) == 2)
-            assert north.link.drain(PATIENCE_S)
+            until(lambda: north.link.drain(0.1))
             assert north.link.bytes_sent < 21 * 20_100  # what had arrived does not go up again
         wait(lambda: {payload[0] for _, _, payload in cloud.heard} == set(range(20)))

@@ -20,6 +20,7 @@ from models.federated.algorithm import Server, Train, close_round
 from models.federated.local_dual import AFTER, STEP
 from models.federated.run import run
 from models.federated.tally import SUM
+from tests.soak import crossed
 
 
 def blobs(seed: int, sizes: dict[str, tuple[int, float]]) -> dict[str, Arrays]:
@@ -38,8 +39,7 @@ UNLIKE = {"small": (20, -2.0), "middle": (50, 0.0), "large": (90, 2.0)}
 ONE_CLASS: dict[str, Any] = {"components": 64, "normalisation": "none"}
 
 
-@pytest.mark.parametrize("nu", [0.05, 0.1, 0.3])
-@pytest.mark.parametrize("settings", [{}, {"epochs": 1}, {"rate": 0.5}], ids=str)
+@pytest.mark.parametrize(("nu", "settings"), crossed([0.05, 0.1, 0.3], [{}, {"epochs": 1}, {"rate": 0.5}]), ids=str)
 def test_gateways_of_unlike_data_and_size_end_at_the_pooled_one_class_svm(nu: float, settings: dict[str, Any]) -> None:
     data = blobs(6, UNLIKE)
     server = run(build("fedavg", 3, {**ONE_CLASS, "nu": nu, **settings}), data, rounds=150).server
@@ -121,8 +121,7 @@ def unlike(seed: int, count: int = 10) -> dict[str, Arrays]:
     return {f"g{k}": {FEATURES: rng.normal(rng.normal(0.0, 2.0, 3), 1.0, (40, 3))} for k in range(count)}
 
 
-@pytest.mark.parametrize("nu", [0.05, 0.1, 0.2])
-@pytest.mark.parametrize("seed", [3, 4, 5])
+@pytest.mark.parametrize(("nu", "seed"), crossed([0.05, 0.1, 0.2], [3, 4, 5]))
 def test_after_ten_rounds_of_unlike_gateways_about_nu_of_the_rows_is_outside(seed: int, nu: float) -> None:
     data = unlike(seed)
     for rounds in (10, 20):

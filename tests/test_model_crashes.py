@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from config.settings import GatewaySettings
+from firmware_sim import children
 from gateway_agent import versions
 from gateway_agent.events import Keep, Save
 from gateway_agent.store import Store
 from gateway_agent.versions import STARTS_MAX
 from tests.sites import T0_NS, gateway_settings
+from tests.waiting import PATIENCE_S
 from tests.watchers import CALM, SENSITIVE, Gateway
 
 # What an agent does at its start, but that loading one model is the end of it, as a bad graph in onnxruntime would be.
@@ -52,7 +54,7 @@ def start(folder: Path, settings: GatewaySettings, boot_id: str) -> subprocess.C
     (folder / "deadly.onnx").write_bytes(SENSITIVE[1])
     given = [str(folder / name) for name in ("settings.json", "deadly.onnx", "gateway.db")]
     command = [sys.executable, "-c", AGENT, *given, str(T0_NS), boot_id]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return children.run(command, PATIENCE_S, text=True)
 
 
 @pytest.mark.slow

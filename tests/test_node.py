@@ -19,6 +19,7 @@ from firmware_sim.broker import broker
 from firmware_sim.faults import stiffness_loss
 from firmware_sim.node import NS, ReplayError, frames, replay
 from firmware_sim.recordings import Channel, Recording
+from tests.waiting import taken
 
 RATE_HZ = 50.0
 
@@ -53,7 +54,7 @@ def test_replay_over_a_real_broker_keeps_the_pace_and_loses_nothing(tmp_path: Pa
         topics = [watch("site", "gateway", "sample")]
         link = Link(settings, "listener", topics, lambda _topic, payload: heard.put(payload), ready.put)
         link.start()
-        assert ready.get(timeout=10)
+        assert taken(ready)
         time.sleep(0.3)  # the subscription is on its way
         started_s = time.monotonic()
         count = replay(
@@ -68,7 +69,7 @@ def test_replay_over_a_real_broker_keeps_the_pace_and_loses_nothing(tmp_path: Pa
             progress=False,
         )
         took_s = time.monotonic() - started_s
-        sent = [Frame.from_bytes(heard.get(timeout=10)) for _ in range(count)]
+        sent = [Frame.from_bytes(taken(heard)) for _ in range(count)]
         link.stop()
     assert count == 10
     assert took_s >= 1.0  # ten seconds of recording at ten times real time

@@ -18,11 +18,13 @@ import pytest
 from cloud_aggregator.events import RecordGateway, RecordModel
 from cloud_aggregator.registry import Certificate, RecordCertificate
 from cloud_aggregator.store import Store
+from firmware_sim import children
 from tests.cloud_service import READY
 from tests.site_folders import founded
 from tests.sites import T0_NS
 from tests.test_gateway_models import FIRST
 from tests.test_processes import free_port, running, until, write
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 YEAR_NS = 365 * 86_400 * 10**9
@@ -30,7 +32,7 @@ YEAR_NS = 365 * 86_400 * 10**9
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "cloud_aggregator", *words, "-c", str(folder / "aggregator.toml")]
-    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60.0)
+    return children.run(line, PATIENCE_S, text=True)
 
 
 @contextmanager

@@ -24,14 +24,16 @@ from cryptography.hazmat.primitives import serialization
 from cloud_aggregator.store import Store as Registry
 from config.mqtt import Link
 from config.settings import Broker
+from firmware_sim import children
 from firmware_sim.broker import broker
 from gateway_agent.events import Keep, Save
 from gateway_agent.store import Store
+from tests import waiting
 from tests.sites import FEATURES, KEY, SITE, WINDOWS, Shelf, frame, samples, topic
 from tests.test_gateway_models import in_force
+from tests.waiting import PATIENCE_S
 
 ME = "north"
-PATIENCE_S = 15.0
 END_S = 5.0
 HOST = "127.0.0.1"
 HEAVY = ("sklearn", "scipy", "torch", "onnx/", "sqlalchemy")
@@ -68,7 +70,7 @@ def running(module: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     log = folder / f"{name}.log"
     with log.open("ab") as words:
         command = [sys.executable, "-m", module, "run", "-c", str(folder / f"{name}.toml")]
-        process = subprocess.Popen(command, stdout=words, stderr=words)
+        process = children.start(command, stdout=words, stderr=words)
     try:
         until(lambda: b"watches" in log.read_bytes() or b"aggregator of site" in log.read_bytes(), process, log)
         yield process
@@ -80,20 +82,20 @@ def running(module: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def end(process: subprocess.Popen[bytes], log: Path) -> None:
-    told_s = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(3 * END_S) == 0, log.read_text()
-    assert time.monotonic() - told_s < END_S
+    assert children.wait_for_end(process, END_S) == 0, log.read_text()
     assert "Traceback" not in log.read_text()
 
 
 def until(done: Callable[[], bool], process: subprocess.Popen[bytes] | None = None, log: Path | None = None) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not done():
-        words = log.read_text() if log else ""
-        assert process is None or process.poll() is None, words
-        assert time.monotonic() < deadline_s, words
-        time.sleep(0.02)
+    def words() -> str:
+        return log.read_text() if log else ""
+
+    def is_done() -> object:
+        assert process is None or process.poll() is None, words()
+        return done()
+
+    waiting.until(is_done, words)
 
 
 def whole(path: Path) -> bool:
@@ -168,7 +170,7 @@ def test_a_broker_that_comes_later_is_found_and_the_end_is_told(tmp_path: Path) 
             until(lambda: json.loads(heard[mine])["baseline_windows"] == 5, agent, tmp_path / "gateway.log")
         agent.send_signal(signal.SIGTERM)
         until(lambda: state_of(heard, mine) == "offline")
-        assert agent.wait(END_S) == 0
+        assert children.wait_for_end(agent, END_S) == 0
         aggregator.kill()
         aggregator.wait()  # it ended without a word: its last will speaks
         until(lambda: state_of(heard, cloud) == "offline")
@@ -234,7 +236,7 @@ def test_a_service_whose_store_cannot_be_had_now_is_tried_again(tmp_path: Path) 
     (tmp_path / "aggregator.db").mkdir()  # what no SQLite can open, as on a disk that is gone
     for module, name in (("gateway_agent", "gateway"), ("cloud_aggregator", "aggregator")):
         command = [sys.executable, "-m", module, "run", "-c", str(tmp_path / f"{name}.toml")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE_S)
+        done = children.run(command, PATIENCE_S, text=True)
         assert done.returncode == 1, done.stderr
         assert f"{name}.db" in done.stderr and "Traceback" not in done.stderr
     held.close()

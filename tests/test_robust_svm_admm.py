@@ -31,6 +31,7 @@ from models.robust.central import central
 from models.robust.gateway import imported, with_bias
 from models.robust.open_support import risk
 from tests.robust_twins import Part, mixture_optimum
+from tests.soak import crossed, some
 
 NAME = "robust-svm-admm"
 NORMS: tuple[Norm, ...] = ("1", "2", "inf")
@@ -82,8 +83,7 @@ def weights_of(outcome: Outcome) -> Floats:
     return w
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("kappa", [0.7, None])
+@pytest.mark.parametrize(("norm", "kappa"), crossed(NORMS, [0.7, None]))
 def test_the_limit_is_the_optimum_of_the_mixture_problem(norm: Norm, kappa: float | None) -> None:
     data, ball = fleet(), Ball(PLAIN["radius"], kappa, norm)
     w = weights_of(trained(data, norm=norm, kappa=kappa, rounds=200))
@@ -91,7 +91,7 @@ def test_the_limit_is_the_optimum_of_the_mixture_problem(norm: Norm, kappa: floa
     assert value(w, parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
 
 
-@pytest.mark.parametrize("weights", ["equal", "samples"])
+@pytest.mark.parametrize("weights", some(["samples", "equal"]))
 def test_radii_and_weights_of_their_own_count(weights: str) -> None:
     data = fleet(large={RADIUS: 0.1}, middle={WEIGHT: 9.0}, small={RADIUS: 0.005, WEIGHT: 0.5})
     parts = parts_of(data, Ball(PLAIN["radius"], 0.7, "1"), weights)
@@ -144,7 +144,7 @@ def test_of_many_rows_an_even_spread_is_trained_on_and_all_count(name: str) -> N
     np.testing.assert_allclose(sent[0][values] / 101.0, sent[1][values] / 11.0, rtol=1e-12)
 
 
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", some(NORMS))
 def test_one_gateway_alone_is_central(norm: Norm) -> None:
     data, ball = labelled(5, 60), Ball(0.02, 0.7, norm)
     w = weights_of(trained({"only": data}, norm=norm, rounds=150))

@@ -16,6 +16,7 @@ from models.robust.ball import Ball, Norm
 from models.robust.box import Box, worst_case
 from models.robust.gateway import imported
 from tests.robust_twins import mixture_optimum
+from tests.soak import crossed
 from tests.test_robust_svm_admm import fleet, labelled, parts_of, value
 
 NAME = "robust-svm-subgradient"
@@ -34,8 +35,7 @@ def somewhere(seed: int) -> Arrays:
     return {"weights": rng.normal(size=(1, 2)), "intercept": rng.normal(size=1), STEP: np.array(5.0)}
 
 
-@pytest.mark.parametrize("norm", ["1", "2", "inf"])
-@pytest.mark.parametrize("box", [None, WIDE])
+@pytest.mark.parametrize(("norm", "box"), crossed(["1", "2", "inf"], [None, WIDE]))
 def test_it_goes_to_the_optimum_of_the_mixture_problem(norm: Norm, box: tuple[float, float] | None) -> None:
     """Where no sample is stopped by the box, that is the optimum that ADMM goes to."""
     data = fleet(small={RADIUS: 0.02}, middle={WEIGHT: 2.0})

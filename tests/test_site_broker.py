@@ -143,7 +143,7 @@ def test_what_a_client_says_of_itself_counts_for_nothing(site: Folder, capsys: p
     with client(site, "east", enrolled(site, "east", capsys)) as (other, _, up):
         until(lambda: ups and up)
         other.publish(topic("east", "update", "x"), b"private")
-        assert other.drain(5.0)
+        until(lambda: other.drain(0.1))
         time.sleep(QUIET_S)
     link.stop()
     assert ups[0] and not heard
@@ -218,7 +218,8 @@ def test_a_message_that_is_too_large_ends_the_connection(site: Folder, capsys: p
     with client(site, "large", enrolled(site, "large", capsys)) as (link, _, ups):
         until(lambda: ups)
         link.publish(topic("large", "update", "x"), bytes(200_000))
-        assert link.drain(5.0) and ups == [True]
+        until(lambda: link.drain(0.1))
+        assert ups == [True]
         link.publish(topic("large", "update", "x"), bytes(300_000))
         until(lambda: False in ups)
 
@@ -256,7 +257,7 @@ def test_nothing_that_is_secret_can_be_read_on_the_wire(site: Folder, capsys: py
         with client(through, "wired", (mine.certificate, mine.key)) as (link, _, ups):
             until(lambda: ups)
             link.publish(topic("wired", "score", "window"), b"a private number")
-            assert link.drain(5.0)
+            until(lambda: link.drain(0.1))
     wire = b"".join([*calls, *packets])
     assert len(calls) > 4 and len(packets) > 4
     key = identity.load_key(mine.key)
@@ -275,7 +276,7 @@ def test_an_operator_may_look_and_not_touch(site: Folder, tmp_path: Path) -> Non
         until(lambda: ups and up)
         until(lambda: aggregator.publish(topic("all", "chunk", "o"), b"look") and heard)
         link.publish(topic("north", "receipt", "o"), b"touch")
-        assert link.drain(5.0)
+        until(lambda: link.drain(0.1))
         time.sleep(QUIET_S)
         assert not seen
         assert cloud_aggregator(["gateways", "revoke", "operator", *words[2:4]]) == 0

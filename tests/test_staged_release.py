@@ -25,6 +25,7 @@ from config.transfer import describe
 from models.promise import BLOCK_WINDOWS
 from tests.fleets import Fleet
 from tests.sites import NS, T0_NS, topic
+from tests.soak import crossed
 from tests.test_gateway_models import SPOILED, Made, signed
 from tests.test_graph_bytes import SPOILED as SPOILED_GRAPHS
 from tests.watchers import CALM, DEVIATION, SENSITIVE, model
@@ -98,8 +99,7 @@ BAD: dict[str, tuple[Callable[[], Made], float]] = {
 }
 
 
-@pytest.mark.parametrize("fault", BAD)
-@pytest.mark.parametrize("between", [nothing, restarting])
+@pytest.mark.parametrize(("fault", "between"), crossed([*BAD], [nothing, restarting]))
 def test_a_bad_model_reaches_canaries_alone_and_they_get_back_what_all_have(
     fault: str, between: Callable[[Fleet], None]
 ) -> None:

@@ -26,7 +26,7 @@ from gateway_agent.trouble import DAMAGED
 from tests.kept import ME, Small, give, item, opened, said, service, ticked
 from tests.sites import T0_NS, WINDOWS, frame, samples, topic
 
-CUTS, DAMAGES = 120, 200
+CUTS, DAMAGES = 60, 80
 ITEMS = {f"{priority}-{n}": item(f"{priority}-{n}", priority, 700) for priority in range(4) for n in range(5)}
 
 

@@ -12,8 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
+from firmware_sim import children
 from firmware_sim.__main__ import main
 from firmware_sim.studies import STUDIES, Cell, Figures, Study, StudyOptions
+from tests.waiting import until
 
 MEASURED: list[int] = []  # the cells that were measured, in order
 BROKEN: set[int] = set()
@@ -147,6 +149,7 @@ MUNICH = Path(__file__).parent.parent / "firmware_sim/experiments/munich.toml"
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_workers_measure_what_one_process_measures(tmp_path: Path) -> None:
     """The figures do not depend on how many work on them."""
     given = ["evaluate", "--experiment", str(MUNICH), "--data", str(tmp_path), "--profile", "short", "--json"]
@@ -162,13 +165,10 @@ def test_workers_measure_what_one_process_measures(tmp_path: Path) -> None:
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     given = ["--experiment", str(MUNICH), "--data", str(tmp_path), "--results", str(tmp_path), "--jobs", "2"]
     command = [sys.executable, "-m", "firmware_sim", "evaluate", *given]
-    parent = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline_s = time.monotonic() + 60.0
-    while len(workers := parent.children(recursive=True)) < 3 and time.monotonic() < deadline_s:
-        time.sleep(0.1)  # two workers and Python's own tracker of shared resources
-    assert len(workers) >= 3
+    parent = children.start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: len(children.family(parent.pid)) > 3)  # two workers and Python's own tracker of shared resources
+    workers = psutil.Process(parent.pid).children(recursive=True)
     time.sleep(2.0)  # so that the workers have begun
     parent.kill()
     parent.wait()
-    _, alive = psutil.wait_procs(workers, timeout=30.0)
-    assert alive == []
+    until(lambda: not any(worker.is_running() for worker in workers))

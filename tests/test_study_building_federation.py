@@ -27,6 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.soak
 def test_the_study_runs_in_small(data: Path, tmp_path: Path) -> None:
     options = load_options(EXPERIMENT, STUDY, "short")
     outcome = measured(

@@ -262,6 +262,7 @@ def test_wrong_options_are_refused(changes: dict[str, Any], reason: str) -> None
         assert options_of(**changes).network_of()
 
 
+@pytest.mark.soak
 def test_the_short_profile_writes_a_report_with_its_picture(data: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
     command = ["evaluate", "--experiment", str(EXPERIMENT), "--data", str(data), "--results", str(results)]

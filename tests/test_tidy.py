@@ -27,6 +27,7 @@ from tests.syntax import (
     definitions,
     dotted,
     imported,
+    nodes,
     run_on_import,
     sources,
 )
@@ -87,6 +88,7 @@ GLOBAL_RANDOMNESS = re.compile(
 TOO_BROAD = {"Exception", "BaseException"}
 EXEMPTS_A_FILE = re.compile(r"#\s*mypy:|#\s*(ruff|flake8):\s*noqa")
 EXEMPTS_A_LINE = re.compile(r"#\s*(type:\s*ignore(\[[^\]]*\])?|noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?)")
+PROMISES = re.compile(r"\b(TODO|FIXME|XXX)\b")
 TWO_WORDS = re.compile(r"[a-z]{2,}\W+.*[a-z]{2,}")
 
 Finding = tuple[int, str]  # line, what is wrong and what to do
@@ -133,7 +135,7 @@ def purity(file: Source) -> Iterator[Finding]:
 
 def global_randomness(file: Source) -> Iterator[Finding]:
     names = aliases(file.tree)
-    for node in ast.walk(file.tree):
+    for node in nodes(file.tree):
         if isinstance(node, ast.Attribute | ast.Name) and GLOBAL_RANDOMNESS.fullmatch(full := dotted(node, names)):
             yield node.lineno, f"{full} draws from the global generator; take a numpy.random.Generator as an argument"
 
@@ -168,7 +170,7 @@ def passes_on(handler: ast.ExceptHandler) -> bool:
 def broad_errors(file: Source) -> Iterator[Finding]:
     caught = [
         (node.lineno, node.type or ast.Name("BaseException"))  # which is what a bare except means
-        for node in ast.walk(file.tree)
+        for node in nodes(file.tree)
         if isinstance(node, ast.ExceptHandler) and not passes_on(node)
     ]
     for called, call in calls(file.tree):
@@ -180,13 +182,17 @@ def broad_errors(file: Source) -> Iterator[Finding]:
 
 
 def promises(file: Source) -> Iterator[Finding]:
+    if not PROMISES.search(file.text):  # finding the comments of a file takes long
+        return
     docstrings = [(node.body[0].lineno, text) for node in definitions(file.tree) if (text := ast.get_docstring(node))]
     for line, text in [*comments(file.text), *docstrings]:
-        if found := re.search(r"\b(TODO|FIXME|XXX)\b", text):
+        if found := PROMISES.search(text):
             yield line, f"{found[0]} promises instead of doing; do it now or leave it out"
 
 
 def exemptions(file: Source) -> Iterator[Finding]:
+    if not (EXEMPTS_A_FILE.search(file.text) or EXEMPTS_A_LINE.search(file.text)):
+        return
     for line, text in comments(file.text):
         if EXEMPTS_A_FILE.search(text):
             yield line, "exempts the whole file from a check; mend the code or exempt one line with its reason"

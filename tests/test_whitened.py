@@ -13,6 +13,7 @@ from models.detectors.principal import WHITENING, of_whitening, whitened
 from models.federated import ALGORITHMS, build
 from models.federated.algorithm import NORMALISATION, UpdateError
 from models.federated.run import Outcome, run
+from tests.soak import crossed
 from tests.toy import auc, onnx_scores
 
 FEATURE_COUNT, DIRECTIONS = 8, 3
@@ -75,8 +76,8 @@ def labelled() -> Data:
     return {f"gateway-{k}": {FEATURES: np.concatenate([rows(k), unusual(k)]), LABELS: y} for k in range(3)}
 
 
-@pytest.mark.parametrize("name", sorted(ALGORITHMS.keys() - {"recurrent-fedavg"}))  # whose rows are windows
-@pytest.mark.parametrize("mode", ["own", "none"])
+# Rows of the recurrent networks are windows.
+@pytest.mark.parametrize(("name", "mode"), crossed(sorted(ALGORITHMS.keys() - {"recurrent-fedavg"}), ["own", "none"]))
 def test_every_algorithm_takes_it_and_exports_it(name: str, mode: str) -> None:
     algorithm = build(name, FEATURE_COUNT, {"whiten": DIRECTIONS, "normalisation": mode})
     outcome = trained(name, labelled() if algorithm.labels else fleet(), normalisation=mode)

@@ -12,6 +12,7 @@ from config.mqtt import Link
 from config.settings import Broker
 from config.topics import ALL, Topic, parse, topic_of, watch
 from tests.benchmarks.light_gateways import ONLINE, SITE, Answers
+from tests.waiting import until
 
 AT_ONCE = 3  # updates on their way; a link refuses to hold more than 4 MiB of them
 PATIENCE_S = 300.0
@@ -47,7 +48,7 @@ class Fleet:
         assert self._round.wait(PATIENCE_S) and self._message is not None
         for name in self.names:
             assert self.link.publish(topic_of(Topic(SITE, name, "status", "agent")), ONLINE.to_bytes())
-        assert self.link.drain(PATIENCE_S)
+        until(lambda: self.link.drain(0.1))
         digest, chunks = self._answers.to(self._message.run, self._message.round_index)
         for name in self.names:
             assert self._room.acquire(timeout=PATIENCE_S), f"{self._receipts} receipts"

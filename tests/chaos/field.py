@@ -6,35 +6,40 @@ The site is made by the commands that an operator uses, so what they write is wh
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.store import Store as Registry
 from config.mqtt import Link
 from config.settings import Broker
+from firmware_sim import children
 from firmware_sim.broker import broker, mosquitto_program
+from gateway_agent.__main__ import main as gateway_agent
+from gateway_agent.store import Store
 from models.arrays import Floats
 from tests.sites import FEATURES, SITE, WINDOWS, frame, samples, topic
+from tests.waiting import PATIENCE_S, until
 
 HOST = "127.0.0.1"
-PATIENCE_S = 60.0
 END_S = 10.0
 LOOK_S = 0.05
 LOG_TAIL = 25
 FRAME_WINDOWS = 5
 CLOUD, BROKER = "aggregator", "broker"
 QUIET_S = 1e6
+PROGRAMS = {"cloud_aggregator": cloud_aggregator, "gateway_agent": gateway_agent}
 
 
 def free_port() -> int:
@@ -45,12 +50,11 @@ def free_port() -> int:
 
 
 def command(module: str, *arguments: str) -> str:
-    """Run a command of ours as an operator would, and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=PATIENCE_S
-    )
-    assert done.returncode == 0, f"{module} {' '.join(arguments)}: {done.stderr}"
-    return done.stdout
+    """Run a command of ours as an operator would, but in this process, and return what it prints."""
+    said = io.StringIO()
+    with redirect_stdout(said):
+        assert PROGRAMS[module](list(arguments)) == 0, f"{module} {' '.join(arguments)}: {said.getvalue()}"
+    return said.getvalue()
 
 
 def toml(tables: dict[str, Any]) -> str:
@@ -122,7 +126,7 @@ class Field:
         """Start processes by name; `wrapped` is what stands before the command, where something must."""
         for who in whom:
             with (self.folder / f"{who}.log").open("ab") as words:
-                started = subprocess.Popen([*wrapped, *self._command(who)], stdout=words, stderr=words, cwd=self.folder)
+                started = children.start([*wrapped, *self._command(who)], stdout=words, stderr=words, cwd=self.folder)
             self.processes[who] = started
         if BROKER in whom:
             self.settle(self._broker_listens)
@@ -156,7 +160,7 @@ class Field:
             process = self.processes.get(who)
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(END_S) == 0, self.words(who)
+                assert children.wait_for_end(process, END_S) == 0, self.words(who)
                 assert "Traceback" not in self.words(who), self.words(who)
 
     def feed(self, who: str, values: Floats, start_s: float) -> None:
@@ -168,7 +172,7 @@ class Field:
         for first in range(0, len(values), length):
             payload = frame(values[first : first + length], start_s + first / FEATURES["rate_hz"])
             self.settle(partial(link.publish, topic(who, "sample", "deck"), payload))
-        assert link.drain(PATIENCE_S)
+        until(lambda: link.drain(0.1))
         link.stop()
 
     def commission(self) -> None:
@@ -197,9 +201,11 @@ class Field:
 
     def outbox(self, who: str) -> list[str]:
         """Return what a gateway still has to send."""
-        return list(
-            json.loads(command("gateway_agent", "status", "-c", str(self.folder / f"{who}.toml"), "--json"))["outbox"]
-        )
+        store = Store(self.folder / f"{who}.db", read_only=True)
+        try:
+            return list(store.read().outbox)
+        finally:
+            store.close()
 
     def told(self, who: str, what: Literal["raised", "cleared"]) -> int:
         """Return how often a gateway has raised or cleared an anomaly since it was started first, as its log tells."""
@@ -216,11 +222,7 @@ class Field:
 
     def settle(self, done: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         """Wait until something is so; fails with the ends of all logs."""
-        until_s = time.monotonic() + patience_s
-        while not done():
-            if time.monotonic() > until_s:
-                raise AssertionError(f"not within {patience_s:g} s\n{self.tails()}")
-            time.sleep(LOOK_S)
+        until(done, self.tails, idle_s=patience_s, poll_s=LOOK_S)
 
 
 def whole(path: Path) -> bool:

@@ -20,6 +20,8 @@ NAMES = ("east", "north")
 SMALL = NAMES[0]
 SIZE = "8m"
 SHIFT = 60.0
+# A process that changes its user, as one does in a name space of its own, is no longer ended with its parent.
+EXEC = 'exec setpriv --pdeathsig KILL "$0" "$@"'
 MOUNTED = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
 
 
@@ -43,6 +45,7 @@ def fill(made: Field) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(not may_mount(), reason="this user may not mount a file system of its own (unshare --user --mount)")
 def test_an_agent_outlives_a_full_disk_and_loses_no_alarm(tmp_path: Path) -> None:
     with field(tmp_path, NAMES, rounds={"quorum": 2}) as made:
@@ -51,7 +54,7 @@ def test_an_agent_outlives_a_full_disk_and_loses_no_alarm(tmp_path: Path) -> Non
         made.write_settings(SMALL, store="disk/gateway.db")
         made.begin()
         made.start(NAMES[1])
-        made.start(SMALL, wrapped=(*MOUNTED, f'mount -t tmpfs -o size={SIZE} none "{disk}" && exec "$0" "$@"'))
+        made.start(SMALL, wrapped=(*MOUNTED, f'mount -t tmpfs -o size={SIZE} none "{disk}" && {EXEC}'))
         made.commission()
         made.settle(lambda: {row["model_version"] for row in made.statuses().values()} == {1})
 

@@ -20,6 +20,7 @@ SHIFT = 60.0
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_round_and_an_alarm_get_through_a_slow_line_that_loses_and_breaks(tmp_path: Path) -> None:
     with field(tmp_path, NAMES, rounds={"quorum": 2}) as made:
         made.begin()

@@ -72,11 +72,12 @@ def test_what_was_mended_stays_mended(name: str, data: bytes) -> None:
     assert time.monotonic() - begun_s < SOON_S
 
 
+@pytest.mark.parametrize("share", [0.25, pytest.param(1.0, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", NAMES)
-def test_garbage_gives_the_declared_error(name: str) -> None:
+def test_garbage_gives_the_declared_error(name: str, share: float) -> None:
     made = target(name)
 
-    @settings(max_examples=made.examples, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=round(share * made.examples), suppress_health_check=list(HealthCheck))
     @given(broken(made.seeds))
     def law(data: bytes) -> None:
         attempt(made, data)

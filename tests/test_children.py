@@ -1,0 +1,88 @@
+"""Goal: whatever a demo or a test starts is gone when it is, however it went, and a busy machine is no failure.
+
+Method: real processes; what is killed is killed with SIGKILL, after which nobody can tidy up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from firmware_sim import children
+from tests import conftest
+from tests.waiting import until
+
+CALL_S = 0.5
+DEMO = "from firmware_sim import children; children.start_module('firmware_sim', 'demo', '--out', {out!r}).wait()"
+GATEWAYS = 3
+
+
+def test_kill_9_of_who_started_the_demo_leaves_no_process(tmp_path: Path) -> None:
+    """The demo, its broker, its aggregator and its agents are of three generations."""
+    command = [sys.executable, "-c", DEMO.format(out=str(tmp_path / "demo"))]
+    with (tmp_path / "words").open("wb") as words:
+        starter = children.start(command, stdout=words, stderr=words)
+
+    def programs() -> str:
+        return "\n".join(" ".join(psutil.Process(pid).cmdline()) for pid in children.family(starter.pid))
+
+    def is_running() -> bool:
+        return programs().count("gateway_agent run") == GATEWAYS
+
+    until(is_running, (tmp_path / "words").read_text)
+    below = [psutil.Process(pid) for pid in children.family(starter.pid)]
+    assert len(below) >= GATEWAYS + 4  # who started it, the demo, a broker, the aggregator
+    starter.kill()
+    starter.wait()
+    until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in below))
+
+
+def test_a_wait_goes_on_while_something_below_us_works_and_no_longer() -> None:
+    working = f"import time; end = time.monotonic() + {6 * CALL_S}\nwhile time.monotonic() < end: pass"
+    child = children.start([sys.executable, "-c", working])
+    assert children.wait_until(lambda: child.poll() is not None, 2 * CALL_S)
+    begun_s = time.monotonic()
+    assert not children.wait_until(lambda: False, 2 * CALL_S)
+    assert time.monotonic() - begun_s >= 2 * CALL_S
+
+
+def test_what_works_for_ever_is_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "LONGEST", 3)
+    with children.start([sys.executable, "-c", "while True: pass"]) as child:
+        with pytest.raises(subprocess.TimeoutExpired):
+            children.wait_for_end(child, CALL_S)
+        child.kill()
+
+
+def test_a_command_is_read_while_it_runs_and_ended_where_it_does_nothing() -> None:
+    done = children.run([sys.executable, "-c", "print('x' * 300_000)"], 60.0, text=True)
+    assert (done.returncode, len(done.stdout), done.stderr) == (0, 300_001, "")
+    with pytest.raises(subprocess.TimeoutExpired):
+        children.run(["sleep", "600"], CALL_S)
+    assert not [one for one in psutil.Process().children() if one.name() == "sleep"]
+
+
+def test_a_family_is_all_generations() -> None:
+    with children.start(["sh", "-c", "sleep 600; true"]) as shell:
+        until(lambda: len(children.family(shell.pid)) == 2)
+        (sleeping,) = set(children.family(shell.pid)) - {shell.pid}
+        assert {shell.pid, sleeping} < set(children.family(os.getpid()))
+        os.kill(sleeping, signal.SIGKILL)
+    assert children.family(shell.pid) == [shell.pid]
+
+
+def test_an_orphan_becomes_a_child_of_the_tests_which_can_end_it() -> None:
+    with children.start(["sh", "-c", "sleep 600 > /dev/null & echo $!"], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None
+        orphan = int(shell.stdout.read())
+    assert orphan in conftest._children() and conftest._command(orphan).startswith("sleep")
+    os.kill(orphan, signal.SIGKILL)
+    os.waitpid(orphan, 0)
+    assert orphan not in conftest._children()
