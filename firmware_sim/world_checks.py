@@ -19,6 +19,7 @@ from config.messages import Alarm, Manifest, Receipt, Status
 from config.transfer import parse_chunk
 from firmware_sim.world_devices import BY_AGGREGATOR, Devices, gateway_of
 from firmware_sim.world_privacy import Privacy
+from firmware_sim.world_probation import Probations
 from firmware_sim.world_rounds import Rounds
 from gateway_agent import events
 from gateway_agent.store import Store as GatewayStore
@@ -28,6 +29,7 @@ Told = Callable[[str, str], None]
 # Why an update of a world may be refused: nobody in it sends what cannot be read or does not fit.
 # Why a model may not be taken: what the gateway saw itself.
 OF_THE_GATEWAY = ("it alarms in ", "calibration windows lie behind", "the score is saturated")
+OF_ITS_PROCESSOR = ("times in a row it took longer than from window to window", "s a window on this processor")
 REFUSALS = ("it answers ", "another update of this gateway ", "this gateway ", "it goes on after ")
 
 
@@ -44,6 +46,8 @@ class Witness:
         self.privacy = Privacy(self.violate)
         self.devices = Devices(self.violate, elapsed_s)
         self.rounds = Rounds(self.updates, self.violate)
+        self.probations = Probations(self.violate)
+        self.slow: set[str] = set()  # devices whose processors were slow
         self.released: dict[int, str] = {}  # version -> digest
         self.counts = {"alarms": 0, "scores": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
         self._trail: list[State] = []  # states of the aggregator in the step at hand
@@ -64,6 +68,7 @@ class Witness:
         """Take note of what a gateway's store holds from now on."""
         self.devices.committed(device, effects)
         name = gateway_of(device)
+        self.probations.committed(device, effects, is_handled=bool(self.devices.handled[name]))
         for effect in effects:
             match effect:
                 case events.Queue(name=item_name, item=item):
@@ -116,6 +121,7 @@ class Witness:
         if any(there):
             self.gateway_committed(device, doubtful)
         self.devices.opened(device, set(stored.outbox), store.damage, self.missing())
+        self.probations.opened(device, stored, is_handled=bool(self.devices.handled[name]))
         for item_name, item in stored.outbox.items():
             if topics.parse(item.topic).channel == "alarm" and (name, item_name) not in self.alarms:
                 self.violate(f"{name} holds {item_name}, which it never committed")
@@ -137,7 +143,8 @@ class Witness:
         if status.refused_round and why.startswith("round ") and "training failed" not in why:
             self.violate(f"{device} refused round {status.refused_round}: {status.refusal}")
         for version, why in status.rejected.items():
-            if not any(reason in why for reason in OF_THE_GATEWAY):
+            known = OF_THE_GATEWAY + (OF_ITS_PROCESSOR if device in self.slow else ())
+            if not any(reason in why for reason in known):
                 self.violate(f"{device} has not model {version}, which is sound: {why}")
 
     # What the aggregator does.
@@ -246,7 +253,7 @@ class Witness:
             self._same(rows[key], told[key])
         self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
-        self.counts |= self.devices.audit()
+        self.counts |= self.devices.audit() | self.probations.counts
 
     def _same(self, row: dict[str, Any], told: dict[str, list[Alarm]]) -> None:
         for state, alarms in told.items():

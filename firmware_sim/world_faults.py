@@ -80,6 +80,14 @@ class Work(Table):
     training_fails: Chance = 0.0
 
 
+class Processor(Table):
+    """The processor of each gateway."""
+
+    slow: Rate = 0.0
+    slow_s: Seconds = 300.0
+    takes_s: Seconds = 60.0  # at most, for what takes no time at all otherwise: a message of windows, a baseline
+
+
 class Handling(Table):
     """One of the gateways, as a thing in people's hands."""
 
@@ -98,6 +106,7 @@ class Faults(Table):
     power: Power = Power()
     work: Work = Work()
     handling: Handling = Handling()
+    processor: Processor = Processor()
 
 
 def load_faults(path: Path) -> Faults:
@@ -161,6 +170,7 @@ def drawn(rng: np.random.Generator) -> Faults:
         ),
         work=_drawn_work(some, length),
         handling=Handling(restores=some(10.0), rots=some(10.0), twins=some(2.0), twin_s=length(300.0, 1_500.0)),
+        processor=Processor(slow=some(20.0), slow_s=length(200.0, 1_500.0), takes_s=length(40.0, 400.0)),
     )
 
 
