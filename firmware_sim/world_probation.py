@@ -59,6 +59,8 @@ class Probations:
     def committed(self, device: str, effects: Sequence[events.Durable], *, is_handled: bool) -> None:
         """Take note of what a gateway's store holds from now on."""
         saved = {effect.key: effect.body for effect in effects if isinstance(effect, events.Save)}
+        if not saved.keys() & {MODEL, OTHER, MODELS}:
+            return
         one = self._devices[device]
         one.slots |= _named(saved)
         if MODELS not in saved:
