@@ -20,6 +20,7 @@ from config.transfer import parse_chunk
 from firmware_sim.world_devices import BY_AGGREGATOR, Devices, gateway_of
 from firmware_sim.world_privacy import Privacy
 from firmware_sim.world_probation import Probations
+from firmware_sim.world_releases import Releases
 from firmware_sim.world_rounds import Rounds
 from gateway_agent import events
 from gateway_agent.store import Store as GatewayStore
@@ -47,6 +48,7 @@ class Witness:
         self.devices = Devices(self.violate, elapsed_s)
         self.rounds = Rounds(self.updates, self.violate)
         self.probations = Probations(self.violate)
+        self.releases = Releases(self.violate)
         self.slow: set[str] = set()  # devices whose processors were slow
         self.released: dict[int, str] = {}  # version -> digest
         self.counts = {"alarms": 0, "scores": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
@@ -101,6 +103,7 @@ class Witness:
         manifest = Manifest.from_bytes(arrays["manifest"].tobytes())
         digest = hashlib.sha256(arrays["onnx"].tobytes()).hexdigest()
         self.counts["models"] += 1
+        self.releases.in_force(name, manifest.version)
         if digest != manifest.model.digest:
             self.violate(f"{name} put a model in force whose bytes are not those of its manifest")
         if self.released.get(manifest.version) != manifest.model.digest:
@@ -171,6 +174,7 @@ class Witness:
     def cloud_committed(self, effects: Sequence[cloud_events.Durable]) -> None:
         """Take note of what the aggregator's store holds from now on."""
         self._effects = [*self._effects, *effects]
+        self.releases.committed(effects)
         for effect in effects:
             match effect:
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended="") if alarm.kind:
@@ -199,11 +203,13 @@ class Witness:
             self.cloud_committed(doubtful)
             self._effects = []
             self.rounds.stepped(trail, doubtful)
+        self.releases.opened(store)
         self.rounds.resumed(state)
 
     def _is_there(self, store: Store, doubtful: Sequence[cloud_events.Durable]) -> bool:
         saved = [effect for effect in doubtful if isinstance(effect, cloud_events.SaveTraining)]
         there = [store.training() == effect.body for effect in saved[-1:]]  # of several only the last is written
+        there += self.releases.is_there(store, doubtful)
         for effect in doubtful:
             match effect:
                 case cloud_events.RecordModel(manifest=manifest):
@@ -253,7 +259,7 @@ class Witness:
             self._same(rows[key], told[key])
         self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
-        self.counts |= self.devices.audit() | self.probations.counts
+        self.counts |= self.devices.audit() | self.probations.counts | self.releases.audit(store)
 
     def _same(self, row: dict[str, Any], told: dict[str, list[Alarm]]) -> None:
         for state, alarms in told.items():

@@ -97,6 +97,12 @@ class Handling(Table):
     twin_s: Seconds = 600.0
 
 
+class Orders(Table):
+    """What the operator does meanwhile."""
+
+    orders: Rate = 0.0  # to release a model, to go on, to pause, to stop
+
+
 class Faults(Table):
     """F.toml of `firmware-sim world --faults F.toml`."""
 
@@ -107,6 +113,7 @@ class Faults(Table):
     work: Work = Work()
     handling: Handling = Handling()
     processor: Processor = Processor()
+    operator: Orders = Orders()
 
 
 def load_faults(path: Path) -> Faults:
@@ -171,6 +178,7 @@ def drawn(rng: np.random.Generator) -> Faults:
         work=_drawn_work(some, length),
         handling=Handling(restores=some(10.0), rots=some(10.0), twins=some(2.0), twin_s=length(300.0, 1_500.0)),
         processor=Processor(slow=some(20.0), slow_s=length(200.0, 1_500.0), takes_s=length(40.0, 400.0)),
+        operator=Orders(orders=some(60.0)),
     )
 
 

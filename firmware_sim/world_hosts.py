@@ -200,7 +200,10 @@ class CloudHost(Machine):
                 self.log(effect)
 
     def tick(self) -> cloud_events.Event:
-        """Return the event that time has passed."""
+        """Return the event that time has passed; what the operator has ordered comes first."""
+        waiting = there(self.service).orders() if self.world.witness.releases.has_waiting else []
+        for order in waiting:
+            self.step(order)
         return cloud_events.Tick()
 
     def message(self, topic: str, payload: bytes) -> cloud_events.Event:

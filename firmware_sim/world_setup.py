@@ -45,6 +45,7 @@ CHOICES: tuple[tuple[float, str, dict[str, Any]], ...] = (
 # A probation lasts for a block of windows at least, and each model begins another. So in a share of the worlds windows
 # are short and rounds rare: there probations end, again and again.
 PATIENT, UNWATCHED = 0.25, 0.05  # shares of the worlds: such ones, and those without probations
+STAGED = (0.65, 0.25, 0.1)  # shares of the worlds with [release] mode "all", "staged" and "manual"
 FAULTY = 20  # windows of known condition, as a gateway would have them in a table
 
 
@@ -103,6 +104,7 @@ def setup(seed: int, hours: float, faults: Faults, folder: Path) -> Setup:
                 "late_rounds": int(rng.choice([1, 2], p=[0.7, 0.3])),
             },
             "limits": limits,
+            "release": _release(stream_of(seed, "release"), pace),
         }
     )
     if pace.rest_s is not None:
@@ -118,6 +120,16 @@ def setup(seed: int, hours: float, faults: Faults, folder: Path) -> Setup:
         handled=handled,
         twin=_gateway(handled, folder / "twin", limits, pace),
     )
+
+
+def _release(rng: np.random.Generator, pace: Pace) -> dict[str, Any]:
+    block_s = block_windows(pace.window_s) * pace.window_s
+    mode, (canary, watched, patience) = str(rng.choice(["all", "staged", "manual"], p=STAGED)), rng.random(3)
+    times = {
+        "watch_s": round(block_s * (1.0 + 0.3 * watched), 1),
+        "patience_s": round(block_s * (0.5 + 3.0 * patience), 1),
+    }
+    return {"mode": mode, "canary": round(0.1 + 0.5 * canary, 2), **times}
 
 
 def _pace(rng: np.random.Generator) -> Pace:
