@@ -177,7 +177,7 @@ def drawn(rng: np.random.Generator) -> Faults:
         ),
         work=_drawn_work(some, length),
         handling=Handling(restores=some(10.0), rots=some(10.0), twins=some(2.0), twin_s=length(300.0, 1_500.0)),
-        processor=Processor(slow=some(20.0), slow_s=length(200.0, 1_500.0), takes_s=length(40.0, 400.0)),
+        processor=Processor(slow=some(40.0), slow_s=length(200.0, 1_500.0), takes_s=length(40.0, 400.0)),
         operator=Orders(orders=some(60.0)),
     )
 

@@ -55,7 +55,7 @@ class Releases:
         self._to_all.add(held["everywhere"])
         for version in (held.get("candidate"), held.get("recall")):
             if version is not None:
-                self._to_some[version] |= set(rollout["canaries"])
+                self._to_some[version] |= {*rollout["canaries"], *rollout["recalled"]}
         for stage in ("stopped", "staged"):
             is_new = (rollout["stage"], rollout["version"]) != before
             self.counts[stage] += is_new and rollout["stage"] == {"staged": "watching"}.get(stage, stage)
@@ -112,7 +112,5 @@ class Releases:
 
 def wanted_of(state: State, gateway: str) -> Manifest | None:
     """Return the manifest that a gateway is to run."""
-    of_canaries = state.staging.of_canaries
-    if of_canaries is not None and gateway in state.staging.rollout.canaries:
-        return of_canaries.manifest
-    return state.manifest
+    alone = state.staging.of(gateway)
+    return state.manifest if alone is None else alone.manifest
