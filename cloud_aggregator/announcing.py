@@ -36,16 +36,14 @@ def announced(state: State, made: Made, gateway: str = ALL) -> list[Effect]:
 def known(state: State) -> list[Effect]:
     """Return the announcements that hold now, for a broker that may have lost them; without the models themselves."""
     effects: list[Effect] = [] if state.manifest is None else [manifest(state, state.manifest)]
-    of_canaries = state.staging.of_canaries
-    canaries = state.staging.rollout.canaries if of_canaries is not None else ()
-    return [*effects, *(manifest(state, of_canaries.manifest, name) for name in canaries if of_canaries is not None)]
+    alone = ((name, state.staging.of(name)) for name in state.staging.alone)
+    return [*effects, *(manifest(state, made.manifest, name) for name, made in alone if made is not None)]
 
 
 def wanted(state: State, gateway: str, digest: str, missing: tuple[int, ...]) -> list[Effect]:
     """Return the chunks a gateway asks for, of a model or of the shared parameters; raises `MessageError`."""
-    of_canaries = state.staging.of_canaries if gateway in state.staging.rollout.canaries else None
     everywhere = None if state.manifest is None else Made(state.manifest, state.model)
-    for made in (everywhere, of_canaries):
+    for made in (everywhere, state.staging.of(gateway)):
         if made is not None and digest == made.manifest.model.digest:
             return chunks(state, gateway, Parcel(made.manifest.model, made.body), missing)
     if state.shared is not None and digest == state.shared.transfer.digest:

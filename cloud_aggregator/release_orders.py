@@ -25,7 +25,7 @@ def release_of(state: State, order: Ordered) -> tuple[Made, list[Effect]]:
                 "no model waits to be released: [release] mode = 'manual' keeps what the training makes until it is "
                 "ordered, --version releases an older one once more"
             )
-        return waiting, []
+        return staging.renumbered(state, waiting)
     if order.model is None:
         raise OrderError(f"version {named} given, and no such model is stored (any more); see cloud-aggregator models")
     manifest, body = order.model
@@ -47,7 +47,8 @@ def release_ordered(state: State, order: Ordered) -> Result:
     if not (names or 0.0 < share <= 1.0):
         raise OrderError(f"share {share} given; expected more than 0, and 1 at most")
     new, effects = release_of(state, order)
-    if state.staging.waiting is not None and new == state.staging.waiting:
+    waiting = state.staging.waiting
+    if waiting is not None and new.manifest.model == waiting.manifest.model:
         state = staging.emptied(state)
     if order.body.get("to_all"):
         state, more = staging.everywhere(state, new)

@@ -45,6 +45,7 @@ class Rollout:
     is_named: bool = False  # by the operator
     since_ns: int = 0
     why: str = ""
+    recalled: tuple[str, ...] = ()  # who was given back what all have, until all are given another
     stopped: tuple[str, ...] = ()  # digests of models whose releases were stopped, see `stopping`
 
     @property
@@ -67,14 +68,20 @@ class Staging:
 
     rollout: Rollout = field(default_factory=Rollout)
     candidate: Made | None = None  # of the canaries, while it is under way; what was stopped, after that
-    recall: Made | None = None  # of the canaries, after it was stopped
+    recall: Made | None = None  # of those who had a model that was stopped
     waiting: Made | None = None  # made since, and given to nobody yet
     before: int = 0  # the version that all had before, to be kept for whoever wants it back
 
     @property
-    def of_canaries(self) -> Made | None:
-        """What is announced to the canaries alone."""
-        return self.candidate if self.rollout.is_under_way else self.recall
+    def alone(self) -> tuple[str, ...]:
+        """Who was given something that not all have."""
+        return tuple(dict.fromkeys((*self.rollout.canaries, *self.rollout.recalled)))
+
+    def of(self, gateway: str) -> Made | None:
+        """Return what is announced to a gateway alone, None where it is what all have."""
+        if self.rollout.is_under_way and gateway in self.rollout.canaries:
+            return self.candidate
+        return self.recall if gateway in self.rollout.recalled else None
 
     @property
     def newest(self) -> int:
@@ -107,7 +114,9 @@ def restored(
     if body is None:
         return latest, Staging()
     held: dict[str, Any] = json.loads(body)
-    lists = {name: tuple(held["rollout"].get(name, ())) for name in ("canaries", "stopped")}
+    lists = {name: tuple(held["rollout"].get(name, ())) for name in ("canaries", "recalled", "stopped")}
+    if "recalled" not in held["rollout"] and held["rollout"]["stage"] == "stopped":  # 0.5 had but these
+        lists["recalled"] = lists["canaries"]
     rollout = Rollout(**{**held["rollout"], **lists})
     found = {name: of(held[name]) for name in ("candidate", "recall", "waiting") if name in held}
     models = {name: Made(*one) for name, one in found.items() if one is not None}

@@ -66,42 +66,55 @@ def _next(state: State) -> Result:
     new, table = state.staging.waiting, state.settings.release
     if new is None or table.mode == "manual":
         return state, [_saved(state)]
+    new, effects = renumbered(state, new)
     state = replace(state, staging=replace(state.staging, waiting=None))
-    return everywhere(state, new) if table.mode == "all" else begun(state, new, table.canary)
+    state, more = everywhere(state, new) if table.mode == "all" else begun(state, new, table.canary)
+    return state, [*effects, *more]
+
+
+def renumbered(state: State, new: Made) -> tuple[Made, list[Effect]]:
+    """Return a model that has waited under a version that every gateway takes: some may have been given a higher one
+    since it was made.
+    """
+    version = next_version(state)
+    if new.manifest.version + 1 == version:
+        return new, []
+    new = Made(release.again(new.manifest, state.key, version, state.now_ns), new.body)
+    return new, [RecordModel(*new)]
 
 
 def everywhere(state: State, new: Made) -> Result:
     """Give a model to all; who was given one alone is told that what all are told holds for it too."""
-    canaries, stage = state.staging.rollout.canaries, state.staging.rollout
+    alone, stage = state.staging.alone, state.staging.rollout
     if stage.stage != "none":
         left = stage.without(new.manifest.model.digest)
-        stage = replace(stage, stage="everywhere", version=new.manifest.version, canaries=(), stopped=left)
+        stage = replace(stage, stage="everywhere", version=new.manifest.version, canaries=(), recalled=(), stopped=left)
     before, waiting = state.manifest.version if state.manifest else 0, state.staging.waiting
     state = replace(state, manifest=new.manifest, model=new.body)
     state = replace(state, staging=Staging(stage, waiting=waiting, before=before))
     told = Log("info", f"model {new.manifest.version} released to all gateways")
-    back: list[Effect] = [announcing.taken_back(state, name) for name in canaries]
+    back: list[Effect] = [announcing.taken_back(state, name) for name in alone]
     return state, [_saved(state), *announcing.announced(state, new), *back, told]
 
 
 def begun(state: State, new: Made, share: float, names: tuple[str, ...] = ()) -> Result:
-    """Give a model to some first: to those named, or to a share that is drawn."""
-    canaries = state.staging.rollout.canaries if state.staging.recall else ()
-    left = state.staging.rollout.without(new.manifest.model.digest)
-    begin = Rollout("watching", new.manifest.version, 0, share, names, bool(names), state.now_ns, stopped=left)
+    """Give a model to some first: to those named, or to a share that is drawn. Who had one that was stopped and may not
+    have left it yet, is still given back what all have.
+    """
+    before = state.staging.rollout
+    left, recalled = before.without(new.manifest.model.digest), before.recalled
+    begin = Rollout("watching", new.manifest.version, 0, share, names, bool(names), state.now_ns)
+    begin = replace(begin, recalled=recalled, stopped=left)
     begin = drawn(begin, state.gateways, state.settings.algorithm.seed)
-    state = replace(state, staging=replace(state.staging, rollout=begin, candidate=new, recall=None))
-    # Of the last release, which was stopped: what they were given back is what all have.
-    back: list[Effect] = [announcing.taken_back(state, name) for name in canaries if name not in begin.canaries]
-    return state, [_saved(state), *back, *_to_canaries(state)]
+    state = replace(state, staging=replace(state.staging, rollout=begin, candidate=new))
+    return state, [_saved(state), *_given(state, new, begin.canaries)]
 
 
-def _to_canaries(state: State) -> list[Effect]:
-    new, canaries = state.staging.of_canaries, state.staging.rollout.canaries
-    if new is None or not canaries:
+def _given(state: State, new: Made, names: tuple[str, ...]) -> list[Effect]:
+    if not names:
         return [Log("info", "no gateway with a whole baseline is online: the model waits for its canaries")]
-    told = Log("info", f"model {new.manifest.version} released to {len(canaries)} canaries: {', '.join(canaries[:9])}")
-    return [effect for name in canaries for effect in announcing.announced(state, new, name)] + [told]
+    told = Log("info", f"model {new.manifest.version} released to {len(names)} canaries: {', '.join(names[:9])}")
+    return [effect for name in names for effect in announcing.announced(state, new, name)] + [told]
 
 
 def watched(state: State) -> Result:
@@ -109,13 +122,14 @@ def watched(state: State) -> Result:
     stage, table = state.staging.rollout, state.settings.release
     if stage.stage != "watching":
         return state, []
-    if not stage.canaries:
+    candidate = state.staging.candidate
+    if not stage.canaries and candidate is not None:
         stage = drawn(stage, state.gateways, state.settings.algorithm.seed)
         if not stage.canaries:
             return state, []
         stage = replace(stage, since_ns=state.now_ns)
         state = replace(state, staging=replace(state.staging, rollout=stage))
-        return state, [_saved(state), *_to_canaries(state)]
+        return state, [_saved(state), *_given(state, candidate, stage.canaries)]
     word, why = rollout.verdict(stage, told(state), table, state.now_ns)
     if word == "go on":
         return gone_on(state, why)
@@ -153,7 +167,7 @@ def stopped(state: State, why: str) -> Result:
     """Give the canaries back what all have, under a new version: gateways refuse a lower one."""
     stage, base = state.staging.rollout, state.manifest
     effects: list[Effect] = [Log("warning", f"release of model {stage.version} is stopped: {why}")]
-    recall = None
+    recall, recalled = None, state.staging.alone
     if base is not None:
         again = release.again(base, state.key, next_version(state), state.now_ns)
         recall = Made(again, state.model)
@@ -161,12 +175,13 @@ def stopped(state: State, why: str) -> Result:
     candidate, waiting = state.staging.candidate, state.staging.waiting
     digests = stage.stopping(candidate.manifest.model.digest) if candidate else stage.stopped
     stage = replace(stage, stage="stopped", why=why, recall=recall.manifest.version if recall else 0, stopped=digests)
+    stage = replace(stage, recalled=recalled if recall else ())
     if waiting is not None and candidate is not None and is_same(candidate, waiting):
         waiting = None  # the training has made the same again meanwhile
     # What was stopped is kept: the training goes on, and may make it again in other last bits.
     state = replace(state, staging=Staging(stage, candidate, recall, waiting, before=state.staging.before))
     if recall is not None:
-        effects += _to_canaries(state)
+        effects += _given(state, recall, recalled)
     else:
         effects += [announcing.taken_back(state, name) for name in stage.canaries]
         effects.append(Log("warning", "there is no model before it: canaries that have it keep it until the next"))
@@ -181,11 +196,10 @@ def reminders(state: State) -> list[Effect]:
     effects: list[Effect] = []
     if state.manifest is not None and any(one.lacks(state.manifest.version) for one in state.gateways.values()):
         effects.append(announcing.manifest(state, state.manifest))
-    new = state.staging.of_canaries
-    canaries = [name for name in state.staging.rollout.canaries if name in state.gateways]
-    if new is not None:
-        lacking = [name for name in canaries if state.gateways[name].lacks(new.manifest.version)]
-        effects += [announcing.manifest(state, new.manifest, name) for name in lacking]
+    for name in state.staging.alone:
+        new, status = state.staging.of(name), state.gateways.get(name)
+        if new is not None and status is not None and status.lacks(new.manifest.version):
+            effects.append(announcing.manifest(state, new.manifest, name))
     return effects
 
 

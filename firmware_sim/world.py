@@ -23,6 +23,8 @@ from firmware_sim.world_handling import Hands
 from firmware_sim.world_hosts import CloudHost, GatewayHost, last_will
 from firmware_sim.world_network import Network
 from firmware_sim.world_node import Node
+from firmware_sim.world_operator import Operator
+from firmware_sim.world_releases import wanted_of
 from firmware_sim.world_setup import HOURS, SETTLE_S, setup, stream_of
 from firmware_sim.world_shared import World
 from firmware_sim.world_time import HOUR_S, Scheduler
@@ -82,12 +84,14 @@ class _Run:
         for name, host in self.gateways.items():
             Node(host, made.recordings[name], made.phases_s[name]).start()
         self._hands = self._in_hands()
+        self._operator = Operator(self.world, self.cloud, tuple(self.gateways))
         for machine in (self.cloud, *self.gateways.values()):
             scheduler.after(0.0, machine.boot)
             machine.trouble()
             network.trouble(machine.name)
         network.trouble(None)
         self._hands.trouble()
+        self._operator.trouble()
 
     def _in_hands(self) -> Hands:
         """Return what will be done to one of the gateways."""
@@ -106,6 +110,7 @@ class _Run:
         rounds = witness.counts["rounds"]
         until_s = scheduler.elapsed_s + SETTLE_S
         while scheduler.elapsed_s < until_s and not (self._has_settled() and witness.counts["rounds"] > rounds):
+            self._operator.finish()
             scheduler.run(scheduler.elapsed_s + LOOK_S)
         self._judge(rounds)
         return Outcome(
@@ -130,8 +135,9 @@ class _Run:
         """Return what is not as it should be in the end."""
         if self.cloud.service is None:
             return ["the aggregator does not run"]
-        wanted = self.cloud.service.state.manifest
-        problems = [] if wanted is not None else ["there is no model"]
+        cloud = self.cloud.service.state
+        problems = [] if cloud.manifest is not None else ["there is no model"]
+        problems += ["orders wait"] if self.world.witness.releases.has_waiting else []
         problems += ["a copy of a gateway is still on"] if self._hands.has_copy else []
         for name, host in self.gateways.items():
             if host.service is None:
@@ -140,9 +146,12 @@ class _Run:
             state = host.service.state
             if state.outbox:
                 problems.append(f"{name} still has {len(state.outbox)} items to send")
+            wanted = wanted_of(cloud, name)
             held = state.manifest.version if state.manifest else 0
             is_refused = wanted is not None and wanted.version in {one.version for one in state.models.rejected}
-            if wanted is not None and held != wanted.version and not is_refused:
+            # Who was given back what all have was given it under a version of its own.
+            is_same = wanted is not None and state.manifest is not None and wanted.model == state.manifest.model
+            if wanted is not None and held != wanted.version and not is_refused and not is_same:
                 problems.append(f"{name} has model {held} and not {wanted.version}: {state.refusal}")
         return problems
 

@@ -21,6 +21,8 @@ from firmware_sim.world_devices import BY_AGGREGATOR, Devices, gateway_of
 from firmware_sim.world_disk import CloudStore, Contents, Doubt, GatewayStore
 from firmware_sim.world_liveness import Liveness
 from firmware_sim.world_privacy import Privacy
+from firmware_sim.world_probation import Probations
+from firmware_sim.world_releases import Releases
 from firmware_sim.world_rounds import Rounds
 from gateway_agent import events
 from gateway_agent.versions import MODEL, OTHER
@@ -30,6 +32,7 @@ Told = Callable[[str, str], None]
 # Why a model may not be taken: what the gateway saw itself.
 OF_THE_GATEWAY = ("it alarms in ", "calibration windows lie behind", "the score is saturated")
 GIVEN_UP = "times in a row while it loaded it"
+OF_ITS_PROCESSOR = ("times in a row it took longer than from window to window", "s a window on this processor")
 REFUSALS = ("it answers ", "another update of this gateway ", "this gateway ", "it goes on after ")
 
 
@@ -47,6 +50,9 @@ class Witness:
         self.devices = Devices(self.violate, elapsed_s)
         self.rounds = Rounds(self.updates, self.violate)
         self.liveness = Liveness(self.violate, elapsed_s)
+        self.probations = Probations(self.violate)
+        self.releases = Releases(self.violate)
+        self.slow: set[str] = set()  # devices whose processors were slow
         self.released: dict[int, str] = {}  # version -> digest
         self.counts = {"alarms": 0, "scores": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
         self._trail: list[State] = []  # states of the aggregator in the step at hand
@@ -68,6 +74,7 @@ class Witness:
         """Take note of what a gateway's store holds from now on."""
         self.devices.committed(device, effects)
         name = gateway_of(device)
+        self.probations.committed(device, effects, is_handled=bool(self.devices.handled[name]))
         for effect in effects:
             match effect:
                 case events.Queue(name=item_name, item=item):
@@ -100,6 +107,7 @@ class Witness:
         manifest = Manifest.from_bytes(arrays["manifest"].tobytes())
         digest = hashlib.sha256(arrays["onnx"].tobytes()).hexdigest()
         self.counts["models"] += 1
+        self.releases.in_force(name, manifest.version)
         if digest != manifest.model.digest:
             self.violate(f"{name} put a model in force whose bytes are not those of its manifest")
         if self.released.get(manifest.version) != manifest.model.digest:
@@ -111,6 +119,7 @@ class Witness:
         if doubt is not None and self._is_there(name, doubt, store.contents(), is_damaged=bool(store.damage)):
             self.gateway_committed(device, doubt.effects)
         self.devices.opened(device, set(stored.outbox), store.damage, self.missing())
+        self.probations.opened(device, stored, is_handled=bool(self.devices.handled[name]))
         for item_name, item in stored.outbox.items():
             if topics.parse(item.topic).channel == "alarm" and (name, item_name) not in self.alarms:
                 self.violate(f"{name} holds {item_name}, which it never committed")
@@ -141,8 +150,9 @@ class Witness:
         if status.refused_round and why.startswith("round ") and "training failed" not in why:
             self.violate(f"{device} refused round {status.refused_round}: {status.refusal}")
         for version, why in status.rejected.items():
-            is_excused = GIVEN_UP in why and self.devices.ended_like_one_deadly(device)
-            if not is_excused and not any(reason in why for reason in OF_THE_GATEWAY):
+            known = OF_THE_GATEWAY + (OF_ITS_PROCESSOR if device in self.slow else ())
+            known += (GIVEN_UP,) if self.devices.ended_like_one_deadly(device) else ()
+            if not any(reason in why for reason in known):
                 self.violate(f"{device} has not model {version}, which is sound: {why}")
 
     # What the aggregator does.
@@ -172,6 +182,7 @@ class Witness:
     def cloud_committed(self, effects: Sequence[cloud_events.Durable]) -> None:
         """Take note of what the aggregator's store holds from now on."""
         self._effects = [*self._effects, *effects]
+        self.releases.committed(effects)
         for effect in effects:
             match effect:
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended="") if alarm.kind:
@@ -202,6 +213,7 @@ class Witness:
             self.cloud_committed(doubt.effects)
             self._effects = []
             self.rounds.stepped(trail, doubt.effects)
+        self.releases.opened(store)
         self.rounds.resumed(state)
 
     def cloud_published(self, topic: str, payload: bytes) -> None:
@@ -238,7 +250,7 @@ class Witness:
             self._same(rows[key], told[key])
         self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
-        self.counts |= self.devices.audit()
+        self.counts |= self.devices.audit() | self.probations.counts | self.releases.audit(store)
 
     def _same(self, row: dict[str, Any], told: dict[str, list[Alarm]]) -> None:
         for state, alarms in told.items():

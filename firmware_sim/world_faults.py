@@ -80,6 +80,14 @@ class Work(Table):
     training_fails: Chance = 0.0
 
 
+class Processor(Table):
+    """The processor of each gateway."""
+
+    slow: Rate = 0.0
+    slow_s: Seconds = 300.0
+    takes_s: Seconds = 60.0  # at most, for what takes no time at all otherwise: a message of windows, a baseline
+
+
 class Handling(Table):
     """One of the gateways, as a thing in people's hands."""
 
@@ -87,6 +95,12 @@ class Handling(Table):
     rots: Rate = 0.0  # it comes back with a store of which some bytes in the middle are rubbish
     twins: Rate = 0.0  # a copy of it is switched on beside it, under the same id
     twin_s: Seconds = 600.0
+
+
+class Orders(Table):
+    """What the operator does meanwhile."""
+
+    orders: Rate = 0.0  # to release a model, to go on, to pause, to stop
 
 
 class Faults(Table):
@@ -98,6 +112,8 @@ class Faults(Table):
     power: Power = Power()
     work: Work = Work()
     handling: Handling = Handling()
+    processor: Processor = Processor()
+    operator: Orders = Orders()
 
 
 def load_faults(path: Path) -> Faults:
@@ -161,6 +177,8 @@ def drawn(rng: np.random.Generator) -> Faults:
         ),
         work=_drawn_work(some, length),
         handling=Handling(restores=some(10.0), rots=some(10.0), twins=some(2.0), twin_s=length(300.0, 1_500.0)),
+        processor=Processor(slow=some(40.0), slow_s=length(200.0, 1_500.0), takes_s=length(40.0, 400.0)),
+        operator=Orders(orders=some(60.0)),
     )
 
 

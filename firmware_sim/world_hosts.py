@@ -18,6 +18,7 @@ from config.topics import ALL, Topic, topic_of
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore
 from firmware_sim.world_liveness import Owed, of_cloud, of_gateway
 from firmware_sim.world_machines import Machine, there
+from firmware_sim.world_processor import Stopwatch
 from firmware_sim.world_setup import KEY, SITE, faulty, stream_of
 from firmware_sim.world_shared import World
 from firmware_sim.world_time import NS
@@ -44,6 +45,9 @@ class GatewayHost(Machine):
         disk = Disk(settings.gateway.store, disk_rng, partial(world.witness.gateway_committed, name))
         super().__init__(world, name, disk, phase_s)
         self.settings = settings
+        world.witness.probations.known(name, settings)
+        rng = stream_of(world.seed, f"processor of {name}")
+        self._stopwatch = Stopwatch(world.scheduler, rng, world.network.faults.processor, partial(world.tell, name))
         self._store: GatewayStore | None = None
         self.service: Service | None = None
         self._training_rng = stream_of(world.seed, f"training of {name}")
@@ -68,12 +72,23 @@ class GatewayHost(Machine):
             anchor_ns=self.clock.anchor_ns,
             labelled=self._labelled,
             secret=self._secret_rng.bytes(32),
+            stopwatch=self._stopwatch,
         )
         return self.service.begun
 
     def stepped(self, event: events.Event) -> Sequence[events.Outward]:
         """Let the agent take a step."""
-        return there(self.service).step(self.now_ns, event)
+        if self._stopwatch.was_slow:
+            self.world.witness.slow.add(self.name)
+        service = there(self.service)
+        effects = service.step(self.now_ns, event)
+        self.world.witness.probations.stepped(self.name, service.state)
+        return effects
+
+    def trouble(self) -> None:
+        """Arrange for all troubles of this machine."""
+        super().trouble()
+        self._stopwatch.trouble()
 
     def carry_out(self, effect: events.Outward) -> None:
         """Publish, train or log."""
@@ -191,7 +206,10 @@ class CloudHost(Machine):
                 self.log(effect)
 
     def tick(self) -> cloud_events.Event:
-        """Return the event that time has passed."""
+        """Return the event that time has passed; what the operator has ordered comes first."""
+        waiting = there(self.service).orders() if self.world.witness.releases.has_waiting else []
+        for order in waiting:
+            self.step(order)
         return cloud_events.Tick()
 
     def owed(self) -> Owed:

@@ -1,0 +1,109 @@
+"""Who may run which model in a simulated world, and what becomes of the operator's orders.
+
+What is released, and to whom, is what the aggregator committed; who runs what, what the gateways did.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cloud_aggregator import events
+from cloud_aggregator.state import State
+from cloud_aggregator.store import Store
+from config.messages import Manifest
+
+OF_RELEASES = frozenset({"release", "go-on", "pause", "stop"})
+
+
+class Releases:
+    """The releases of a world, and the orders that were given."""
+
+    def __init__(self, violate: Callable[[str], None]) -> None:
+        self._violate = violate
+        self._to_all: set[int] = set()  # versions
+        self._to_some: dict[int, set[str]] = defaultdict(set)  # version -> gateways to which it was given first
+        self._rollout = b""
+        self._orders: dict[int, str] = {}  # number -> kind
+        self._answers: dict[int, tuple[str, str]] = {}
+        self.counts = {"staged": 0, "stopped": 0, "orders": 0}
+
+    def ordered(self, number: int, kind: str) -> None:
+        """Take note of an order that lies in the aggregator's store."""
+        self._orders[number] = kind
+        self.counts["orders"] += 1
+
+    @property
+    def has_waiting(self) -> bool:
+        """True where an order has no answer yet."""
+        return self._orders.keys() != self._answers.keys()
+
+    def committed(self, effects: Sequence[events.Durable]) -> None:
+        """Take note of what the aggregator's store holds from now on."""
+        saved = [effect.body for effect in effects if isinstance(effect, events.SaveRollout)]
+        for body in saved:
+            self._released(json.loads(body))
+            self._rollout = body
+        for effect in effects:
+            if isinstance(effect, events.Answered):
+                self._answered(effect, is_done=bool(saved))
+
+    def _released(self, held: dict[str, Any]) -> None:
+        rollout, before = held["rollout"], self._stage()
+        self._to_all.add(held["everywhere"])
+        for version in (held.get("candidate"), held.get("recall")):
+            if version is not None:
+                self._to_some[version] |= {*rollout["canaries"], *rollout["recalled"]}
+        for stage in ("stopped", "staged"):
+            is_new = (rollout["stage"], rollout["version"]) != before
+            self.counts[stage] += is_new and rollout["stage"] == {"staged": "watching"}.get(stage, stage)
+
+    def _stage(self) -> tuple[str, int]:
+        if not self._rollout:
+            return "none", 0
+        rollout: dict[str, Any] = json.loads(self._rollout)["rollout"]
+        return rollout["stage"], rollout["version"]
+
+    def _answered(self, answer: events.Answered, *, is_done: bool) -> None:
+        kind = self._orders.get(answer.number)
+        if kind is None:
+            self._violate(f"order {answer.number} was answered, and nobody gave it")
+        if answer.number in self._answers:
+            self._violate(f"order {answer.number} was carried out twice")
+        if kind in OF_RELEASES and answer.text != "refused" and not is_done:
+            self._violate(f"order {answer.number} ({kind}) was answered, and nothing of it is stored")
+        self._answers[answer.number] = (answer.text, answer.problem)
+
+    def in_force(self, gateway: str, version: int) -> None:
+        """See that a gateway puts nothing in force that was given to others first."""
+        if version not in self._to_all and gateway not in self._to_some[version]:
+            self._violate(f"{gateway} put model {version} in force, which only others were to try")
+
+    def opened(self, store: Store) -> None:
+        """See that a restart goes on with the release, and the answers, that were stored."""
+        if (store.models.rollout() or b"") != self._rollout:
+            self._violate("a restart went on with another release than was stored")
+        self._compare(store)
+
+    def _compare(self, store: Store) -> None:
+        rows = store.rows("orders") if self._orders else []
+        if {row["number"]: row["kind"] for row in rows} != self._orders:
+            self._violate(f"the store holds the orders {[row['number'] for row in rows]}, given were {self._orders}")
+        answers = {row["number"]: (row["answer"], row["problem"]) for row in rows if row["answer"] is not None}
+        if answers != self._answers:
+            self._violate(f"the store holds the answers {answers}, told were {self._answers}")
+
+    def audit(self, store: Store) -> dict[str, int]:
+        """See in the end that every order has its answer; return what there was of orders and releases."""
+        self._compare(store)
+        if self.has_waiting:
+            self._violate(f"orders have no answer: {sorted(self._orders.keys() - self._answers.keys())}")
+        return self.counts
+
+
+def wanted_of(state: State, gateway: str) -> Manifest | None:
+    """Return the manifest that a gateway is to run."""
+    alone = state.staging.of(gateway)
+    return state.manifest if alone is None else alone.manifest

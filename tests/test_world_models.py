@@ -1,0 +1,136 @@
+"""What the witness of a simulated world says of the probations of models; each check can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from config.messages import Status
+from firmware_sim import world
+from firmware_sim.world_checks import Witness
+from firmware_sim.world_faults import Faults, Processor, Work
+from firmware_sim.world_processor import Stopwatch
+from firmware_sim.world_time import NS, Scheduler
+from gateway_agent.events import Durable
+from gateway_agent.state import State, Stored
+from gateway_agent.versions import MODEL, MODELS, OTHER, Models, Rejected, held, save, save_model
+from tests.sites import topic
+from tests.watchers import CALM, SENSITIVE, Gateway
+
+OLD, NEW = held(CALM[0]), held(SENSITIVE[0])
+OVER = 86_400  # windows of a probation, of a second each
+
+
+def witness() -> Witness:
+    return Witness(lambda who, text: None, lambda: 0.0)
+
+
+def saved(seen: Witness, *models: Models) -> None:
+    """Let north commit these, one after the other; both models are in its store."""
+    seen.probations.known("north", Gateway(CALM).state.settings)
+    stored: list[Durable] = [save_model(*CALM, {}, MODEL), save_model(*SENSITIVE, {}, OTHER)]
+    for one in models:
+        seen.probations.committed("north", [*stored, save(one)], is_handled=False)
+
+
+NEWEST = Models(slot=OTHER, newest=2, current=NEW, previous=OLD)
+BACK = NEWEST.back().rejecting(Rejected(2, NEW.name, "model 2 rolled back: it is slow"))
+
+
+def on_probation(seen: Witness) -> State:
+    """Return a gateway on probation, which the witness knows."""
+    state = Gateway(CALM, SENSITIVE).state
+    assert state.trial is not None
+    seen.probations.known("north", state.settings)
+    seen.probations.stepped("north", state)
+    return state
+
+
+def of_no_slot(seen: Witness) -> None:
+    saved(seen, replace(NEWEST, slot=MODEL))
+
+
+def a_proven_one_given_up(seen: Witness) -> None:
+    saved(seen, replace(NEWEST, windows=OVER), BACK)
+
+
+def on_probation_once_more(seen: Witness) -> None:
+    saved(seen, replace(NEWEST, windows=OVER), replace(NEWEST, windows=OVER - 1))
+
+
+def back_to_what_was_given_up(seen: Witness) -> None:
+    saved(seen, NEWEST, BACK.rejecting(Rejected(1, OLD.name, "model 1 rolled back: it is slow")))
+
+
+def never_over(seen: Witness) -> None:
+    state = on_probation(seen)
+    seen.probations.stepped("north", replace(state, models=replace(state.models, windows=OVER)))
+
+
+def never_counted(seen: Witness) -> None:
+    state = on_probation(seen)
+    seen.probations.stepped("north", replace(state, counts={"windows": 10 * OVER}))
+
+
+def forgotten_at_a_restart(seen: Witness) -> None:
+    state = on_probation(seen)
+    watched = replace(state, models=replace(state.models, windows=1_000))
+    stored: list[Durable] = [save_model(*CALM, {}, MODEL), save_model(*SENSITIVE, {}, OTHER), save(state.models)]
+    seen.probations.committed("north", stored, is_handled=False)
+    seen.probations.stepped("north", watched)
+    seen.probations.opened("north", Stored(blobs={MODELS: save(state.models).body}), is_handled=False)
+
+
+def other_than_committed(seen: Witness) -> None:
+    saved(seen, NEWEST)
+    seen.probations.opened("north", Stored(blobs={MODELS: save(BACK).body}), is_handled=False)
+
+
+def slow_for_no_reason(seen: Witness) -> None:
+    why = "model 2 rolled back: 10 times in a row it took longer than from window to window"
+    seen.slow.add("west")
+    for device in ("west", "north"):
+        status = Status(state="online", rejected={"2": why})
+        seen.gateway_published(device, topic(device, "status", "agent"), status.to_bytes())
+
+
+WRONG = [of_no_slot, a_proven_one_given_up, on_probation_once_more, back_to_what_was_given_up, never_over]
+WRONG += [never_counted, forgotten_at_a_restart, other_than_committed, slow_for_no_reason]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_witness_sees(wrong: Callable[[Witness], None]) -> None:
+    seen = witness()
+    wrong(seen)
+    assert len(seen.violations) == 1
+
+
+def test_a_probation_that_ends_and_a_way_back_break_no_promise() -> None:
+    seen = witness()
+    saved(seen, NEWEST, replace(NEWEST, windows=OVER))
+    saved(seen, NEWEST, BACK)
+    assert seen.violations == [] and seen.probations.counts == {"proven": 1, "rolled_back": 1}
+
+
+def test_a_processor_is_slow_for_a_while_and_never_when_nothing_fails_any_more() -> None:
+    scheduler = Scheduler()
+    stopwatch = Stopwatch(scheduler, np.random.default_rng(0), Processor(slow=3_600.0, takes_s=50.0), print)
+    stopwatch.trouble()
+    assert stopwatch() == stopwatch()
+    scheduler.run(60.0)
+    assert 0 < -(stopwatch() - stopwatch()) < 50 * NS and stopwatch.was_slow
+    scheduler.calm_s = 60.0
+    assert stopwatch() == stopwatch()
+
+
+def test_probations_end_and_models_that_are_too_slow_are_gone_back_from() -> None:
+    """In a world in which windows are short and rounds are rare."""
+    outcome = world.run(PATIENT, 0.6, Faults(work=Work(damage=0.0), processor=Processor(slow=4.0, slow_s=600.0)))
+    assert outcome.violations == ()
+    assert outcome.counts["proven"] > 0 and outcome.counts["rolled_back"] > 0
+
+
+PATIENT = 13
