@@ -103,15 +103,6 @@ def test_the_witness_sees(wrong: Callable[[Said], None], tmp_path: Path) -> None
     assert len(seen.violations) == 1
 
 
-def test_a_commit_that_was_cut_is_looked_up(tmp_path: Path) -> None:
-    seen = Said(tmp_path)
-    doubtful = (stage(), Answered(seen.order("go-on"), "release of model 2 goes on"))
-    for is_there in (False, True):
-        with closing(Store(seen.path)) as store:
-            assert seen.releases.is_there(store, doubtful) == [is_there, is_there]
-            store.commit(doubtful)
-
-
 def test_orders_are_answered_and_releases_are_staged_and_stopped() -> None:
     """In a world in which nothing fails; what is ordered is drawn from its seed."""
     outcome = world.run(SEED, 0.5, Faults(operator=Orders(orders=60.0)))
