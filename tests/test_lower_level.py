@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests import lower_level
+from tests.lower_level import main
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,6 @@ def test_a_level_that_changes_nothing_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(np, "show_config", lambda mode: {"SIMD Extensions": {"found": found}})
-    monkeypatch.setattr(lower_level, "LEVELS", {"X86_V3": {"NPY_DISABLE_CPU_FEATURES": value}})
-    assert lower_level.main() == code
+    monkeypatch.setattr("tests.lower_level.LEVELS", {"X86_V3": {"NPY_DISABLE_CPU_FEATURES": value}})
+    assert main() == code
     assert said in capsys.readouterr().err
