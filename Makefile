@@ -86,7 +86,7 @@ soak: soak-tests ## Run the long tests, minutes, then 10,000 seeded worlds, hour
 
 soak-tests: install ## Run the tests that are long and find next to nothing that `make test` does not: minutes.
 	@echo "soak: pytest"
-	@$(BIN)/pytest -m soak --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
+	@$(BIN)/pytest -m 'soak or hypothesis' --hypothesis-profile long --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
 
 reproduce: named install ## Measure every table of the papers; DATA=folder with tabular/ and streams/. Goes on where it was stopped.
 	@for experiment in $$(grep -l '^study' firmware_sim/experiments/*.toml); do \

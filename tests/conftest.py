@@ -14,9 +14,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "fedgate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
+for profile, examples in (("fedgate", 50), ("long", 300)):  # `make soak-tests` asks for the long one
+    settings.register_profile(
+        profile,
+        max_examples=examples,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=True,
+    )
 settings.load_profile("fedgate")
 
 PR_SET_CHILD_SUBREAPER = 36
