@@ -23,7 +23,7 @@ def received(*updates: Arrays, **chosen: Any) -> Arrays:
     total = Arrays()
     for update in updates:
         total = phase.tally.merge(total, phase.admit(server, update))
-    return phase.advance(server, total).shared
+    return phase.advance(server, phase.tally.closed(total)).shared
 
 
 def rogue(vectors: Any, coefficients: Any, gamma: float = 1.0 / 3.0, member: float = 0.5) -> Arrays:

@@ -69,7 +69,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         "flat": np.array([-1]),
     }
     nodes = [
-        *standardise_nodes(params),
+        *standardise_nodes(params, personal),
         helper.make_node("Sub", ["z", "middle"], ["from_middle"]),
         helper.make_node("Gemm", ["from_middle", "weights", "bias"], ["exponents"]),
         helper.make_node("ReduceMax", ["exponents"], ["peak"], axes=[1], keepdims=1),

@@ -121,7 +121,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
 
     count = len(weights_of(params))
     tensors: Arrays = {name: params[name] for name in TRAINED}
-    nodes, phi, weights, feature_count = standardise_nodes(params), "z", "weights", count
+    nodes, phi, weights, feature_count = standardise_nodes(params, personal), "z", "weights", count
     if random_map.held(params):
         frequencies, phases = random_map.of(params, count)
         feature_count, phi = len(frequencies), "phi"
