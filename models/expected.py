@@ -154,15 +154,14 @@ def _fit_beside(sums: _Sums, watched: tuple[int, ...]) -> _Weights:
     of_own = -np.linalg.solve(complement, turned @ column)  # (W, lags - 1, 1)
     of_shared = (column - through @ of_own)[:, :, 0]  # (W, R)
     pivot = of_shared[np.arange(len(places)), places][:, None].copy()
-    of_shared, of_own = -of_shared / pivot, -of_own[:, :, 0] / pivot
+    of_shared, of_own = np.asarray(-of_shared / pivot), np.asarray(-of_own[:, :, 0] / pivot)
     of_shared[np.arange(len(places)), places] = 0.0
-    of_now, of_before = of_shared[:, :features], np.zeros((len(places), features))
-    of_past = np.zeros((len(places), lags))
+    of_past, of_before = np.zeros((len(places), lags)), np.zeros((len(places), features))
     if lags:
-        of_before = of_shared[:, features:-1]
-        of_past = np.concatenate([of_before[np.arange(len(places)), places][:, None], of_own], axis=1)
+        of_past[:, 0], of_past[:, 1:] = of_shared[np.arange(len(places)), features + np.array(places)], of_own
+        of_before[:] = of_shared[:, features:-1]
         of_before[np.arange(len(places)), places] = 0.0
-    return _Weights(of_past, of_now, of_before, of_shared[:, -1])
+    return _Weights(of_past, np.asarray(of_shared[:, :features]), of_before, np.asarray(of_shared[:, -1]))
 
 
 def _fit_alone(sums: _Sums, watched: tuple[int, ...]) -> _Weights:
@@ -176,7 +175,8 @@ def _fit_alone(sums: _Sums, watched: tuple[int, ...]) -> _Weights:
     with_own = sums.across[np.arange(count), places]  # (W, lags) Σ now pᵀ
     cross = np.concatenate([with_own, sums.shared[places, -1][:, None]], axis=1)
     weights = np.linalg.solve(gram + RIDGE * rows * np.eye(lags + 1), cross[:, :, None])[:, :, 0]
-    return _Weights(weights[:, :-1], *np.zeros((2, count, features)), weights[:, -1])
+    nothing = np.zeros((count, features))
+    return _Weights(np.asarray(weights[:, :-1]), nothing, nothing, np.asarray(weights[:, -1]))
 
 
 def _said(weights: _Weights, past: Floats, now: Floats, watched: tuple[int, ...]) -> Floats:

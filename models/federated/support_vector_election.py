@@ -26,6 +26,7 @@ from pydantic import Field
 
 from models.arrays import FEATURES, Array, Arrays, Floats, at_most
 from models.detectors import kernel, svdd
+from models.detectors.training import NARROW
 from models.federated.algorithm import (
     Algorithm,
     Count,
@@ -38,12 +39,14 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
+from models.federated.kernel_width import with_width
 from models.federated.tally import STACK
 
-VECTORS = "vectors"
+VECTORS, WIDTH = "vectors", "gamma"
 FEWEST_ROWS = 2  # and vectors: of one, or of many that are alike, the sphere has no radius
 # In units of its own deviation no row of n can be farther than √n; beyond this a vector only spoils the shared model.
 FARTHEST = 1e3
+LOST = 0.25  # of the kernel sum at a vector, at most, at its stand-in
 HALVINGS = 60  # after which q is at v up to rounding
 
 Fit = Callable[..., Arrays]
@@ -92,13 +95,15 @@ def replaced(params: Arrays, rng: np.random.Generator, move: Move) -> tuple[Floa
 
     target = kernel_sum(v)
     q = rng.normal(v, move.sigma)
-    most = move.tau / 2.0  # R² falls by 2 where the kernel sum rises by 1; the rest of it is the same everywhere
+    # R² falls by 2 where the kernel sum rises by 1; the rest of it is the same everywhere. Of n vectors of narrow
+    # kernels the sum at one is 1 / n: a stand-in that is nowhere near would be near enough.
+    most = np.minimum(move.tau / 2.0, LOST * target)
     far = np.abs(target - kernel_sum(q)) > most
     for _ in range(math.ceil(HALVINGS * math.log(2.0) / move.epsilon)):
         if not far.any():
             break
         q[far] -= move.epsilon * (q[far] - v[far])
-        far[far] = np.abs(target[far] - kernel_sum(q[far])) > most
+        far[far] = np.abs(target[far] - kernel_sum(q[far])) > most[far]
     found = ~far & (q != v).any(axis=1)
     return q[found], v[found]
 
@@ -131,27 +136,29 @@ def support_vector_election(
         fresh healthy rows another share is outside the shared sphere (at 0.1 measured on normal rows: .26 with 3
         features, .05 to .07 with 6 and 20), so gateways calibrate an alarm level of their own.
     :param c: the paper's cap on a multiplier; overrides `nu` where given.
-    :param gamma: width of the RBF kernel, 1 / F where not given.
+    :param gamma: width of the RBF kernel; not given, from the median distance of rows over all gateways, in one
+        exchange more.
     :param anonymise: send replaced vectors; without it the gateway's own feature rows travel.
     :param max_rows: most rows a gateway trains on; of more, a random choice.
     :param max_vectors: most vectors one gateway may send; of more, a random choice goes.
     :param max_total: most vectors the cloud fits; of more, an even choice in the order of their bytes.
     """
-    fit = partial(svdd.fit, nu=nu, c=c, gamma=gamma, most_rows=max_rows)
+    fit = partial(svdd.fit, nu=nu, c=c)
     move = Move(sigma, tau, epsilon) if anonymise else None
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        del shared
         if len(data[FEATURES]) < FEWEST_ROWS:
             return own, {}
         own, z = normalise(own, data, normalisation)
-        vectors, _ = elected(at_most(z, max_rows, rng), rng, fit=fit, move=move, max_vectors=max_vectors)
+        sphere = partial(fit, gamma=float(shared[WIDTH]), most_rows=max_rows)
+        vectors, _ = elected(at_most(z, max_rows, rng), rng, fit=sphere, move=move, max_vectors=max_vectors)
         return own, {VECTORS: vectors} if len(vectors) >= FEWEST_ROWS else {}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        return server._replace(shared=fit(total[VECTORS], most_rows=max_total))
+        width = float(server.shared[WIDTH])
+        return server._replace(shared=fit(total[VECTORS], gamma=width, most_rows=max_total))
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server
@@ -165,7 +172,8 @@ def support_vector_election(
 
     def start(rng: np.random.Generator) -> Server:
         del rng
-        return Server(shared={}, kept={})
+        return Server(shared={} if gamma is None else {WIDTH: np.array(gamma)}, kept={})
 
     phase = Phase(train, STACK, advance, admit)
-    return Algorithm("svdd", start, (phase,), personal=personal_tensors(normalisation))
+    algorithm = Algorithm("svdd", start, (phase,), personal=personal_tensors(normalisation))
+    return with_width(algorithm, gamma, WIDTH, NARROW, normalisation)
