@@ -16,6 +16,7 @@ from models.arrays import Array, Floats
 Kernel = Literal["rbf", "linear"]
 Solver = Literal["libsvm", "sgd"]
 Width = float | Literal["median"] | None
+Border = Literal["vectors", "others"]
 
 MOST_ROWS = 2_000
 PARTNERS = 16  # of each row, spread evenly over the others: the median of more pairs hardly moves
@@ -93,6 +94,11 @@ def kernel_width(gamma: Width, z: Floats) -> float:
     if not 0.0 < width < np.inf:
         raise SettingError(f"gamma {width:g} given, expected a positive number, 'median', or none")
     return width
+
+
+def border_for(gamma: Width, border: Border | None) -> Border:
+    """Return where the border is taken from: as given, else from the others where the width is the narrow default."""
+    return border or ("others" if gamma is None else "vectors")
 
 
 def squared_pair_distances(z: Floats) -> Floats:

@@ -47,7 +47,7 @@ from models.federated.algorithm import (
     personal_tensors,
 )
 from models.federated.kernel_width import with_width
-from models.federated.support_vector_election import FEWEST_ROWS, WIDTH, Fit, are_one_point, check_distance
+from models.federated.support_vector_election import FEWEST_ROWS, WIDTH, Fit, are_one_point, check_distance, width_of
 from models.federated.tally import STACK
 
 MEMBER, DROPPED = "member", "dropped"
@@ -212,7 +212,7 @@ def ensemble_svdd(
         if len(data[FEATURES]) < FEWEST_ROWS:
             return own, {}
         own, z = normalise(own, data, normalisation)
-        sphere = partial(fit, gamma="median" if gamma == "median" else width_of(shared))
+        sphere = partial(fit, gamma="median" if gamma == "median" else width_of(shared, gamma))
         member, _ = described(at_most(z, max_rows, rng), rng, fit=sphere, mixture=mixture, max_vectors=max_vectors)
         return own, as_rows(member, rng.random()) if member else {}
 
@@ -226,7 +226,7 @@ def ensemble_svdd(
         wide = checked(update, shapes | {"vectors": (None, feature_count)})
         widths = (1.0 / feature_count / WIDEST, WIDEST / feature_count)
         if gamma != "median":
-            widths = (width_of(server.shared),) * 2
+            widths = (width_of(server.shared, gamma),) * 2
         check_member(wide, max_vectors, widths)
         if normalisation == "own":
             check_distance(wide["vectors"])
@@ -234,17 +234,11 @@ def ensemble_svdd(
 
     def start(rng: np.random.Generator) -> Server:
         del rng
-        given = {} if gamma is None or gamma == "median" else {WIDTH: np.array(gamma)}
-        return Server(shared=given, kept={})
+        return Server(shared={}, kept={})
 
     phase = Phase(train, STACK, advance, admit)
     algorithm = Algorithm("ensemble", start, (phase,), personal=personal_tensors(normalisation))
     return with_width(algorithm, gamma, WIDTH, WIDE, normalisation)
-
-
-def width_of(shared: Arrays) -> float:
-    """Return the one width of all members; a model has it once for each."""
-    return float(np.ravel(shared[WIDTH])[0])
 
 
 def check_member(update: Arrays, max_vectors: int, widths: tuple[float, float]) -> None:
