@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from sklearn.svm import OneClassSVM
 
 from models.arrays import Floats
 from models.detectors import DETECTORS, kernel, linear, ocsvm, random_map, svdd
-from models.detectors.training import NARROW, median_distance
+from models.detectors.training import NARROW, FitWarning, median_distance, warn_of_share
 from tests.test_graph import FEATURES as FEATURE_COUNT
 from tests.test_graph import FITS
 
@@ -210,3 +211,19 @@ def test_without_a_map_width_one_over_the_features_is_taken() -> None:
     default, given_width = (linear.initial(np.random.default_rng(0), 4, 6, gamma) for gamma in (None, 0.25))
     assert all(np.array_equal(default[name], given_width[name]) for name in default)
     assert not random_map.held(linear.initial(np.random.default_rng(0), 4, 0, None))
+
+
+@pytest.mark.parametrize(
+    ("rows", "outside", "is_said"), [(200, 0, True), (200, 200, True), (200, 20, False), (30, 0, False)]
+)
+def test_a_border_that_tells_no_row_apart_says_so(rows: int, outside: int, is_said: bool) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_share(np.arange(rows) < outside, 0.1)
+    assert [warning.category for warning in caught] == [FitWarning] * is_said
+
+
+def test_a_fit_whose_kernel_is_far_too_narrow_says_so() -> None:
+    """Then each row is the middle of a sphere of its own, on whose border it lies."""
+    with pytest.warns(FitWarning, match="none of the 200 rows.*expected about 10%"):
+        svdd.fit(noise(5, 200) * 1e3, nu=0.1, gamma=1.0)

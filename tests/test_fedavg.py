@@ -236,7 +236,7 @@ def test_a_contribution_that_no_rows_make_is_refused() -> None:
 
 
 def test_the_longest_contribution_that_rows_can_make_is_admitted() -> None:
-    rows = {FEATURES: np.ones((40, 3))}
+    rows = {FEATURES: np.ones((15, 3))}
     algorithm = build("fedavg", 3, {"components": 1, "nu": 0.5, "normalisation": "none", "epochs": 50})
     for seed in range(5):
         run(algorithm, {"a": rows, "b": {FEATURES: -rows[FEATURES]}}, rounds=5, seed=seed)

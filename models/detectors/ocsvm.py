@@ -14,6 +14,7 @@ from models.detectors import plane
 from models.detectors.detector import Detector
 from models.detectors.training import (
     MOST_ROWS,
+    ON_BORDER,
     Kernel,
     SettingError,
     Solver,
@@ -22,6 +23,7 @@ from models.detectors.training import (
     kernel_width,
     known,
     training_rows,
+    warn_of_share,
 )
 
 
@@ -55,7 +57,10 @@ def fit(
             raise SettingError(f"gamma {gamma} given, expected none: the linear kernel has no width, 'rbf' has")
         return plane.fit(z, nu, solver, step)
     border, params = expansion.solve(z, nu, kernel_width(gamma, z), solver, step, border_for(gamma, None))
-    return {**params, "offset": np.array(-border)}
+    fitted = {**params, "offset": np.array(-border)}
+    if gamma is not None:  # else by the vectors of the others, of which a share ν is outside
+        warn_of_share(expansion.score(fitted, z) > ON_BORDER, nu)
+    return fitted
 
 
 def score(params: Arrays, x: Array) -> Floats:

@@ -17,6 +17,7 @@ from models.detectors import sphere
 from models.detectors.detector import Detector, standardised
 from models.detectors.training import (
     MOST_ROWS,
+    ON_BORDER,
     Border,
     Kernel,
     SettingError,
@@ -26,6 +27,7 @@ from models.detectors.training import (
     kernel_width,
     known,
     training_rows,
+    warn_of_share,
 )
 
 AT_CAP = 1.0 - 1e-6
@@ -78,7 +80,9 @@ def fit(
     )  # (S,)
     # Where all are at the cap, all are outside, and the innermost is as near to the border as is known.
     inner = log_f[free].mean() if free.any() else log_f.max()
-    return {**params, "offset": np.array(-inner)}
+    fitted = {**params, "offset": np.array(-inner)}
+    warn_of_share(expansion.score(fitted, z) > ON_BORDER, share)
+    return fitted
 
 
 def score(params: Arrays, x: Array) -> Floats:

@@ -7,6 +7,7 @@ baseline cover day and night alike.
 
 from __future__ import annotations
 
+import warnings
 from typing import Literal, get_args
 
 import numpy as np
@@ -25,6 +26,13 @@ PARTNERS = 16  # of each row, spread evenly over the others: the median of more 
 # such kernels from zero, and no row drawn anew lies inside such a sphere: they take wider ones.
 NARROW, WIDE = 32.0, 4.0
 FEWEST_ROWS = 2
+# In logarithms of the kernel sum: free vectors lie on the border but for what the solver leaves.
+ON_BORDER = 1e-4
+FEWEST_EXPECTED = 10  # rows outside, or inside: without any where so many are expected a border is none
+
+
+class FitWarning(UserWarning):
+    """A fit whose border says nothing of its rows."""
 
 
 class FitError(ValueError):
@@ -99,6 +107,19 @@ def kernel_width(gamma: Width, z: Floats) -> float:
 def border_for(gamma: Width, border: Border | None) -> Border:
     """Return where the border is taken from: as given, else from the others where the width is the narrow default."""
     return border or ("others" if gamma is None else "vectors")
+
+
+def warn_of_share(outside: Array, nu: float) -> None:
+    """Warn where of the rows of a fit, `outside` (n,) tells which lie outside, all do, or none where ν says several."""
+    count, found = len(outside), int(np.count_nonzero(outside))
+    is_all, is_none = found == count, found == 0
+    if (is_all and (1.0 - nu) * count >= FEWEST_EXPECTED) or (is_none and nu * count >= FEWEST_EXPECTED):
+        warnings.warn(
+            f"{'all' if found else 'none'} of the {count} rows that a border was fitted to lie outside, expected about"
+            f" {nu:.0%}: the kernel does not fit their distances; leave gamma out, or give another",
+            FitWarning,
+            stacklevel=3,
+        )
 
 
 def squared_pair_distances(z: Floats) -> Floats:

@@ -24,7 +24,7 @@ from pydantic import Field
 from models.arrays import FEATURES, Arrays
 from models.detectors import linear
 from models.detectors.random_map import WIDTH
-from models.detectors.training import MOST_ROWS, WIDE, spread
+from models.detectors.training import MOST_ROWS, WIDE, spread, warn_of_share
 from models.federated.algorithm import (
     MAX_SAMPLES,
     Algorithm,
@@ -142,7 +142,10 @@ class OneClass(NamedTuple):
             epochs=self.epochs,
             proximity=self.proximity,
         )
-        return local, linear.border(phi @ local.judged, self.nu)
+        products = phi @ local.judged
+        border = linear.border(products, self.nu)
+        warn_of_share(products < border, self.nu)
+        return local, border
 
     def improve(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         """Return the gateway's state, and its contribution and border as the trained arrays."""
