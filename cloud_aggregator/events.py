@@ -91,7 +91,9 @@ class SaveTraining:
 
 @dataclass(frozen=True)
 class HoldUpdate:
-    """Store an update that came after its round, until the next one is closed; see `late`."""
+    """Store an update until the round that counts it is closed: one that came after its own round (see `late`), or one
+    of many that no sum of fixed size holds.
+    """
 
     gateway: str
     run: str
@@ -102,7 +104,7 @@ class HoldUpdate:
 
 @dataclass(frozen=True)
 class DropHeld:
-    """Remove all updates that were held: they were counted, or came to nothing."""
+    """Remove all updates that were held: the round that counts them is closed."""
 
 
 @dataclass(frozen=True)

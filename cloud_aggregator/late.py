@@ -11,7 +11,7 @@ from typing import Any
 
 from cloud_aggregator.events import DropHeld, Effect, HoldUpdate
 from cloud_aggregator.incoming import held_most_bytes
-from cloud_aggregator.state import State, save_training
+from cloud_aggregator.state import State, is_growing, save_training
 from config import wire
 from models.arrays import Arrays
 from models.federated.algorithm import Algorithm, UpdateError
@@ -20,8 +20,8 @@ from models.records import replace
 
 def bears(algorithm: Algorithm) -> bool:
     """Tell whether updates of an algorithm may be counted a round later: changes, of rounds that are one exchange."""
-    tally = algorithm.phases[0].tally
-    return len(algorithm.phases) == 1 and tally.additive and tally.bears == "error"
+    phases = algorithm.phases[algorithm.setup :]
+    return len(phases) == 1 and phases[0].tally.additive and phases[0].tally.bears == "error"
 
 
 def is_kept(state: State) -> bool:
@@ -30,7 +30,8 @@ def is_kept(state: State) -> bool:
     Not where they are compressed: what a gateway left out of one it puts into the next, if told that it was counted.
     """
     is_compressed = state.settings.algorithm.settings.get("compression") is not None
-    return state.settings.rounds.late == "next-round" and bears(state.algorithm) and not is_compressed
+    is_round = state.server.phase >= state.algorithm.setup
+    return state.settings.rounds.late == "next-round" and is_round and bears(state.algorithm) and not is_compressed
 
 
 def age(state: State, meta: dict[str, Any]) -> int:
@@ -57,7 +58,8 @@ def hold(state: State, gateway: str, update: Arrays, held: HoldUpdate) -> tuple[
     if asked is not None and gateway not in asked:
         raise UpdateError(f"this gateway was not asked in round {index}")
     if update:
-        state.algorithm.phases[0].admit(state.server, update)  # as it will be when the round is closed: by this server
+        # As it will be when the round is closed: by this server.
+        state.algorithm.phases[state.server.phase].admit(state.server, update)
     others = {name: one for name, one in state.held.items() if name != gateway}
     most_bytes = held_most_bytes(state.settings.limits)
     if sum(len(one.body) for one in others.values()) + len(held.body) > most_bytes:
@@ -71,7 +73,7 @@ def merged(state: State) -> tuple[State, tuple[HoldUpdate, ...]]:
 
     Those whose gateway was counted in the round itself are left out.
     """
-    phase, total = state.algorithm.phases[0], state.total
+    phase, total = state.algorithm.phases[state.server.phase], state.total
     counted: list[HoldUpdate] = []
     for gateway, held in state.held.items():
         if gateway in state.counted:
@@ -86,7 +88,7 @@ def emptied(state: State, counted: tuple[HoldUpdate, ...]) -> tuple[State, list[
     """Return the state after the close: nothing is kept, what was counted is known as such, and who may still answer
     the round that was closed.
     """
-    dropped: list[Effect] = [DropHeld()] if state.held else []
+    dropped: list[Effect] = [DropHeld()] if state.held or (is_growing(state) and state.total) else []
     before = {**state.counted_before, **{one.gateway: one.digest for one in counted}}
     asked_before: dict[int, tuple[str, ...] | None] = {}
     if is_kept(state):

@@ -6,6 +6,8 @@ finds no quorum among those who were drawn, everyone is asked. With fewer gatewa
 
 from __future__ import annotations
 
+import warnings
+
 from cloud_aggregator import late, numbering, release, set_back, staging
 from cloud_aggregator.announcing import chunks
 from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, RecordRound
@@ -165,7 +167,10 @@ def _close(state: State) -> tuple[State, list[Effect]]:
     state, dropped = late.emptied(state, kept)
     and_late = f" and {len(kept)} of earlier rounds" if kept else ""
     told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates{and_late}")
-    server, problem, has_failed = _advanced(state)
+    with warnings.catch_warnings(record=True) as caught:  # what the algorithm has to say of its result
+        warnings.simplefilter("always")
+        server, problem, has_failed = _advanced(state)
+    remarks = sorted({str(warning.message) for warning in caught})
     algorithm, phase = state.algorithm, state.server.phase
     is_first = phase - phase % algorithm.stride <= algorithm.setup
     # Nobody will have anything else to send a second later either; what comes to nothing half way begins at once.
@@ -182,6 +187,7 @@ def _close(state: State) -> tuple[State, list[Effect]]:
     )
     per_release = state.settings.rounds.per_release or state.algorithm.rounds
     effects: list[Effect] = [*dropped, told]
+    effects += [Log("warning", f"round {record.round_index}: {remark}") for remark in remarks]
     if is_idle and not has_failed and state.since_release > is_complete and _has_learned(state):
         per_release, problem = state.since_release, ""  # nobody will send more: what was learned so far is the model
     if problem:

@@ -172,8 +172,13 @@ def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
 
 
 def save_training(state: State) -> SaveTraining:
-    """Return the effect that stores everything a restart needs to go on with the round."""
-    arrays = joined({"shared": state.server.shared, "kept": state.server.kept, "total": state.total})
+    """Return the effect that stores everything a restart needs to go on with the round.
+
+    A total that grows with every update is not part of it, or a round would write it over and over: its updates are
+    stored one by one (`HoldUpdate`).
+    """
+    total = {} if is_growing(state) else state.total
+    arrays = joined({"shared": state.server.shared, "kept": state.server.kept, "total": total})
     meta = {
         "run": state.run,
         "training": state.training,
@@ -198,6 +203,11 @@ def save_training(state: State) -> SaveTraining:
     return SaveTraining(arrays, meta)
 
 
+def is_growing(state: State) -> bool:
+    """Tell whether the total of the round at hand grows with every update that is counted."""
+    return not state.algorithm.phases[state.server.phase].tally.bounded
+
+
 def packed(server: Server, max_payload_bytes: int) -> Parcel:
     """Return what goes down to every gateway before it trains."""
     body = wire.encode(server.shared)
@@ -219,7 +229,7 @@ def _resumed(state: State, training: bytes, held: Mapping[str, HoldUpdate]) -> S
     if meta["run"].partition(".")[0] != state.run.partition(".")[0]:
         return replace(state, training=numbering.beginning(state.now_ns, known))
     parts = {"shared": Arrays(), "kept": Arrays(), "total": Arrays()} | parted(arrays)
-    return replace(
+    state = replace(
         state,
         run=meta["run"],
         training=known or state.training,
@@ -243,6 +253,18 @@ def _resumed(state: State, training: bytes, held: Mapping[str, HoldUpdate]) -> S
         rest_until_ns=min(meta["rest_until_ns"], state.now_ns + round(state.settings.rounds.rest_s * 1e9)),
         first_update_ns=state.now_ns if meta["counted"] else None,
     )
+    return _with_total(state) if is_growing(state) else state
+
+
+def _with_total(state: State) -> State:
+    """Return the state with what was counted in the round at hand in its total, and not among what came late."""
+    phase, total = state.algorithm.phases[state.server.phase], state.total
+    now = {name: one for name, one in state.held.items() if one.round_index == state.server.round_index}
+    for gateway, one in now.items():
+        if state.counted.get(gateway) == one.digest:
+            update, _ = wire.decode(one.body, len(one.body))
+            total = phase.tally.merge(total, phase.admit(state.server, update))
+    return replace(state, total=total, held={name: one for name, one in state.held.items() if name not in now})
 
 
 def _names(asked: list[str] | None) -> tuple[str, ...] | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from cloud_aggregator import incoming, late
 from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish
-from cloud_aggregator.state import State, save_training, topic
+from cloud_aggregator.state import State, is_growing, save_training, topic
 from config import wire
 from config.messages import MessageError, Receipt
 from config.transfer import parse_chunk
@@ -64,13 +64,13 @@ def _whole(state: State, gateway: str, digest: str, body: bytes) -> tuple[State,
             raise UpdateError(f"it answers {answers}, the present round is {expected}{_older_store(answers, expected)}")
     except UpdateError as error:
         return _refuse(state, gateway, digest, str(error))
-    return _answer(state, gateway, digest, update, meta)
+    held = HoldUpdate(gateway, state.run, state.server.round_index, digest, body)
+    return _answer(state, held, update, meta)
 
 
-def _answer(
-    state: State, gateway: str, digest: str, update: Arrays, meta: dict[str, Any]
-) -> tuple[State, list[Effect]]:
+def _answer(state: State, held: HoldUpdate, update: Arrays, meta: dict[str, Any]) -> tuple[State, list[Effect]]:
     """Count an update that answers the present round, or refuse it; then this gateway is not waited for."""
+    gateway, digest = held.gateway, held.digest
     if gateway in state.counted:
         return _refuse(state, gateway, digest, "another update of this gateway was counted in this round")
     phase = state.algorithm.phases[state.server.phase]
@@ -91,7 +91,8 @@ def _answer(
         empty=state.empty if update else (*state.empty, gateway),
         first_update_ns=state.now_ns if state.first_update_ns is None else state.first_update_ns,
     )
-    return state, [save_training(state), *_receipt(state, gateway, digest)]
+    stored = [held] if update and is_growing(state) else []
+    return state, [*stored, save_training(state), *_receipt(state, gateway, digest)]
 
 
 def _not_now(state: State, gateway: str, *, is_present: bool) -> str:

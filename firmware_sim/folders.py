@@ -140,7 +140,7 @@ def later(recording: Recording, spec: FeatureSpec, rows: int) -> int | None:
 
 def windows(place: str, spec: FeatureSpec, values: Floats, start_ns: int | None) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the features (n, F) of the windows of values (T, C), the first taken at `start_ns`, and which of all had
-    every sample and are among them.
+    every sample and are among them; one in which nothing could be measured is not.
     """
     if len(values) < spec.samples:
         length_s = len(values) / spec.rate_hz
@@ -154,4 +154,7 @@ def windows(place: str, spec: FeatureSpec, values: Floats, start_ns: int | None)
     hops_s = np.arange(len(whole)) * spec.hop_samples / spec.rate_hz
     starts_ns = None if start_ns is None else start_ns + np.round(hops_s * 1e9).astype(np.int64)
     times_ns = None if starts_ns is None else starts_ns[whole]
-    return extract_many(spec, cut[whole], times_ns).astype(np.float64), whole
+    x = extract_many(spec, cut[whole], times_ns).astype(np.float64)
+    is_measured = np.isfinite(x).all(axis=1)
+    whole[whole] = is_measured
+    return x[is_measured], whole

@@ -29,7 +29,7 @@ class Rounds:
         self._kept: dict[tuple[str, int], str] = {}  # updates that came late: gateway and its round -> digest
 
     def kept(self, late: events.HoldUpdate) -> None:
-        """Take note of an update that came after its round, and is stored."""
+        """Take note of an update that is stored by itself, such as one that came after its round."""
         self._kept[late.gateway, late.round_index] = late.digest
         self.counted.add((late.gateway, late.digest))
 
@@ -42,7 +42,9 @@ class Rounds:
         """Hold committed steps against the loop: what was counted in each, and what became of the round."""
         for late in (effect for effect in effects if isinstance(effect, events.HoldUpdate)):
             rounds, age = trail[0].settings.rounds, trail[0].server.round_index - late.round_index
-            if age > rounds.late_rounds or rounds.late == "refuse":
+            if age == 0:  # stored beside a total that grows: it came in time, and need not be kept for another round
+                self._kept.pop((late.gateway, late.round_index))
+            elif age > rounds.late_rounds or rounds.late == "refuse":
                 self._violate(f"an answer of {late.gateway} to round {late.round_index} is kept, {age} rounds later")
         closed = iter([effect for effect in effects if isinstance(effect, events.RecordRound)])
         for before, after in pairwise(trail):
@@ -100,8 +102,8 @@ class Rounds:
     def _compare_total(self, state: State) -> None:
         answers = dict.fromkeys(state.counted, state.server.round_index)
         expected = self._total(state.algorithm, state.server, state.counted, answers)
-        additive = state.algorithm.phases[state.server.phase].tally.additive
-        if not equal(state.total, expected, TOLERANCE if additive else 0.0):
+        tally = state.algorithm.phases[state.server.phase].tally
+        if not equal(tally.closed(state.total), tally.closed(expected), TOLERANCE if tally.additive else 0.0):
             self._violate(f"round {state.server.round_index}: what was summed is not the sum of what was counted")
 
     def resumed(self, state: State) -> None:

@@ -124,6 +124,8 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
     if faulty:  # a broken sensor must never read as damage, nor be learned as normal
         return pipeline, Reading(end_ns, faulty=faulty)
     row = extract(pipeline.spec, window.values, window.t_ns)
+    if missing := _unmeasured(pipeline, row):
+        return _lost(pipeline, Lost(window.t_ns, *missing))
     pipeline, judged = _judged(pipeline, row, end_ns)
     if judged.lost is not None:
         return pipeline, judged
@@ -131,6 +133,13 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
     if learned:
         pipeline = replace(pipeline, baseline=(*pipeline.baseline, Seen(row, end_ns)))
     return _recalling(pipeline, Seen(row, end_ns)), judged._replace(learned=learned)
+
+
+def _unmeasured(pipeline: Pipeline, row: Row) -> tuple[tuple[str, ...], str] | None:
+    """Return in which channels there was nothing to measure, and what; a pulse without beats is no heart at rest."""
+    names = [name for name, value in zip(feature_names(pipeline.spec), row, strict=True) if math.isnan(value)]
+    channels = {name.rpartition(".")[0] for name in names}
+    return (tuple(sorted(channels)), f"nothing was found to measure as {', '.join(names)}") if names else None
 
 
 def _recalling(pipeline: Pipeline, seen: Seen) -> Pipeline:

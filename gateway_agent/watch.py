@@ -22,6 +22,7 @@ from models.drift import DriftState, Reference
 from models.profile import Profile
 from models.rules import Calibrated, Height, RulesState, Still
 from models.threshold import MINIMUM_SCORES, CalibrationError, Levels
+from models.units import in_own_units
 
 DAY_S = 86_400.0
 SCORE = "score"  # the rule of a gateway without rules
@@ -103,7 +104,7 @@ def _context(
         return None, {}
     columns = tuple(profile.context_columns(spec, baseline.names))
     places = profile.cells(spec, baseline.ends_ns, baseline.rows[:, columns])
-    z = (baseline.rows - units["center"]) / units["scale"]
+    z = in_own_units(units, baseline.rows)
     own = profile.sums(spec, places[: baseline.trained], z[: baseline.trained])
     made = profile.made(spec, own, {key: site[key] for key in own} if profile.COUNT in site else None)
     said = np.full(len(z), np.nan)
@@ -151,7 +152,7 @@ def _deviation(table: AlarmTable, context: Context, seen: Seen) -> float | None:
     end_ns = np.array([NEVER if seen.end_ns is None else seen.end_ns])
     row: Row = seen.row
     place = profile.cells(table.contextual, end_ns, row[None, list(context.columns)])
-    return profile.deviation(context.profile, int(place[0]), (row - context.units["center"]) / context.units["scale"])
+    return profile.deviation(context.profile, int(place[0]), in_own_units(context.units, row))
 
 
 def spoken(watch: Watch, watching: Watching) -> list[tuple[Literal["info", "warning"], str]]:

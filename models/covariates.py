@@ -14,7 +14,8 @@ import numpy as np
 from models.arrays import Array, Arrays, Floats
 from models.detectors.compensation import COLUMNS, DEVIATION, MEAN, OTHERS, SLOPES
 from models.detectors.principal import SMALLEST_SHARE
-from models.moments import PRODUCTS, ROUNDING, SAMPLES, SUM_OF_ROWS, deviations
+from models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS, deviations
+from models.units import ROUNDING
 
 SQUARES = "squares"
 COVARIANCE = "covariance"  # (q, q) of the fleet's covariates: the unit in which the prior counts rows

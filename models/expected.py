@@ -1,4 +1,5 @@
-"""What the features of a window are expected to be, from those before it and beside it: a ridge regression for each.
+"""What the features of a window are expected to be, from those before it and beside it: a ridge regression for each,
+all of them from one matrix of products.
 
 It is small enough for the agent's main process to fit and it leaves a signed deviation for each feature, which a
 model's score has not: whether a value is too high or too low is what tells a drift from unrest. A feature is expected
@@ -14,18 +15,20 @@ it counts. From then on the weights of the whole baseline serve.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.arrays import Array, Floats
 from models.levels import CalibrationError
+from models.units import scales
 
 BRIDGED_ROWS = 2  # missing windows over which the last value holds; after more the past begins anew
 FOLDS = 6
 RIDGE = 0.01  # per row, of features in units of their deviation
 LARGEST = 10.0  # deviations, beyond which a value is no further away: one wild window must not shape the rest
-LEAST_SCALE, LEAST_SPREAD = 1e-9, 1e-3
+LEAST_SPREAD = 1e-3  # deviations
 TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
 LEAST_ROWS = 10 * FOLDS
 
@@ -70,7 +73,8 @@ def residual(expected: Expectation, past: Floats, now: Floats) -> Floats:
 def usual(values: Array) -> tuple[Usual, Floats]:
     """Return where the features of a baseline (n, F) lie, and their cross-fitted deviations from there (n, F)."""
     rows = np.asarray(values, dtype=np.float64)
-    found = Usual(rows.mean(axis=0), np.maximum(rows.std(axis=0), LEAST_SCALE))
+    centre = rows.mean(axis=0)
+    found = Usual(centre, scales(centre, rows.std(axis=0)))
     z, fold = (rows - found.centre) / found.scale, _folds(len(rows))
     others = [(z.sum(axis=0) - z[fold == k].sum(axis=0)) / (fold != k).sum() for k in range(FOLDS)]  # means of z
     return found, np.clip(z - np.array(others)[fold], -LARGEST, LARGEST)
@@ -92,24 +96,94 @@ def expectation(
             f"{len(usable)} of {len(z)} windows have {lags} before them, at least {LEAST_ROWS} needed for rules on"
             " values: let the baseline run longer, or take fewer lags"
         )
-    weights, left = [], np.full((len(z), len(watched)), np.nan)
-    for index, feature in enumerate(watched):
-        x = _regressors(z[before[usable]], z[usable], feature, others)  # (u, R)
-        fitted, left[usable, index] = _cross_fitted(x, z[usable, feature], _folds(len(usable)))
-        weights.append(fitted)
+    past, now, fold = z[before[usable]], z[usable], _folds(len(usable))  # (u, lags, F), (u, F), (u,)
+    fit = _fit_beside if others else _fit_alone
+    parts = [_Sums.of(past[fold == k], now[fold == k], watched) for k in range(FOLDS)]
+    whole = _Sums(*(np.sum(each, axis=0) for each in zip(*parts, strict=True)))
+    weights = fit(whole, watched)
+    left = np.full((len(z), len(watched)), np.nan)
+    for k, part in enumerate(parts):
+        others_fitted = fit(_Sums(*(all_ - own for all_, own in zip(whole, part, strict=True))), watched)
+        at = usable[fold == k]
+        left[at] = now[fold == k][:, list(watched)] - _said(others_fitted, past[fold == k], now[fold == k], watched)
     spread = np.maximum(TO_DEVIATION * np.median(np.abs(left[usable]), axis=0), LEAST_SPREAD)
-    return _expectation(np.array(weights), watched, lags, z.shape[1], spread), np.asarray(left / spread)
+    return Expectation(watched, lags, *weights, spread), np.asarray(left / spread)
 
 
-def _expectation(weights: Floats, watched: tuple[int, ...], lags: int, features: int, spread: Floats) -> Expectation:
-    """Return the weights (W, R) by what they weigh, where `_regressors` has put it."""
-    of_now, of_before = np.zeros((2, len(watched), features))
-    for row, feature in enumerate(watched):
-        beside = [j for j in range(features) if j != feature]
-        others = weights[row, lags:-1]  # of the same window, then of the one before; or none
-        of_now[row, beside[: len(others)]] = others[: len(beside)]
-        of_before[row, beside[: len(others[len(beside) :])]] = others[len(beside) :]
-    return Expectation(watched, lags, weights[:, :lags], of_now, of_before, weights[:, -1], spread)
+class _Weights(NamedTuple):
+    """As `Expectation` has them."""
+
+    of_past: Floats  # (W, lags)
+    of_now: Floats  # (W, F)
+    of_before: Floats  # (W, F)
+    constant: Floats  # (W,)
+
+
+class _Sums(NamedTuple):
+    """Sums over rows, which add up: products of what all regressions share, b = (now, before, 1) (R,), and of what
+    each has for itself, the watched feature's own past p (lags,).
+    """
+
+    shared: Floats  # Σ b bᵀ (R, R)
+    across: Floats  # Σ b pᵀ (W, R, lags)
+    own: Floats  # Σ p pᵀ (W, lags, lags)
+
+    @classmethod
+    def of(cls, past: Floats, now: Floats, watched: tuple[int, ...]) -> _Sums:
+        before = past[:, 0] if past.shape[1] else now[:, :0]
+        shared = np.concatenate([now, before, np.ones((len(now), 1))], axis=1)
+        own = past[:, :, list(watched)].transpose(2, 0, 1)  # (W, u, lags)
+        return cls(shared.T @ shared, shared.T @ own, own.transpose(0, 2, 1) @ own)
+
+
+def _fit_beside(sums: _Sums, watched: tuple[int, ...]) -> _Weights:
+    """Return the ridge regressions of the watched features on all else in b and on the rest of their own past.
+
+    With A = Σ b bᵀ + ridge and a feature f of b, that of f on the others is -(A⁻¹)_jf / (A⁻¹)_ff: one inverse serves
+    all. Each feature's past beyond the window before is not in b and comes in by the Schur complement of A.
+    """
+    rows, places = float(sums.shared[-1, -1]), list(watched)
+    count, lags = len(sums.shared), sums.own.shape[1]
+    features = (count - 1) // (2 if lags else 1)
+    inverse = np.linalg.inv(sums.shared + RIDGE * rows * np.eye(count))
+    across, own = sums.across[:, :, 1:], sums.own[:, 1:, 1:]  # without the window before, which b holds
+    column = inverse[:, places].T[:, :, None]  # (W, R, 1)
+    through = inverse @ across  # (W, R, lags - 1)
+    turned = across.transpose(0, 2, 1)
+    complement = own + RIDGE * rows * np.eye(own.shape[1]) - turned @ through
+    of_own = -np.linalg.solve(complement, turned @ column)  # (W, lags - 1, 1)
+    of_shared = (column - through @ of_own)[:, :, 0]  # (W, R)
+    pivot = of_shared[np.arange(len(places)), places][:, None].copy()
+    of_shared, of_own = np.asarray(-of_shared / pivot), np.asarray(-of_own[:, :, 0] / pivot)
+    of_shared[np.arange(len(places)), places] = 0.0
+    of_past, of_before = np.zeros((len(places), lags)), np.zeros((len(places), features))
+    if lags:
+        of_past[:, 0], of_past[:, 1:] = of_shared[np.arange(len(places)), features + np.array(places)], of_own
+        of_before[:] = of_shared[:, features:-1]
+        of_before[np.arange(len(places)), places] = 0.0
+    return _Weights(of_past, np.asarray(of_shared[:, :features]), of_before, np.asarray(of_shared[:, -1]))
+
+
+def _fit_alone(sums: _Sums, watched: tuple[int, ...]) -> _Weights:
+    """Return the ridge regressions of the watched features on their own past and a constant."""
+    rows, places = float(sums.shared[-1, -1]), list(watched)
+    count, lags = len(places), sums.own.shape[1]
+    features = (len(sums.shared) - 1) // (2 if lags else 1)
+    gram = np.zeros((count, lags + 1, lags + 1))
+    gram[:, :lags, :lags], gram[:, -1, -1] = sums.own, rows
+    gram[:, :lags, -1] = gram[:, -1, :lags] = sums.across[:, -1]
+    with_own = sums.across[np.arange(count), places]  # (W, lags) Σ now pᵀ
+    cross = np.concatenate([with_own, sums.shared[places, -1][:, None]], axis=1)
+    weights = np.linalg.solve(gram + RIDGE * rows * np.eye(lags + 1), cross[:, :, None])[:, :, 0]
+    nothing = np.zeros((count, features))
+    return _Weights(np.asarray(weights[:, :-1]), nothing, nothing, np.asarray(weights[:, -1]))
+
+
+def _said(weights: _Weights, past: Floats, now: Floats, watched: tuple[int, ...]) -> Floats:
+    """Return what weights let expect (u, W) of past (u, lags, F) and now (u, F)."""
+    own = np.einsum("ulw,wl->uw", past[:, :, list(watched)], weights.of_past)
+    says = weights.constant + now @ weights.of_now.T + own
+    return np.asarray(says + past[:, 0] @ weights.of_before.T if past.shape[1] else says)
 
 
 def _folds(count: int) -> NDArray[np.int64]:
@@ -131,29 +205,3 @@ def past_rows(missing: NDArray[np.int64], lags: int) -> NDArray[np.int64]:
     first = np.maximum.accumulate(np.where(breaks | (np.arange(count) == 0), place, 0))  # of its series
     wanted = place[:, None] - np.arange(1, lags + 1)
     return np.where(wanted >= first[:, None], filled[np.maximum(wanted, 0)], -1)
-
-
-def _regressors(past: Floats, now: Floats, feature: int, others: bool) -> Floats:
-    """Return regressors (n, R) of a feature from past (n, lags, F) and now (n, F)."""
-    one = np.ones((len(now), 1))
-    if not others:
-        return np.concatenate([past[:, :, feature], one], axis=1)
-    beside = [j for j in range(now.shape[1]) if j != feature]
-    before = past[:, :1, beside].reshape(len(now), -1)  # nothing where nothing before is looked at
-    return np.concatenate([past[:, :, feature], now[:, beside], before, one], axis=1)
-
-
-def _cross_fitted(x: Floats, y: Floats, fold: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Return the weights (R,) of all rows, and for each row what the weights of the other folds leave, (u,)."""
-    grams = [x[fold == k].T @ x[fold == k] for k in range(FOLDS)]
-    crosses = [x[fold == k].T @ y[fold == k] for k in range(FOLDS)]
-    gram, cross = np.sum(grams, axis=0), np.sum(crosses, axis=0)
-    left = np.empty_like(y)
-    for k in range(FOLDS):
-        at = fold == k
-        left[at] = y[at] - x[at] @ _solved(gram - grams[k], cross - crosses[k], int((~at).sum()))
-    return _solved(gram, cross, len(y)), left
-
-
-def _solved(gram: Floats, cross: Floats, rows: int) -> Floats:
-    return np.asarray(np.linalg.solve(gram + RIDGE * rows * np.eye(len(gram)), cross))

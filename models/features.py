@@ -93,7 +93,8 @@ def feature_names(spec: FeatureSpec) -> tuple[str, ...]:
 
 
 def extract(spec: FeatureSpec, values: Array, t_ns: int | None = None) -> NDArray[np.float32]:
-    """Measure one window, values (T, C) in the order of `spec.channels`: (F,), always finite.
+    """Measure one window, values (T, C) in the order of `spec.channels`: (F,), NaN where a sensor that is dead leaves
+    nothing to measure (`pulse`), else finite.
 
     :param t_ns: ns of Unix time at which the window starts; only a step of kind `calendar` needs it.
 

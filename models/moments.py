@@ -13,10 +13,9 @@ import numpy as np
 
 from models.arrays import Array, Arrays, Floats
 from models.detectors.principal import principal
+from models.units import ROUNDING, STILL
 
 SAMPLES, SUM_OF_ROWS, PRODUCTS = "samples", "sum", "products"
-# Features are kept in float32: what moves by less than this share of its level is constant.
-ROUNDING = float(np.finfo(np.float32).eps)
 
 
 class Reference(NamedTuple):
@@ -35,7 +34,7 @@ def reference_of(mean: Array, variance: Array) -> Reference:
 
 def origin(feature_count: int, *, own_units: bool) -> Reference:
     """Return the reference zero: for rows in a gateway's own deviations, or as they are."""
-    return Reference(np.zeros(feature_count), np.ones(feature_count), ROUNDING if own_units else 0.0)
+    return Reference(np.zeros(feature_count), np.ones(feature_count), 1.0 / STILL if own_units else 0.0)
 
 
 def moments(z: Array) -> Arrays:

@@ -24,6 +24,8 @@ INTERVALS_S = (0.33, 1.5)  # what can be the time between two beats
 IRREGULAR = 0.3  # an interval further from the window's median, as a share, is a missed or an extra beat
 LEAST_CHANGES = 4  # changes from one interval to the next that make a variability
 
+MISSING = (float("nan"), float("nan"))
+
 SPREAD_SHARE = 0.1  # of the largest spread so far, below which a moving spread does not fall
 CLIP = 8.0  # spreads: what lies further is a fault of the sensor, and must not be louder than that
 
@@ -43,10 +45,11 @@ def electrodermal(values: Floats, rate_hz: float, cutoff_hz: float) -> Floats:
     return np.stack([start[..., 0] + slow, latest - slow], axis=-1)
 
 
-def pulse(values: Floats, rate_hz: float, unknown: tuple[float, float]) -> Floats:
+def pulse(values: Floats, rate_hz: float, unknown: tuple[float, float] = MISSING) -> Floats:
     """Return heart rate (1/min) and RMSSD (ms) of a blood volume pulse, values (..., T): (..., 2).
 
-    Where a window shows too few beats for both, `unknown` stands instead.
+    Where a window shows too few beats for both, as of a sensor that is dead, `unknown` stands instead: by default they
+    are missing.
     """
     waves = band_passed(values, rate_hz)
     rows = [_rate_and_variability(beats_s(wave, rate_hz)) or unknown for wave in waves.reshape(-1, waves.shape[-1])]

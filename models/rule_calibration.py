@@ -23,9 +23,9 @@ from models.rule_levels import level_of_alarms
 from models.rule_statistics import STUCK_FACTOR, Part, Seen, Stuck, looks_at
 from models.rules import DAY_S, Calibrated, RuleLevel, RuleSpec, all_told
 from models.threshold import AlarmSpec, CalibrationError, Levels
+from models.units import scales
 
 TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
-LEAST_SPREAD = 1e-9
 CLEAR_CAP = 0.8  # height
 OF_FEATURES = frozenset({"values", "level", "features"})
 CALENDAR = "calendar."  # how `models.calendar` begins the names of its columns
@@ -80,7 +80,7 @@ def calibrate(
         usual=features.usual,
         expected=features.expected,
         score_median=median,
-        score_spread=max(spread, LEAST_SPREAD),
+        score_spread=float(scales(np.array(median), np.array(spread))),
         hop_s=hop_s,
     )
     statistics, runs = _statistics(rules, baseline, features)

@@ -35,7 +35,7 @@ from pydantic import Field
 from models.arrays import Floats
 from models.calendar import Calendar
 from models.measures import Windows, one_sided, ratio
-from models.physiology import electrodermal, pulse
+from models.physiology import MISSING, electrodermal, pulse
 from models.window_shape import Kind, WindowShape, block_of, check_below_half, check_whole
 
 ENERGY_FLOOR = 1e-24  # of `bands`, in the channel's unit squared
@@ -238,11 +238,11 @@ class Pulse(Kind):
     """Heart rate and its variability from a blood volume pulse (Elgendi et al. 2013).
 
     Intervals between beats count from 0.33 s to 1.5 s and within 30 % of the window's median. Where too few are left,
-    fewer than four changes from one interval to the next, both features are those of `unknown`.
+    fewer than four changes from one interval to the next, both features are missing (NaN), or those of `unknown`.
     """
 
     kind: Literal["pulse"]
-    unknown: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (70.0, 40.0)
+    unknown: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] | None = None
 
     def check(self, shape: WindowShape) -> None:
         if shape.rate_hz < LEAST_PULSE_HZ:
@@ -256,7 +256,7 @@ class Pulse(Kind):
         return ("heart_rate", "rmssd")
 
     def measure(self, shape: WindowShape, windows: Windows) -> Floats:
-        return pulse(windows.values, shape.rate_hz, self.unknown)
+        return pulse(windows.values, shape.rate_hz, self.unknown or MISSING)
 
 
 Step = Annotated[

@@ -79,7 +79,9 @@ def total_of(exchange: Exchange, names: tuple[str, ...]) -> Arrays:
 
 def same(tally: Tally, first: Arrays, second: Arrays) -> bool:
     """Tell whether two totals are the same, as exactly as the tally promises."""
-    return equal(first, second, 1e-12) if tally.additive else encode(first) == encode(second)
+    return (
+        equal(first, second, 1e-12) if tally.additive else encode(tally.closed(first)) == encode(tally.closed(second))
+    )
 
 
 def locked(arrays: Arrays) -> Arrays:

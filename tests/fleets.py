@@ -52,7 +52,9 @@ class Fleet(Site):
         shelf = self.staged
         everywhere, staging = rollout.restored(shelf.rollout, shelf.models.get, shelf.released)
         given = (shelf.training, everywhere, dict(shelf.gateways), self.now_ns)
-        return cloud_state.restore(self.cloud_settings, KEY, *given, material=self.material, staging=staging)
+        return cloud_state.restore(
+            self.cloud_settings, KEY, *given, material=self.material, held=dict(shelf.held), staging=staging
+        )
 
     def order(self, kind: str, made: Made | None = None, **body: Any) -> tuple[str, str]:
         """Give an order, as the command does; a model is one of the store."""

@@ -10,7 +10,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"normalisation": "none", "anonymise": False},
         {"c": 0.2},
         {"max_model_vectors": 12},
-        {"whiten": 2},
+        {"whiten": 2, "gamma": 0.3},
     ],
     "esn-fedavg": [
         {"network": {"task": "classify", "washout": 5, "units": 30}, "rate": 1.0, "rounds": 10},

@@ -110,6 +110,7 @@ class CloudShelf:
     released: tuple[Manifest, bytes] | None = None
     gateways: dict[str, Status] = field(default_factory=dict)
     rounds: list[cloud_events.RecordRound] = field(default_factory=list)
+    held: dict[str, cloud_events.HoldUpdate] = field(default_factory=dict)
 
     def commit(self, effects: Iterable[object]) -> None:
         for effect in effects:
@@ -122,6 +123,10 @@ class CloudShelf:
                     self.gateways[gateway] = status
                 case cloud_events.RecordRound():
                     self.rounds.append(effect)
+                case cloud_events.HoldUpdate(gateway=gateway):
+                    self.held[gateway] = effect
+                case cloud_events.DropHeld():
+                    self.held.clear()
 
 
 def agent(settings: GatewaySettings, shelf: Shelf, now_ns: int = T0_NS, *, can_train: bool = True) -> agent_state.State:
@@ -175,6 +180,7 @@ class Site:
             dict(shelf.gateways),
             self.now_ns,
             material=self.material,
+            held=dict(shelf.held),
         )
 
     def connect(self, who: str, up: bool = True) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_aggregator import machine
-from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Publish, RecordRound, Tick
+from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Publish, RecordRound, SaveTraining, Tick
 from cloud_aggregator.incoming import ASKS_MAX
 from cloud_aggregator.state import State, restore
 from config import wire
@@ -25,6 +25,7 @@ from config.topics import CHANNELS
 from config.transfer import ASK_MAX, ChunkHeader, split
 from models.arrays import equal
 from models.federated.algorithm import Server
+from models.federated.tally import STACK
 from tests.sites import KEY, NS, T0_NS, CloudShelf, aggregator_settings, topic
 from tests.test_gateway_models import JUNK
 
@@ -49,7 +50,8 @@ def after(state: State, *events: Event, at_s: float | None = None) -> tuple[Stat
 def started(shelf: CloudShelf | None = None, at_s: float = 0.0, **rounds: Any) -> State:
     shelf = shelf or CloudShelf()
     settings = aggregator_settings(rounds={"quorum": 3, **rounds}, limits={"max_update_bytes": 100_000})
-    return restore(settings, KEY, shelf.training, shelf.released, shelf.gateways, T0_NS + round(at_s * NS))
+    given = (shelf.training, shelf.released, shelf.gateways, T0_NS + round(at_s * NS))
+    return restore(settings, KEY, *given, held=shelf.held)
 
 
 def opened(**rounds: Any) -> State:
@@ -173,7 +175,7 @@ def test_an_update_counts_once_however_often_it_comes_also_after_its_round() -> 
     for _ in range(3):
         state, effects = after(state, *update("north", first))
         assert receipts(effects) == [Receipt(accepted=True)]
-    assert len(state.total["vectors"]) == 2
+    assert len(STACK.closed(state.total)["vectors"]) == 2
     other = body(OPEN, {"vectors": np.ones((5, 3))})
     state, effects = after(state, *update("north", other))
     assert receipts(effects)[0].reason == "another update of this gateway was counted in this round"
@@ -235,6 +237,21 @@ def test_a_round_closes_with_all_or_at_the_deadline_and_never_below_the_quorum()
     assert after(state, Tick(), at_s=601)[0].server.round_index == 1
     gone = heard("west", "status", Status(state="offline").to_bytes())
     assert after(state, gone, at_s=2)[0].server.round_index == 1
+
+
+def test_an_update_is_stored_once_and_not_again_with_every_other() -> None:
+    """A round of many members would write all that came before with each of them."""
+    shelf, state, sizes = CloudShelf(gateways=dict.fromkeys(GATEWAYS, READY)), OPEN, []
+    for gateway in GATEWAYS[:2]:
+        state, effects = after(state, *update(gateway, body(state)))
+        shelf.commit(effects)
+        sizes.append(len(next(effect for effect in effects if isinstance(effect, SaveTraining)).arrays))
+    assert sizes[0] == sizes[1] and list(shelf.held) == list(GATEWAYS[:2])
+    resumed = started(shelf)
+    assert equal(STACK.closed(resumed.total), STACK.closed(state.total)) and not resumed.held
+    state, effects = after(state, *update(GATEWAYS[2], body(state)))
+    shelf.commit(effects)
+    assert state.server.round_index == 1 and shelf.held == {}
 
 
 def test_updates_that_no_solver_can_join_change_nothing_and_stop_nothing() -> None:

@@ -95,8 +95,8 @@ def test_a_feature_that_moves_by_rounding_alone_is_constant(level: float) -> Non
     x = np.array([[exact], [np.nextafter(exact, np.float32(np.inf))], [exact]], dtype=np.float32)
     own, z = normalise({}, {FEATURES: x}, "own")
     if abs(level) > 1e-30:  # nearer to zero a step of float32 is no share of the level
-        assert own["scale"].tolist() == [1.0]
-        assert np.abs(z).max() <= np.abs(x).max() * 2e-7
+        assert own["scale"] == pytest.approx(abs(float(np.mean(x, dtype=np.float64))) * 2.0**-13)
+        assert np.abs(z).max() < 2e-3
 
 
 @pytest.mark.parametrize("level", [1e8, 1e10])
@@ -105,6 +105,17 @@ def test_a_flicker_of_a_large_constant_is_not_large(level: float) -> None:
     x = np.array([[exact], [np.nextafter(exact, np.float32(np.inf))]] * 5, dtype=np.float32)
     _, z = normalise({}, {FEATURES: x}, "own")
     assert np.abs(z).max() < 1.0
+
+
+@pytest.mark.parametrize("unit", [2.0**-40, 2.0**-20, 1.0, 2.0**20])
+@pytest.mark.parametrize(("level", "moved", "least"), [(0.0, 50.0, 1e3), (20.0, 20.1, 40.0)])
+def test_what_stood_still_and_moves_is_far_away_in_any_unit(
+    unit: float, level: float, moved: float, least: float
+) -> None:
+    """With a scale of one the same event was fifty deviations in micrometres, and nothing in metres."""
+    own, _ = normalise({}, {FEATURES: np.full((50, 1), level * unit, dtype=np.float32)}, "own")
+    _, z = normalise(own, {FEATURES: np.array([[level * unit], [moved * unit]], dtype=np.float32)}, "own")
+    assert z[0, 0] == 0.0 and least < z[1, 0] + 1.0 and z[1, 0] <= 1e3
 
 
 def test_centre_and_scale_are_kept_from_the_first_time() -> None:

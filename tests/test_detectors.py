@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sklearn.svm import OneClassSVM
 
 from models.arrays import Floats
 from models.detectors import DETECTORS, kernel, linear, ocsvm, random_map, svdd
+from models.detectors.training import NARROW, FitWarning, median_distance, warn_of_share
 from tests.test_graph import FEATURES as FEATURE_COUNT
 from tests.test_graph import FITS
 
@@ -48,7 +50,7 @@ def test_ocsvm_is_scikit_learn_on_a_scale_that_keeps_growing(seed: int, nu: floa
 def test_the_border_of_ocsvm_is_where_the_decision_is_zero() -> None:
     x = noise(1)
     theirs = OneClassSVM(kernel="rbf", nu=0.2, gamma=1 / 3, tol=kernel.SOLVER_TOLERANCE).fit(x)
-    params, inside, outside = ocsvm.fit(x, nu=0.2), np.zeros((1, 3)), np.full((1, 3), 5.0)
+    params, inside, outside = ocsvm.fit(x, nu=0.2, gamma=1 / 3), np.zeros((1, 3)), np.full((1, 3), 5.0)
     for _ in range(60):  # bisection along a ray
         middle = (inside + outside) / 2.0
         inside, outside = (middle, outside) if theirs.decision_function(middle) > 0.0 else (inside, middle)
@@ -102,7 +104,7 @@ def test_squared_radius_is_equation_1(seed: int, gamma: float, origin: float) ->
 
 def test_score_orders_as_the_radius_does_and_is_zero_on_it() -> None:
     x, probes = noise(2), noise(3, 300) * 2.0
-    params = svdd.fit(x, nu=0.2)
+    params = svdd.fit(x, nu=0.2, gamma=1 / 3)
     scores, radii = svdd.SVDD.score(params, probes), svdd.squared_radius(params, probes)
     assert np.array_equal(np.argsort(scores), np.argsort(radii))
     free = params["coefficients"] < params["coefficients"].max() * (1.0 - 1e-6)
@@ -131,10 +133,21 @@ def test_all_rows_at_the_cap_leave_the_innermost_on_the_border(name: str) -> Non
     """With nu = 1 no row is inside; libsvm itself puts the border at infinity there."""
     fit, score = SCORES[name]
     x = noise(5, 30)
-    scores = score(fit(x, nu=1.0), x)
+    scores = score(fit(x, nu=1.0, gamma=1 / 3), x)
     assert scores.min() == pytest.approx(0.0, abs=1e-12)
-    nearly = score(fit(x, nu=0.999), x)
+    nearly = score(fit(x, nu=0.999, gamma=1 / 3), x)
     np.testing.assert_allclose(scores, nearly, atol=0.05)
+
+
+@pytest.mark.parametrize("features", [2, 6, 20])
+@pytest.mark.parametrize("name", SCORES)
+def test_about_a_share_nu_of_new_rows_lies_outside_where_no_width_is_given(name: str, features: int) -> None:
+    """The default kernel is so narrow that a border through its vectors would leave nearly every new row outside."""
+    fit, score = SCORES[name]
+    rng = np.random.default_rng(features)
+    x, fresh = rng.normal(size=(2, 300, features))
+    assert (score(fit(x, nu=0.1), fresh) > 0.0).mean() == pytest.approx(0.1, abs=0.06)
+    assert (score(fit(x, nu=0.1, gamma=NARROW / (2.0 * median_distance(x) ** 2)), fresh) > 0.0).mean() > 0.3
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -198,3 +211,19 @@ def test_without_a_map_width_one_over_the_features_is_taken() -> None:
     default, given_width = (linear.initial(np.random.default_rng(0), 4, 6, gamma) for gamma in (None, 0.25))
     assert all(np.array_equal(default[name], given_width[name]) for name in default)
     assert not random_map.held(linear.initial(np.random.default_rng(0), 4, 0, None))
+
+
+@pytest.mark.parametrize(
+    ("rows", "outside", "is_said"), [(200, 0, True), (200, 200, True), (200, 20, False), (30, 0, False)]
+)
+def test_a_border_that_tells_no_row_apart_says_so(rows: int, outside: int, is_said: bool) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_share(np.arange(rows) < outside, 0.1)
+    assert [warning.category for warning in caught] == [FitWarning] * is_said
+
+
+def test_a_fit_whose_kernel_is_far_too_narrow_says_so() -> None:
+    """Then each row is the middle of a sphere of its own, on whose border it lies."""
+    with pytest.warns(FitWarning, match="none of the 200 rows.*expected about 10%"):
+        svdd.fit(noise(5, 200) * 1e3, nu=0.1, gamma=1.0)

@@ -9,9 +9,9 @@ import pytest
 
 from models.arrays import Arrays
 from models.detectors import ensemble, svdd
-from models.federated import build
 from models.federated.algorithm import UpdateError
 from models.federated.ensemble_svdd import log_border
+from tests.given_width import build, fitted
 from tests.test_ensemble_svdd import NAME, cloud_of, sent_by
 from tests.toy import onnx_scores
 
@@ -23,7 +23,7 @@ def received(*updates: Arrays, **chosen: Any) -> Arrays:
     total = Arrays()
     for update in updates:
         total = phase.tally.merge(total, phase.admit(server, update))
-    return phase.advance(server, total).shared
+    return phase.advance(server, phase.tally.closed(total)).shared
 
 
 def rogue(vectors: Any, coefficients: Any, gamma: float = 1.0 / 3.0, member: float = 0.5) -> Arrays:
@@ -44,7 +44,7 @@ def test_a_coefficient_that_is_next_to_nothing_makes_no_sphere_wide(tiny: float)
 
 def test_the_border_of_an_honest_member_is_that_of_its_free_vectors() -> None:
     for seed, nu in ((32, 0.1), (33, 0.5), (34, 0.9)):
-        local = svdd.fit(cloud_of(seed), nu=nu)
+        local = fitted(svdd.fit)(cloud_of(seed), nu=nu)
         assert log_border(local) == pytest.approx(-float(local["offset"]), abs=1e-7)
 
 

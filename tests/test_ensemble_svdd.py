@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from models.arrays import FEATURES, Arrays, Floats, at_most, generator
 from models.detectors import ensemble, kernel, svdd
-from models.federated import build
 from models.federated.algorithm import UpdateError
 from models.federated.ensemble_svdd import Mixture, described, largest, shortened, synthetic
 from models.federated.run import run
+from tests.given_width import build, fitted
 from tests.toy import auc, onnx_scores
 
 NAME = "ensemble-svdd"
@@ -41,7 +41,7 @@ def trained(data: dict[str, Floats], **chosen: Any) -> Arrays:
 @pytest.mark.parametrize("chosen", [{"nu": 0.2}, {"nu": 0.7}, {"c": 0.1}, {"c": 1.0}, {"nu": 1.0}])
 def test_one_gateway_in_the_open_is_svdd(chosen: dict[str, Any]) -> None:
     x, probes = cloud_of(1), np.concatenate([cloud_of(2, 200) * 3.0, cloud_of(3, 5) * 1e3])
-    local = svdd.fit(x, **chosen)
+    local = fitted(svdd.fit)(x, **chosen)
     shared = trained({"only": x}, anonymise=False, **chosen)
     np.testing.assert_allclose(ensemble.score(shared, probes), svdd.SVDD.score(local, probes), atol=1e-5)
     radius = svdd.squared_radius(local, probes) - (1.0 - 2.0 * np.exp(-local["offset"]) + own_term(local))
@@ -61,7 +61,7 @@ def members(seed: int, count: int) -> list[Arrays]:
     fits = []
     for _ in range(count):
         rows = rng.normal(rng.normal(0.0, 2.0, 3), 1.0, (int(rng.integers(5, 40)), 3))
-        fits.append(svdd.fit(rows, nu=float(rng.uniform(0.05, 0.9)), gamma=float(rng.uniform(0.1, 1.0))))
+        fits.append(fitted(svdd.fit)(rows, nu=float(rng.uniform(0.05, 0.9)), gamma=float(rng.uniform(0.1, 1.0))))
     return fits
 
 
@@ -105,7 +105,7 @@ def test_rows_on_the_border_of_a_member_are_inliers_of_the_graph_too() -> None:
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), most=st.integers(1, 30), nu=st.floats(0.1, 0.9))
 def test_what_is_dropped_moves_the_kernel_sum_by_no_more_than_its_mass(seed: int, most: int, nu: float) -> None:
-    params, probes = svdd.fit(cloud_of(seed), nu=nu), cloud_of(seed, 100) * 2.0
+    params, probes = fitted(svdd.fit)(cloud_of(seed), nu=nu), cloud_of(seed, 100) * 2.0
     short = shortened(params, largest(params["coefficients"], most))
     assert short["coefficients"].sum() == pytest.approx(1.0)
     assert len(short["coefficients"]) == len(short["vectors"]) == min(most, len(params["coefficients"]))
@@ -145,29 +145,29 @@ def test_no_row_of_the_data_travels(chosen: dict[str, Any]) -> None:
 def test_what_travels_lies_inside_the_sphere_of_the_data() -> None:
     x = cloud_of(8, 200)
     update = sent_by(x)
-    assert svdd.SVDD.score(svdd.fit(x), update["vectors"]).max() <= 0.0
+    assert svdd.SVDD.score(fitted(svdd.fit)(x), update["vectors"]).max() <= 0.0
     opened = {tuple(row) for row in sent_by(x, anonymise=False)["vectors"].tolist()}
-    assert opened == {tuple(row) for row in svdd.fit(x)["vectors"].tolist()}
+    assert opened == {tuple(row) for row in fitted(svdd.fit)(x)["vectors"].tolist()}
 
 
 def test_synthetic_rows_come_from_the_mixture() -> None:
     x = cloud_of(9, 300, 4) @ np.diag([1.0, 5.0, 0.1, 1.0]) + 7.0
     x[:, 3] = 2.0  # a feature that never moves
-    params = svdd.fit(x, gamma=0.1)
+    params = fitted(svdd.fit)(x, gamma=0.1)
     rows, origins = synthetic(params, x, np.random.default_rng(1), Mixture(4_000, 0.25, 0.1))
-    fitted = np.isnan(origins).all(axis=1)
-    assert fitted.sum() == 1_000
-    np.testing.assert_allclose(rows[fitted].mean(axis=0), x.mean(axis=0), atol=0.5)
-    np.testing.assert_allclose(np.cov(rows[fitted].T), np.cov(x.T), atol=2.5)
-    moved = (rows - origins)[~fitted]
+    is_fitted = np.isnan(origins).all(axis=1)
+    assert is_fitted.sum() == 1_000
+    np.testing.assert_allclose(rows[is_fitted].mean(axis=0), x.mean(axis=0), atol=0.5)
+    np.testing.assert_allclose(np.cov(rows[is_fitted].T), np.cov(x.T), atol=2.5)
+    moved = (rows - origins)[~is_fitted]
     np.testing.assert_allclose(moved.std(axis=0), 0.1 * x.std(axis=0), rtol=0.1)
-    assert {tuple(row) for row in origins[~fitted].tolist()} == {tuple(row) for row in params["vectors"].tolist()}
+    assert {tuple(row) for row in origins[~is_fitted].tolist()} == {tuple(row) for row in params["vectors"].tolist()}
     assert np.allclose(rows[:, 3], 2.0)
 
 
 def test_every_vector_knows_the_row_it_was_drawn_around() -> None:
     x, near = cloud_of(10, 120), Mixture(None, 0.0, 1e-3)
-    member, origins = described(x, np.random.default_rng(2), fit=svdd.fit, mixture=near, max_vectors=500)
+    member, origins = described(x, np.random.default_rng(2), fit=fitted(svdd.fit), mixture=near, max_vectors=500)
     assert {tuple(row) for row in origins.tolist()} <= {tuple(row) for row in x.tolist()}
     assert 0.0 < np.abs(member["vectors"] - origins).max() < 0.01
 
@@ -204,7 +204,7 @@ def test_a_gateway_with_many_rows_trains_on_a_random_choice() -> None:
     x = cloud_of(14, 300)
     update = sent_by(x, anonymise=False, max_rows=50)
     chosen = at_most(x, 50, generator(0, 0, "only"))
-    assert {tuple(row) for row in update["vectors"]} == {tuple(row) for row in svdd.fit(chosen)["vectors"]}
+    assert {tuple(row) for row in update["vectors"]} == {tuple(row) for row in fitted(svdd.fit)(chosen)["vectors"]}
     other = sent_by(x, seed=1, anonymise=False, max_rows=50)
     assert not np.array_equal(other["vectors"], update["vectors"])
 
@@ -269,7 +269,7 @@ def test_updates_that_are_no_member_are_refused_with_a_reason() -> None:
 def test_no_gateway_can_claim_a_sphere_its_vectors_do_not_give() -> None:
     """The radius does not travel: an honest member and its shared border belong together."""
     assert sent_by(cloud_of(19)).keys() == {"vectors", "coefficients", "gamma", "member", "dropped"}
-    local = svdd.fit(cloud_of(19), nu=0.3)
+    local = fitted(svdd.fit)(cloud_of(19), nu=0.3)
     shared = trained({"only": cloud_of(19)}, anonymise=False, nu=0.3)
     assert float(shared["offset"][0]) == pytest.approx(float(local["offset"]), abs=1e-9)
 

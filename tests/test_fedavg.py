@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from models.detectors import linear
-from models.federated import build
 from models.federated.algorithm import UpdateError, close_round
 from models.federated.local_dual import AFTER, STEP
 from models.federated.run import run
 from models.federated.tally import SUM
+from tests.given_width import build
 
 # One full step per round and nothing in the way: figures stay fractions that can be written down.
 BY_HAND: dict[str, Any] = {
@@ -124,7 +124,7 @@ def test_one_gateway_alone_is_central_training() -> None:
     normal = data[FEATURES][data[LABELS] == 0]  # the units of a gateway are those of its healthy time
     z = (data[FEATURES] - normal.mean(axis=0)) / normal.std(axis=0)
     central = linear.descend(
-        linear.initial(generator(9, 0, "cloud"), 2, 8, None, "logistic"),
+        linear.initial(generator(9, 0, "cloud"), 2, 8, 0.5, "logistic"),
         {**data, FEATURES: z},
         generator(9, 0, "alone"),
         decay=1e-3,
@@ -236,7 +236,7 @@ def test_a_contribution_that_no_rows_make_is_refused() -> None:
 
 
 def test_the_longest_contribution_that_rows_can_make_is_admitted() -> None:
-    rows = {FEATURES: np.ones((40, 3))}
+    rows = {FEATURES: np.ones((15, 3))}
     algorithm = build("fedavg", 3, {"components": 1, "nu": 0.5, "normalisation": "none", "epochs": 50})
     for seed in range(5):
         run(algorithm, {"a": rows, "b": {FEATURES: -rows[FEATURES]}}, rounds=5, seed=seed)

@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 from config.wire import encode
 from models.arrays import FEATURES, Arrays, Floats, equal, generator
 from models.detectors import linear
-from models.federated import build
 from models.federated.run import run
+from tests.given_width import build
 from tests.toy import auc, onnx_scores
 
 PLAIN: dict[str, Any] = {"components": 40, "normalisation": "none", "nu": 0.2}

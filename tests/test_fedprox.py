@@ -12,9 +12,9 @@ from config.wire import encode
 from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from models.detectors import linear
 from models.detectors.dual_ascent import ascend, ascend_in_map
-from models.federated import build
 from models.federated.local_dual import AFTER
 from models.federated.run import run
+from tests.given_width import build
 
 PLAIN: dict[str, Any] = {"components": 48, "normalisation": "none"}
 

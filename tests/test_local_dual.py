@@ -15,11 +15,11 @@ from config.wire import encode
 from models.arrays import FEATURES, Arrays, Floats, generator
 from models.detectors import linear
 from models.detectors.dual_ascent import ascend
-from models.federated import build
 from models.federated.algorithm import Server, Train, close_round
 from models.federated.local_dual import AFTER, STEP
 from models.federated.run import run
 from models.federated.tally import SUM
+from tests.given_width import build
 from tests.soak import crossed
 
 

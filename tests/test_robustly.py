@@ -34,7 +34,7 @@ def closed(algorithm: Algorithm, server: Server, updates: list[Arrays]) -> Array
     phase, total = algorithm.phases[0], Arrays()
     for update in updates:
         total = phase.tally.merge(total, phase.admit(server, update))
-    return phase.advance(server, total).shared
+    return phase.advance(server, phase.tally.closed(total)).shared
 
 
 @pytest.mark.parametrize("name", ROBUST)

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 from models.arrays import FEATURES, Arrays, Floats, at_most, generator
 from models.detectors import svdd
-from models.federated import build
 from models.federated.algorithm import UpdateError
 from models.federated.run import run
 from models.federated.support_vector_election import VECTORS, Move, elected, replaced
+from tests.given_width import build, fitted
 from tests.toy import auc
 
 NAME = "support-vector-election"
 PLAIN: dict[str, Any] = {"normalisation": "none", "anonymise": False}
+UNIT = np.array(1.0)  # the deviation of every feature
 ANONYMOUS = Move(sigma=1.0, tau=1e-3, epsilon=0.1)
 
 
@@ -39,18 +40,19 @@ def sorted_rows(x: Floats) -> list[list[float]]:
 def sent_by(x: Floats, seed: int = 0, **chosen: Any) -> Floats:
     """Return the vectors (S, F) that one gateway with features x (n, F) sends; none is (0, F)."""
     algorithm = build(NAME, x.shape[1], {"normalisation": "none", **chosen})
-    _, update = algorithm.phases[0].train({}, {}, {FEATURES: x}, generator(seed, 0, "only"))
+    shared = algorithm.start(generator(seed, 0, "cloud")).shared
+    _, update = algorithm.phases[0].train(shared, {}, {FEATURES: x}, generator(seed, 0, "only"))
     return np.asarray(update.get(VECTORS, np.zeros((0, x.shape[1]))))
 
 
 def test_one_gateway_in_the_open_is_svdd_on_its_own_support_vectors() -> None:
     x = cloud_of(1)
-    local = svdd.fit(x, nu=0.2)
+    local = fitted(svdd.fit)(x, nu=0.2)
     vectors = np.array(sorted_rows(local["vectors"]))
     assert sorted_rows(sent_by(x, nu=0.2, anonymise=False)) == vectors.tolist()
     outcome = run(build(NAME, 3, {**PLAIN, "nu": 0.2}), {"only": {FEATURES: x}})
     probes = cloud_of(2, 200) * 3.0
-    expected = svdd.SVDD.score(svdd.fit(vectors, nu=0.2), probes)
+    expected = svdd.SVDD.score(fitted(svdd.fit)(vectors, nu=0.2), probes)
     np.testing.assert_allclose(svdd.SVDD.score(outcome.server.shared, probes), expected, atol=1e-4)
 
 
@@ -59,7 +61,7 @@ def test_with_nothing_outside_one_gateway_is_svdd_on_all_its_data() -> None:
     x = cloud_of(3, 30)
     outcome = run(build(NAME, 3, {**PLAIN, "c": 1.0, "nu": 0.7}), {"only": {FEATURES: x}})
     probes = cloud_of(4, 200) * 3.0
-    expected = svdd.SVDD.score(svdd.fit(x, c=1.0), probes)
+    expected = svdd.SVDD.score(fitted(svdd.fit)(x, c=1.0), probes)
     np.testing.assert_allclose(svdd.SVDD.score(outcome.server.shared, probes), expected, atol=1e-4)
 
 
@@ -74,9 +76,9 @@ def test_with_nothing_outside_one_gateway_is_svdd_on_all_its_data() -> None:
 def test_a_stand_in_is_as_far_from_the_centre_as_its_original_and_elsewhere(
     seed: int, sigma: float, tau: float, epsilon: float, features: int
 ) -> None:
-    params = svdd.fit(cloud_of(seed, 40, features), nu=0.3)
+    params = fitted(svdd.fit)(cloud_of(seed, 40, features), nu=0.3)
     vectors = params["vectors"].copy()
-    points, originals = replaced(params, np.random.default_rng(seed), Move(sigma, tau, epsilon))
+    points, originals = replaced(params, np.random.default_rng(seed), Move(sigma, tau, epsilon), UNIT)
     assert points.shape == vectors.shape
     np.testing.assert_array_equal(originals, vectors)
     apart = np.abs(svdd.squared_radius(params, points) - svdd.squared_radius(params, vectors))
@@ -87,8 +89,8 @@ def test_a_stand_in_is_as_far_from_the_centre_as_its_original_and_elsewhere(
 
 def test_the_stand_ins_by_the_letter_of_the_algorithm() -> None:
     """Algorithm 2's inner loop, one vector at a time, from the same random draws."""
-    params = svdd.fit(cloud_of(5), nu=0.3)
-    found, _ = replaced(params, np.random.default_rng(6), ANONYMOUS)
+    params = fitted(svdd.fit)(cloud_of(5), nu=0.3)
+    found, _ = replaced(params, np.random.default_rng(6), ANONYMOUS, UNIT)
     draws = np.random.default_rng(6).normal(params["vectors"], 1.0)
 
     def radius(point: Floats) -> float:
@@ -124,9 +126,9 @@ def test_features_far_from_zero_are_replaced_as_well() -> None:
 
 def test_c_is_the_cap_of_a_multiplier() -> None:
     x = cloud_of(9, 50)
-    capped = svdd.fit(x, c=0.2)
+    capped = fitted(svdd.fit)(x, c=0.2)
     assert capped["coefficients"].max() <= 0.2 + 1e-9
-    same = svdd.fit(x, nu=1.0 / (0.2 * 50))
+    same = fitted(svdd.fit)(x, nu=1.0 / (0.2 * 50))
     assert all(np.array_equal(capped[name], same[name]) for name in same)
     assert sorted_rows(sent_by(x, c=0.2, anonymise=False)) == sorted_rows(capped["vectors"])
     assert sorted_rows(sent_by(x, c=0.2, nu=0.9, anonymise=False)) == sorted_rows(capped["vectors"])
@@ -135,7 +137,7 @@ def test_c_is_the_cap_of_a_multiplier() -> None:
 @pytest.mark.parametrize("rows", [2, 4, 5])
 def test_a_cap_that_few_rows_cannot_fill_takes_all_of_them(rows: int) -> None:
     """C < 1 / n has no solution; the nearest problem that has one gives every row the same share."""
-    params = svdd.fit(cloud_of(10, rows), c=0.2)
+    params = fitted(svdd.fit)(cloud_of(10, rows), c=0.2)
     np.testing.assert_allclose(params["coefficients"], 1.0 / rows)
     assert len(sent_by(cloud_of(10, rows), c=0.2)) == rows
 
@@ -190,7 +192,7 @@ def test_one_vector_is_refused_since_it_is_no_sphere() -> None:
 def test_a_gateway_with_many_rows_trains_on_a_random_choice() -> None:
     x = cloud_of(22, 300)
     chosen = at_most(x, 50, generator(0, 0, "only"))
-    expected = sorted_rows(svdd.fit(chosen, nu=0.3)["vectors"])
+    expected = sorted_rows(fitted(svdd.fit)(chosen, nu=0.3)["vectors"])
     assert sorted_rows(sent_by(x, nu=0.3, anonymise=False, max_rows=50)) == expected
     assert sorted_rows(sent_by(x, seed=1, nu=0.3, anonymise=False, max_rows=50)) != expected
 
@@ -204,9 +206,9 @@ def test_the_cloud_fits_no_more_vectors_than_it_may() -> None:
 @pytest.mark.parametrize("anonymise", [True, False])
 def test_every_vector_knows_the_row_it_stands_for(anonymise: bool) -> None:
     x, move = cloud_of(23, 80), Move(1.0, 1e-3, 0.1) if anonymise else None
-    sent, originals = elected(x, np.random.default_rng(1), fit=svdd.fit, move=move, max_vectors=7)
+    sent, originals = elected(x, np.random.default_rng(1), fit=fitted(svdd.fit), move=move, max_vectors=7)
     assert sent.shape == originals.shape == (7, 3)
-    assert {tuple(row) for row in originals.tolist()} <= {tuple(row) for row in svdd.fit(x)["vectors"].tolist()}
+    assert {tuple(row) for row in originals.tolist()} <= {tuple(row) for row in fitted(svdd.fit)(x)["vectors"].tolist()}
     assert (sent == originals).all() == (not anonymise)
     assert np.linalg.norm(sent - originals, axis=1).max() < 2.0
 
@@ -222,7 +224,7 @@ def test_biased_gateways_learn_from_each_other() -> None:
     both = np.concatenate([unseen, anomalies])
     assert auc(svdd.SVDD.score(shared, both), labels) > 0.99
     assert (svdd.SVDD.score(shared, unseen) <= 0.0).mean() > 0.6
-    alone = svdd.fit(regimes["left"])
+    alone = fitted(svdd.fit)(regimes["left"])
     assert (svdd.SVDD.score(alone, unseen[50:]) > 0.0).all()
 
 

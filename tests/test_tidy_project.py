@@ -46,6 +46,7 @@ FEDERATED_SHARED = {"__init__", "algorithm", "registry", "run", "tally", "weighe
     "defended",
     "discriminator",
     "judges",
+    "kernel_width",
     "norm_judge",
 }
 FOLDERS_OF_TEST_DATA = {"data", "golden"}

@@ -104,7 +104,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     nodes = [
-        *standardise_nodes(params),
+        *standardise_nodes(params, personal),
         *_expansion_nodes(),
         _node("Sub", "zero offset", "log_border"),  # (M, 1, 1)
         _node("Exp", "log_border", "border"),

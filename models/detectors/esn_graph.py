@@ -54,7 +54,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX."""
     from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
-    drawing = Drawing(standardise_nodes(params), standardise_tensors(params))
+    drawing = Drawing(standardise_nodes(params, personal), standardise_tensors(params))
     steps, inputs = int(params["steps"]), len(params["observed"])
     layers, units = (int(params[reservoir.PREFIX + name]) for name in ("layers", "units"))
     ahead = bool(params.get("ahead", 0.0))

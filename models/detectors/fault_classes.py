@@ -46,7 +46,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     tensors = {"columns": params["weights"].T, "intercept": params["intercept"], "flat": np.array([-1])}
     tensors |= standardise_tensors(params)
     nodes = [
-        *standardise_nodes(params),
+        *standardise_nodes(params, personal),
         helper.make_node("Gemm", ["z", "columns", "intercept"], ["margins"]),
         helper.make_node("ReduceMax", ["margins"], ["highest"], axes=[1], keepdims=1),
         helper.make_node("Reshape", ["highest", "flat"], ["score"]),

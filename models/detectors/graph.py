@@ -12,6 +12,7 @@ from types import MappingProxyType
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
 
+from models import units
 from models.arrays import Array, Arrays, alike
 from models.detectors import compensation, principal
 from models.operators import OPERATORS as OPERATORS  # what these graphs are made of
@@ -19,23 +20,31 @@ from models.operators import OPERATORS as OPERATORS  # what these graphs are mad
 OPSET = 17
 IR_VERSION = 10
 WHITENING_MEAN = f"{principal.WHITENING}mean"
+BOUNDS = {"units.nearest": np.array(-units.FARTHEST), "units.farthest": np.array(units.FARTHEST)}  # of own units
 COVARIATES = compensation.COMPENSATION + compensation.COLUMNS
 
 
-def standardise_nodes(params: Arrays) -> list[NodeProto]:
-    """Nodes that map `x` to `z` as `standardised` does: (x - center) / scale, compensated and whitened where the
-    parameters say so.
+def standardise_nodes(params: Arrays, personal: Collection[str]) -> list[NodeProto]:
+    """Nodes that map `x` to `z` as `standardised` does: in own units where the gateway feeds those, compensated and
+    whitened where the parameters say so.
 
     Their constants are `standardise_tensors(params)`, which belong among the tensors of `model_bytes`.
     """
     weather, step = compensation.of_compensation(params), principal.of_whitening(params)
-    units = "own_units" if weather or step else "z"
-    apart = ("compensated" if step else "z") if weather else units
+    scaled = "own_units" if weather or step else "z"
+    is_own = "center" in personal or "center" in params
+    apart = ("compensated" if step else "z") if weather else scaled
     nodes = [
         helper.make_node("Sub", ["x", "center"], ["centred"]),
-        helper.make_node("Div", ["centred", "scale"], [units]),
+        helper.make_node("Div", ["centred", "scale"], ["units.unbounded" if is_own else scaled]),
     ]
-    nodes += compensation.compensation_nodes(units, apart) if weather else []
+    if is_own:
+        nodes += [  # the bound would hide that x is no number
+            helper.make_node("Clip", ["units.unbounded", *BOUNDS], ["units.bounded"]),
+            helper.make_node("Sub", ["x", "x"], ["units.nothing"]),
+            helper.make_node("Add", ["units.bounded", "units.nothing"], [scaled]),
+        ]
+    nodes += compensation.compensation_nodes(scaled, apart) if weather else []
     return nodes + (principal.whitening_nodes(params, apart, "z") if step else [])
 
 
@@ -78,6 +87,8 @@ def model_bytes(
         feature_count = len(tensors[WHITENING_MEAN])
     feature_count += len(tensors.get(COVARIATES, ()))
     constants = {"center": np.zeros(feature_count), "scale": np.ones(feature_count), **tensors}
+    used = {name for node in nodes for name in node.input}
+    constants |= {name: array for name, array in BOUNDS.items() if name in used}
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", feature_count])]
     inputs += [
         helper.make_tensor_value_info(key, TensorProto.FLOAT, list(constants[key].shape))

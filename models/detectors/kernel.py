@@ -19,7 +19,7 @@ import numpy as np
 from models.arrays import Array, Arrays, Floats
 from models.detectors import dual_ascent
 from models.detectors.detector import standardised
-from models.detectors.training import Solver
+from models.detectors.training import Border, Solver
 
 SOLVER_TOLERANCE = 1e-6
 
@@ -69,7 +69,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         "flat": np.array([-1]),
     }
     nodes = [
-        *standardise_nodes(params),
+        *standardise_nodes(params, personal),
         helper.make_node("Sub", ["z", "middle"], ["from_middle"]),
         helper.make_node("Gemm", ["from_middle", "weights", "bias"], ["exponents"]),
         helper.make_node("ReduceMax", ["exponents"], ["peak"], axes=[1], keepdims=1),
@@ -87,11 +87,31 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     return model_bytes("support_vectors", nodes, tensors | standardise_tensors(params), personal, vectors.shape[1])
 
 
+def border_of_others(z: Array, nu: float, params: Arrays, rows: Array) -> float:
+    """Return log f on the border that leaves a share ν of rows z (n, F) outside, each judged by the vectors of the
+    others; `rows` (S,) are the places of the vectors in z.
+
+    A kernel so narrow that most rows are vectors makes each the middle of a sphere of its own, and the border that runs
+    through them leaves every new row outside.
+    """
+    gamma = float(params["gamma"])
+    exponents = np.log(params["coefficients"])[None, :] - gamma * squared_distances(z, params["vectors"])  # (n, S)
+    exponents[rows, np.arange(len(rows))] = -np.inf
+    peak = exponents.max(axis=1)
+    log_f = peak + np.log(np.exp(exponents - peak[:, None]).sum(axis=1))
+    return float(np.quantile(log_f, nu))
+
+
 def solve(
-    z: Array, nu: float, gamma: float, solver: Solver = "libsvm", step: float | None = None
+    z: Array,
+    nu: float,
+    gamma: float,
+    solver: Solver = "libsvm",
+    step: float | None = None,
+    border: Border = "vectors",
 ) -> tuple[float, Arrays]:
     """Solve the ν one-class problem on z (n, F) with scikit-learn's libsvm; return log f on the border and vectors with
-    Σβ = 1.
+    Σβ = 1. The border is the solver's, through its free vectors, or that of the `others` (`border_of_others`).
 
     `nu` in (0, 1] bounds the share of rows outside from above and the share of support vectors from below (Schölkopf
     2001). Solver `sgd` is Algorithm 1 of PC-FedAvg with step η, whose own share outside is among the parameters.
@@ -105,13 +125,18 @@ def solve(
         return -float(np.log(total)), _parameters(z[kept], ascent.multipliers[kept] / total, gamma) | told
     if nu == 1.0:  # then β_i = 1 / n, no row is inside and the innermost is the border, where libsvm has infinity
         equal_shares = np.full(len(z), 1.0 / len(z))
-        return float(log_expansion(z, equal_shares, gamma, z).max()), _parameters(z, equal_shares, gamma)
+        params = _parameters(z, equal_shares, gamma)
+        if border == "others":
+            return border_of_others(z, nu, params, np.arange(len(z))), params
+        return float(log_expansion(z, equal_shares, gamma, z).max()), params
     # libsvm's multipliers add up to ν n, and what it may leave unsolved must stay small beside them.
     tolerance = SOLVER_TOLERANCE * min(nu * len(z), 1.0)
     estimator = OneClassSVM(kernel="rbf", nu=nu, gamma=gamma, tol=tolerance).fit(z)
     weights = estimator.dual_coef_.ravel()
-    border = float(np.log(estimator.offset_[0] / weights.sum()))
-    return border, _parameters(estimator.support_vectors_, weights / weights.sum(), gamma)
+    params = _parameters(estimator.support_vectors_, weights / weights.sum(), gamma)
+    if border == "others":
+        return border_of_others(z, nu, params, estimator.support_), params
+    return float(np.log(estimator.offset_[0] / weights.sum())), params
 
 
 def _parameters(vectors: Array, coefficients: Array, gamma: float) -> Arrays:

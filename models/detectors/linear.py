@@ -23,6 +23,7 @@ from models.arrays import FEATURES, LABELS, Array, Arrays, Floats
 from models.detectors import random_map
 from models.detectors.detector import Detector, standardised
 from models.detectors.dual_ascent import ascend_in_map
+from models.detectors.training import WIDE, median_distance
 
 Loss = Literal["one-class", "logistic"]
 TRAINED = ("weights", "intercept")
@@ -35,13 +36,12 @@ def initial(
     rng: np.random.Generator, feature_count: int, components: int, gamma: float | None, loss: Loss = "logistic"
 ) -> Arrays:
     """Return untrained parameters for F features; `components` = 0 leaves the features as they are, M > 0 draws a
-    map.
+    map, whose width is missing where `gamma` is None.
     """
     if components == 0:
         return {"weights": np.zeros(feature_count), "intercept": np.zeros(())}
     floor = {"floor": np.array(FLOOR)} if loss == "one-class" else {}
-    width = gamma if gamma is not None else 1.0 / feature_count
-    drawn = random_map.drawn(rng, feature_count, width)
+    drawn = random_map.drawn(rng, feature_count, gamma)
     return {"weights": np.zeros(components), "intercept": np.zeros(()), **drawn, **floor}
 
 
@@ -121,7 +121,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
 
     count = len(weights_of(params))
     tensors: Arrays = {name: params[name] for name in TRAINED}
-    nodes, phi, weights, feature_count = standardise_nodes(params), "z", "weights", count
+    nodes, phi, weights, feature_count = standardise_nodes(params, personal), "z", "weights", count
     if random_map.held(params):
         frequencies, phases = random_map.of(params, count)
         feature_count, phi = len(frequencies), "phi"
@@ -170,6 +170,8 @@ def fit(
     `nu` belongs to the one-class loss, `decay`, `batch` and `learning_rate` to the logistic one.
     """
     data = {FEATURES: np.asarray(x, dtype=np.float64)} | ({} if y is None else {LABELS: y})
+    if components and gamma is None:
+        gamma = WIDE / (2.0 * median_distance(data[FEATURES]) ** 2)
     params = initial(rng, data[FEATURES].shape[1], components, gamma, loss)
     if loss == "logistic":
         return descend(params, data, rng, decay=decay, epochs=epochs, batch=batch, learning_rate=learning_rate)

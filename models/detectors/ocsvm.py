@@ -12,7 +12,19 @@ from models.arrays import Array, Arrays, Floats
 from models.detectors import kernel as expansion
 from models.detectors import plane
 from models.detectors.detector import Detector
-from models.detectors.training import MOST_ROWS, Kernel, SettingError, Solver, Width, kernel_width, known, training_rows
+from models.detectors.training import (
+    MOST_ROWS,
+    ON_BORDER,
+    Kernel,
+    SettingError,
+    Solver,
+    Width,
+    border_for,
+    kernel_width,
+    known,
+    training_rows,
+    warn_of_share,
+)
 
 
 def fit(
@@ -28,12 +40,13 @@ def fit(
     """Fit on features (n, F), n >= 2, and return the parameters.
 
     :param nu: share of rows outside, in (0, 1]; under `sgd` what acts is returned as `effective_nu`.
-    :param gamma: width of the RBF kernel as `training.kernel_width` takes it; 1 / F by default.
+    :param gamma: width of the RBF kernel as `training.kernel_width` takes it; from the median distance by default.
     :param solver: `libsvm`, with Σβ = 1 in the dual, or `sgd`, the paper's ascent without it (`dual_ascent`).
     :param step: η of that ascent.
     :param most_rows: of more rows an even spread is fitted.
 
-    ρ is the decision value of the margin vectors, taken from the solver. Raises `FitError`.
+    ρ is the decision value of the margin vectors, taken from the solver, and where no width is given that of the rows
+    by the vectors of the others (`kernel.border_of_others`). Raises `FitError`.
     """
     known(kernel, solver)
     z = training_rows(x, nu, most_rows)
@@ -43,8 +56,11 @@ def fit(
         if gamma is not None:
             raise SettingError(f"gamma {gamma} given, expected none: the linear kernel has no width, 'rbf' has")
         return plane.fit(z, nu, solver, step)
-    border, params = expansion.solve(z, nu, kernel_width(gamma, z), solver, step)
-    return {**params, "offset": np.array(-border)}
+    border, params = expansion.solve(z, nu, kernel_width(gamma, z), solver, step, border_for(gamma, None))
+    fitted = {**params, "offset": np.array(-border)}
+    if gamma is not None:  # else by the vectors of the others, of which a share ν is outside
+        warn_of_share(expansion.score(fitted, z) > ON_BORDER, nu)
+    return fitted
 
 
 def score(params: Arrays, x: Array) -> Floats:

@@ -36,7 +36,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     nodes = [
-        *standardise_nodes(params),
+        *standardise_nodes(params, personal),
         helper.make_node("MatMul", ["z", NORMAL], ["products"]),
         helper.make_node("Sub", [OFFSET, "products"], ["score"]),
     ]

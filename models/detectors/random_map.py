@@ -24,12 +24,13 @@ SEEDS = 2**52
 MAPS_REMEMBERED = 4  # a training draws its map once a phase, a table of scores once a batch
 
 
-def drawn(rng: np.random.Generator, feature_count: int, gamma: float) -> Arrays:
-    """Return the scalars that stand for a map of F features."""
+def drawn(rng: np.random.Generator, feature_count: int, gamma: float | None) -> Arrays:
+    """Return the scalars that stand for a map of F features; the width is missing where it is None."""
+    width = {} if gamma is None else {WIDTH: np.array(gamma, dtype=np.float64)}
     return {
         SEED: np.array(rng.integers(SEEDS), dtype=np.int64),
         FEATURE_COUNT: np.array(feature_count, dtype=np.int64),
-        WIDTH: np.array(gamma, dtype=np.float64),
+        **width,
     }
 
 

@@ -25,7 +25,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     tensors = {name: params[name] for name in sorted(params) if name.startswith(PARAMETERS)}
-    drawing = Drawing(standardise_nodes(params), tensors | standardise_tensors(params))
+    drawing = Drawing(standardise_nodes(params, personal), tensors | standardise_tensors(params))
     steps, heard = int(params["steps"]), int(params["heard"])
     layers = layers_of(params)
     channels = params["cell.0.input"].shape[1] if layers else params["output.weight"].shape[1] // heard

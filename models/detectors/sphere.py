@@ -41,7 +41,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
 
     count = len(params[CENTER])
     nodes = [
-        *standardise_nodes(params),
+        *standardise_nodes(params, personal),
         helper.make_node("Sub", ["z", CENTER], ["away"]),
         helper.make_node("Mul", ["away", "away"], ["squares"]),
         helper.make_node("MatMul", ["squares", "ones"], ["squared_distance"]),

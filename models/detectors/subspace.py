@@ -71,7 +71,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         "flat": np.array([-1]),
     }
     nodes = [
-        *standardise_nodes(params),
+        *standardise_nodes(params, personal),
         *graph_nodes(params, PREFIX, "z"),
         helper.make_node("Mul", [f"{PREFIX}coordinates", f"{PREFIX}coordinates"], ["squares"]),
         helper.make_node("Gemm", ["squares", "inside_share"], ["inside_part"]),

@@ -15,7 +15,20 @@ from models.arrays import Array, Arrays, Floats
 from models.detectors import kernel as expansion
 from models.detectors import sphere
 from models.detectors.detector import Detector, standardised
-from models.detectors.training import MOST_ROWS, Kernel, SettingError, Solver, Width, kernel_width, known, training_rows
+from models.detectors.training import (
+    MOST_ROWS,
+    ON_BORDER,
+    Border,
+    Kernel,
+    SettingError,
+    Solver,
+    Width,
+    border_for,
+    kernel_width,
+    known,
+    training_rows,
+    warn_of_share,
+)
 
 AT_CAP = 1.0 - 1e-6
 
@@ -37,10 +50,13 @@ def fit(
     solver: Solver = "libsvm",
     step: float | None = None,
     most_rows: int = MOST_ROWS,
+    border: Border | None = None,
 ) -> Arrays:
     """Fit on features (n, F), n >= 2, and return the parameters.
 
-    `c` is the paper's cap and overrides `nu`; the other settings are those of the one-class SVM. Raises `FitError`.
+    `c` is the paper's cap and overrides `nu`; the other settings are those of the one-class SVM. `border` runs through
+    the free `vectors`, or where a share ν of the rows lies outside by the vectors of the `others`, as it does where no
+    width is given. Raises `FitError`.
     """
     known(kernel, solver)
     z = training_rows(x, nu, most_rows)
@@ -53,9 +69,10 @@ def fit(
         if gamma is not None or solver == "sgd":
             raise SettingError("kernel 'linear' takes no gamma, and no ascent without Σβ = 1: expected solver 'libsvm'")
         return sphere.fit(z, share)
-    border, params = expansion.solve(z, share, kernel_width(gamma, z), solver, step)
-    if solver == "sgd":  # its margin is where the free vectors are
-        return {**params, "offset": np.array(-border)}
+    taken = border_for(gamma, border)
+    log_border, params = expansion.solve(z, share, kernel_width(gamma, z), solver, step, taken)
+    if solver == "sgd" or taken == "others":  # whose margin is where the free vectors are; which runs through none
+        return {**params, "offset": np.array(-log_border)}
     cap = 1.0 / (share * len(z))
     free = params["coefficients"] < AT_CAP * cap
     log_f = expansion.log_expansion(
@@ -63,7 +80,9 @@ def fit(
     )  # (S,)
     # Where all are at the cap, all are outside, and the innermost is as near to the border as is known.
     inner = log_f[free].mean() if free.any() else log_f.max()
-    return {**params, "offset": np.array(-inner)}
+    fitted = {**params, "offset": np.array(-inner)}
+    warn_of_share(expansion.score(fitted, z) > ON_BORDER, share)
+    return fitted
 
 
 def score(params: Arrays, x: Array) -> Floats:

@@ -7,6 +7,7 @@ baseline cover day and night alike.
 
 from __future__ import annotations
 
+import warnings
 from typing import Literal, get_args
 
 import numpy as np
@@ -16,10 +17,22 @@ from models.arrays import Array, Floats
 Kernel = Literal["rbf", "linear"]
 Solver = Literal["libsvm", "sgd"]
 Width = float | Literal["median"] | None
+Border = Literal["vectors", "others"]
 
 MOST_ROWS = 2_000
-ROWS_FOR_MEDIAN = 500  # 124,750 pairs: the median of more hardly moves
+PARTNERS = 16  # of each row, spread evenly over the others: the median of more pairs hardly moves
+# How many times as narrow as the median distance a kernel is by default, squared; see docs/results/kernel-widths.md.
+# Where every row may be a vector it tells neighbours from strangers. A random map of hundreds of components cannot tell
+# such kernels from zero, and no row drawn anew lies inside such a sphere: they take wider ones.
+NARROW, WIDE = 32.0, 4.0
 FEWEST_ROWS = 2
+# In logarithms of the kernel sum: free vectors lie on the border but for what the solver leaves.
+ON_BORDER = 1e-4
+FEWEST_EXPECTED = 10  # rows outside, or inside: without any where so many are expected a border is none
+
+
+class FitWarning(UserWarning):
+    """A fit whose border says nothing of its rows."""
 
 
 class FitError(ValueError):
@@ -77,34 +90,56 @@ def known(kernel: str, solver: str) -> None:
 
 
 def kernel_width(gamma: Width, z: Floats) -> float:
-    """Return γ of k(a, b) = exp(-γ |a - b|²) for rows z (n, F): as given, 1 / F for None, else from the median.
+    """Return γ of k(a, b) = exp(-γ |a - b|²) for rows z (n, F): as given, or from their median distance d.
 
-    With "median" σ is the median distance between two different rows of at most `ROWS_FOR_MEDIAN`, taken as `spread`
-    does, and γ = 1 / (2 σ²).
+    With "median" γ = 1 / (2 d²), for None `NARROW` times as much.
     """
-    if gamma is None:
-        return float(1.0 / z.shape[1])
     if isinstance(gamma, str) and gamma != "median":
-        raise SettingError(f"gamma {gamma!r} given, expected a positive number, 'median', or none for 1 / F")
-    if gamma == "median":
-        sigma = median_distance(z)
-        return 1.0 / (2.0 * sigma * sigma)
+        raise SettingError(f"gamma {gamma!r} given, expected a positive number, 'median', or none")
+    if gamma is None or gamma == "median":
+        return (NARROW if gamma is None else 1.0) / (2.0 * median_distance(z) ** 2)
     width = float(gamma)
     if not 0.0 < width < np.inf:
-        raise SettingError(f"gamma {width:g} given, expected a positive number, 'median', or none for 1 / F")
+        raise SettingError(f"gamma {width:g} given, expected a positive number, 'median', or none")
     return width
 
 
-def median_distance(z: Floats) -> float:
-    """Return the median distance between two rows; raises `DataError` where most rows are the same."""
-    rows = spread(z, ROWS_FOR_MEDIAN)
-    rows = rows - rows.mean(axis=0)  # far from the origin the digits of small distances would cancel
-    square = (rows * rows).sum(axis=1)
-    squares = square[:, None] + square[None, :] - 2.0 * rows @ rows.T
-    median = float(np.median(squares[np.triu_indices(len(rows), 1)]))
-    if median <= float(np.finfo(np.float64).eps) * float(square.max()):
-        raise DataError(
-            "more than half of the pairs of rows are equal, so their median distance is zero: give gamma as a number, "
-            "or see whether the sensor is stuck or every feature constant"
+def border_for(gamma: Width, border: Border | None) -> Border:
+    """Return where the border is taken from: as given, else from the others where the width is the narrow default."""
+    return border or ("others" if gamma is None else "vectors")
+
+
+def warn_of_share(outside: Array, nu: float) -> None:
+    """Warn where of the rows of a fit, `outside` (n,) tells which lie outside, all do, or none where ν says several."""
+    count, found = len(outside), int(np.count_nonzero(outside))
+    is_all, is_none = found == count, found == 0
+    if (is_all and (1.0 - nu) * count >= FEWEST_EXPECTED) or (is_none and nu * count >= FEWEST_EXPECTED):
+        warnings.warn(
+            f"{'all' if found else 'none'} of the {count} rows that a border was fitted to lie outside, expected about"
+            f" {nu:.0%}: the kernel does not fit their distances; leave gamma out, or give another",
+            FitWarning,
+            stacklevel=3,
         )
-    return float(np.sqrt(median))
+
+
+def squared_pair_distances(z: Floats) -> Floats:
+    """Return squared distances (p,) of different rows z (n, F), each to `PARTNERS` others spread over them all.
+
+    Rows that are equal have none: where features are coarse most pairs might be, and a kernel needs a width.
+    """
+    count = len(z)
+    steps = np.unique(np.ceil(np.arange(1, PARTNERS + 1) * (count // 2) / PARTNERS).astype(np.int64))
+    squares = [np.square(z - np.roll(z, step, axis=0)).sum(axis=1) for step in steps[steps > 0].tolist()]
+    joined = np.concatenate([np.zeros(0), *squares])
+    return np.asarray(joined[joined > 0.0])
+
+
+def median_distance(z: Floats) -> float:
+    """Return the median distance of two different rows; raises `DataError` where all are the same."""
+    squares = squared_pair_distances(z)
+    if len(squares) == 0:
+        raise DataError(
+            "all rows are the same, so their median distance is zero: give gamma as a number, or see whether the sensor"
+            " is stuck or every feature constant"
+        )
+    return float(np.sqrt(np.median(squares)))

@@ -3,6 +3,7 @@
     Algorithm(start, phases)                start(rng) -> Server
       Phase(train, tally, advance, admit)   train(shared, own, data, rng) -> (own, update)     on the gateway
                                             tally.merge(total, update) -> total, {} is zero    anywhere
+                                            tally.closed(total) -> total in its order          in the cloud
                                             advance(server, total) -> server                   in the cloud
                                             admit(server, update) -> update                    in the cloud
 
@@ -29,6 +30,7 @@ from pydantic import Field
 
 from models.arrays import FEATURES, LABELS, SECRET, WEIGHT, Array, Arrays, finite
 from models.federated.tally import Tally
+from models.units import in_own_units, scales
 
 # Ranges of settings, which `models.federated.build` checks before a wrong one can stop or hang a training.
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -50,10 +52,6 @@ JUDGE, MOVED = "judge.", "moved"
 
 # Before the names of what a survey leaves in `shared`.
 SITE = "site."
-
-# A feature that never moved during commissioning has no scale of its own: whatever deviates by less than this share of
-# its level is constant up to the rounding of float32, in which features are kept.
-CONSTANT_SHARE = float(np.finfo(np.float32).eps)
 
 # What an update may hold where nothing is known of its units: below it sums, squares and the float32 of the exported
 # model stay finite. Moments of rows in large units are larger and pass a bound of their own.
@@ -136,7 +134,8 @@ class Algorithm(NamedTuple):
 def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
     """Advance the server by one exchange; one in which nothing was counted only begins the round anew."""
     if total:
-        advanced = algorithm.phases[server.phase].advance(server, total)
+        phase = algorithm.phases[server.phase]
+        advanced = phase.advance(server, phase.tally.closed(total))
     else:
         begun = min(server.phase - server.phase % algorithm.stride, algorithm.setup)
         advanced = algorithm.restored(server)._replace(phase=begun)
@@ -233,6 +232,5 @@ def normalise(own: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Array]:
         if len(healthy) == 0:
             raise ValueError("every row is labelled as a fault; expected normal rows (label 0), which give the scale")
         center, deviation = healthy.mean(axis=0), healthy.std(axis=0)
-        floor = CONSTANT_SHARE * np.abs(center)  # a share, not a number: strains and spectra are tiny in SI units
-        own = {**own, "center": center, "scale": np.where(deviation > floor, deviation, np.maximum(floor, 1.0))}
-    return own, (x - own["center"]) / own["scale"]
+        own = {**own, "center": center, "scale": scales(center, deviation)}
+    return own, in_own_units(own, x)

@@ -23,6 +23,7 @@ from models.arrays import FEATURES, Array, Arrays, Floats
 from models.detectors import linear
 from models.detectors.dual_ascent import ascend, objective
 from models.detectors.kernel import squared_distances
+from models.detectors.random_map import WIDTH
 from models.federated.algorithm import normalise
 from models.federated.fedavg import within
 from models.federated.local_dual import AFTER, BEFORE, MADE_AT, ROWS, STEP, fingerprint
@@ -37,7 +38,6 @@ class AlignedEvents(NamedTuple):
 
     events: int
     nu: float
-    gamma: float
     epochs: int
     normalisation: str
 
@@ -47,8 +47,8 @@ class AlignedEvents(NamedTuple):
         """Return what is shared from the beginning, beside an untrained linear detector."""
         return {COEFFICIENTS: np.zeros(self.events)}
 
-    def gram(self, z: Floats) -> Floats:
-        return np.asarray(np.exp(-self.gamma * squared_distances(z, z)))
+    def gram(self, shared: Arrays, z: Floats) -> Floats:
+        return np.asarray(np.exp(-float(shared[WIDTH]) * squared_distances(z, z)))
 
     def train(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         """Train, keep w pending, send the loss, and keep a model of the gateway's own.
@@ -67,7 +67,7 @@ class AlignedEvents(NamedTuple):
         own, z = normalise(own, data, self.normalisation)
         again = int(own.get(MADE_AT, -1)) == int(shared[STEP])
         before, w_before = self._begin(shared, own, again)
-        K = self.gram(z)
+        K = self.gram(shared, z)
         alpha, w = self._epochs(K, before, w_before)
         phi = linear.mapped(shared, z)
         kept = {
@@ -112,8 +112,7 @@ class AlignedEvents(NamedTuple):
 
     def refit(self, shared: Arrays, own: Arrays, phi: Floats, z: Floats, kept: Array) -> Floats:
         """Return Σ α_i φ_i (M,) over the vectors kept, their α by Algorithm 1; over all where none is kept."""
-        del shared
         if len(kept) == 0:
             return np.asarray(own[AFTER] @ phi)
         share = self.nu * self.events / len(kept)  # so that the cap stays 1 / (ν n)
-        return np.asarray(ascend(self.gram(z[kept]), share).multipliers @ phi[kept])
+        return np.asarray(ascend(self.gram(shared, z[kept]), share).multipliers @ phi[kept])

@@ -47,7 +47,7 @@ from models.federated.algorithm import (
     personal_tensors,
 )
 from models.federated.aligned_events import AlignedEvents
-from models.federated.fedavg import OneClass, begin
+from models.federated.fedavg import OneClass, begin, on_a_map
 from models.federated.local_dual import AFTER, MADE_AT, STEP, holds, withdrawn
 from models.federated.median_election import ELECTED, election, handshake, pending
 from models.federated.tally import SUM
@@ -182,7 +182,7 @@ def conditional_fedavg(
     one_class, choice = OneClass(nu, epochs, most_rows), Edges(neighbours, edge_tolerance, edge_dimensions)
     form: Comparable | AlignedEvents = Comparable(one_class, normalisation)
     if events:
-        form = AlignedEvents(events, nu, gamma or 1.0 / feature_count, epochs, normalisation)
+        form = AlignedEvents(events, nu, epochs, normalisation)
     phases: tuple[Phase, ...] = (
         handshake(form.train),
         election(form.names, form.judge, max_samples, following=2 if personalise else 0),
@@ -196,4 +196,5 @@ def conditional_fedavg(
         return server._replace(shared={**server.shared, **form.initial()})
 
     own_model = linear.TRAINED if personalise or paper else ()
-    return Algorithm("linear", start, phases, rounds, (*personal_tensors(normalisation), *own_model))
+    algorithm = Algorithm("linear", start, phases, rounds, (*personal_tensors(normalisation), *own_model))
+    return on_a_map(algorithm, gamma, components, normalisation)

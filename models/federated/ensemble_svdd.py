@@ -33,6 +33,7 @@ from pydantic import Field
 
 from models.arrays import FEATURES, Array, Arrays, Floats, at_most
 from models.detectors import ensemble, kernel, svdd
+from models.detectors.training import WIDE
 from models.federated.algorithm import (
     Algorithm,
     Count,
@@ -45,7 +46,8 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
-from models.federated.support_vector_election import FEWEST_ROWS, Fit, are_one_point, check_distance
+from models.federated.kernel_width import with_width
+from models.federated.support_vector_election import FEWEST_ROWS, WIDTH, Fit, are_one_point, check_distance, width_of
 from models.federated.tally import STACK
 
 MEMBER, DROPPED = "member", "dropped"
@@ -190,7 +192,8 @@ def ensemble_svdd(
 
     :param nu: share of rows outside a sphere; in (0, 1].
     :param c: the paper's cap on a multiplier; overrides `nu` where given.
-    :param gamma: width of the RBF kernel, 1 / F where not given; `median` takes each member's own from the median
+    :param gamma: width of the RBF kernel; not given, from the median distance of rows over all gateways, in one
+        exchange more; `median` takes each member's own from the median
         distance of its rows, up to a thousand times 1 / F either way.
     :param anonymise: send a sphere of synthetic rows; without it the gateway's own support vectors travel.
     :param synthetic_rows: rows drawn from the mixture, as many as the gateway trains on where not given.
@@ -202,16 +205,15 @@ def ensemble_svdd(
     :param max_model_vectors: most vectors of the model, shared equally by its members; of more members than that, a
         choice by the hash of their tags.
     """
-    width = 1.0 / feature_count if gamma is None else gamma
-    fit = partial(svdd.fit, nu=nu, c=c, gamma=width, most_rows=max_rows)
+    fit = partial(svdd.fit, nu=nu, c=c, most_rows=max_rows)
     mixture = Mixture(synthetic_rows, fitted_share, spread) if anonymise else None
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        del shared
         if len(data[FEATURES]) < FEWEST_ROWS:
             return own, {}
         own, z = normalise(own, data, normalisation)
-        member, _ = described(at_most(z, max_rows, rng), rng, fit=fit, mixture=mixture, max_vectors=max_vectors)
+        sphere = partial(fit, gamma="median" if gamma == "median" else width_of(shared, gamma))
+        member, _ = described(at_most(z, max_rows, rng), rng, fit=sphere, mixture=mixture, max_vectors=max_vectors)
         return own, as_rows(member, rng.random()) if member else {}
 
     def advance(server: Server, total: Arrays) -> Server:
@@ -220,10 +222,11 @@ def ensemble_svdd(
         return server._replace(shared=side_by_side(members_of(total), max_model_vectors, literal=score == "literal"))
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        del server
         shapes: dict[str, tuple[int | None, ...]] = dict.fromkeys(("coefficients", *PER_MEMBER), (None,))
         wide = checked(update, shapes | {"vectors": (None, feature_count)})
-        widths = (1.0 / feature_count / WIDEST, WIDEST / feature_count) if width == "median" else (width, width)
+        widths = (1.0 / feature_count / WIDEST, WIDEST / feature_count)
+        if gamma != "median":
+            widths = (width_of(server.shared, gamma),) * 2
         check_member(wide, max_vectors, widths)
         if normalisation == "own":
             check_distance(wide["vectors"])
@@ -234,7 +237,8 @@ def ensemble_svdd(
         return Server(shared={}, kept={})
 
     phase = Phase(train, STACK, advance, admit)
-    return Algorithm("ensemble", start, (phase,), personal=personal_tensors(normalisation))
+    algorithm = Algorithm("ensemble", start, (phase,), personal=personal_tensors(normalisation))
+    return with_width(algorithm, gamma, WIDTH, WIDE, normalisation)
 
 
 def check_member(update: Arrays, max_vectors: int, widths: tuple[float, float]) -> None:

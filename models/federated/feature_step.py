@@ -8,7 +8,7 @@ from models.arrays import Arrays
 from models.federated.algorithm import Phase, Server, Train
 
 
-def behind(phase: Phase, prefix: str, train: Train) -> Phase:
+def behind(phase: Phase, prefix: str | tuple[str, ...], train: Train) -> Phase:
     """Return a phase of the inner algorithm as one behind a step: `train` shows it the features as the step makes them,
     and the step's tensors stay in `shared` while it advances.
     """
@@ -26,6 +26,6 @@ def behind(phase: Phase, prefix: str, train: Train) -> Phase:
     return Phase(train, phase.tally, advance, lambda server, update: phase.admit(inner(server), update))
 
 
-def without(shared: Arrays, prefix: str) -> Arrays:
+def without(shared: Arrays, prefix: str | tuple[str, ...]) -> Arrays:
     """Return the shared arrays without those of the step, as the inner algorithm knows them."""
     return {name: array for name, array in shared.items() if not name.startswith(prefix)}

@@ -23,7 +23,8 @@ from pydantic import Field
 
 from models.arrays import FEATURES, Arrays
 from models.detectors import linear
-from models.detectors.training import MOST_ROWS, spread
+from models.detectors.random_map import WIDTH
+from models.detectors.training import MOST_ROWS, WIDE, spread, warn_of_share
 from models.federated.algorithm import (
     MAX_SAMPLES,
     Algorithm,
@@ -37,6 +38,7 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
+from models.federated.kernel_width import with_width
 from models.federated.local_dual import STEP, Local, contribute
 from models.federated.server_optimiser import ServerOptimiser, stepping
 from models.federated.tally import CHANGES, CONTRIBUTIONS, MEASURED_CHANGES, Tally
@@ -140,7 +142,10 @@ class OneClass(NamedTuple):
             epochs=self.epochs,
             proximity=self.proximity,
         )
-        return local, linear.border(phi @ local.judged, self.nu)
+        products = phi @ local.judged
+        border = linear.border(products, self.nu)
+        warn_of_share(products < border, self.nu)
+        return local, border
 
     def improve(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         """Return the gateway's state, and its contribution and border as the trained arrays."""
@@ -211,6 +216,11 @@ def begin(feature_count: int, components: int, gamma: float | None, loss: linear
     return start
 
 
+def on_a_map(algorithm: Algorithm, gamma: float | None, components: int, normalisation: str) -> Algorithm:
+    """Return the algorithm with the width of its random map from the data, where there is a map and no width given."""
+    return with_width(algorithm, gamma, WIDTH, WIDE, normalisation) if components else algorithm
+
+
 def fedavg(
     feature_count: Count,
     *,
@@ -235,6 +245,7 @@ def fedavg(
     :param loss: `one-class` without labels, `logistic` with them. To the first belong `nu` and `most_rows`, rows that
         a gateway trains on at most, to the second `decay`, `batch` and `learning_rate`.
     :param components: size M of the random Fourier map, 0 for none.
+    :param gamma: its width; not given, from the median distance of rows over all gateways, in one exchange more.
     :param largest_change: longest change of the weights, and of the border, that one update may ask for; under the
         one-class loss with a map the bounds follow from `nu`.
     :param max_samples: most rows that one gateway counts for.
@@ -262,4 +273,5 @@ def fedavg(
         tally=tally_of(loss),
     )
     start, personal = begin(feature_count, components, gamma, loss), personal_tensors(normalisation)
-    return Algorithm("linear", start, (phase,), rounds, personal, labels=loss == "logistic")
+    algorithm = Algorithm("linear", start, (phase,), rounds, personal, labels=loss == "logistic")
+    return on_a_map(algorithm, gamma, components, normalisation)

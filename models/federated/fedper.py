@@ -17,7 +17,7 @@ from models.arrays import Arrays
 from models.detectors import linear
 from models.detectors.training import MOST_ROWS
 from models.federated.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Server, Share, personal_tensors
-from models.federated.fedavg import OneClass, averaging, begin
+from models.federated.fedavg import OneClass, averaging, begin, on_a_map
 from models.federated.tally import CONTRIBUTIONS
 
 
@@ -62,4 +62,5 @@ def fedper(
         normalisation=normalisation,
         tally=CONTRIBUTIONS,
     )
-    return Algorithm("linear", start, (phase,), rounds, (*personal_tensors(normalisation), linear.HOME))
+    algorithm = Algorithm("linear", start, (phase,), rounds, (*personal_tensors(normalisation), linear.HOME))
+    return on_a_map(algorithm, gamma, components, normalisation)

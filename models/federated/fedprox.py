@@ -18,7 +18,7 @@ from pydantic import Field
 from models.detectors import linear
 from models.detectors.training import MOST_ROWS
 from models.federated.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Share, personal_tensors
-from models.federated.fedavg import Logistic, NotNegative, OneClass, averaging, begin, tally_of, trainer
+from models.federated.fedavg import Logistic, NotNegative, OneClass, averaging, begin, on_a_map, tally_of, trainer
 
 
 def fedprox(
@@ -57,4 +57,5 @@ def fedprox(
         tally=tally_of(loss),
     )
     start, personal = begin(feature_count, components, gamma, loss), personal_tensors(normalisation)
-    return Algorithm("linear", start, (phase,), rounds, personal, labels=loss == "logistic")
+    algorithm = Algorithm("linear", start, (phase,), rounds, personal, labels=loss == "logistic")
+    return on_a_map(algorithm, gamma, components, normalisation)

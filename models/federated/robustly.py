@@ -142,7 +142,7 @@ def robust_fedavg(feature_count: int, robust: Robust, settings: dict[str, Any]) 
     their mean and in nothing else, while solutions may be averaged in any way (Yin et al. 2018, Section 5, one round).
     """
     algorithm = fedavg(feature_count, **settings)
-    (phase,) = algorithm.phases
+    *setup, phase = algorithm.phases
     if phase.tally != CONTRIBUTIONS:
         return robustly(algorithm, robust)
 
@@ -150,7 +150,7 @@ def robust_fedavg(feature_count: int, robust: Robust, settings: dict[str, Any]) 
         after, update = phase.train(shared, own, data, rng)
         return withdrawn(after) if update else own, update
 
-    return robustly(algorithm._replace(phases=(phase._replace(train=train, tally=CHANGES),)), robust)
+    return robustly(algorithm._replace(phases=(*setup, phase._replace(train=train, tally=CHANGES))), robust)
 
 
 def with_settings_of(factory: Callable[..., Algorithm]) -> Callable[[Factory], Factory]:

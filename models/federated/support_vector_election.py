@@ -26,6 +26,7 @@ from pydantic import Field
 
 from models.arrays import FEATURES, Array, Arrays, Floats, at_most
 from models.detectors import kernel, svdd
+from models.detectors.training import NARROW, border_for
 from models.federated.algorithm import (
     Algorithm,
     Count,
@@ -38,19 +39,23 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
+from models.federated.kernel_width import with_width
 from models.federated.tally import STACK
 
-VECTORS = "vectors"
+VECTORS, WIDTH = "vectors", "gamma"
 FEWEST_ROWS = 2  # and vectors: of one, or of many that are alike, the sphere has no radius
 # In units of its own deviation no row of n can be farther than √n; beyond this a vector only spoils the shared model.
 FARTHEST = 1e3
+LOST = 0.25  # of the kernel sum at a vector, at most, at its stand-in
 HALVINGS = 60  # after which q is at v up to rounding
 
 Fit = Callable[..., Arrays]
 
 
 class Move(NamedTuple):
-    """How a stand-in is found: first deviation σ, how near its distance must come (τ), share of each step (ε)."""
+    """How a stand-in is found: first deviation σ, in deviations of each feature, how near its distance must come (τ),
+    share of each step (ε).
+    """
 
     sigma: float
     tau: float
@@ -69,7 +74,7 @@ def elected(
     params = fit(z)
     vectors = originals = params[VECTORS]
     if move is not None:
-        vectors, originals = replaced(params, rng, move)
+        vectors, originals = replaced(params, rng, move, z.std(axis=0))
     chosen = rng.permutation(len(vectors))[:max_vectors]
     return vectors[chosen], originals[chosen]
 
@@ -79,7 +84,7 @@ def are_one_point(z: Array) -> bool:
     return len(z) < FEWEST_ROWS or bool((z == z[0]).all())
 
 
-def replaced(params: Arrays, rng: np.random.Generator, move: Move) -> tuple[Floats, Floats]:
+def replaced(params: Arrays, rng: np.random.Generator, move: Move, deviation: Array) -> tuple[Floats, Floats]:
     """Return up to (S, F) points that stand in for the support vectors (Algorithm 2, inner loop), and the latter.
 
     q ~ N(v, σ²), then q moves towards v by the share ε until |R²(v) - R²(q)| <= τ, which it reaches because q -> v. A
@@ -91,16 +96,23 @@ def replaced(params: Arrays, rng: np.random.Generator, move: Move) -> tuple[Floa
         return np.exp(kernel.log_expansion(v, params["coefficients"], float(params["gamma"]), points))
 
     target = kernel_sum(v)
-    q = rng.normal(v, move.sigma)
-    most = move.tau / 2.0  # R² falls by 2 where the kernel sum rises by 1; the rest of it is the same everywhere
+    q = rng.normal(v, move.sigma * deviation)
+    # R² falls by 2 where the kernel sum rises by 1; the rest of it is the same everywhere. Of n vectors of narrow
+    # kernels the sum at one is 1 / n: a stand-in that is nowhere near would be near enough.
+    most = np.minimum(move.tau / 2.0, LOST * target)
     far = np.abs(target - kernel_sum(q)) > most
     for _ in range(math.ceil(HALVINGS * math.log(2.0) / move.epsilon)):
         if not far.any():
             break
         q[far] -= move.epsilon * (q[far] - v[far])
-        far[far] = np.abs(target[far] - kernel_sum(q[far])) > most
+        far[far] = np.abs(target[far] - kernel_sum(q[far])) > most[far]
     found = ~far & (q != v).any(axis=1)
     return q[found], v[found]
+
+
+def width_of(shared: Arrays, gamma: float | None) -> float:
+    """Return the width as given, else as it was found; a model of several members has it once for each."""
+    return float(np.ravel(shared[WIDTH])[0]) if gamma is None else gamma
 
 
 def check_distance(vectors: Array) -> None:
@@ -131,27 +143,30 @@ def support_vector_election(
         fresh healthy rows another share is outside the shared sphere (at 0.1 measured on normal rows: .26 with 3
         features, .05 to .07 with 6 and 20), so gateways calibrate an alarm level of their own.
     :param c: the paper's cap on a multiplier; overrides `nu` where given.
-    :param gamma: width of the RBF kernel, 1 / F where not given.
+    :param gamma: width of the RBF kernel; not given, from the median distance of rows over all gateways, in one
+        exchange more.
+    :param sigma: how far from a vector its stand-in begins, in deviations of each feature on the gateway.
     :param anonymise: send replaced vectors; without it the gateway's own feature rows travel.
     :param max_rows: most rows a gateway trains on; of more, a random choice.
     :param max_vectors: most vectors one gateway may send; of more, a random choice goes.
     :param max_total: most vectors the cloud fits; of more, an even choice in the order of their bytes.
     """
-    fit = partial(svdd.fit, nu=nu, c=c, gamma=gamma, most_rows=max_rows)
+    fit = partial(svdd.fit, nu=nu, c=c, border=border_for(gamma, None))
     move = Move(sigma, tau, epsilon) if anonymise else None
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        del shared
         if len(data[FEATURES]) < FEWEST_ROWS:
             return own, {}
         own, z = normalise(own, data, normalisation)
-        vectors, _ = elected(at_most(z, max_rows, rng), rng, fit=fit, move=move, max_vectors=max_vectors)
+        sphere = partial(fit, gamma=width_of(shared, gamma), most_rows=max_rows)
+        vectors, _ = elected(at_most(z, max_rows, rng), rng, fit=sphere, move=move, max_vectors=max_vectors)
         return own, {VECTORS: vectors} if len(vectors) >= FEWEST_ROWS else {}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        return server._replace(shared=fit(total[VECTORS], most_rows=max_total))
+        width = width_of(server.shared, gamma)
+        return server._replace(shared=fit(total[VECTORS], gamma=width, most_rows=max_total))
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server
@@ -168,4 +183,5 @@ def support_vector_election(
         return Server(shared={}, kept={})
 
     phase = Phase(train, STACK, advance, admit)
-    return Algorithm("svdd", start, (phase,), personal=personal_tensors(normalisation))
+    algorithm = Algorithm("svdd", start, (phase,), personal=personal_tensors(normalisation))
+    return with_width(algorithm, gamma, WIDTH, NARROW, normalisation)

@@ -13,9 +13,12 @@ import numpy as np
 
 from models.arrays import Arrays
 
+RUN = "#"  # in the names of a stack's total, before the number of a run
+
 
 class Tally(NamedTuple):
-    """A commutative, associative merge with `{}` as identity.
+    """A commutative, associative merge with `{}` as identity, up to what `closed` makes of a total when its exchange
+    ends: the same arrays whatever came first.
 
     `bears` says what may be done to an update on its way: `nothing`, where a system of equations is solved from the sum
     or its numbers belong together; `rounding`, where every update says everything anew; or `error` of any kind, where
@@ -27,6 +30,7 @@ class Tally(NamedTuple):
     additive: bool
     bounded: bool
     bears: Literal["nothing", "rounding", "error"] = "nothing"
+    closed: Callable[[Arrays], Arrays] = dict
 
 
 def _add(total: Arrays, update: Arrays) -> Arrays:
@@ -36,20 +40,43 @@ def _add(total: Arrays, update: Arrays) -> Arrays:
 
 
 def _stack(total: Arrays, update: Arrays) -> Arrays:
-    """Join rows and keep them in the order of their bytes, so that the order of arrival cannot be seen in the
-    result.
+    """Keep rows side by side in runs, each more than twice as long as the next, so that of n rows none is copied more
+    than log n times.
     """
-    if not total or not update:
-        return _in_order(total or update)
-    return _in_order({name: np.concatenate([total[name], update[name]]) for name in total})
+    runs = sorted([*_runs(total), *_runs(update)], key=_length, reverse=True)
+    kept: list[Arrays] = []
+    for run in runs:
+        kept.append(run)
+        while len(kept) > 1 and _length(kept[-2]) <= 2 * _length(kept[-1]):
+            kept[-2:] = [_joined(kept[-2:])]
+    return {f"{name}{RUN}{index}": array for index, run in enumerate(kept) for name, array in run.items()}
 
 
-def _in_order(rows: Arrays) -> Arrays:
-    if not rows:
+def _runs(rows: Arrays) -> list[Arrays]:
+    """Return the runs of a total; an update is one."""
+    runs: dict[str, Arrays] = {}
+    for name, array in rows.items():
+        known_as, _, index = name.partition(RUN)
+        runs.setdefault(index, {})[known_as] = array
+    return list(runs.values())
+
+
+def _length(run: Arrays) -> int:
+    return len(next(iter(run.values())))
+
+
+def _joined(runs: list[Arrays]) -> Arrays:
+    return {name: np.concatenate([run[name] for run in runs]) for name in runs[0]}
+
+
+def _in_order(total: Arrays) -> Arrays:
+    """Return the rows of all runs in the order of their bytes, so that the order of arrival cannot be seen."""
+    if not total:
         return {}
-    count = len(next(iter(rows.values())))
+    rows = _joined(_runs(total))
+    count = _length(rows)
     if count == 0:
-        return dict(rows)
+        return rows
     # Bytes, not values: they order all that could differ, also 0.0 from -0.0, and sort many times faster than columns.
     blocks = [np.ascontiguousarray(rows[name]).view(np.uint8).reshape(count, -1) for name in sorted(rows)]
     joined = np.concatenate(blocks, axis=1)  # (n, bytes of a row)
@@ -64,5 +91,5 @@ CHANGES = SUM._replace(name="sum of changes", bears="error")
 MEASURED_CHANGES = CHANGES._replace(name="sum of changes and of means beside them")
 # Of how the model scores, at the end of a round: it makes no model.
 SURVEY_SUM = SUM._replace(name="sum of a survey")
-STACK = Tally("stack", _stack, additive=False, bounded=False)
+STACK = Tally("stack", _stack, additive=False, bounded=False, closed=_in_order)
 ROBUST_STACK = STACK._replace(name="stack of changes")  # of which a robust mean is taken

@@ -193,7 +193,7 @@ def _admitting(name: str, settings: dict[str, Any]) -> Target:
             total = phase.tally.merge(total, update)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeftOutWarning)  # its word for gateways that said the same
-            advanced = phase.advance(server, total)
+            advanced = phase.advance(server, phase.tally.closed(total))
         assert isinstance(advanced, Server)
 
     seeds = tuple(wire.encode(update) for update in exchange.sent[:2])

@@ -1,0 +1,36 @@
+"""A gateway's own units: each feature as deviations from what it was while all was well.
+
+A feature that stood still all through commissioning has no deviation to be measured in, and a fixed number in its place
+would be a matter of its unit: the same event would be fifty of micrometres and nothing of metres. What stood still and
+moves is news. So its scale is a share of its level, far above the flicker of float32 and far below what anybody
+measures, and where it stood at zero as small as can be: any movement then lies `FARTHEST` away. There every other
+feature ends too: a wild value must not overflow float32, nor drown all others for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from models.arrays import Array, Floats
+
+ROUNDING = float(np.finfo(np.float32).eps)  # features are kept in float32
+STILL = 2.0**10  # roundings: the scale of what stood still, of which a flicker is a thousandth
+LEAST = float(np.finfo(np.float32).tiny)  # of a scale
+FARTHEST = 1e3  # deviations; of n rows none is farther than √n from their mean
+
+
+def scales(center: Array, deviation: Array) -> Floats:
+    """Return the scales (F,) of features with these means and deviations (F,) over what was healthy."""
+    rounding = ROUNDING * np.abs(center)
+    return np.maximum(np.where(deviation > rounding, deviation, STILL * rounding), LEAST)
+
+
+def in_own_units(units: Mapping[str, Array], x: Array) -> Floats:
+    """Return features (..., F) in deviations from `center` (F,), each `scale` (F,) long, at most `FARTHEST`; NaN where
+    one is not finite.
+    """
+    x = np.asarray(x, dtype=np.float64)
+    z = np.clip((x - units["center"]) / units["scale"], -FARTHEST, FARTHEST)
+    return np.where(np.isfinite(x), z, np.nan)

@@ -1,0 +1,31 @@
+"""Algorithms and detectors with the width of their kernel given, for tests of all but how a width is found.
+
+A width that nobody gave costs an exchange of its own and hangs on the rows (`models.federated.kernel_width`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from models import federated
+from models.arrays import Array, Arrays
+from models.federated.algorithm import Algorithm
+
+
+def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorithm:
+    """Return the named algorithm with γ = 1 / F where it has a kernel and no other width is given."""
+    has_width = "gamma" in inspect.signature(federated.ALGORITHMS[name]).parameters
+    width = {"gamma": 1.0 / feature_count} if has_width else {}
+    return federated.build(name, feature_count, {**width, **settings})
+
+
+def fitted(fit: Callable[..., Arrays]) -> Callable[..., Arrays]:
+    """Return a detector's `fit` with γ = 1 / F where no other width is given."""
+
+    def with_width(x: Array, **settings: Any) -> Arrays:
+        width = {} if settings.get("kernel") == "linear" else {"gamma": 1.0 / x.shape[1]}
+        return fit(x, **{**width, **settings})
+
+    return with_width

@@ -1,0 +1,199 @@
+"""The law of scale: no result depends on the unit of a feature.
+
+All features times a power of two, which loses no digit: the same ranks and the same alarms. With normalisation `own`
+each feature may have a power of its own; with `none` features share one unit, so the factor is common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models import drift, sensor_health, threshold
+from models.arrays import FEATURES, Array, Arrays, Floats
+from models.detectors import DETECTORS, ensemble, linear, ocsvm, svdd
+from models.drift import DriftSpec
+from models.expected import expectation, usual
+from models.federated import ALGORITHMS, build
+from models.federated.kernel_width import counted, median
+from models.federated.run import run
+from models.rule_calibration import Baseline, calibrate
+from models.rules import RulesState, step
+from models.threshold import AlarmSpec, AlarmState
+from tests.exchanges import SEED
+from tests.law_settings import SETTINGS
+from tests.rule_twin import ALARM, HEAD, HOP_S, KINDS, LAGS, MISSING, NAMES, NS, SCORES, VALUES, spec_of
+from tests.toy import FEATURE_COUNT, Gateway, fleet
+
+FACTORS = (2.0**-20, 2.0**20)
+ROWS = 40
+
+
+def first_settings(name: str) -> dict[str, Any]:
+    return dict(SETTINGS.get(name, [{}])[0])
+
+
+def trained_scores(name: str, settings: dict[str, Any], gateways: dict[str, Gateway], factor: Array) -> list[Floats]:
+    """Return what a training says of its gateways' rows where everything is in another unit."""
+    algorithm = build(name, FEATURE_COUNT, settings)
+    scaled = {FEATURES, "calibration"}
+    data = {
+        gateway: {key: array * factor if key in scaled else array for key, array in one.data.items()}
+        for gateway, one in gateways.items()
+    }
+    outcome = run(algorithm, data, seed=SEED, rounds=min(algorithm.rounds, 2))
+    detector = DETECTORS[algorithm.detector]
+    return [
+        detector.score({**outcome.server.shared, **outcome.own[gateway]}, one.x * factor)
+        for gateway, one in gateways.items()
+    ]
+
+
+def same_ranks(found: Floats, expected: Floats) -> None:
+    """Hold the order of scores against another; those that differ by rounding alone may change places."""
+    order = np.argsort(expected)
+    steps, slack = np.diff(found[order]), 1e-9 * (np.ptp(found) + float(np.abs(found).max()))
+    assert (steps >= -slack).all()
+    assert np.ptp(found) > 0.0
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_units_of_each_feature_are_no_part_of_a_training(name: str) -> None:
+    settings = first_settings(name)
+    gateways = fleet(SEED, labelled=build(name, FEATURE_COUNT, settings).labels, rows=ROWS)
+    plain = trained_scores(name, settings, gateways, np.ones(FEATURE_COUNT))
+    other = trained_scores(name, settings, gateways, 2.0 ** np.array([20.0, -20.0, 7.0]))
+    for found, expected in zip(other, plain, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+SHARED_UNIT: dict[str, dict[str, Any]] = {
+    "ensemble-svdd": {},
+    "support-vector-election": {},
+    "fedavg": {},
+    "fedavg-median": {},
+    "fedprox": {"loss": "logistic"},
+    "fedper": {},
+    "conditional-fedavg": {},
+    "federated-subspace": {"reference": "pooled", "components": 1},
+}
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("name", SHARED_UNIT)
+def test_a_common_unit_is_no_part_of_a_training(name: str, factor: float) -> None:
+    """With features as they are, in ten-thousandths, kernels of width 1 / F saw nothing at all."""
+    settings = {**SHARED_UNIT[name], "normalisation": "none"}
+    labelled = build(name, FEATURE_COUNT, settings).labels
+    gateways = fleet(SEED, labelled=labelled, alike=True, rows=ROWS)
+    plain = trained_scores(name, settings, gateways, np.ones(FEATURE_COUNT))
+    other = trained_scores(name, settings, gateways, np.full(FEATURE_COUNT, factor))
+    for found, expected in zip(other, plain, strict=True):
+        same_ranks(found, expected)
+        assert ((found > 0.0) == (expected > 0.0)).mean() > 0.99  # but for a row on the border itself
+
+
+FITS: dict[str, tuple[str, Callable[[Floats], Arrays]]] = {
+    "svdd": ("svdd", svdd.fit),
+    "svdd, paper's cap": ("svdd", lambda x: svdd.fit(x, c=0.2)),
+    "svdd, median": ("svdd", lambda x: svdd.fit(x, gamma="median")),
+    "svdd, linear": ("svdd", lambda x: svdd.fit(x, kernel="linear")),
+    "ocsvm": ("ocsvm", ocsvm.fit),
+    "ocsvm, linear": ("ocsvm", lambda x: ocsvm.fit(x + 8.0 * np.abs(x).max(), kernel="linear")),
+    "ocsvm, ascent": ("ocsvm", lambda x: ocsvm.fit(x, solver="sgd", gamma="median")),
+    "ensemble": ("ensemble", ensemble.ENSEMBLE.fit),
+    "linear on a map": (
+        "linear",
+        lambda x: linear.fit(x, None, np.random.default_rng(0), loss="one-class", components=64),
+    ),
+}
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("name", FITS)
+def test_a_common_unit_is_no_part_of_a_detector(name: str, factor: float) -> None:
+    detector, fit = FITS[name]
+    rng = np.random.default_rng(3)
+    x, fresh = rng.normal(size=(80, 4)), rng.normal(size=(60, 4)) * 2.0
+    away = 8.0 * np.abs(x).max() if name == "ocsvm, linear" else 0.0
+    probes = np.concatenate([x, fresh]) + away
+    plain = DETECTORS[detector].score(fit(x), probes)
+    found = DETECTORS[detector].score(fit(x * factor), probes * factor)
+    same_ranks(found, plain)
+    off = np.abs(plain) > 1e-6 * np.ptp(plain)  # a vector on the border itself may lie on either side
+    assert ((found > 0.0) == (plain > 0.0))[off].all() and 0.0 < (plain > 0.0).mean() < 1.0
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_levels_and_alarms_follow_the_scale_of_scores(factor: float) -> None:
+    spec = AlarmSpec(false_alarms_per_day=2.0)
+    rng = np.random.default_rng(5)
+    scores, later = rng.gumbel(size=400), rng.gumbel(size=300) + np.linspace(0.0, 6.0, 300)
+    said = []
+    for times in (1.0, factor):
+        levels, state, changes = threshold.calibrate(spec, scores * times, 24.0), AlarmState(), []
+        for place, score in enumerate((later * times).tolist()):
+            state, change = threshold.update(levels, spec, state, place * 3_600 * NS, score)
+            changes.append(change is not None)
+        assert any(changes)
+        said.append(changes)
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_a_drift_is_a_drift_in_any_unit(factor: float) -> None:
+    rng = np.random.default_rng(6)
+    scores, later = rng.exponential(size=24 * 21), rng.exponential(size=24 * 30) * 1.6
+    said = []
+    for times in (1.0, factor):
+        reference, state = drift.begin(DriftSpec(), scores * times, 24.0)
+        found = []
+        for score in (later * times).tolist():
+            state, is_new = drift.update(reference, state, score)
+            found.append(is_new)
+        said.append(found)
+    assert said[0] == said[1] and any(said[0])
+
+
+@pytest.mark.parametrize("exponents", [(-20, -20, -20), (20, -20, 7), (-33, 20, 0)])
+def test_rules_raise_alike_whatever_the_units_of_features(exponents: tuple[int, int, int]) -> None:
+    """With a floor of 1e-9 a strain of 1e-12 had no deviation that counted."""
+    factor, said = 2.0 ** np.array(exponents), []
+    spec = spec_of(*(name for name in KINDS if name != "context"))
+    for times in (np.ones(3), factor):
+        known = calibrate(spec, ALARM, Baseline(SCORES[:HEAD], VALUES[:HEAD] * times, MISSING[:HEAD]), NAMES, HOP_S)
+        state, heights = RulesState(), []
+        for row in range(HEAD, HEAD + 80):
+            state, height, still = step(known, state, row * 60 * NS, float(SCORES[row]), VALUES[row] * times)
+            heights.append((height, still))
+        said.append(heights)
+    assert said[0] == said[1]
+
+
+def test_what_is_expected_is_the_same_in_any_unit() -> None:
+    factor = 2.0 ** np.array([-30.0, 20.0, 5.0])
+    deviations = []
+    for times in (np.ones(3), factor):
+        around, _ = usual(VALUES[:HEAD] * times)
+        z = around.deviations(VALUES[:HEAD] * times)
+        deviations.append(expectation(z, MISSING[:HEAD], (0, 1, 2), LAGS, others=True)[1])
+    np.testing.assert_array_equal(deviations[0], deviations[1])
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_a_sensor_is_stuck_or_clipped_in_any_unit(factor: float) -> None:
+    t = np.arange(400.0)
+    values = np.stack([np.sin(t / 9.0), np.full(400, 3.0), np.clip(np.sin(t / 9.0), -1.0, 0.7)], axis=1)
+    for times in (1.0, factor):
+        assert sensor_health.stuck_channels(NAMES, values * times) == ("b",)
+        assert sensor_health.clipped_channels(NAMES, values * times)[-1:] == ("c",)
+
+
+@pytest.mark.parametrize("factor", [2.0**-40, 2.0**-20, 2.0**20, 2.0**40])
+def test_the_median_of_distances_follows_them_to_the_bit(factor: float) -> None:
+    squares = np.random.default_rng(7).chisquare(5, size=999)
+    assert median(counted(squares * factor)) == factor * median(counted(squares))
+    assert median(counted(squares)) == pytest.approx(float(np.median(squares)), rel=0.03)
