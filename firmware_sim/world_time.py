@@ -76,8 +76,8 @@ class MachineClock:
         self.timeline_offset_ns = self.wall_offset_ns
 
     def booted(self, wall_ns: int, true_ns: int) -> None:
-        """Begin at a wall time that nobody has checked."""
-        self.wall_offset_ns, self.is_disciplined = wall_ns - true_ns, False
+        """Begin at a wall time that nobody has checked: a whole second, as boards save it, so boots may begin alike."""
+        self.wall_offset_ns, self.is_disciplined = wall_ns // NS * NS - true_ns, False
 
     @property
     def anchor_ns(self) -> int:
