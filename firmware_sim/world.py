@@ -72,8 +72,9 @@ class _Run:
         def tell(who: str, text: str) -> None:
             history.append(f"{scheduler.elapsed_s:11.3f} {who:7} {text}")
 
-        network = Network(scheduler, stream_of(seed, "network"), faults, tell)
-        self.world = World(seed, scheduler, network, Witness(tell, lambda: scheduler.elapsed_s), history)
+        witness = Witness(tell, lambda: scheduler.elapsed_s)
+        network = Network(scheduler, stream_of(seed, "network"), faults, tell, witness.violate)
+        self.world = World(seed, scheduler, network, witness, history)
         self.cloud = CloudHost(self.world, made.cloud, made.phases_s["cloud"])
         self.gateways = {
             name: GatewayHost(self.world, settings, made.phases_s[name]) for name, settings in made.gateways.items()

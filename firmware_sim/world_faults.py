@@ -42,6 +42,13 @@ class Line(Table):
     partition_s: Seconds = 120.0
 
 
+class Capacity(Table):
+    """What a line carries."""
+
+    bytes_per_s: Annotated[float, Field(ge=0)] = 0.0  # to the broker; 0: whatever it is given
+    word_s: Seconds = 0.1  # until the broker's word for a message that has left is back
+
+
 class BrokerFaults(Table):
     """The broker between them."""
 
@@ -114,6 +121,7 @@ class Faults(Table):
     handling: Handling = Handling()
     processor: Processor = Processor()
     operator: Orders = Orders()
+    capacity: Capacity = Capacity()
 
 
 def load_faults(path: Path) -> Faults:
@@ -179,7 +187,13 @@ def drawn(rng: np.random.Generator) -> Faults:
         handling=Handling(restores=some(10.0), rots=some(10.0), twins=some(2.0), twin_s=length(300.0, 1_500.0)),
         processor=Processor(slow=some(40.0), slow_s=length(200.0, 1_500.0), takes_s=length(40.0, 400.0)),
         operator=Orders(orders=some(60.0)),
+        capacity=_drawn_capacity(rng, length),
     )
+
+
+def _drawn_capacity(rng: np.random.Generator, length: Callable[[float, float], float]) -> Capacity:
+    is_narrow, rate = rng.random() >= CALM_SHARE, length(1_000.0, 200_000.0)
+    return Capacity(bytes_per_s=rate if is_narrow else 0.0, word_s=length(0.1, 3.0))
 
 
 def _drawn_work(some: Callable[[float], float], length: Callable[[float, float], float]) -> Work:

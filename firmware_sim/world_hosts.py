@@ -117,7 +117,8 @@ class GatewayHost(Machine):
         if by_ns := self.clock.follow():
             self.world.tell(self.name, f"timeline moves by {by_ns / NS:.0f} s")
             self.step(events.Anchored(self.clock.anchor_ns, by_ns, self.clock.quality))
-        return events.Tick(self.clock.quality, 0, 0)
+        line = self.world.network.sessions[self.name].line
+        return events.Tick(self.clock.quality, 0, 0, line.backlog.waiting_bytes, line.contention.trouble)
 
     def owed(self) -> Owed:
         """Return what the agent has to see to now."""

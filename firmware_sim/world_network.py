@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
+from config.backlog import Outgoing
 from firmware_sim.world_faults import Faults
+from firmware_sim.world_link import Line
 from firmware_sim.world_time import Scheduler
 
 KEEPALIVE_S = 45.0  # one and a half of what is set: until then nobody notices a line that is dead
-RECONNECT_S_MAX = 60.0
+RECONNECT_S_MAX = 60.0  # of one that finds nobody
 SNAPSHOT_S = 1_800.0  # how often Mosquitto writes its database, as it is shipped
 UP = frozenset({"status", "update", "alarm", "want", "telemetry", "tombstone"})
 DOWN = frozenset({"round", "manifest", "chunk", "receipt", "resend"})
@@ -45,6 +48,7 @@ class Session:
 
     client: Client
     will: Message | None
+    line: Line
     identity: str  # the name under which it connects; of several under one name the broker keeps the latest
     queue: list[Message] = field(default_factory=list)
     is_connected: bool = False
@@ -52,17 +56,21 @@ class Session:
     is_known: bool = False  # the broker holds a session
     is_orphaned: bool = False  # the process behind the connection is gone
     is_cut_off: bool = False  # the line is dead, whether or not anyone has noticed
-    unsent: list[tuple[str, bytes, bool]] = field(default_factory=list)  # handed over to a line that was dead
 
 
 class Network:
     """The broker and the lines to it."""
 
     def __init__(
-        self, scheduler: Scheduler, rng: np.random.Generator, faults: Faults, tell: Callable[[str, str], None]
+        self,
+        scheduler: Scheduler,
+        rng: np.random.Generator,
+        faults: Faults,
+        tell: Callable[[str, str], None],
+        violate: Callable[[str], None],
     ) -> None:
         self._scheduler, self._rng, self._tell = scheduler, rng, tell
-        self.faults = faults
+        self.faults, self.violate = faults, violate
         self.sessions: dict[str, Session] = {}
         self.retained: dict[str, bytes] = {}
         self.is_up = True
@@ -71,7 +79,8 @@ class Network:
 
     def join(self, client: Client, will: Message | None, identity: str = "") -> None:
         """Make a client known; it connects when it is up."""
-        self.sessions[client.name] = Session(client, will, identity or client.name)
+        line = Line(self._scheduler, self.faults.capacity, self._leave, self.violate)
+        self.sessions[client.name] = Session(client, will, line, identity or client.name)
 
     def connect(self, name: str) -> None:
         """Let a client that has just started look for the broker."""
@@ -91,6 +100,7 @@ class Network:
         session.is_connected, session.is_known = True, True
         session.connection += 1
         self._tell(name, "connected")
+        session.line.opened()
         session.client.linked(True)
         for topic, payload in list(self.retained.items()):
             if concerns(session.identity, topic):
@@ -98,9 +108,6 @@ class Network:
         waiting, session.queue = session.queue, []
         for topic, payload in waiting:
             self._send(session, topic, payload)
-        unsent, session.unsent = session.unsent, []
-        for topic, payload, retain in unsent:
-            self.publish(name, topic, payload, retain=retain)
 
     def _taken_over(self, session: Session) -> None:
         """Let the broker close the connection, and hand over the session, of another under the same name."""
@@ -112,7 +119,7 @@ class Network:
     def left(self, name: str, *, at_once: bool) -> None:
         """Take note that a client's process is gone: at once where its machine lives, else by its silence."""
         session = self.sessions[name]
-        session.unsent = []
+        session.line.ended()
         if not session.is_connected:
             return
         connection, session.is_orphaned = session.connection, True
@@ -128,8 +135,8 @@ class Network:
         process before, and ends by its silence.
         """
         session = self.sessions[name]
-        session.unsent = []
         session.is_connected = session.is_connected and session.is_orphaned
+        session.line.ended()
 
     def _dropped(self, name: str, connection: int) -> None:
         session = self.sessions[name]
@@ -141,20 +148,22 @@ class Network:
             topic, payload = session.will
             self._at_broker(topic, payload, retain=True, qos=1)
         if session.client.is_up and not was_orphaned:
+            pauses_s = session.line.cut()
             session.client.linked(False)
-            self._scheduler.after(float(self._rng.uniform(1.0, RECONNECT_S_MAX)), lambda: self._connected(name))
+            self._scheduler.after(float(self._rng.uniform(*pauses_s)), lambda: self._connected(name))
 
     def publish(self, name: str, topic: str, payload: bytes, *, retain: bool, qos: int = 1) -> None:
         """Take a message from a client; without a connection it is gone."""
         session = self.sessions[name]
         if not session.is_connected or session.is_orphaned:
             return
-        if session.is_cut_off:
-            if qos > 0:
-                session.unsent.append((topic, payload, retain))
-            return
-        for part in self._under_way(topic, payload):
-            self._later(lambda part=part: self._at_broker(topic, part, retain=retain, qos=qos))  # type: ignore[misc]  # a lambda with a default has no type of its own
+        session.line.publish(Outgoing(topic, payload, retain, qos))
+
+    def _leave(self, message: Outgoing) -> None:
+        """Take a message from a line."""
+        topic, _, retain, qos = message
+        for part in self._under_way(topic, message.payload):
+            self._later(partial(self._at_broker, topic, part, retain=retain, qos=qos))
 
     def _later(self, act: Callable[[], None]) -> None:
         self._scheduler.after(float(self._rng.exponential(self.faults.messages.delay_s)) + 0.01, act)
@@ -208,6 +217,7 @@ class Network:
         if session.is_cut_off:
             return
         session.is_cut_off = True
+        session.line.died()
         connection = session.connection
         self._tell(name, f"line dead for {duration_s:.0f} s")
         self._scheduler.after(KEEPALIVE_S, lambda: self._silent(name, connection))
@@ -220,10 +230,7 @@ class Network:
     def _mended(self, name: str) -> None:
         session = self.sessions[name]
         session.is_cut_off = False
-        if session.is_connected:  # nobody noticed: what was handed over goes on its way
-            unsent, session.unsent = session.unsent, []
-            for topic, payload, retain in unsent:
-                self.publish(name, topic, payload, retain=retain)
+        session.line.mended(is_connected=session.is_connected)
 
     def _take_snapshot(self) -> None:
         self._snapshot = (

@@ -38,7 +38,7 @@ class Listener:
 
 def network(faults: Faults, *names: str) -> tuple[Scheduler, Network, list[Listener]]:
     scheduler = Scheduler()
-    made = Network(scheduler, np.random.default_rng(0), faults, lambda who, text: None)
+    made = Network(scheduler, np.random.default_rng(0), faults, lambda who, text: None, pytest.fail)
     clients = [Listener(name) for name in names]
     for client in clients:
         made.join(client, (topic(client.name, "status", "agent"), b"gone"))
