@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from gateway_agent.memory import Seen
 from gateway_agent.restoring import restore
 from models.arrays import FEATURES as X
 from models.arrays import LABELS, Arrays, Floats
+from models.federated import ALGORITHMS
 
 NS = 1_000_000_000
 T0_NS = 1_800_000_000 * NS
@@ -53,7 +55,13 @@ def gateway_settings(name: str = "north", **tables: Any) -> GatewaySettings:
 
 
 def aggregator_settings(**tables: Any) -> AggregatorSettings:
-    return AggregatorSettings.model_validate({"aggregator": {"site": SITE}, "features": FEATURES, **tables})
+    """Return settings with a kernel's width given, so that a round is the first exchange."""
+    algorithm = dict(tables.pop("algorithm", {}))
+    name = algorithm.setdefault("name", "support-vector-election")
+    if "gamma" in signature(ALGORITHMS[name]).parameters:
+        algorithm["settings"] = {"gamma": 1.0 / 3.0, **algorithm.get("settings", {})}
+    given = {"aggregator": {"site": SITE}, "features": FEATURES, "algorithm": algorithm, **tables}
+    return AggregatorSettings.model_validate(given)
 
 
 def faults(seed: int = 0) -> Arrays:
