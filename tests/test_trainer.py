@@ -33,7 +33,7 @@ ORDER: dict[str, Any] = {
 SMALL = {"network": {"washout": 5}}  # the rows here are fewer than the usual washout
 KERNELS = [name for name, factory in ALGORITHMS.items() if "gamma" in signature(factory).parameters]
 SETTINGS: dict[str, Any] = {
-    **dict.fromkeys(KERNELS, {"gamma": 0.3}),
+    **{key: {"gamma": 0.3} for key in KERNELS},
     "fedavg": ORDER["settings"],
     **dict.fromkeys(("incfed", "partial-incfed"), SMALL),
     **{name: {"network": {"washout": 5, "task": "classify"}} for name in ("esn-fedavg", "esn-fedcurv")},
