@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from gateway_agent.memory import Seen
 from gateway_agent.restoring import restore
 from models.arrays import FEATURES as X
 from models.arrays import LABELS, Arrays, Floats
-from models.federated import ALGORITHMS
+from tests.given_width import with_width
 
 NS = 1_000_000_000
 T0_NS = 1_800_000_000 * NS
@@ -56,10 +55,7 @@ def gateway_settings(name: str = "north", **tables: Any) -> GatewaySettings:
 
 def aggregator_settings(**tables: Any) -> AggregatorSettings:
     """Return settings with a kernel's width given, so that a round is the first exchange."""
-    algorithm = dict(tables.pop("algorithm", {}))
-    name = algorithm.setdefault("name", "support-vector-election")
-    if "gamma" in signature(ALGORITHMS[name]).parameters:
-        algorithm["settings"] = {"gamma": 1.0 / 3.0, **algorithm.get("settings", {})}
+    algorithm = with_width(tables.pop("algorithm", {}))
     given = {"aggregator": {"site": SITE}, "features": FEATURES, "algorithm": algorithm, **tables}
     return AggregatorSettings.model_validate(given)
 
