@@ -29,3 +29,11 @@ def fitted(fit: Callable[..., Arrays]) -> Callable[..., Arrays]:
         return fit(x, **{**width, **settings})
 
     return with_width
+
+
+def with_width(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table [algorithm] of settings with γ = 1 / 3 where it has a kernel and no other width is given."""
+    name = algorithm.get("name", "support-vector-election")
+    has_width = "gamma" in inspect.signature(federated.ALGORITHMS[name]).parameters
+    width = {"gamma": 1.0 / 3.0} if has_width else {}
+    return {**algorithm, "name": name, "settings": {**width, **algorithm.get("settings", {})}}

@@ -28,6 +28,7 @@ from gateway_agent.memory import Seen
 from gateway_agent.restoring import restore
 from models.arrays import FEATURES as X
 from models.arrays import LABELS, Arrays, Floats
+from tests.given_width import with_width
 
 NS = 1_000_000_000
 T0_NS = 1_800_000_000 * NS
@@ -53,7 +54,10 @@ def gateway_settings(name: str = "north", **tables: Any) -> GatewaySettings:
 
 
 def aggregator_settings(**tables: Any) -> AggregatorSettings:
-    return AggregatorSettings.model_validate({"aggregator": {"site": SITE}, "features": FEATURES, **tables})
+    """Return settings with a kernel's width given, so that a round is the first exchange."""
+    algorithm = with_width(tables.pop("algorithm", {}))
+    given = {"aggregator": {"site": SITE}, "features": FEATURES, "algorithm": algorithm, **tables}
+    return AggregatorSettings.model_validate(given)
 
 
 def faults(seed: int = 0) -> Arrays:

@@ -13,12 +13,12 @@ import pytest
 from config.wire import encode
 from models.arrays import COUNTED, FEATURES, Arrays, Floats, generator
 from models.detectors import linear
-from models.federated import build
 from models.federated.algorithm import Algorithm, Phase, Server, UpdateError, checked
 from models.federated.compressed import Compression, compressed, is_compressed
 from models.federated.run import run
 from models.federated.tally import CHANGES, CONTRIBUTIONS, SUM, Tally
 from models.packing import entries_sent, packed
+from tests.given_width import build
 from tests.toy import FEATURE_COUNT, fleet
 
 LOGISTIC = {"loss": "logistic", "components": 0}

@@ -10,9 +10,9 @@ import pytest
 from config.wire import encode
 from models.arrays import FEATURES, Arrays, Floats, generator
 from models.detectors import linear
-from models.federated import build
 from models.federated.algorithm import Algorithm, Server, UpdateError, close_round
 from models.federated.run import Outcome, run
+from tests.given_width import build
 from tests.toy import auc
 
 NAME = "conditional-fedavg"

@@ -12,12 +12,12 @@ import pytest
 from config.wire import decode, encode
 from models.arrays import FEATURES, LABELS, Arrays, equal, generator
 from models.detectors import DETECTORS
-from models.federated import build
 from models.federated.algorithm import Algorithm, Server, UpdateError, close_round
 from models.federated.defended import PREFIX, Defence, DefenceError, defended, is_defended
 from models.federated.discriminator import ContextError, train_discriminator
 from models.federated.run import run
 from tests.exchanges import SEED, Exchange, as_bytes, exchanges_of, locked
+from tests.given_width import build
 from tests.toy import FEATURE_COUNT, NAMES, SHIFT, auc, fleet
 
 NETWORK = {"task": "classify", "units": 20, "washout": 5}

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from models.arrays import FEATURES, WEIGHT, Arrays, equal, generator
-from models.federated import ALGORITHMS, build
+from models.federated import ALGORITHMS
 from models.federated.algorithm import Algorithm, Server, close_round
 from models.federated.defended import Defence, defended
 from models.federated.masked import Masking, masked
@@ -18,6 +18,7 @@ from models.federated.masking import split
 from models.federated.masking_gateway import STEPS
 from models.federated.run import run
 from tests.exchanges import SEED, exchanges_of
+from tests.given_width import build
 from tests.law_settings import SETTINGS
 from tests.masked_rounds import (
     INPUT,

@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from config.alarm import AlarmTable
 from config.settings import GatewaySettings
-from gateway_agent import pipeline
 from models.arrays import Floats
 from models.detectors import esn
 from models.detectors.network import Network
@@ -23,7 +21,6 @@ from models.features import LARGEST, extract, extract_many, feature_names
 from models.physiology import SPREAD_SHARE, band_passed, beats_s, electrodermal, moving_standardised, pulse
 from models.signal import Block, StreamSpec, Window, push, start
 from tests.feature_specs import wrist
-from tests.toy import NS, T0_NS
 
 RATE_HZ = 64.0
 SAMPLES = 1920  # 30 s
@@ -108,22 +105,6 @@ def test_no_pulse_gives_the_declared_values(values: Floats) -> None:
     assert extract(spec, np.stack([values, values], axis=1)).tolist() == [61.5, 22.0]
     undeclared = wrist({"kind": "pulse", "channels": ("bvp",)})
     assert np.isnan(extract(undeclared, np.stack([values, values], axis=1))).all()
-
-
-def test_a_dead_pulse_is_missing_and_no_heart_at_rest() -> None:
-    spec = wrist({"kind": "pulse", "channels": ("bvp",)}, {"kind": "level"}, hop_s=30.0)
-    streams = [StreamSpec(name="wrist", channels=("eda", "bvp"))]
-    walk = pipeline.start(spec, streams, AlarmTable.model_validate({}), 2)
-    rng = np.random.default_rng(4)
-    alive = pulse_wave(beats_of(rng, 70.0, 0.02)) + rng.normal(0.0, 0.01, SAMPLES)
-    dead = rng.normal(0.0, 0.01, SAMPLES).cumsum() * 1e-3 + np.linspace(0.0, 9.0, SAMPLES)
-    for place, bvp in enumerate((alive, dead, alive)):
-        values = np.stack([rng.normal(size=SAMPLES), bvp], axis=1)
-        walk, readings = pipeline.push(walk, Block("wrist", T0_NS + place * 30 * NS, RATE_HZ, values))
-        for reading in readings:
-            assert (reading.lost is not None) == (bvp is dead) != reading.learned
-            if reading.lost is not None:
-                assert reading.lost.channels == ("bvp",) and "bvp.heart_rate" in reading.lost.reason
 
 
 def test_five_beats_are_too_few() -> None:

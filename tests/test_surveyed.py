@@ -7,13 +7,13 @@ import pytest
 
 from models.arrays import CALIBRATION, END_NS, FEATURES, Array, Arrays, generator
 from models.detectors import DETECTORS
-from models.federated import build
 from models.federated.algorithm import UpdateError, site_of
 from models.federated.run import run
 from models.profile import cell_count
 from models.profile_spec import ProfileSpec
 from models.sketch import levels_of, sketch
 from models.threshold import AlarmSpec
+from tests.given_width import build
 from tests.toy import FEATURE_COUNT, NAMES, Gateway, fleet
 
 PROFILE = {"block_h": 6, "days": "same"}

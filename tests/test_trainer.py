@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tests.soak import some
 ROWS = np.random.default_rng(1).normal(size=(40, 3)).astype(np.float32)
 ORDER: dict[str, Any] = {
     "algorithm": "fedavg",
-    "settings": {"components": 8},
+    "settings": {"components": 8, "gamma": 0.3},
     "feature_count": 3,
     "phase": 0,
     "run": "run",
@@ -31,7 +32,9 @@ ORDER: dict[str, Any] = {
 }
 
 SMALL = {"network": {"washout": 5}}  # the rows here are fewer than the usual washout
+KERNELS = [name for name, factory in ALGORITHMS.items() if "gamma" in signature(factory).parameters]
 SETTINGS: dict[str, Any] = {
+    **{key: {"gamma": 0.3} for key in KERNELS},
     "fedavg": ORDER["settings"],
     **dict.fromkeys(("incfed", "partial-incfed"), SMALL),
     **{name: {"network": {"washout": 5, "task": "classify"}} for name in ("esn-fedavg", "esn-fedcurv")},
