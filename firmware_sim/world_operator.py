@@ -65,5 +65,9 @@ class Operator:
         if stage.stage == "paused" or (stage.canaries and stage.is_under_way and state.manifest is None):
             can_stop = state.manifest is not None
             self._give("stop" if can_stop and self._rng.random() < 0.5 else "go-on", {})
-        elif state.manifest is None and state.staging.waiting is not None and not stage.is_under_way:
-            self._give("release", {"gateways": [], "share": 1.0, "to_all": True})
+        elif state.manifest is None and not stage.is_under_way:
+            to_all = {"gateways": [], "share": 1.0, "to_all": True}
+            if state.staging.waiting is not None:
+                self._give("release", to_all)
+            elif stage.stage == "stopped":  # by its canaries, and the training makes the same again
+                self._give("release", {**to_all, "version": stage.version})

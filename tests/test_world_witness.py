@@ -86,6 +86,7 @@ def taken_along(seen: Witness) -> None:
     seen.devices.touched("north", "restored")
     heard_of(seen, "two")
     seen.rounds.resumed = lambda state: None  # type: ignore[method-assign]  # there is no training here
+    seen.releases.opened = lambda store: None  # type: ignore[method-assign]  # nor a store
     seen.cloud_opened(cast(Any, None), cast(Any, None), None)
     seen.cloud_stepped()
     assert seen.devices.audit() == {"restored": 0, "twins": 0}
