@@ -27,6 +27,7 @@ POLL_S = 0.05
 LOOK_S = 0.5  # between two looks at who is at work: a look reads /proc, for some milliseconds
 LONGEST = 10  # times the patience, for something that is at work for ever
 PROC = Path("/proc")
+ENDED = "ZX"  # and is waited for, or is gone
 AT_WORK = "RD"  # states of a thread in proc(5): runs or could run, waits for a disk
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -127,6 +128,11 @@ def family(pid: int) -> list[int]:
     for one in found:  # grows as it is walked
         found += below.get(one, [])
     return found
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process has not ended yet; one that nobody has waited for has."""
+    return _state(PROC / str(pid))[0] not in ENDED
 
 
 def _folders(path: Path) -> Iterator[Path]:

@@ -35,15 +35,16 @@ ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 @pytest.fixture(autouse=True)
 def _no_process_is_left() -> Iterator[None]:
     """Fail a test that leaves processes behind, and end those."""
-    before = _children()
+    before, found = _children(), list[str]()
     yield
-    left = {pid: name for pid in _children() - before if (name := _command(pid))}
-    for pid in left:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(pid, 0)
-    assert not left, f"left running: {sorted(left.values())}"
+    while left := {pid: name for pid in _children() - before if (name := _command(pid))}:
+        found += left.values()
+        for pid in left:  # what these have started becomes ours then, and is next
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+    assert not found, f"left running: {sorted(found)}"
 
 
 def _children() -> set[int]:

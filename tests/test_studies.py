@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from firmware_sim import children
@@ -167,8 +166,8 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "firmware_sim", "evaluate", *given]
     parent = children.start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until(lambda: len(children.family(parent.pid)) > 3)  # two workers and Python's own tracker of shared resources
-    workers = psutil.Process(parent.pid).children(recursive=True)
+    workers = children.family(parent.pid)[1:]
     time.sleep(2.0)  # so that the workers have begun
     parent.kill()
     parent.wait()
-    until(lambda: not any(worker.is_running() for worker in workers))
+    until(lambda: not any(map(children.is_alive, workers)))

@@ -25,7 +25,7 @@ from tests.test_end_to_end import loop_model
 NAMES = ("east", "north")  # of two the sum is the same whoever comes first, so models can be held byte against byte
 ROUND_S = 1.5
 SHIFT = 60.0  # deviations: damage that nobody can miss
-SEED = 12
+SEED = 9
 LOW_LEVEL = 1_000.0  # false alarms a day: what eight components can tell apart reaches no higher
 
 
@@ -63,7 +63,7 @@ def has_closed(made: Field, count: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", some([12, 50]))
+@pytest.mark.parametrize("rounds", some([8, 50]))
 def test_rounds_under_fire_end_in_the_model_of_the_loop_and_of_the_world(tmp_path: Path, rounds: int) -> None:
     chance = random.Random(SEED)
     settings = {"algorithm": training(rounds), "rounds": {"quorum": 2, "deadline_s": 600.0}}
