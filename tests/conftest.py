@@ -49,7 +49,11 @@ def _no_process_is_left() -> Iterator[None]:
 
 def _children() -> set[int]:
     """Return the children of this process, which the kernel lists by the thread that has them."""
-    return {int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()}
+    found: set[int] = set()
+    for file in Path("/proc/self/task").glob("*/children"):
+        with suppress(FileNotFoundError):  # the thread has ended
+            found.update(map(int, file.read_text().split()))
+    return found
 
 
 def _command(pid: int) -> str:

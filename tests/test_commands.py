@@ -207,13 +207,13 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
             RecordRound("run", 0, "fedavg", ("east", "north"), 1, 3 * second, 4_096, ("east",)),
             RecordAlarm("north", RAISED, 4 * second),
             RecordAlarm("south", CLEARED, 4 * second),
-            save_training(replace(OPEN, server=OPEN.server._replace(kept={"median": np.array(0.25)}, phase=1))),
+            save_training(replace(OPEN, server=OPEN.server._replace(kept={"median": np.array(0.25)}))),
         ]
     )
     store.close()
     value, text = look("status")
-    assert (value["training"]["phase"], value["training"]["figures"]) == (1, {"median": 0.25})
-    assert "round 0, phase 1, answers 0; median 0.25" in text
+    assert (value["training"]["phase"], value["training"]["figures"]) == (0, {"median": 0.25})
+    assert "round 0, phase 0, answers 0; median 0.25" in text
     assert value["model_version"] == value["rounds_closed"] == len(value["gateways"]) == 1
     assert value["gateways"][0] | {"gateway": "north", "refusal": "round 1: no memory"} == value["gateways"][0]
     assert "1970-01-01T00:00:02+00:00" in text and "round 1: no memory" in text

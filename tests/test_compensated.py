@@ -13,9 +13,10 @@ from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from models.detectors import DETECTORS
 from models.detectors.compensation import COMPENSATION, DEVIATION, SLOPES, of_compensation
 from models.detectors.compensation import compensated as apart
-from models.federated import ALGORITHMS, build
+from models.federated import ALGORITHMS
 from models.federated.algorithm import NORMALISATION, UpdateError
 from models.federated.run import Outcome, run
+from tests.given_width import build
 from tests.soak import crossed
 from tests.toy import auc, onnx_scores
 
@@ -161,13 +162,14 @@ def test_rows_that_are_windows_are_not_mixed(name: str, step: dict[str, Any]) ->
 
 
 def test_it_is_the_algorithm_on_features_compensated_by_hand() -> None:
-    outcome = trained("support-vector-election", anonymise=False)
+    chosen = {"anonymise": False, "gamma": 0.25}
+    outcome = trained("support-vector-election", **chosen)
     data = {}
     for name, each in fleet().items():
         own = outcome.own[name]
         z = (each[FEATURES] - own["center"]) / own["scale"]
         data[name] = {FEATURES: apart(of_compensation({**outcome.server.shared, **own}), z)}
-    inner = build("support-vector-election", len(OTHERS), {"anonymise": False, "normalisation": "none"})
+    inner = build("support-vector-election", len(OTHERS), {**chosen, "normalisation": "none"})
     by_hand = run(inner, data, seed=2).server.shared
     found = {name: array for name, array in outcome.server.shared.items() if not name.startswith(COMPENSATION)}
     assert found.keys() == by_hand.keys()

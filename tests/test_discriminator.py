@@ -9,7 +9,6 @@ import pytest
 
 from config.wire import decode, encode
 from models.arrays import FEATURES, Array, Arrays, Floats, equal, generator
-from models.federated import build
 from models.federated.algorithm import Algorithm
 from models.federated.discriminator import (
     ACCURACY,
@@ -25,6 +24,7 @@ from models.federated.discriminator import (
 )
 from models.federated.discriminator import _initial as initial
 from models.federated.discriminator import _slopes as slopes
+from tests.given_width import build
 from tests.test_esn_fedavg import FEATURE_COUNT, FLEET, PLAIN, table
 
 TRUSTED = [table(50, 120), table(51, 90)]

@@ -14,11 +14,11 @@ import pytest
 from config import wire
 from gateway_agent import trainer
 from models.arrays import equal, joined, parted
-from models.federated import build
 from models.federated.masking import split
 from models.federated.masking_gateway import STEPS
 from models.federated.run import run
 from tests.exchange_cases import LINEAR, LOGISTIC, SMALL
+from tests.given_width import build
 from tests.masked_rounds import INPUT, SHARES, UNMASK
 from tests.sites import Site, aggregator_settings, gateway_settings
 from tests.test_exchange import NAMES, SEED, assert_same_as_loop, loop, training_data

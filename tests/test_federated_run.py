@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from models.arrays import FEATURES, WEIGHT, Arrays, equal, generator, select
-from models.federated import build
 from models.federated.algorithm import Algorithm, Phase, Server, checked, close_round
 from models.federated.run import run
 from models.federated.tally import STACK, SUM
+from tests.given_width import build
 from tests.toy import FEATURE_COUNT, fleet
 
 Pair = tuple[Arrays, Arrays]

@@ -18,11 +18,11 @@ from cloud_aggregator.rollout import Made, restored, stored
 from config.transfer import describe
 from models.arrays import FEATURES, Arrays, alike, generator
 from models.detectors.graph import is_alike
-from models.federated import build
 from models.federated.contributions import BEFORE, STEP, difference
 from models.federated.local_dual import AFTER, ROWS, fingerprint, holds
 from models.federated.median_election import LOSS, MEDIAN, PENDING
 from models.federated.norm_judge import _bin_of
+from tests.given_width import build
 from tests.test_gateway_models import signed
 from tests.test_staged_release import fleet
 from tests.watchers import CALM, SENSITIVE

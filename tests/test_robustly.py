@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from models.arrays import FEATURES, Arrays, generator
-from models.federated import ALGORITHMS, build
+from models.federated import ALGORITHMS
 from models.federated.algorithm import Algorithm, RoundFailedError, Server, UpdateError
 from models.federated.run import run
 from tests.exchanges import SEED
+from tests.given_width import build
 from tests.sites import aggregator_settings
 from tests.toy import FEATURE_COUNT, NAMES, fleet
 

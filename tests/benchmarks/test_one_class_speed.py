@@ -36,7 +36,7 @@ def times_as_long(ours: Callable[[], object], theirs: Callable[[], object]) -> f
 
 def test_a_fit_against_libsvm(benchmark: BenchmarkFixture, note: Note) -> None:
     x = np.random.default_rng(0).normal(size=(ROWS, FEATURE_COUNT))
-    fit = partial(ocsvm.fit, x, nu=NU)
+    fit = partial(ocsvm.fit, x, nu=NU, gamma=1.0 / FEATURE_COUNT)
     alone = OneClassSVM(kernel="rbf", nu=NU, gamma=1.0 / FEATURE_COUNT, tol=SOLVER_TOLERANCE)
     params = repeat(benchmark, fit, rounds=TURNS)
     assert len(params["vectors"]) == len(alone.fit(x).support_vectors_)
