@@ -162,7 +162,7 @@ def test_rows_that_are_windows_are_not_mixed(name: str, step: dict[str, Any]) ->
 
 
 def test_it_is_the_algorithm_on_features_compensated_by_hand() -> None:
-    chosen = {"anonymise": False, "gamma": 0.25}
+    chosen: dict[str, Any] = {"anonymise": False, "gamma": 0.25}
     outcome = trained("support-vector-election", **chosen)
     data = {}
     for name, each in fleet().items():

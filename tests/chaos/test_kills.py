@@ -30,7 +30,7 @@ LOW_LEVEL = 1_000.0  # false alarms a day: what eight components can tell apart 
 
 
 def training(rounds: int) -> dict[str, Any]:
-    return {"name": "fedavg", "seed": 5, "settings": {"rounds": rounds, "components": 8}}
+    return {"name": "fedavg", "seed": 5, "settings": {"rounds": rounds, "components": 8, "gamma": 0.3}}
 
 
 def world_model(rounds: int) -> str:
