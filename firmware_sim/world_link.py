@@ -64,24 +64,23 @@ class Line:
             self._violate(f"{len(sizes)} messages of {sum(sizes)} bytes were on a line that was given another")
 
     def _put(self, number: int, message: Outgoing) -> None:
-        if self._is_dead:
-            return
         now_s, rate = self._scheduler.elapsed_s, self._capacity.bytes_per_s
         word_s = self._capacity.word_s
         if rate > 0:
             self._free_s = max(self._free_s, now_s) + message.size / rate
             word_s += self._free_s - now_s
             self._scheduler.after(self._free_s - now_s, partial(self._left, self._connection, message))
-        else:
+        elif not self._is_dead:
             self._send(message)
-        self._scheduler.after(word_s, partial(self._acknowledged, self._connection, number))
+        self._scheduler.after(word_s, partial(self._acknowledged, self._connection, number, message.qos))
 
     def _left(self, connection: int, message: Outgoing) -> None:
         if connection == self._connection and not self._is_dead:
             self._send(message)
 
-    def _acknowledged(self, connection: int, number: int) -> None:
-        if connection != self._connection or self._is_dead:
+    def _acknowledged(self, connection: int, number: int, qos: int) -> None:
+        # What asks for no word of the broker has left this machine, whether or not the line is dead.
+        if qos > 0 and (connection != self._connection or self._is_dead):
             return
         self._held.pop(number, None)
         self.backlog.acknowledged(number, self._scheduler.elapsed_s)

@@ -74,6 +74,19 @@ def test_a_line_that_nobody_saw_die_goes_on_and_a_process_that_ends_takes_all_wi
     assert broker.run(10.0) == [chunk(1)]
 
 
+@pytest.mark.parametrize("bytes_per_s", [0.0, 1_000.0])
+def test_what_asks_for_no_word_does_not_wait_for_one(bytes_per_s: float) -> None:
+    """A line that died while nobody saw it holds nothing back for ever."""
+    broker = Broker(bytes_per_s=bytes_per_s)
+    broker.line.publish(SCORE)
+    broker.line.died()
+    for message in (SCORE, ALARM):
+        broker.line.publish(message)
+    broker.run(10.0)
+    broker.line.mended(is_connected=True)
+    assert ALARM in broker.run(10.0) and broker.line.backlog.is_empty
+
+
 def test_what_is_too_much_is_not_taken() -> None:
     broker = Broker()
     broker.line.died()
