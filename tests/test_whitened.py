@@ -55,7 +55,7 @@ def test_whitened_features_have_unit_variance_and_the_weight_asked_for(weight: f
 
 @pytest.mark.parametrize("mode", ["own", "none"])
 def test_it_is_the_algorithm_on_features_whitened_by_hand(mode: str) -> None:
-    chosen: dict[str, Any] = {"anonymise": False, "normalisation": mode}
+    chosen: dict[str, Any] = {"anonymise": False, "normalisation": mode, "gamma": 0.125}
     outcome = trained("support-vector-election", **chosen)
     step = of_whitening(outcome.server.shared)
     data = {}
@@ -63,7 +63,7 @@ def test_it_is_the_algorithm_on_features_whitened_by_hand(mode: str) -> None:
         own = outcome.own[name]
         z = (each[FEATURES] - own.get("center", 0.0)) / own.get("scale", 1.0)
         data[name] = {FEATURES: whitened(step, z)}
-    inner = build("support-vector-election", DIRECTIONS + 1, {"anonymise": False, "normalisation": "none"})
+    inner = build("support-vector-election", DIRECTIONS + 1, {**chosen, "normalisation": "none"})
     by_hand = run(inner, data, seed=2).server.shared
     found = {name: array for name, array in outcome.server.shared.items() if not name.startswith(WHITENING)}
     assert found.keys() == by_hand.keys()
