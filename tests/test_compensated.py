@@ -162,13 +162,13 @@ def test_rows_that_are_windows_are_not_mixed(name: str, step: dict[str, Any]) ->
 
 
 def test_it_is_the_algorithm_on_features_compensated_by_hand() -> None:
-    outcome = trained("support-vector-election", anonymise=False)
+    outcome = trained("support-vector-election", anonymise=False, gamma=0.3)
     data = {}
     for name, each in fleet().items():
         own = outcome.own[name]
         z = (each[FEATURES] - own["center"]) / own["scale"]
         data[name] = {FEATURES: apart(of_compensation({**outcome.server.shared, **own}), z)}
-    inner = build("support-vector-election", len(OTHERS), {"anonymise": False, "normalisation": "none"})
+    inner = build("support-vector-election", len(OTHERS), {"anonymise": False, "normalisation": "none", "gamma": 0.3})
     by_hand = run(inner, data, seed=2).server.shared
     found = {name: array for name, array in outcome.server.shared.items() if not name.startswith(COMPENSATION)}
     assert found.keys() == by_hand.keys()

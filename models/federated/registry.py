@@ -101,16 +101,16 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
 
 
 def _needs_unit(factory: Callable[..., Algorithm], own: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Tell whether settings are lengths in the unit of the features, which nothing has taken from them: kernels follow
-    distances, or a given `gamma`, and a subspace and whitened features are in deviations.
+    """Tell whether settings are lengths and nothing else gives a unit: kernels follow distances, subspace and whitened
+    features are in deviations, and who gives a `gamma` or a `box` knows the unit of the features.
     """
     unit, known = settings.get("unit", "common"), inspect.signature(factory).parameters
     if unit not in ("common", "feature"):
         raise ValueError(f"unit: expected 'common' or 'feature', got {unit!r}")
-    has_kernel = "gamma" in known and own.get("components", 1) != 0
+    has_kernel, has_box = "gamma" in known and own.get("components", 1) != 0, own.get("box") is not None
     mode = own.get("normalisation", known["normalisation"].default)
     is_scaled = mode != "none" or settings.get("whiten") is not None
-    return unit == "common" and not (is_scaled or has_kernel or factory is federated_subspace)
+    return unit == "common" and not (is_scaled or has_kernel or has_box or factory is federated_subspace)
 
 
 def _steps_of(settings: Mapping[str, Any]) -> int:
