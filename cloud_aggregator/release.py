@@ -15,6 +15,7 @@ from models.detectors import DETECTORS
 from models.detectors.graph import OPSET
 from models.features import FeatureSpec, feature_names
 from models.federated.algorithm import Algorithm, Server, site_of
+from models.units import COMMON
 
 GOLDEN_ROWS = 4
 GOLDEN_VALUES = 2_000  # about 40 KB of JSON: a manifest is one message
@@ -42,7 +43,7 @@ def make(
     rng = generator(version, server.round_index, "golden")
     feature_count = len(feature_names(features))
     rows = max(min(GOLDEN_ROWS, GOLDEN_VALUES // feature_count), 1)
-    golden_x = rng.normal(size=(rows, feature_count)).astype(np.float32)
+    golden_x = (rng.normal(size=(rows, feature_count)) * server.shared.get(COMMON, 1.0)).astype(np.float32)
     surveyed = site_of(server.shared)
     manifest = Manifest(
         version=version,

@@ -162,7 +162,8 @@ def _with_normalisation(experiment: Experiment, data: Table | Folder) -> dict[st
     factory = ALGORITHMS.get(experiment.algorithm)
     if factory is None or "normalisation" not in inspect.signature(factory).parameters:
         return experiment.settings
-    return {"normalisation": "none" if isinstance(data, Table) else "own", **experiment.settings}
+    as_they_are = {"normalisation": "none", "unit": "feature"}
+    return {**(as_they_are if isinstance(data, Table) else {"normalisation": "own"}), **experiment.settings}
 
 
 def _built(name: str, feature_count: int, chosen: dict[str, Any]) -> Algorithm:

@@ -70,6 +70,12 @@ class Witness:
         """Return the alarms that the aggregator has not got, by gateway and item."""
         return [told for told in self.alarms if told not in self.stored]
 
+    def doubled(self, device: str, host: str) -> None:
+        """Take note of a copy of a device: it has what that one was slow with among what it refuses."""
+        self.devices.doubled(device, host)
+        if host in self.slow:
+            self.slow.add(device)
+
     def gateway_committed(self, device: str, effects: Sequence[events.Durable]) -> None:
         """Take note of what a gateway's store holds from now on."""
         self.devices.committed(device, effects)

@@ -81,7 +81,7 @@ class Hands:
         self._world.tell(self._twin.name, "a copy is switched on")
         restore(self._twin.disk.path, image(self._host.disk.path))
         self._twin.disk.doubt = self._host.disk.doubt
-        self._world.witness.devices.doubled(self._twin.name, self._host.name)
+        self._world.witness.doubled(self._twin.name, self._host.name)
         self._twin.power_on()
         self._node.start()
         self._world.scheduler.after(self._faults.twin_s, self._take_away)

@@ -34,13 +34,13 @@ FEATURES: dict[str, Any] = {
 }
 SMALL = {"units": 12, "leak": 0.5, "washout": 4}
 # One whose steps may come late, one that sums contributions, one that remembers whom it counted, one that stacks rows,
-# one that masks; and how often each is drawn.
+# one that masks; and how often each is drawn. Each "fedavg" asks for the width of its map first.
 CHOICES: tuple[tuple[float, str, dict[str, Any]], ...] = (
-    (0.35, "fedavg", {"rounds": 2, "components": 16, "gamma": 0.3, "loss": "logistic"}),
-    (0.15, "fedavg", {"rounds": 2, "components": 16, "gamma": 0.3}),
+    (0.35, "fedavg", {"rounds": 2, "components": 16, "loss": "logistic"}),
+    (0.15, "fedavg", {"rounds": 2, "components": 16}),
     (0.2, "incfed", {"network": SMALL}),
     (0.2, "support-vector-election", {}),
-    (0.1, "fedavg", {"rounds": 1, "components": 16, "gamma": 0.3, "masking": {}}),
+    (0.1, "fedavg", {"rounds": 1, "components": 16, "masking": {}}),
 )
 # A probation lasts for a block of windows at least, and each model begins another. So in a share of the worlds windows
 # are short and rounds rare: there probations end, again and again.

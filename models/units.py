@@ -18,6 +18,7 @@ from models.arrays import Array, Floats
 ROUNDING = float(np.finfo(np.float32).eps)  # features are kept in float32
 STILL = 2.0**10  # roundings: the scale of what stood still, of which a flicker is a thousandth
 LEAST = float(np.finfo(np.float32).tiny)  # of a scale
+COMMON = "common_unit"  # the name of the unit () of features that are not normalised, where they have one
 FARTHEST = 1e3  # deviations; of n rows none is farther than √n from their mean
 
 

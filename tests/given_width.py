@@ -1,6 +1,8 @@
-"""Algorithms and detectors with the width of their kernel given, for tests of all but how a width is found.
+"""Algorithms and detectors with the width of their kernel given and features in the unit that they are in, for tests of
+all but how these are found.
 
-A width that nobody gave costs an exchange of its own and hangs on the rows (`models.federated.kernel_width`).
+A width that nobody gave costs an exchange of its own and hangs on the rows (`models.federated.kernel_width`), and so
+does a common unit (`models.federated.common_unit`).
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from models.federated.algorithm import Algorithm
 
 
 def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorithm:
-    """Return the named algorithm with γ = 1 / F where it has a kernel and no other width is given."""
+    """Return the named algorithm with γ = 1 / F where it has a kernel and no other width is given, and without a common
+    unit of features that are not normalised.
+    """
     has_width = "gamma" in inspect.signature(federated.ALGORITHMS[name]).parameters
     width = {"gamma": 1.0 / feature_count} if has_width else {}
-    return federated.build(name, feature_count, {**width, **settings})
+    return federated.build(name, feature_count, {"unit": "feature", **width, **settings})
 
 
 def fitted(fit: Callable[..., Arrays]) -> Callable[..., Arrays]:

@@ -14,10 +14,10 @@ from models.detectors import esn
 from models.detectors.network import Network
 from models.detectors.readout_descent import Descent, descended, examples, fisher, probabilities, slope
 from models.detectors.reservoir import IDENTITY
-from models.federated import build
 from models.federated.algorithm import UpdateError
 from models.federated.esn_fedavg import READOUT, RECIPE, SAMPLES, STEP
 from models.federated.run import run
+from tests.given_width import build
 
 FEATURE_COUNT = 2
 NETWORK = {"task": "classify", "units": 12, "washout": 3}

@@ -12,7 +12,6 @@ from config.wire import encode
 from models.arrays import COUNTED, FEATURES, LABELS, Array, Arrays, Floats, generator
 from models.detectors import esn
 from models.detectors.readout_descent import fisher
-from models.federated import build
 from models.federated.algorithm import Algorithm, Server, UpdateError, close_round
 from models.federated.esn_fedavg import READOUT, SAMPLES, STEP
 from models.federated.esn_fedcurv import (
@@ -24,6 +23,7 @@ from models.federated.esn_fedcurv import (
     share_of,
 )
 from models.federated.run import run
+from tests.given_width import build
 from tests.test_esn_fedavg import FEATURE_COUNT, FLEET, PLAIN, table
 
 

@@ -191,7 +191,7 @@ def test_json_holds_the_promised_keys_beside_the_table(
     assert {key: type(value) for key, value in report.items()} == kinds | {"baselines": dict}
     assert set(report["baselines"]) == {"local", "pooled", "distance"}
     assert all(set(each) == {"mean", "std", "runs"} for each in report["baselines"].values())
-    assert report["settings"] == {"normalisation": "none"}
+    assert report["settings"] == {"normalisation": "none", "unit": "feature"}
     assert "label 1 read as anomaly (12 rows), 0 as normal (90 rows)" in printed.out
     for name, each in {"support-vector-election": report, **report["baselines"]}.items():
         line = next(line for line in printed.out.splitlines() if line.startswith(f"{name} "))
@@ -240,7 +240,7 @@ def test_an_experiment_file_says_the_same_as_options_which_win(
             del report[key]
     assert from_file == from_options
     assert (won["seed"], won["clients"]) == (8, 3)
-    assert won["settings"] == {"normalisation": "none", "nu": 0.2, "gamma": 1, "c": None}
+    assert won["settings"] == {"normalisation": "none", "unit": "feature", "nu": 0.2, "gamma": 1, "c": None}
 
 
 def test_the_shipped_experiment_tells_damage_from_health(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,12 +13,12 @@ from config.wire import encode
 from models.arrays import COUNTED, FEATURES, LABELS, MISSING, WEIGHT, Arrays, Floats, equal, generator
 from models.detectors import esn, readout
 from models.detectors.network import Network
-from models.federated import build
 from models.federated.algorithm import Algorithm, close_round
 from models.federated.contributions import RestoredError, settled
 from models.federated.incfed import DEFAULT_RIDGE, incfed
 from models.federated.run import run
 from models.moments import triangle
+from tests.given_width import build
 
 FEATURE_COUNT = 3
 NETWORK = Network(units=9, washout=4, leak=0.5, input_scaling=0.5)

@@ -13,13 +13,13 @@ from gateway_agent.scorer import Scorer
 from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, equal, generator
 from models.detectors import DETECTORS, recurrent
 from models.detectors.recurrent_network import Descent, Recurrent
-from models.federated import build
 from models.federated.algorithm import EPSILON, Algorithm, UpdateError
 from models.federated.fedavg import SAMPLES
 from models.federated.local_dual import STEP
 from models.federated.private import Privacy
 from models.federated.recurrent_fedavg import CLASS_COUNTS, CLASS_SHARES, PAPER, SQUARES
 from models.federated.run import run
+from tests.given_width import build
 
 pytest.importorskip("torch", reason="torch is in the extra [lstm] only")
 

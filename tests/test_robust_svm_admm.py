@@ -12,7 +12,6 @@ import pytest
 
 from models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Arrays, Floats, generator
 from models.detectors import fault_classes
-from models.federated import build
 from models.federated.algorithm import Server, UpdateError
 from models.federated.robust_svm_admm import (
     DISAGREEMENT,
@@ -30,6 +29,7 @@ from models.robust.ball import Ball, Norm
 from models.robust.central import central
 from models.robust.gateway import imported, with_bias
 from models.robust.open_support import risk
+from tests.given_width import build
 from tests.robust_twins import Part, mixture_optimum
 from tests.soak import crossed, some
 

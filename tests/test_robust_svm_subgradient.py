@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Arrays, generator
-from models.federated import build
 from models.federated.algorithm import UpdateError
 from models.federated.robust_svm_subgradient import SLOPES, STEP, WEIGHTS
 from models.federated.run import run
 from models.robust.ball import Ball, Norm
 from models.robust.box import Box, worst_case
 from models.robust.gateway import imported
+from tests.given_width import build
 from tests.robust_twins import mixture_optimum
 from tests.soak import crossed
 from tests.test_robust_svm_admm import fleet, labelled, parts_of, value

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from config.wire import encode
 from models.arrays import FEATURES, LABELS, Arrays, generator
 from models.detectors import linear
-from models.federated import build
 from models.federated.fedavg import SAMPLES
 from models.federated.run import run
 from models.federated.server_optimiser import FIRST, SECOND, ServerOptimiser, stepping
+from tests.given_width import build
 
 PLAIN: dict[str, Any] = {"loss": "logistic", "components": 8, "rounds": 4, "epochs": 2}
 

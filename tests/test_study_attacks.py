@@ -13,9 +13,9 @@ from firmware_sim.studies.attacks import Options, cells
 from firmware_sim.studies.runner import measured
 from firmware_sim.studies.study import load_options
 from models.arrays import FEATURES, LABELS, Arrays, generator
-from models.federated import build
 from models.federated.algorithm import UpdateError
 from models.federated.alone import change_of
+from tests.given_width import build
 from tests.syntax import ROOT
 
 EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "attacks.toml"

@@ -26,10 +26,10 @@ from firmware_sim.studies.esn_readout_options import Attack, Method, Options
 from firmware_sim.studies.study import Cell, Profile, load_options
 from models.arrays import FEATURES, LABELS, Arrays, generator
 from models.detectors import esn, reservoir
-from models.federated import build
 from models.federated.algorithm import UpdateError
 from models.federated.run import run
 from models.federated.series import lesson
+from tests.given_width import build
 
 EXPERIMENT = Path(firmware_sim.__file__).parent / "experiments" / "wesad-tables-6.toml"
 CHANNELS, ROWS = 4, 120

@@ -31,8 +31,8 @@ from firmware_sim.studies.robust_methods import (
 from firmware_sim.studies.runner import measured
 from firmware_sim.studies.study import StudyOptions, load_options
 from models.arrays import FEATURES, LABELS, Floats
-from models.federated import build
 from models.federated.run import run
+from tests.given_width import build
 from tests.soak import some
 from tests.syntax import ROOT
 

@@ -18,6 +18,7 @@ CITATION = re.compile(r"\b(19|20)\d\d\b|\barXiv\b|\bdoi\b|\b(Algorithm|Eq\.|Equa
 # Files beside the algorithms that serve all of them.
 FEDERATED_SHARED = {"__init__", "algorithm", "registry", "run", "tally", "weighed", "whitened"} | {
     "compensated",
+    "common_unit",
     "kernel_width",
     "masked",
     "masking",

@@ -92,9 +92,12 @@ def other_than_committed(seen: Witness) -> None:
 def slow_for_no_reason(seen: Witness) -> None:
     why = "model 2 rolled back: 10 times in a row it took longer than from window to window"
     seen.slow.add("west")
-    for device in ("west", "north"):
+    for name in ("west", "north"):
+        seen.devices.committed(name, [])
+        seen.doubled(f"{name}~", name)
+    for device in ("west", "west~", "north~"):
         status = Status(state="online", rejected={"2": why})
-        seen.gateway_published(device, topic(device, "status", "agent"), status.to_bytes())
+        seen.gateway_published(device, topic(device.removesuffix("~"), "status", "agent"), status.to_bytes())
 
 
 WRONG = [of_no_slot, a_proven_one_given_up, on_probation_once_more, back_to_what_was_given_up, never_over]

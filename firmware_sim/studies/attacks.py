@@ -27,7 +27,7 @@ from models.federated.algorithm import UpdateError
 from models.federated.defended import Defence, defended
 from models.federated.run import run
 
-LINEAR: dict[str, Any] = {"loss": "logistic", "components": 0, "normalisation": "none"}
+LINEAR: dict[str, Any] = {"loss": "logistic", "components": 0, "normalisation": "none", "unit": "feature"}
 NOBODY: Cell = {"lie": "none", "liars": 0}
 
 

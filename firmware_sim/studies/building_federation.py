@@ -68,7 +68,7 @@ def _square(residuals: Array) -> float:
 
 def _trained(options: Options, method: Method, rows: dict[str, Arrays], later: Floats, seed: int) -> Figures:
     steps = options.heard + options.horizon
-    settings: dict[str, Any] = {**options.algorithm, "normalisation": "none", **method.settings}
+    settings: dict[str, Any] = {**options.algorithm, "normalisation": "none", "unit": "feature", **method.settings}
     settings["network"] = {**options.algorithm.get("network", {}), **method.settings.get("network", {})} | {
         "horizon": options.horizon,
         "steps": steps,

@@ -137,7 +137,7 @@ def _network(task: Task, settings: Mapping[str, Any], parts: Iterable[int], seed
     kind = {"network.task": "classify"} if task.classify else {"network.task": "reconstruct"}
     hidden = {} if task.classify else {"network.targets": (task.channels,)}
     weight = {"class_weight": "balanced"} if task.classify else {}
-    chosen = nested({**settings, **kind, **hidden, **weight, "normalisation": "none"})
+    chosen = nested({**settings, **kind, **hidden, **weight, "normalisation": "none", "unit": "feature"})
     wanted = list(parts)
     data = {stream.gateway: series(task, stream, wanted) for stream in task.streams if stream.seen}
     data = {name: each for name, each in data.items() if len(each[FEATURES])}
@@ -174,7 +174,9 @@ def _recurrent(
         kind |= {"network.task": "predict", "network.horizon": task.horizon, "network.targets": (0,)}
         kind |= {} if task.change else {"network.change": False}
     width = next(iter(data.values()))[FEATURES].shape[1]
-    algorithm = build("recurrent-fedavg", width, nested({**settings, **kind, "normalisation": "none"}))
+    algorithm = build(
+        "recurrent-fedavg", width, nested({**settings, **kind, "normalisation": "none", "unit": "feature"})
+    )
     made: list[Arrays] = []
     sent: dict[str, int] = dict.fromkeys(data, 0)
     outcome = run(

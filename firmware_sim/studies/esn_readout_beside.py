@@ -51,7 +51,7 @@ def _models(options: Options, clients: dict[str, Arrays], method: str, seed: int
 
 def _incfed(options: Options, clients: dict[str, Arrays], seed: int) -> Scored:
     """Return IncFed with its defaults; over one gateway it is that gateway's own ridge regression."""
-    settings = {"network": options.network_of(), "normalisation": "none"}
+    settings = {"network": options.network_of(), "normalisation": "none", "unit": "feature"}
     algorithm = build("incfed", next(iter(clients.values()))[FEATURES].shape[1], settings)
     shared = run(algorithm, clients, seed=seed).server.shared
     return lambda x: esn.score(shared, x)

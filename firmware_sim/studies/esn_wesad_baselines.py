@@ -52,7 +52,7 @@ def _of_network(options: Options, clients: dict[str, Arrays], network: str, seed
     parts = (
         [{name: clients[name]} for name in names] if alone else [{"all": _joined([clients[name] for name in names])}]
     )
-    settings = {"network": options.network(network).model_dump(), "normalisation": "none"}
+    settings = {"network": options.network(network).model_dump(), "normalisation": "none", "unit": "feature"}
     algorithm = build("incfed", clients[names[0]][FEATURES].shape[1], settings)
     start = algorithm.start(generator(seed, 0, "cloud"))  # one for all
     ready = algorithm._replace(start=lambda _: start)

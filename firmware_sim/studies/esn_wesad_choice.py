@@ -38,7 +38,9 @@ def summed(options: Options, data: Path, normalisation: Normalisation, network: 
         rows = gateway(options, data, name, normalisation)
         if not shared:
             count = rows[FEATURES].shape[1]
-            algorithm = build("incfed", count, {"network": chosen.model_dump(), "normalisation": "none"})
+            algorithm = build(
+                "incfed", count, {"network": chosen.model_dump(), "normalisation": "none", "unit": "feature"}
+            )
             shared = algorithm.start(generator(seed, 0, "cloud")).shared
         taught = lesson(chosen, shared, {}, rows, "none")
         found[name] = Summed(
@@ -65,7 +67,12 @@ def chosen(options: Options, data: Path, normalisation: Normalisation, seed: int
         network = options.network(options.candidates[candidate])
         clients = {name: gateway(options, data, name, normalisation) for name in fold.others}
         count = clients[fold.others[0]][FEATURES].shape[1]
-        settings = {"network": network.model_dump(), "ridge": options.ridges[ridge], "normalisation": "none"}
+        settings = {
+            "network": network.model_dump(),
+            "ridge": options.ridges[ridge],
+            "normalisation": "none",
+            "unit": "feature",
+        }
         shared = run(build("incfed", count, settings), clients, seed=seed).server.shared
         return lambda rows: esn.outputs(shared, rows[FEATURES])
 

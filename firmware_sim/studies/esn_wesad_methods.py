@@ -75,7 +75,7 @@ def federated(
     def train(fold: Fold) -> Outputs:
         names = present(fold, share, seed)
         clients = {name: gateway(options, data, name, normalisation) for name in names}
-        chosen = settings | ({"cohort": len(names)} if by_cohort else {}) | {"normalisation": "none"}
+        chosen = settings | ({"cohort": len(names)} if by_cohort else {}) | {"normalisation": "none", "unit": "feature"}
         made = build(algorithm, clients[names[0]][FEATURES].shape[1], chosen)
         if not begun:
             begun.append(made.start(generator(seed, 0, "cloud")))

@@ -128,7 +128,11 @@ def trained(
     algorithm: str, settings: Mapping[str, Any], data: Mapping[str, Arrays], marks: tuple[int, ...]
 ) -> list[tuple[int, Arrays, float]]:
     """Return rounds, shared model and seconds of all gateways so far, at each of the rounds in `marks`."""
-    built = build(algorithm, next(iter(data.values()))[FEATURES].shape[1], {**settings, "normalisation": "none"})
+    built = build(
+        algorithm,
+        next(iter(data.values()))[FEATURES].shape[1],
+        {**settings, "normalisation": "none", "unit": "feature"},
+    )
     (phase,) = built.phases
     found: list[tuple[int, Arrays, float]] = []
     began_s = time.perf_counter()

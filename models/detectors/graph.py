@@ -49,9 +49,11 @@ def standardise_nodes(params: Arrays, personal: Collection[str]) -> list[NodePro
 
 
 def standardise_tensors(params: Arrays) -> Arrays:
-    """Return the constants of `standardise_nodes` but for centre and scale."""
+    """Return the constants of `standardise_nodes`, but for the centre and the scale that a gateway feeds."""
     step = principal.of_whitening(params)
-    return compensation.graph_tensors(params) | (principal.graph_tensors(step, principal.WHITENING) if step else {})
+    scale = {"scale": params[units.COMMON]} if units.COMMON in params else {}
+    steps = compensation.graph_tensors(params) | (principal.graph_tensors(step, principal.WHITENING) if step else {})
+    return scale | steps
 
 
 def is_alike(first: bytes, second: bytes) -> bool:

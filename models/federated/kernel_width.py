@@ -12,6 +12,7 @@ interpolated, so that a distance that falls to the other side of an edge hardly 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -46,19 +47,32 @@ def with_width(
     if gamma is not None:
         return algorithm
 
+    def squares_of(own: Arrays, data: Arrays) -> tuple[Arrays, Floats]:
+        own, z = normalise(own, data, normalisation)
+        return own, squared_pair_distances(healthy_rows(data, z))
+
+    gather = counting(squares_of, lambda square: {name: np.array(narrowness / (2.0 * square))})
+    phases = (gather, *(behind(phase, (), phase.train) for phase in algorithm.phases))
+    return algorithm._replace(phases=phases, setup=1 + algorithm.setup)
+
+
+def counting(squares_of: Callable[[Arrays, Arrays], tuple[Arrays, Floats]], found: Callable[[float], Arrays]) -> Phase:
+    """Return the exchange that puts into `shared` what is `found` from the median over all gateways.
+
+    `squares_of(own, data)` returns the gateway's state and its squares (p,), all above zero.
+    """
+
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         del shared, rng
         if len(data[FEATURES]) == 0:
             return own, {}
-        own, z = normalise(own, data, normalisation)
-        squares = squared_pair_distances(healthy_rows(data, z))
+        own, squares = squares_of(own, data)
         return own, {DISTANCES: counted(squares)} if len(squares) else {}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        width = np.array(narrowness / (2.0 * median(total[DISTANCES])))
-        return server._replace(shared={**server.shared, name: width}, phase=1)
+        return server._replace(shared={**server.shared, **found(median(total[DISTANCES]))}, phase=1)
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server
@@ -70,8 +84,7 @@ def with_width(
             raise UpdateError(f"{DISTANCES}: {expected}, got {pairs:g} with a least of {least:g}")
         return wide
 
-    phases = (Phase(train, SUM, advance, admit), *(behind(phase, (), phase.train) for phase in algorithm.phases))
-    return algorithm._replace(phases=phases, setup=1 + algorithm.setup)
+    return Phase(train, SUM, advance, admit)
 
 
 def counted(squares: Floats) -> Floats:

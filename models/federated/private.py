@@ -120,9 +120,8 @@ def private(algorithm: Algorithm, privacy: Privacy) -> Algorithm:
             raise ValueError(
                 f"privacy given for an algorithm whose exchange {index} is of kind {phase.tally.name!r}, expected a "
                 "'sum of changes' in each: what others send does not bear noise, and would leak past it; leave "
-                "whitening, compensation and surveys out, give a kernel's gamma, "
-                "and choose an algorithm that averages changes, such as "
-                "fedavg with loss 'logistic'"
+                "whitening, compensation and surveys out, give a kernel's gamma, with normalisation 'none' take unit "
+                "'feature', and choose an algorithm that averages changes, such as fedavg with loss 'logistic'"
             )
 
     def start(rng: np.random.Generator) -> Server:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from models.federated.algorithm import Algorithm
+from models.federated.common_unit import in_common_unit
 from models.federated.conditional_fedavg import conditional_fedavg
 from models.federated.ensemble_svdd import ensemble_svdd
 from models.federated.esn_fedavg import esn_fedavg
@@ -58,7 +59,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
 # `masked`.
 COMMON_SETTINGS: dict[str, Any] = {
     **{"whiten": None, "whiten_residual": 1.0, "compensate": (), "compensate_prior": 100.0},
-    **{"robust": None, "survey": None, "privacy": None, "compression": None, "masking": None},
+    **{"unit": "common", "robust": None, "survey": None, "privacy": None, "compression": None, "masking": None},
 }
 
 
@@ -83,6 +84,8 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
             f"{mixed[0]} given for rows that are windows, expected rows without time steps: it would mix the steps"
         )
     algorithm = _on_features(factory, feature_count, own, settings)
+    if _needs_unit(factory, own, settings):
+        algorithm = in_common_unit(algorithm)
     if settings.get("robust") is not None:
         algorithm = _robust(algorithm, settings["robust"])
     if settings.get("survey") is not None:
@@ -95,6 +98,19 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
         if settings.get(step) is not None:
             algorithm = wrap(algorithm, settings[step])
     return algorithm
+
+
+def _needs_unit(factory: Callable[..., Algorithm], own: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Tell whether settings are lengths and nothing else gives a unit: kernels follow distances, subspace and whitened
+    features are in deviations, and who gives a `gamma` or a `box` knows the unit of the features.
+    """
+    unit, known = settings.get("unit", "common"), inspect.signature(factory).parameters
+    if unit not in ("common", "feature"):
+        raise ValueError(f"unit: expected 'common' or 'feature', got {unit!r}")
+    has_kernel, has_box = "gamma" in known and own.get("components", 1) != 0, own.get("box") is not None
+    mode = own.get("normalisation", known["normalisation"].default)
+    is_scaled = mode != "none" or settings.get("whiten") is not None
+    return unit == "common" and not (is_scaled or has_kernel or has_box or factory is federated_subspace)
 
 
 def _steps_of(settings: Mapping[str, Any]) -> int:
