@@ -42,13 +42,15 @@ class Doorkeeper:
         spec: Identity,
         put: Callable[[Event], None],
         renew_link: Callable[[], None],
+        random_bits: Callable[[int], int] = secrets.randbits,
     ) -> None:
+        self._random_bits = random_bits
         self._settings, self._spec, self._put, self._renew_link = settings, spec, put, renew_link
         self._authority = Authority(spec.folder)
         self._authority_pem = identity.certificate_pem(self._authority.certificate)
         self._release_key = signing.public_pem(signing.load_private(settings.aggregator.release_key)).decode()
         self._numbers = count(1)
-        self._waiting: dict[int, tuple[PublicKey, queue.SimpleQueue[Answer]]] = {}
+        self._waiting: dict[int, tuple[PublicKey, Callable[[Answer], None]]] = {}
         self._barrier = Barrier(settings, spec, self._authority, put)
         self._own_s = 0.0
         self._endpoint: Endpoint | None = None
@@ -94,28 +96,37 @@ class Doorkeeper:
                     moments = (moment(one.issued_ns), moment(one.not_after_ns))
                     body = self._authority.issue(one.gateway, held[0], int(one.serial, 16), *moments)
                     said = {"certificate": body.decode(), "authority": self._authority_pem.decode()}
-                    held[1].put((HTTPStatus.OK, said | {"release_key": self._release_key}))
+                    held[1]((HTTPStatus.OK, said | {"release_key": self._release_key}))
             case TurnAway(number=number, reason=reason):
                 if held := self._waiting.get(number):
-                    held[1].put((HTTPStatus.FORBIDDEN, {"problem": reason}))
+                    held[1]((HTTPStatus.FORBIDDEN, {"problem": reason}))
             case Bar():
                 self._barrier.bar(effect)
 
     def _ask(self, question: Question) -> Answer:
         """Have the machine decide, from a thread of the endpoint."""
-        number, answer = next(self._numbers), queue.SimpleQueue[Answer]()
-        self._waiting[number] = (question.key, answer)
-        digest = identity.token_digest(question.secret) if question.secret else ""
-        key = identity.key_digest(question.key)
+        answer = queue.SimpleQueue[Answer]()
+        number = self.ask(question, answer.put)
         try:
-            # The first bit is off: a serial number is positive.
-            serial = f"{secrets.randbits(8 * SERIAL_BYTES - 1) | 1:x}"
-            self._put(Asked(number, question.gateway, key, serial, digest))
             return answer.get(timeout=ANSWER_S)
         except queue.Empty:
             return HTTPStatus.SERVICE_UNAVAILABLE, {"problem": "the aggregator is busy; try again"}
         finally:
-            del self._waiting[number]
+            self.forget(number)
+
+    def ask(self, question: Question, answered: Callable[[Answer], None]) -> int:
+        """Have the machine decide; `answered` is called with what it said, unless the number returned is forgotten."""
+        number = next(self._numbers)
+        self._waiting[number] = (question.key, answered)
+        digest = identity.token_digest(question.secret) if question.secret else ""
+        # The first bit is off: a serial number is positive.
+        serial = f"{self._random_bits(8 * SERIAL_BYTES - 1) | 1:x}"
+        self._put(Asked(number, question.gateway, identity.key_digest(question.key), serial, digest))
+        return number
+
+    def forget(self, number: int) -> None:
+        """Let nobody wait for the answer to this question any more."""
+        del self._waiting[number]
 
     def _renew_own(self) -> None:
         now = datetime.now(UTC)

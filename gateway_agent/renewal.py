@@ -57,11 +57,17 @@ def require(settings: GatewaySettings) -> None:
 class Renewer:
     """The thread that looks after the certificate; `renewed` is called from it."""
 
-    def __init__(self, settings: GatewaySettings, spec: Membership, renewed: Callable[[], None]) -> None:
-        self._spec, self._renewed = spec, renewed
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        spec: Membership,
+        renewed: Callable[[], None],
+        between: Callable[[float, float], float] = random.uniform,  # spreads load, guards nothing
+    ) -> None:
+        self._spec, self._renewed, self._between = spec, renewed, between
         files = {name: str(path) for name, path in files_of(settings).items()}
         self._job = {"gateway": settings.gateway.id, "address": spec.enrolment, "files": files}
-        self._share = spec.renew_share - random.uniform(0.0, SPREAD)  # noqa: S311 - spreads load, guards nothing
+        self._share = spec.renew_share - between(0.0, SPREAD)
         self._validity: tuple[float, float] | None = None
         self._failures = 0
         self._stopping = threading.Event()
@@ -78,8 +84,12 @@ class Renewer:
     def _run(self) -> None:
         while not self._stopping.is_set():
             is_due = self.look(time.time())
-            pause_s = min(self._spec.check_s, URGENT_CHECK_S) if is_due else self._spec.check_s
-            self._stopping.wait(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads load, guards nothing
+            self._stopping.wait(self.pause_s(is_due=is_due))
+
+    def pause_s(self, *, is_due: bool) -> float:
+        """Return for how long to wait before the next look."""
+        pause_s = min(self._spec.check_s, URGENT_CHECK_S) if is_due else self._spec.check_s
+        return pause_s * self._between(0.5, 1.5)
 
     def look(self, wall_s: float) -> bool:
         """Renew the certificate where that is due at this wall time; return whether it still is."""
