@@ -10,7 +10,7 @@ import logging
 import queue
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import count
@@ -25,12 +25,14 @@ from config import identity, signing
 from config.identity import PublicKey
 from config.identity_settings import Identity
 from config.settings import AggregatorSettings
+from models.records import replace
 
 LOG = logging.getLogger("fedgate.identity")
 NS = 1_000_000_000
 SERIAL_BYTES = 16
 ANSWER_S = 10.0
 OWN_CHECK_S = 3_600.0
+DONE = "done; the aggregator ended before it could say so, and told the broker when it was started again"
 
 
 class Doorkeeper:
@@ -67,10 +69,16 @@ class Doorkeeper:
             held = {}
         return Listed(tuple((f"{serial:x}", round(at.timestamp()) * NS) for serial, at in held.items()))
 
-    def start(self, registry: Registry) -> None:
-        """Make the broker's files say what the registry says, and begin to answer devices."""
+    def start(self, registry: Registry, half_answered: Iterable[int] = ()) -> None:
+        """Make the broker's files say what the registry says, and begin to answer devices.
+
+        `half_answered` are the orders whose answer waited for the broker when the process before this one ended.
+        """
         barred = registry.barred
-        self._barrier.bar(Bar(registry.ended(), barred, tuple(sorted(barred)), registry.outlived()))
+        bar = Bar(registry.ended(), barred, tuple(sorted(barred)), registry.outlived())
+        self._barrier.bar(bar)
+        for order in half_answered:
+            self._barrier.bar(replace(bar, cut=(), order=order, answer=DONE))
         if self._endpoint is not None:
             self._endpoint.start()
 

@@ -150,6 +150,8 @@ class _Run:
             if name in self.world.witness.certificates.out:
                 problems += [f"{name} is revoked, and connected"] if self.world.network.has(name) else []
                 continue
+            if self.world.door is not None and not self.world.door.admits(name):
+                problems.append(f"{name} has no good certificate")
             if host.service is None:
                 problems.append(f"{name} does not run")
                 continue
@@ -176,6 +178,8 @@ class _Run:
             witness.violate(f"no round was closed within {SETTLE_S / HOUR_S:g} hours after the last fault")
         if self.cloud.service is not None:
             witness.audit(self.cloud.service.store)
+        if self.world.door is not None:
+            witness.counts |= self.world.door.audit(self._folder)
         for machine in (self.cloud, *self.gateways.values()):
             machine.closed()
             if said := complaint(machine.disk.path):

@@ -6,7 +6,7 @@ gateways' folders; who is let in, what the broker did.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +168,7 @@ class Certificates:
 
     # The end.
 
-    def audit(self, folder: Path, own: dict[str, set[Path]]) -> dict[str, int]:
+    def audit(self, folder: Path, own: Mapping[str, Set[Path]]) -> dict[str, int]:
         """See that no key lies anywhere but with its gateway, of which these are the files; return what there was."""
         for path in sorted(folder.rglob("*")):
             body = path.read_bytes() if path.is_file() else b""

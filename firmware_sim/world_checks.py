@@ -260,7 +260,6 @@ class Witness:
         self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
         self.counts |= self.devices.audit() | self.probations.counts | self.releases.audit(store)
-        self.counts |= self.certificates.counts
 
     def _same(self, row: dict[str, Any], told: dict[str, list[Alarm]]) -> None:
         for state, alarms in told.items():

@@ -174,14 +174,14 @@ class Badge(Renewer):
 
     def __init__(self, door: Door, host: GatewayHost, spec: Membership) -> None:
         super().__init__(host.settings, spec, self._load, lambda low, high: float(door.rng.uniform(low, high)))
-        self._door, self._host, self._files = door, host, files_of(host.settings)
+        self._door, self._host, self.files = door, host, files_of(host.settings)
         self._is_asking, self._calls = False, 0
-        door.witness.stored(host.name, self._files)
+        door.witness.stored(host.name, self.files)
         self._load()
 
     def _load(self) -> None:
         """Take the certificate for the next connection."""
-        self.held = identity.load_certificate(self._files.certificate)
+        self.held = identity.load_certificate(self.files.certificate)
 
     def begin(self) -> None:
         """Look at the certificate now and then, as the product's thread does."""
@@ -193,7 +193,7 @@ class Badge(Renewer):
         is_due = self.look((scheduler.now_ns + clock.wall_offset_ns) / NS)
         is_right = abs(clock.wall_offset_ns) < RIGHT_NS
         self._door.witness.looked(
-            self._host.name, self._files, self._share, is_clock_right=is_right, asks=self._is_asking
+            self._host.name, self.files, self._share, is_clock_right=is_right, asks=self._is_asking
         )
         if self._is_asking:
             self._host.during_process(CALL_S, lambda: self.begin() if self._calls == calls else None)
@@ -207,10 +207,10 @@ class Badge(Renewer):
 
     def _ask(self, act: str) -> bool:
         if act == "look":
-            said = enrolment.validity(self._files)
+            said = enrolment.validity(self.files)
             self._validity = (said.not_before_s, said.not_after_s)
         else:
-            body = enrolment.question(self._host.settings.gateway.id, identity.load_key(self._files.key))
+            body = enrolment.question(self._host.settings.gateway.id, identity.load_key(self.files.key))
             self._door.witness.leaves(self._host.name, body)
             self._is_asking, calls = True, self._calls
             asks = partial(self._door.ask, self._host.name, body, partial(self._back, calls))
@@ -240,7 +240,7 @@ class Badge(Renewer):
         self._load()
         self._failures = 0
         self._door.witness.renewed(
-            self._host.name, self._files, self._door.terms.skew.total_seconds(), was=was, is_clock_right=is_clock_right
+            self._host.name, self.files, self._door.terms.skew.total_seconds(), was=was, is_clock_right=is_clock_right
         )
         self._pause(is_due=False)
 
@@ -250,11 +250,11 @@ class Badge(Renewer):
         if share > 1.0:
             self._keep(said)
         else:
-            part = self._files.certificate.with_name(f".{self._files.certificate.name}.part")
+            part = self.files.certificate.with_name(f".{self.files.certificate.name}.part")
             part.write_bytes(body[: round(share * len(body))])
 
     def _keep(self, said: dict[str, str]) -> None:
-        made = enrolment.renewed(self._host.settings.gateway.id, self._files, json.dumps(said).encode())
+        made = enrolment.renewed(self._host.settings.gateway.id, self.files, json.dumps(said).encode())
         self._validity = (made.not_before_s, made.not_after_s)
         if made.is_new:
             until_s = made.not_after_s - T0_NS / NS
@@ -278,7 +278,7 @@ class Door:
         self._badges: dict[str, Badge] = {}  # by device, of the latest process
         self._listed: frozenset[int] = frozenset()
         self._refused: set[tuple[str, int]] = set()
-        world.network.door = self
+        world.network.door, self._names = self, tuple(gateways)
         folder, key = self._spec.folder, KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         folder.mkdir()
         identity.write(folder / CA_KEY, identity.private_pem(self._key()), identity.PRIVATE_MODE)
@@ -327,7 +327,7 @@ class Door:
         self._keeper = keeper = Keeper(self, host, self._spec)
         host.step(keeper.listed())
         if host.is_up and service.state.registry is not None:
-            keeper.start(service.state.registry)
+            keeper.start(service.state.registry, service.store.half_answered())
 
     def carry_out(self, effect: Told) -> None:
         """Do what the aggregator decided."""
@@ -382,6 +382,13 @@ class Door:
         elif isinstance(host, GatewayHost) and host.settings.identity is not None:
             self._badges[host.name] = badge = Badge(self, host, host.settings.identity)
             host.during_process(0.0, badge.begin)
+
+    def audit(self, folder: Path) -> dict[str, int]:
+        """See that no key lies where it does not belong; return what there was of certificates."""
+        own: dict[str, set[Path]] = {name: set() for name in self._names}
+        for device, badge in self._badges.items():
+            own[gateway_of(device)].add(badge.files.key)
+        return self.witness.audit(folder, own)
 
     # The broker.
 
