@@ -121,11 +121,11 @@ class Certificates:
 
     # What gateways do.
 
-    def looked(self, device: str, files: Files, share: float, *, is_clock_right: bool, asks: bool) -> None:
-        """See that a gateway with a right clock asks in the last part of the life of its certificate, and after it."""
+    def looked(self, device: str, files: Files, share: float, *, can_tell: bool, asks: bool) -> None:
+        """See that a gateway asks late in the life of its certificate and after it, where it can tell."""
         held = identity.load_certificate(files.certificate)
         first_s, last_s = held.not_valid_before_utc.timestamp(), held.not_valid_after_utc.timestamp()
-        if is_clock_right and self._now_s() > first_s + share * (last_s - first_s) + SLACK_S and not asks:
+        if can_tell and self._now_s() > first_s + share * (last_s - first_s) + SLACK_S and not asks:
             left_s = last_s - self._now_s()
             self._violate(f"{device} does not ask for a new certificate; its own ends in {left_s:.0f} s")
 

@@ -173,11 +173,17 @@ class Badge(Renewer):
     """The product's renewal, of one process of a gateway; a question is under way for as long as the network takes."""
 
     def __init__(self, door: Door, host: GatewayHost, spec: Membership) -> None:
-        super().__init__(host.settings, spec, self._load, lambda low, high: float(door.rng.uniform(low, high)))
+        def between(low: float, high: float) -> float:
+            return float(door.rng.uniform(low, high))
+
+        super().__init__(host.settings, spec, self._load, self._is_out, between)
         self._door, self._host, self.files = door, host, files_of(host.settings)
         self._is_asking, self._calls = False, 0
         door.witness.stored(host.name, self.files)
         self._load()
+
+    def _is_out(self) -> bool:
+        return not self._host.world.network.sessions[self._host.name].is_connected
 
     def _load(self) -> None:
         """Take the certificate for the next connection."""
@@ -191,10 +197,8 @@ class Badge(Renewer):
         clock, scheduler = self._host.clock, self._host.world.scheduler
         calls = self._calls
         is_due = self.look((scheduler.now_ns + clock.wall_offset_ns) / NS)
-        is_right = abs(clock.wall_offset_ns) < RIGHT_NS
-        self._door.witness.looked(
-            self._host.name, self.files, self._share, is_clock_right=is_right, asks=self._is_asking
-        )
+        can_tell = abs(clock.wall_offset_ns) < RIGHT_NS or self._is_out()
+        self._door.witness.looked(self._host.name, self.files, self._share, can_tell=can_tell, asks=self._is_asking)
         if self._is_asking:
             self._host.during_process(CALL_S, lambda: self.begin() if self._calls == calls else None)
         else:

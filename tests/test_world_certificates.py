@@ -10,19 +10,22 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cloud_aggregator import admission, events, orders
+from cloud_aggregator import admission, events
 from cloud_aggregator.authority import SKEW, Authority, found_authority
-from cloud_aggregator.barrier import Barrier, moment
+from cloud_aggregator.barrier import moment
 from cloud_aggregator.registry import Certificate, RecordCertificate, Registry
 from config import identity
 from config.messages import Alarm, Status
 from firmware_sim import world
 from firmware_sim.world_certificates import Certificates
+from firmware_sim.world_door import Bars
+from firmware_sim.world_faults import Faults, Messages
 from firmware_sim.world_time import NS, T0_NS
 from gateway_agent import enrolment
 from gateway_agent.enrolment import Files
 from gateway_agent.renewal import Renewer
 from models.records import replace
+from tests.sites import gateway_settings
 
 LIFE_S, T0_S = 900, T0_NS // NS
 
@@ -61,9 +64,12 @@ class Said:
     def revoke(self, *more: Any) -> None:
         self.commit(replace(self.one, reason="revoked", ended_ns=T0_NS), *more)
 
-    def look(self, age_s: float, *, asks: bool, is_clock_right: bool = True) -> None:
+    def look(self, age_s: float, *, asks: bool, can_tell: bool) -> None:
         self.now_s = T0_S + age_s
-        self.certificates.looked("north", self.files, 2 / 3, is_clock_right=is_clock_right, asks=asks)
+        self.certificates.looked("north", self.files, 2 / 3, can_tell=can_tell, asks=asks)
+
+
+SEED = 9000  # of a world with certificates, in which one gateway is revoked
 
 
 def training(**counted: str) -> events.SaveTraining:
@@ -145,8 +151,8 @@ def not_answered(seen: Said) -> None:
 
 
 def not_asked(seen: Said) -> None:
-    for age_s, asks, is_right in ((1, False, True), (700, True, True), (700, False, False), (700, False, True)):
-        seen.look(age_s, asks=asks, is_clock_right=is_right)
+    for age_s, asks, can_tell in ((1, False, True), (700, True, True), (700, False, False), (700, False, True)):
+        seen.look(age_s, asks=asks, can_tell=can_tell)
 
 
 def rarely_looked(seen: Said) -> None:
@@ -194,3 +200,51 @@ def test_the_witness_sees(wrong: Callable[[Said], None], tmp_path: Path) -> None
     seen = Said(tmp_path)
     wrong(seen)
     assert len(seen.violations) == 1
+
+
+def test_certificates_are_renewed_and_one_is_revoked() -> None:
+    outcome = world.run(SEED)
+    assert outcome.violations == ()
+    assert outcome.counts["renewed"] > 3 and outcome.counts["revoked"] == 1
+    assert outcome == world.run(SEED)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "bug", "said"),
+    [
+        (admission, "check", lambda *_: None, "counted after it was revoked"),
+        (Renewer, "is_due", lambda *_: False, "does not ask for a new certificate"),
+        (Renewer, "pause_s", lambda *_, **__: 3_000.0, "looks at its certificate only in"),
+        (Bars, "_begin_to_cut", lambda *_: None, "is revoked, and connected"),
+        (Bars, "reload", lambda _: "", "was let in, and its order says that it is revoked"),
+    ],
+)
+def test_a_world_shows_it(
+    monkeypatch: pytest.MonkeyPatch, where: object, name: str, bug: Callable[..., Any], said: str
+) -> None:
+    """In a world in which nothing fails but what is put into it, and messages that take a while."""
+    faults = Faults(messages=Messages(delay_s=2.0))
+    monkeypatch.setattr(where, name, bug)
+    monkeypatch.setattr(world, "SETTLE_S", 600.0)
+    assert any(said in one for one in world.run(SEED, 0.3, faults).violations)
+
+
+def test_who_is_shut_out_asks_whatever_its_clock_says(tmp_path: Path) -> None:
+    """A clock that stood still while the gateway was off says that its certificate is good, and the broker that it is
+    over.
+    """
+    seen, out, asked = Said(tmp_path), [False], list[str]()
+
+    class Asking(Renewer):
+        def _ask(self, act: str) -> bool:
+            asked.append(act)
+            self._validity = (float(T0_S), float(T0_S + LIFE_S))
+            return False
+
+    broker = {"ca_file": seen.files.authority, "certificate_file": seen.files.certificate, "key_file": seen.files.key}
+    settings = gateway_settings("north", broker=broker, identity={"enrolment": "cloud:1"})
+    assert settings.identity is not None
+    at = Asking(settings, settings.identity, lambda: None, lambda: out[0])
+    assert not at.look(T0_S + 1.0) and asked == ["look"]
+    out[0] = True
+    assert at.look(T0_S + 1.0) and asked == ["look", "renew"]
