@@ -221,7 +221,6 @@ class Witness:
             self._effects = []
             self.rounds.stepped(trail, doubt.effects)
         self.releases.opened(store)
-        self.certificates.opened(store.registry())
         self.rounds.resumed(state)
 
     def cloud_published(self, topic: str, payload: bytes) -> None:

@@ -328,6 +328,7 @@ class Door:
     # The aggregator.
 
     def _opened(self, host: CloudHost, service: Service) -> None:
+        self.witness.opened(service.store.registry())
         self._keeper = keeper = Keeper(self, host, self._spec)
         host.step(keeper.listed())
         if host.is_up and service.state.registry is not None:
