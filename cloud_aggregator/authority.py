@@ -38,9 +38,9 @@ KEY_USAGES = (
 class Authority:
     """The authority of a site, opened."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, skew: timedelta = SKEW) -> None:
         """Open it; raises `IdentityError` where its files are not there or cannot be used."""
-        self.folder = folder
+        self.folder, self._skew = folder, skew
         self._key = identity.load_key(folder / CA_KEY)
         self.certificate = identity.load_certificate(folder / CA)
         if self.certificate.public_key() != self._key.public_key():
@@ -54,7 +54,8 @@ class Authority:
     def issue(self, name: str, key: PublicKey, serial: int, not_before: datetime, not_after: datetime) -> bytes:
         """Return a certificate, in PEM, with which `name` can log in at the broker."""
         usage = ExtendedKeyUsageOID.CLIENT_AUTH
-        return identity.certificate_pem(self._signed(name, key, serial, (not_before - SKEW, not_after), usage, ()))
+        span = (not_before - self._skew, not_after)
+        return identity.certificate_pem(self._signed(name, key, serial, span, usage, ()))
 
     def _signed(
         self,

@@ -37,9 +37,15 @@ class Barrier:
     """The hands of the machine at the broker; `bar` and `tick` are called by the thread that steps it."""
 
     def __init__(
-        self, settings: AggregatorSettings, spec: Identity, authority: Authority, put: Callable[[Event], None]
+        self,
+        settings: AggregatorSettings,
+        spec: Identity,
+        authority: Authority,
+        put: Callable[[Event], None],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._spec, self._authority, self._put = settings, spec, authority, put
+        self._now_s = now_s
         self._quarantine = Quarantine(spec.folder / OUTLIVED)
         self._now = Bar((), frozenset(), ())  # what holds
         self._undone: Bar | None = None
@@ -58,7 +64,7 @@ class Barrier:
         """Do again what could not be done, and let in who waited for the broker's next process."""
         if self._undone is None and not self._held:
             return
-        is_due = self._undone is not None and time.monotonic() >= self._again_s
+        is_due = self._undone is not None and self._now_s() >= self._again_s
         if is_due or broker_process.running(self._spec) != self._process:
             self.bar(self._undone or self._now)
 
@@ -70,7 +76,7 @@ class Barrier:
         try:
             by_hand = self._told(bar)
         except (OSError, IdentityError) as error:
-            self._again_s = time.monotonic() + AGAIN_S
+            self._again_s = self._now_s() + AGAIN_S
             self._undone = replace(bar, order=0)
             self._answer(bar, f"{error}; it is tried again every {AGAIN_S:g} s")
             who = ", ".join(sorted({*bar.barred, *bar.cut})) or "nobody"
@@ -79,7 +85,7 @@ class Barrier:
         self._undone, self._is_unread = None, False
         self._answer(bar, by_hand)
         if bar.cut:
-            threading.Thread(target=self._cut, args=(bar.cut,), daemon=True).start()
+            self._begin_to_cut(bar.cut)
 
     def reload(self) -> str:
         """Have the broker read its files again; raises `BrokerError`. Return what is left to do by hand."""
@@ -115,6 +121,9 @@ class Barrier:
     def _answer(self, bar: Bar, problem: str) -> None:
         if bar.order:
             self._put(Barred(bar.order, bar.answer, problem))
+
+    def _begin_to_cut(self, names: tuple[str, ...]) -> None:
+        threading.Thread(target=self._cut, args=(names,), daemon=True).start()
 
     def _cut(self, names: tuple[str, ...]) -> None:
         """End the connections that stand, and take away what the broker would show of them to whoever comes."""

@@ -10,7 +10,7 @@ import logging
 import queue
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import count
@@ -25,12 +25,14 @@ from config import identity, signing
 from config.identity import PublicKey
 from config.identity_settings import Identity
 from config.settings import AggregatorSettings
+from models.records import replace
 
 LOG = logging.getLogger("fedgate.identity")
 NS = 1_000_000_000
 SERIAL_BYTES = 16
 ANSWER_S = 10.0
 OWN_CHECK_S = 3_600.0
+DONE = "done; the aggregator ended before it could say so, and told the broker when it was started again"
 
 
 class Doorkeeper:
@@ -42,13 +44,15 @@ class Doorkeeper:
         spec: Identity,
         put: Callable[[Event], None],
         renew_link: Callable[[], None],
+        random_bits: Callable[[int], int] = secrets.randbits,
     ) -> None:
+        self._random_bits = random_bits
         self._settings, self._spec, self._put, self._renew_link = settings, spec, put, renew_link
         self._authority = Authority(spec.folder)
         self._authority_pem = identity.certificate_pem(self._authority.certificate)
         self._release_key = signing.public_pem(signing.load_private(settings.aggregator.release_key)).decode()
         self._numbers = count(1)
-        self._waiting: dict[int, tuple[PublicKey, queue.SimpleQueue[Answer]]] = {}
+        self._waiting: dict[int, tuple[PublicKey, Callable[[Answer], None]]] = {}
         self._barrier = Barrier(settings, spec, self._authority, put)
         self._own_s = 0.0
         self._endpoint: Endpoint | None = None
@@ -65,10 +69,16 @@ class Doorkeeper:
             held = {}
         return Listed(tuple((f"{serial:x}", round(at.timestamp()) * NS) for serial, at in held.items()))
 
-    def start(self, registry: Registry) -> None:
-        """Make the broker's files say what the registry says, and begin to answer devices."""
+    def start(self, registry: Registry, half_answered: Iterable[int] = ()) -> None:
+        """Make the broker's files say what the registry says, and begin to answer devices.
+
+        `half_answered` are the orders whose answer waited for the broker when the process before this one ended.
+        """
         barred = registry.barred
-        self._barrier.bar(Bar(registry.ended(), barred, tuple(sorted(barred)), registry.outlived()))
+        bar = Bar(registry.ended(), barred, tuple(sorted(barred)), registry.outlived())
+        self._barrier.bar(bar)
+        for order in half_answered:
+            self._barrier.bar(replace(bar, cut=(), order=order, answer=DONE))
         if self._endpoint is not None:
             self._endpoint.start()
 
@@ -94,28 +104,37 @@ class Doorkeeper:
                     moments = (moment(one.issued_ns), moment(one.not_after_ns))
                     body = self._authority.issue(one.gateway, held[0], int(one.serial, 16), *moments)
                     said = {"certificate": body.decode(), "authority": self._authority_pem.decode()}
-                    held[1].put((HTTPStatus.OK, said | {"release_key": self._release_key}))
+                    held[1]((HTTPStatus.OK, said | {"release_key": self._release_key}))
             case TurnAway(number=number, reason=reason):
                 if held := self._waiting.get(number):
-                    held[1].put((HTTPStatus.FORBIDDEN, {"problem": reason}))
+                    held[1]((HTTPStatus.FORBIDDEN, {"problem": reason}))
             case Bar():
                 self._barrier.bar(effect)
 
     def _ask(self, question: Question) -> Answer:
         """Have the machine decide, from a thread of the endpoint."""
-        number, answer = next(self._numbers), queue.SimpleQueue[Answer]()
-        self._waiting[number] = (question.key, answer)
-        digest = identity.token_digest(question.secret) if question.secret else ""
-        key = identity.key_digest(question.key)
+        answer = queue.SimpleQueue[Answer]()
+        number = self.ask(question, answer.put)
         try:
-            # The first bit is off: a serial number is positive.
-            serial = f"{secrets.randbits(8 * SERIAL_BYTES - 1) | 1:x}"
-            self._put(Asked(number, question.gateway, key, serial, digest))
             return answer.get(timeout=ANSWER_S)
         except queue.Empty:
             return HTTPStatus.SERVICE_UNAVAILABLE, {"problem": "the aggregator is busy; try again"}
         finally:
-            del self._waiting[number]
+            self.forget(number)
+
+    def ask(self, question: Question, answered: Callable[[Answer], None]) -> int:
+        """Have the machine decide; `answered` is called with what it said, unless the number returned is forgotten."""
+        number = next(self._numbers)
+        self._waiting[number] = (question.key, answered)
+        digest = identity.token_digest(question.secret) if question.secret else ""
+        # The first bit is off: a serial number is positive.
+        serial = f"{self._random_bits(8 * SERIAL_BYTES - 1) | 1:x}"
+        self._put(Asked(number, question.gateway, identity.key_digest(question.key), serial, digest))
+        return number
+
+    def forget(self, number: int) -> None:
+        """Let nobody wait for the answer to this question any more."""
+        del self._waiting[number]
 
     def _renew_own(self) -> None:
         now = datetime.now(UTC)

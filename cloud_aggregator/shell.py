@@ -73,7 +73,7 @@ class Aggregator:
         try:
             if self._doorkeeper is not None and self.service.state.registry is not None:
                 self._step_all([self._doorkeeper.listed()])
-                self._doorkeeper.start(self.service.state.registry)
+                self._doorkeeper.start(self.service.state.registry, self.service.store.half_answered())
             self._loop.run_all(self._step_all, self._tick)
         finally:
             if self._doorkeeper is not None:

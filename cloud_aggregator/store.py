@@ -272,6 +272,11 @@ class Store:
         waiting = select(ORDERS).where(ORDERS.c.answer.is_(None)).order_by(ORDERS.c.number)
         return [Ordered(row.number, row.kind, json.loads(row.body)) for row in self._read(waiting)]
 
+    def half_answered(self) -> list[int]:
+        """Return the orders that are done and whose answer waited for the broker, oldest first."""
+        at_the_broker = select(ORDERS.c.number).where(ORDERS.c.answer == "").order_by(ORDERS.c.number)
+        return [int(row.number) for row in self._read(at_the_broker)]
+
     def answer(self, number: int) -> tuple[str, str] | None:
         """Return what became of an order, and the problem where there was one; None while it waits."""
         rows = self._read(select(ORDERS).where(ORDERS.c.number == number, ORDERS.c.answer.is_not(None)))

@@ -103,6 +103,11 @@ class Link:
             return self._backlog.waiting_bytes
 
     @property
+    def is_connected(self) -> bool:
+        """True while the broker has let us in."""
+        return bool(self._client.is_connected())
+
+    @property
     def trouble(self) -> str:
         """What keeps ending the connection, empty where nothing does."""
         return self._contention.trouble

@@ -18,6 +18,7 @@ from pathlib import Path
 from firmware_sim.world_checks import Witness
 from firmware_sim.world_devices import TWIN
 from firmware_sim.world_disk import complaint
+from firmware_sim.world_door import Door, terms_of, with_certificates
 from firmware_sim.world_faults import Faults, drawn
 from firmware_sim.world_handling import Hands
 from firmware_sim.world_hosts import CloudHost, GatewayHost, last_will
@@ -66,7 +67,8 @@ class _Run:
     def __init__(self, seed: int, hours: float, faults: Faults, folder: Path) -> None:
         self._seed, self._hours, self._folder = seed, hours, folder
         made = setup(seed, hours, faults, folder)
-        self._setup = made
+        terms = terms_of(seed, made, hours, faults.handling)
+        self._setup = made = made if terms is None else with_certificates(made, terms, folder)
         scheduler, history = Scheduler(), list[str]()
 
         def tell(who: str, text: str) -> None:
@@ -79,6 +81,8 @@ class _Run:
         self.gateways = {
             name: GatewayHost(self.world, settings, made.phases_s[name]) for name, settings in made.gateways.items()
         }
+        if terms is not None:
+            self.world.door = Door(self.world, terms, self.cloud, made.gateways)
         network.join(self.cloud, None)
         for name, host in self.gateways.items():
             network.join(host, last_will(name))
@@ -93,6 +97,8 @@ class _Run:
         network.trouble(None)
         self._hands.trouble()
         self._operator.trouble()
+        if self.world.door is not None:
+            self.world.door.trouble(self._operator)
 
     def _in_hands(self) -> Hands:
         """Return what will be done to one of the gateways."""
@@ -141,6 +147,11 @@ class _Run:
         problems += ["orders wait"] if self.world.witness.releases.has_waiting else []
         problems += ["a copy of a gateway is still on"] if self._hands.has_copy else []
         for name, host in self.gateways.items():
+            if name in self.world.witness.certificates.out:
+                problems += [f"{name} is revoked, and connected"] if self.world.network.has(name) else []
+                continue
+            if self.world.door is not None and not self.world.door.admits(name):
+                problems.append(f"{name} has no good certificate")
             if host.service is None:
                 problems.append(f"{name} does not run")
                 continue
@@ -167,6 +178,8 @@ class _Run:
             witness.violate(f"no round was closed within {SETTLE_S / HOUR_S:g} hours after the last fault")
         if self.cloud.service is not None:
             witness.audit(self.cloud.service.store)
+        if self.world.door is not None:
+            witness.counts |= self.world.door.audit(self._folder)
         for machine in (self.cloud, *self.gateways.values()):
             machine.closed()
             if said := complaint(machine.disk.path):

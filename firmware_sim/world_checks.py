@@ -17,6 +17,7 @@ from cloud_aggregator.store import Store
 from config import topics, wire
 from config.messages import Alarm, Manifest, Receipt, Status
 from config.transfer import parse_chunk
+from firmware_sim.world_certificates import Certificates
 from firmware_sim.world_devices import BY_AGGREGATOR, Devices, gateway_of
 from firmware_sim.world_disk import CloudStore, Contents, Doubt, GatewayStore
 from firmware_sim.world_liveness import Liveness
@@ -24,6 +25,7 @@ from firmware_sim.world_privacy import Privacy
 from firmware_sim.world_probation import Probations
 from firmware_sim.world_releases import Releases
 from firmware_sim.world_rounds import Rounds
+from firmware_sim.world_time import NS, T0_NS
 from gateway_agent import events
 from gateway_agent.versions import MODEL, OTHER
 
@@ -52,6 +54,7 @@ class Witness:
         self.liveness = Liveness(self.violate, elapsed_s)
         self.probations = Probations(self.violate)
         self.releases = Releases(self.violate)
+        self.certificates = Certificates(self.violate, lambda: T0_NS / NS + elapsed_s())
         self.slow: set[str] = set()  # devices whose processors were slow
         self.released: dict[int, str] = {}  # version -> digest
         self.counts = {"alarms": 0, "scores": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
@@ -143,6 +146,7 @@ class Witness:
         """See that nothing leaves a gateway before it is stored, and nothing that is its own."""
         where, name = topics.parse(topic), gateway_of(device)
         self.privacy.said(name, payload)
+        self.certificates.leaves(device, payload)
         if where.channel == "status":
             self._told(device, Status.from_bytes(payload))
         if where.channel == "alarm" and (name, Alarm.from_bytes(payload).item) not in self.alarms:
@@ -166,7 +170,7 @@ class Witness:
     def cloud_hears(self, topic: str, payload: bytes, process: int) -> None:
         """Take note of what comes to the aggregator."""
         where = topics.parse(topic)
-        if where.channel == "status":
+        if where.channel == "status" and payload:  # nothing: the aggregator takes away what was retained
             self._heard.append((where.gateway, Status.from_bytes(payload), process))
 
     def cloud_steps(self, before: State) -> None:
@@ -182,6 +186,8 @@ class Witness:
         trail, self._trail = self._trail, []
         self.rounds.stepped(trail, self._effects)
         for gateway, status, process in self._heard:
+            if gateway in self.certificates.out:
+                continue
             self.devices.heard(gateway, status, process)
         self._heard = []
 
@@ -189,6 +195,7 @@ class Witness:
         """Take note of what the aggregator's store holds from now on."""
         self._effects = [*self._effects, *effects]
         self.releases.committed(effects)
+        self.certificates.committed(effects)
         for effect in effects:
             match effect:
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended="") if alarm.kind:
@@ -242,6 +249,7 @@ class Witness:
 
     def audit(self, store: Store) -> None:
         """Compare what the aggregator's registry holds in the end with what gateways told."""
+        self.devices.lost |= {told for told in self.missing() if told[0] in self.certificates.out}
         of_gateways = [row for row in store.rows("alarms") if row["gateway"] != topics.ALL]
         rows = {(row["gateway"], row["id"]): row for row in of_gateways if not row["cause"].startswith(BY_AGGREGATOR)}
         told: dict[tuple[str, str], dict[str, list[Alarm]]] = {}

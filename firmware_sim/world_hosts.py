@@ -9,7 +9,9 @@ from functools import partial
 from typing import Any
 
 from cloud_aggregator import events as cloud_events
+from cloud_aggregator.registry import Bar, Issue, TurnAway
 from cloud_aggregator.service import Service as CloudService
+from cloud_aggregator.shell import STEP_S
 from cloud_aggregator.state import State as CloudState
 from config.messages import Status
 from config.settings import AggregatorSettings, GatewaySettings
@@ -17,7 +19,7 @@ from config.signing import verified
 from config.topics import ALL, Topic, topic_of
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore
 from firmware_sim.world_liveness import Owed, of_cloud, of_gateway
-from firmware_sim.world_machines import Machine, there
+from firmware_sim.world_machines import RESTART_S, Machine, there
 from firmware_sim.world_processor import Stopwatch
 from firmware_sim.world_setup import KEY, SITE, faulty, stream_of
 from firmware_sim.world_shared import World
@@ -203,6 +205,8 @@ class CloudHost(Machine):
             case cloud_events.Publish(topic=topic, payload=payload, retain=retain):
                 self.world.witness.cloud_published(topic, payload)
                 self.publish(topic, payload, retain=retain)
+            case Issue() | TurnAway() | Bar() if self.world.door is not None:
+                self.world.door.carry_out(effect)
             case cloud_events.Log():
                 self.log(effect)
 
@@ -211,7 +215,16 @@ class CloudHost(Machine):
         waiting = there(self.service).orders() if self.world.witness.releases.has_waiting else []
         for order in waiting:
             self.step(order)
+        if self.world.door is not None and self.is_up:
+            self.world.door.tick()
+            self._follow_clock()
         return cloud_events.Tick()
+
+    def _follow_clock(self) -> None:
+        """End the process where the clock was set, as the product does: started anew it knows the time."""
+        if abs(self.clock.follow()) > STEP_S * NS:
+            self.fall("kill", "by a clock that was set")
+            self.world.scheduler.after(RESTART_S, self.boot)
 
     def owed(self) -> Owed:
         """Return what the aggregator has to see to now."""

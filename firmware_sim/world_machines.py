@@ -135,6 +135,8 @@ class Machine(ABC):
         self._carry_out(effects)
         if self.is_up:
             self.world.network.connect(self.name)
+            if self.world.door is not None:
+                self.world.door.started(self)
             self.during_process(self._phase_s % TICK_S, self._tick)
 
     def during_process(self, delay_s: float, act: Any) -> None:

@@ -29,6 +29,16 @@ ALL = "all"
 Message = tuple[str, bytes]  # topic, payload
 
 
+class Door(Protocol):
+    """What looks at certificates at the broker."""
+
+    def admits(self, device: str) -> bool:
+        """Tell whether the broker lets a client in."""
+
+    def read(self) -> None:
+        """Read again who is let in no more."""
+
+
 class Client(Protocol):
     """A machine as the broker sees it."""
 
@@ -74,6 +84,7 @@ class Network:
         self.sessions: dict[str, Session] = {}
         self.retained: dict[str, bytes] = {}
         self.is_up = True
+        self.door: Door | None = None  # at which certificates are looked at, where there are any
         self._snapshot: tuple[dict[str, bytes], dict[str, list[Message]]] = ({}, {})
         scheduler.after(SNAPSHOT_S, self._take_snapshot)
 
@@ -90,7 +101,7 @@ class Network:
         session = self.sessions[name]
         if not session.client.is_up or (session.is_connected and not session.is_orphaned):
             return
-        if not self.is_up or session.is_cut_off:
+        if not self.is_up or session.is_cut_off or not (self.door is None or self.door.admits(name)):
             wait_s = float(self._rng.uniform(1.0, RECONNECT_S_MAX))
             self._scheduler.after(wait_s, lambda: self._connected(name))
             return
@@ -115,6 +126,25 @@ class Network:
             if other is not session and other.identity == session.identity:
                 self._dropped(name, other.connection)
                 session.queue, other.queue, other.is_known = [*session.queue, *other.queue], [], False
+
+    def has(self, identity: str) -> bool:
+        """Tell whether a client is connected under a name."""
+        return any(one.is_connected for one in self.sessions.values() if one.identity == identity)
+
+    def put_out(self, identity: str, *, sweeps: bool) -> bool:
+        """End connections and sessions under a name, for the aggregator, and what the name retained where it wants so.
+
+        False where the aggregator cannot reach the broker.
+        """
+        if not self.is_up or self.sessions["cloud"].is_cut_off:
+            return False
+        for name, session in self.sessions.items():
+            if session.identity == identity:
+                self._dropped(name, session.connection)
+                session.queue, session.is_known = [], False
+        if sweeps:
+            self.retained = {topic: body for topic, body in self.retained.items() if topic.split("/")[3] != identity}
+        return True
 
     def left(self, name: str, *, at_once: bool) -> None:
         """Take note that a client's process is gone: at once where its machine lives, else by its silence."""
@@ -257,6 +287,8 @@ class Network:
     def _back(self) -> None:
         self.is_up = True
         self._tell("broker", "is back")
+        if self.door is not None:
+            self.door.read()
 
     def trouble(self, name: str | None) -> None:
         """Arrange for the troubles of a line, or of the broker where no name is given."""

@@ -31,9 +31,9 @@ class Operator:
 
     def _order(self) -> None:
         if self._rng.random() < RELEASES:
-            self._give("release", self._release())
+            self.give("release", self._release())
         else:
-            self._give(str(self._rng.choice(DECISIONS)), {})
+            self.give(str(self._rng.choice(DECISIONS)), {})
 
     def _release(self) -> dict[str, Any]:
         """Return what `cloud-aggregator release` orders: to all, to a share or to one by name."""
@@ -44,16 +44,18 @@ class Operator:
         newest = max(self._world.witness.released, default=0)
         return body if version < 0.5 or newest == 0 else {**body, "version": int(self._rng.integers(1, newest + 1))}
 
-    def _give(self, kind: str, body: dict[str, Any]) -> None:
+    def give(self, kind: str, body: dict[str, Any]) -> int:
+        """Bring an order into the aggregator's store and return its number; 0 where that takes none now."""
         if self._cloud.disk.is_full:  # for the command too
-            return
+            return 0
         try:
             with closing(Store(self._cloud.settings.aggregator.store, create=False)) as store:
                 number = store.order(kind, body)
         except StoreError:  # the aggregator has never run
-            return
+            return 0
         self._world.tell("world", f"order {number}: {kind} {body}")
         self._world.witness.releases.ordered(number, kind)
+        return number
 
     def finish(self) -> None:
         """Bring to an end what waits for an operator, after the last fault."""
@@ -64,10 +66,10 @@ class Operator:
         stage = state.staging.rollout
         if stage.stage == "paused" or (stage.canaries and stage.is_under_way and state.manifest is None):
             can_stop = state.manifest is not None
-            self._give("stop" if can_stop and self._rng.random() < 0.5 else "go-on", {})
+            self.give("stop" if can_stop and self._rng.random() < 0.5 else "go-on", {})
         elif state.manifest is None and not stage.is_under_way:
             to_all = {"gateways": [], "share": 1.0, "to_all": True}
             if state.staging.waiting is not None:
-                self._give("release", to_all)
+                self.give("release", to_all)
             elif stage.stage == "stopped":  # by its canaries, and the training makes the same again
-                self._give("release", {**to_all, "version": stage.version})
+                self.give("release", {**to_all, "version": stage.version})

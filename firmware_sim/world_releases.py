@@ -15,6 +15,7 @@ from cloud_aggregator.state import State
 from cloud_aggregator.store import Store
 from config.messages import Manifest
 
+AT_THE_BROKER = ("", "")  # the answer to an order that is done, of which the broker has yet to be told
 OF_RELEASES = frozenset({"release", "go-on", "pause", "stop"})
 
 
@@ -38,7 +39,7 @@ class Releases:
     @property
     def has_waiting(self) -> bool:
         """True where an order has no answer yet."""
-        return self._orders.keys() != self._answers.keys()
+        return len(self._orders) != sum(answer != AT_THE_BROKER for answer in self._answers.values())
 
     def committed(self, effects: Sequence[events.Durable]) -> None:
         """Take note of what the aggregator's store holds from now on."""
@@ -70,7 +71,7 @@ class Releases:
         kind = self._orders.get(answer.number)
         if kind is None:
             self._violate(f"order {answer.number} was answered, and nobody gave it")
-        if answer.number in self._answers:
+        if self._answers.get(answer.number, AT_THE_BROKER) != AT_THE_BROKER:
             self._violate(f"order {answer.number} was carried out twice")
         if kind in OF_RELEASES and answer.text != "refused" and not is_done:
             self._violate(f"order {answer.number} ({kind}) was answered, and nothing of it is stored")
@@ -99,7 +100,8 @@ class Releases:
         """See in the end that every order has its answer; return what there was of orders and releases."""
         self._compare(store)
         if self.has_waiting:
-            self._violate(f"orders have no answer: {sorted(self._orders.keys() - self._answers.keys())}")
+            answered = {number for number, answer in self._answers.items() if answer != AT_THE_BROKER}
+            self._violate(f"orders have no answer: {sorted(self._orders.keys() - answered)}")
         return self.counts
 
 

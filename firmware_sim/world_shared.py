@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from firmware_sim.world_checks import Witness
 from firmware_sim.world_network import Network
 from firmware_sim.world_time import Scheduler
+
+if TYPE_CHECKING:
+    from firmware_sim.world_door import Door
 
 SET_ASIDE = re.compile(r"\.damaged-\w+-\d+")
 
@@ -21,6 +25,7 @@ class World:
     network: Network
     witness: Witness
     history: list[str]
+    door: Door | None = None  # where gateways have certificates
 
     def tell(self, who: str, text: str) -> None:
         """Add a line to the history, which is of this world: a file set aside bears the time of the real one."""

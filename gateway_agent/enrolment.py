@@ -29,6 +29,7 @@ from config.signing import KeyFileError
 from config.tls import believing, trusting
 
 CALL_S = 30.0
+CERTIFICATE = "/v1/certificate"  # where one is asked for
 ANSWER_BYTES_MAX = 64 * 1024
 BUSY = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 
@@ -75,7 +76,7 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     context = believing(alone.decode())  # what was compared and nothing else
     key_file = files.key.with_name(f"{files.key.name}.new") if new_key and files.key.exists() else files.key
     key = identity.load_key(key_file) if key_file.exists() else identity.new_key(key_file)
-    answer = _asked(host, port, context, key, token.gateway, token.secret)
+    answer = _answer(_called(host, port, context, CERTIFICATE, question(token.gateway, key, token.secret)))
     made = _checked(answer, key, token.gateway, believed)
     release_key = _release_key(answer["release_key"].encode(), token)
     identity.write(files.authority, alone, PUBLIC_MODE)
@@ -103,9 +104,14 @@ def renew(gateway: str, address: str, files: Files) -> Validity:
     Raises `EnrolmentError`; nothing that is here is lost by it.
     """
     host, port = identity.split_address(address)
+    asked = question(gateway, identity.load_key(files.key))
+    return renewed(gateway, files, _called(host, port, trusting(files.authority), CERTIFICATE, asked))
+
+
+def renewed(gateway: str, files: Files, body: bytes) -> Validity:
+    """Keep the certificate of an answer, where it is another one than is here; raises as `renew` does."""
     key, held = identity.load_key(files.key), identity.load_certificate(files.certificate)
-    answer = _asked(host, port, trusting(files.authority), key, gateway, "")
-    made = _checked(answer, key, gateway, identity.load_certificate(files.authority))
+    made = _checked(_answer(body), key, gateway, identity.load_certificate(files.authority))
     # Not by the later end: what was made while the aggregator's clock was ahead ends last and is not good yet.
     is_new = made.serial_number != held.serial_number
     if is_new:
@@ -123,16 +129,19 @@ def _validity(certificate: x509.Certificate, *, is_new: bool = False) -> Validit
     return Validity(first.timestamp(), last.timestamp(), is_new)
 
 
-def _asked(host: str, port: int, context: ssl.SSLContext, key: PrivateKey, gateway: str, secret: str) -> dict[str, str]:
-    request = {"request": identity.make_request(key, gateway).decode(), "token": secret}
-    body = _called(host, port, context, "/v1/certificate", json.dumps(request).encode())
+def question(gateway: str, key: PrivateKey, secret: str = "") -> bytes:
+    """Return how a gateway asks for a certificate of its key: with the secret of its token, or with none to renew."""
+    return json.dumps({"request": identity.make_request(key, gateway).decode(), "token": secret}).encode()
+
+
+def _answer(body: bytes) -> dict[str, str]:
     try:
         answer = json.loads(body)
     except ValueError:
         answer = None
     names = ("certificate", "release_key")
     if not isinstance(answer, dict) or not all(isinstance(answer.get(name), str) for name in names):
-        raise EnrolmentError(f"{host}:{port}: expected a certificate in JSON, got {body[:80]!r}")
+        raise EnrolmentError(f"expected a certificate in JSON, got {body[:80]!r}")
     return answer
 
 

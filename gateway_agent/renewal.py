@@ -1,8 +1,9 @@
 """Renews the gateway's certificate before it expires, beside the agent and without ever getting in its way.
 
 When it is due is told by the wall clock, which may jump, so it is asked at every look and nothing is scheduled by it.
-A clock that says a time before the certificate was made cannot tell, and the aggregator is asked to. Whatever goes
-wrong is tried again for ever: what is here stays here.
+A clock that says a time before the certificate was made cannot tell, and the aggregator is asked to. So it is while the
+broker does not let us in, for whatever reason: a clock that stood still while the gateway was off knows nothing of the
+end that the broker sees. Whatever goes wrong is tried again for ever: what is here stays here.
 """
 
 from __future__ import annotations
@@ -57,11 +58,18 @@ def require(settings: GatewaySettings) -> None:
 class Renewer:
     """The thread that looks after the certificate; `renewed` is called from it."""
 
-    def __init__(self, settings: GatewaySettings, spec: Membership, renewed: Callable[[], None]) -> None:
-        self._spec, self._renewed = spec, renewed
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        spec: Membership,
+        renewed: Callable[[], None],
+        is_shut_out: Callable[[], bool] = lambda: False,
+        between: Callable[[float, float], float] = random.uniform,  # spreads load, guards nothing
+    ) -> None:
+        self._spec, self._renewed, self._is_shut_out, self._between = spec, renewed, is_shut_out, between
         files = {name: str(path) for name, path in files_of(settings).items()}
         self._job = {"gateway": settings.gateway.id, "address": spec.enrolment, "files": files}
-        self._share = spec.renew_share - random.uniform(0.0, SPREAD)  # noqa: S311 - spreads load, guards nothing
+        self._share = spec.renew_share - between(0.0, SPREAD)
         self._validity: tuple[float, float] | None = None
         self._failures = 0
         self._stopping = threading.Event()
@@ -78,17 +86,21 @@ class Renewer:
     def _run(self) -> None:
         while not self._stopping.is_set():
             is_due = self.look(time.time())
-            pause_s = min(self._spec.check_s, URGENT_CHECK_S) if is_due else self._spec.check_s
-            self._stopping.wait(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads load, guards nothing
+            self._stopping.wait(self.pause_s(is_due=is_due))
+
+    def pause_s(self, *, is_due: bool) -> float:
+        """Return for how long to wait before the next look."""
+        pause_s = min(self._spec.check_s, URGENT_CHECK_S) if is_due else self._spec.check_s
+        return pause_s * self._between(0.5, 1.5)
 
     def look(self, wall_s: float) -> bool:
-        """Renew the certificate where that is due at this wall time; return whether it still is."""
+        """Renew the certificate where that is due at this wall time, or may be; return whether it still is."""
         if self._validity is None:
             self._ask("look")
-        if self._validity is None or not self.is_due(wall_s):
+        if self._validity is None or not (self.is_due(wall_s) or self._is_shut_out()):
             return self._validity is None
         if not self._ask("renew"):
-            return self.is_due(wall_s)
+            return self.is_due(wall_s) or self._is_shut_out()
         LOG.info("the certificate is new; good until %s", time.strftime("%Y-%m-%d", time.gmtime(self._validity[1])))
         self._renewed()
         return False

@@ -68,7 +68,8 @@ class Agent:
         )
         self._renewer = None
         if settings.identity is not None:
-            self._renewer = Renewer(settings, settings.identity, self._links[0].renew)
+            link = self._links[0]
+            self._renewer = Renewer(settings, settings.identity, link.renew, lambda: not link.is_connected)
         self._carry_out(self.service.begun)
 
     def run(self) -> None:

@@ -14,25 +14,31 @@ import subprocess
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud_aggregator import barrier
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.barrier import Barrier
+from cloud_aggregator.doorkeeper import DONE, Doorkeeper
+from cloud_aggregator.events import Event
 from cloud_aggregator.quarantine import Quarantine
-from cloud_aggregator.registry import Bar, Certificate, Registry
+from cloud_aggregator.registry import Bar, Certificate, RecordCertificate, Registry
+from cloud_aggregator.service import Service
+from cloud_aggregator.store import Store
 from config import identity
 from config.identity import IdentityError
 from config.identity_settings import Identity
 from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
 from gateway_agent.enrolment import Files, enrol
+from models.records import replace
 from tests.site_folders import Folder, aggregator_of, broker_of, client, founded, until
 from tests.sites import SITE, topic
 from tests.waiting import PATIENCE_S
@@ -71,6 +77,31 @@ def calls(log: Path) -> int:
 
 def denied(site: Folder) -> bool:
     return "user north\ntopic deny #\n" in (site.path / "mosquitto.acl").read_text()
+
+
+def test_an_order_whose_aggregator_ended_at_the_broker_is_answered_by_the_next(site: Folder, tmp_path: Path) -> None:
+    log, path = tmp_path / "calls", tmp_path / "cloud.db"
+    spec = Identity(folder=site.path, reload_command=counting(log, 0))
+    settings = site.settings.model_copy(update={"identity": spec, "enrolment": None})
+
+    def running(store: Store) -> Service:
+        return Service(settings, store, Ed25519PrivateKey.generate(), now_ns=time.time_ns(), beginning="a")
+
+    with closing(Store(path)) as store:
+        store.commit([RecordCertificate(replace(NEW, not_after_ns=time.time_ns() + 10**15))])
+        number = store.order("revoke", {"gateway": "north"})
+        service = running(store)
+        assert any(isinstance(one, Bar) for one in service.step(time.time_ns(), service.orders()[0]))
+        assert store.answer(number) is None  # and here its power fails
+    with closing(Store(path)) as store:
+        service, told = running(store), list[Event]()
+        assert service.state.registry is not None and not service.orders()
+        door = Doorkeeper(settings, spec, told.append, lambda: None)
+        door.start(service.state.registry, store.half_answered())
+        door.stop()
+        service.step_all(time.time_ns(), told)
+        assert store.answer(number) == (DONE, "") and store.half_answered() == []
+        assert denied(site) and calls(log) >= 1
 
 
 def test_a_broker_that_was_not_told_is_told_until_it_worked_and_at_every_start(

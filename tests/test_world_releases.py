@@ -92,8 +92,13 @@ def never_answered(seen: Said) -> None:
     seen.audit()
 
 
+def never_done_at_the_broker(seen: Said) -> None:
+    seen.commit(Answered(seen.order("revoke"), ""))
+    seen.audit()
+
+
 WRONG = [run_by_another, answered_twice, answered_before_it_was_done, ordered_by_nobody, forgotten_release]
-WRONG += [forgotten_answer, never_answered]
+WRONG += [forgotten_answer, never_answered, never_done_at_the_broker]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
