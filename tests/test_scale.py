@@ -23,10 +23,11 @@ from models.federated.run import run
 from models.rule_calibration import Baseline, calibrate
 from models.rules import RulesState, step
 from models.threshold import AlarmSpec, AlarmState
+from models.units import COMMON
 from tests.exchanges import SEED
 from tests.law_settings import SETTINGS
 from tests.rule_twin import ALARM, HEAD, HOP_S, KINDS, LAGS, MISSING, NAMES, NS, SCORES, VALUES, spec_of
-from tests.toy import FEATURE_COUNT, Gateway, fleet
+from tests.toy import FEATURE_COUNT, Gateway, fleet, onnx_scores
 
 FACTORS = (2.0**-20, 2.0**20)
 ROWS = 40
@@ -98,6 +99,20 @@ def test_a_common_unit_is_no_part_of_a_training(case: str, factor: float) -> Non
     for found, expected in zip(other, plain, strict=True):
         np.testing.assert_array_equal(found, expected)
         assert np.ptp(found) > 0.0
+
+
+@pytest.mark.parametrize("name", ["esn-fedavg", "fedavg", "incfed", "robust-svm-admm"])
+def test_the_exported_graph_scores_in_the_common_unit(name: str) -> None:
+    chosen = {"loss": "logistic", "components": 0} if name == "fedavg" else first_settings(name)
+    algorithm = build(name, FEATURE_COUNT, {**chosen, "normalisation": "none"})
+    gateways = fleet(SEED, labelled=algorithm.labels, alike=True, rows=ROWS)
+    data = {key: {**one.data, FEATURES: one.data[FEATURES] * 2.0**-20} for key, one in gateways.items()}
+    shared, x = run(algorithm, data, seed=SEED, rounds=1).server.shared, gateways["west"].x * 2.0**-20
+    detector = DETECTORS[algorithm.detector]
+    assert 2.0**-21 <= float(shared[COMMON]) <= 2.0**-19
+    np.testing.assert_allclose(
+        onnx_scores(detector.graph(shared, algorithm.personal), x), detector.score(shared, x), atol=1e-4
+    )
 
 
 FITS: dict[str, tuple[str, Callable[[Floats], Arrays]]] = {
