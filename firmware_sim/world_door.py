@@ -51,7 +51,7 @@ REVOKES = 0.5  # share of those in which one is revoked, where the others are en
 LIFE_S = (300.0, 1_500.0)
 DAY_S = 86_400.0
 LIFE_DAYS = 90.0  # as the product is shipped: to this life its skew and its looks belong
-CHECKS = (0.005, 0.05)  # between two looks, as a share of a life
+CHECKS = (0.02, 0.08)  # between two looks, as a share of a life
 CUTS = 0.1  # share of the answers during which the power of the gateway fails
 AWAY_S = (5.0, 90.0)
 RIGHT_NS = NS
@@ -227,8 +227,8 @@ class Badge(Renewer):
         self._door.travels(self._host.name, lambda: self._host.during_process(0.0, act))
 
     def _answered(self, calls: int, answer: Answer, is_clock_right: bool) -> None:
-        if not self._is_asking or calls != self._calls:
-            return
+        if not self._is_asking or calls != self._calls or not self._door.is_latest(self, self._host.name):
+            return  # it is late, or its process has ended
         self._is_asking, self._calls = False, calls + 1
         status, said = answer
         if status != HTTPStatus.OK:
@@ -394,6 +394,10 @@ class Door:
         for device, badge in self._badges.items():
             own[gateway_of(device)].add(badge.files.key)
         return self.witness.audit(folder, own)
+
+    def is_latest(self, badge: Badge, device: str) -> bool:
+        """Tell whether a badge is of the process that runs now."""
+        return self._badges.get(device) is badge
 
     # The broker.
 
