@@ -114,7 +114,7 @@ $(FOR_DEMO): pyproject.toml constraints.txt | $(BIN)/pip
 
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "install: fetching 68 packages into it (220 MB, 720 MB once unpacked); about a minute, several on a small machine"
-	@$(FETCH) -e '.[dev]'
+	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $(FOR_DEMO) $@
 	@echo "install: done"
 

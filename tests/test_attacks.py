@@ -27,7 +27,10 @@ from models.federated.run import run
 from tests.test_aggregator_machine import after, body, opened, receipts, update
 
 WIDTH, GATEWAYS, ROWS, ROUNDS = 4, 10, 40, 5
-LINEAR: dict[str, Any] = {"loss": "logistic", "components": 0, "normalisation": "none", "rounds": ROUNDS, "epochs": 2}
+LINEAR: dict[str, Any] = {
+    **{"loss": "logistic", "components": 0, "normalisation": "none", "unit": "feature"},
+    **{"rounds": ROUNDS, "epochs": 2},
+}
 LIES: tuple[Lie, ...] = get_args(Lie)
 DIRECTION = np.array([1.0, -1.0, 0.5, 0.0])
 ANSWERS: dict[str, tuple[str, dict[str, Any], Defence | None]] = {

@@ -75,7 +75,7 @@ def _logistic(train: Sequence[Subject], settings: Mapping[str, Any]) -> Callable
 
 
 def _federated(method: Method, settings: Mapping[str, Any], train: Sequence[Subject], seed: int) -> Fitted:
-    algorithm = build(method.algorithm, train[0].x.shape[1], nested(settings))
+    algorithm = build(method.algorithm, train[0].x.shape[1], {"unit": "feature", **nested(settings)})
     # What runs along the rows needs all of them and learns from those with a label; others take no unlabelled row.
     keeps = algorithm.detector == "esn"
     data = {subject.name: _data(subject, keeps) for subject in train}
