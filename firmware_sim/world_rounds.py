@@ -42,7 +42,9 @@ class Rounds:
         """Hold committed steps against the loop: what was counted in each, and what became of the round."""
         for late in (effect for effect in effects if isinstance(effect, events.HoldUpdate)):
             rounds, age = trail[0].settings.rounds, trail[0].server.round_index - late.round_index
-            if age == 0:  # stored beside a total that grows: it came in time, and need not be kept for another round
+            # Stored beside a total that grows, it came in time. Of sums those are kept that came late, by what the
+            # aggregator knew then: the round may have been closed in the same step.
+            if any(not phase.tally.bounded for phase in trail[0].algorithm.phases):
                 self._kept.pop((late.gateway, late.round_index))
             elif age > rounds.late_rounds or rounds.late == "refuse":
                 self._violate(f"an answer of {late.gateway} to round {late.round_index} is kept, {age} rounds later")

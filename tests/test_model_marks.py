@@ -24,7 +24,7 @@ from models.arrays import Arrays
 from tests.agents import TICK, after, chunks, heard, kinds
 from tests.kept import Small, give, item, service, ticked
 from tests.sites import NS, Shelf, agent, gateway_settings
-from tests.test_gateway_models import Made
+from tests.test_gateway_models import Made, signed
 from tests.watchers import BLOCK, CALM, SENSITIVE, THIRD, Gateway
 
 DIGEST = SENSITIVE[0].model.digest
@@ -76,6 +76,17 @@ def test_a_load_that_ended_with_its_boot_was_ended_by_the_power() -> None:
     gateway.state = replace(gateway.state, boot_id="next boot")
     gateway.offer(THIRD)
     assert gateway.version == 3 and not status(gateway.state).rejected
+
+
+def test_one_end_of_the_process_counts_once_whatever_the_versions_of_its_model() -> None:
+    """A model that is released again under other versions is loaded once by a process, which may end once."""
+    gateway = Gateway(CALM)
+    manifest, body = CALM
+    for number in range(STARTS_MAX):
+        gateway.offer((signed(manifest, version=2 + number), body))
+        assert gateway.version == 2 + number
+    tries = versions.restored(gateway.shelf.blobs).tries(manifest.model.digest)
+    assert tries.in_boot == 1 and not status(gateway.state).rejected
 
 
 def test_a_candidate_that_ends_the_process_is_given_up_too() -> None:
