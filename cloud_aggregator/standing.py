@@ -5,8 +5,9 @@ of these, so the order of their coming leaves no trace: an alarm that was cleare
 stands. Alarms that are over are remembered for a while, so that a late or repeated message is known as such.
 
 A gateway has one alarm of a cause at a time, so one that began later is the end of those before it: a gateway that lost
-its store never tells theirs. Which is later is told by the onset, and where that cannot be believed by the arrival. So
-a clock that goes back without saying so makes a new alarm look like a late one of old; it is told, recorded, and over.
+its store never tells theirs. Which is later is told by the onset, and where that cannot be believed by the arrival; within
+one boot a wrong clock orders alarms all the same, so one that was sent again is not taken for the latest. So a clock
+that goes back without saying so makes a new alarm look like a late one of old; it is told, recorded, and over.
 The end of an alarm that is the only one of its cause comes from the statuses: see `Quiet`.
 """
 
@@ -61,21 +62,27 @@ def take(alarms: Alarms, gateway: str, alarm: Alarm, now_ns: int) -> tuple[Alarm
     known = of_gateway.get(alarm.id)
     if known is not None and (known.is_raised if alarm.state == "raised" else known.is_cleared and not known.ended):
         return alarms, known, False
-    now_known = _begun(alarm, now_ns) if known is None else _joined(known, alarm)
+    now_known = _begun(of_gateway, alarm, now_ns) if known is None else _joined(known, alarm)
     of_gateway = {**of_gateway, alarm.id: now_known}
     return {**alarms, gateway: _pruned(of_gateway, alarm.cause)}, now_known, True
 
 
-def _begun(alarm: Alarm, now_ns: int) -> Standing:
+def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int) -> Standing:
     is_possible = SET_NS <= alarm.onset_ns <= now_ns + AHEAD_NS
     is_believed = is_possible and alarm.clock != "unsynchronised"
+    later_ns = [known.onset_ns for known in of_gateway.values() if _is_earlier_in_boot(alarm, known.alarm)]
     return Standing(
         alarm,
-        onset_ns=alarm.onset_ns if is_believed else now_ns,
+        onset_ns=alarm.onset_ns if is_believed else min([now_ns, *later_ns]),
         is_raised=alarm.state == "raised",
         is_cleared=alarm.state == "cleared",
         is_astray=not is_possible and alarm.clock != "unsynchronised",
     )
+
+
+def _is_earlier_in_boot(alarm: Alarm, other: Alarm) -> bool:
+    is_same = (alarm.cause, alarm.boot_id) == (other.cause, other.boot_id) and alarm.boot_id != ""
+    return is_same and alarm.onset_ns < other.onset_ns
 
 
 def _joined(known: Standing, alarm: Alarm) -> Standing:
