@@ -5,9 +5,9 @@ of these, so the order of their coming leaves no trace: an alarm that was cleare
 stands. Alarms that are over are remembered for a while, so that a late or repeated message is known as such.
 
 A gateway has one alarm of a cause at a time, so one that began later is the end of those before it: a gateway that lost
-its store never tells theirs. Which is later is told by the onset, and where that cannot be believed by the arrival; within
-one boot a wrong clock orders alarms all the same, so one that was sent again is not taken for the latest. So a clock
-that goes back without saying so makes a new alarm look like a late one of old; it is told, recorded, and over.
+its store never tells theirs. Which is later is told by the onset, and where that cannot be believed by the arrival; but
+even a wrong clock orders the alarms of one boot, so one that is sent again is not taken for the latest. So a clock that
+goes back without saying so makes a new alarm look like a late one of old; it is told, recorded, and over.
 The end of an alarm that is the only one of its cause comes from the statuses: see `Quiet`.
 """
 
