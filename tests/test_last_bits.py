@@ -186,6 +186,6 @@ def test_a_common_unit_is_the_same_for_rows_on_the_edge_between_two(bits: type) 
 
 @pytest.mark.parametrize("bits", [np.float64, np.float32])
 def test_a_kernel_width_is_the_same_for_distances_on_the_edge_of_a_bin(bits: type) -> None:
-    nearly = 2.0 * (1.0 + np.arange(-4, 5) * float(np.finfo(bits).eps))
+    nearly = np.asarray(2.0 * (1.0 + np.arange(-4, 5) * float(np.finfo(bits).eps)), dtype=np.float64)
     np.testing.assert_array_equal(counted(nearly), counted(np.full(9, 2.0)))
     assert median(counted(np.full(9, 2.0 - REAL))) < 2.0 <= median(counted(nearly))
