@@ -46,7 +46,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     from firmware_sim.scenarios import STORIES
+    from models.federated import ALGORITHMS, build
 
+    known = [name for name in sorted(ALGORITHMS) if not build(name, 2, {}).labels]
     text = "Run broker, aggregator, gateways and sensor nodes as processes on a real recording, and report how it went."
     demo = commands.add_parser("demo", help="the whole system on a real bridge recording", description=text)
     demo.add_argument("--scenario", choices=sorted(STORIES), default="munich", help="which story (default: munich)")
@@ -54,24 +56,14 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     demo.add_argument("--speed", type=replay_command.positive, help="times real time (default: the scenario's own)")
     demo.add_argument(
         "--algorithm",
-        type=_without_labels,
+        choices=known,
         default="support-vector-election",
         metavar="NAME",
-        help="the rule, one that needs no labels: docs/algorithms.md",
+        help=f"one that needs no labels: {', '.join(known)} (default: support-vector-election)",
     )
     demo.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="its settings: masking={}")
     demo.add_argument("--broker", choices=("auto", "mosquitto", "embedded"), default="auto", help="default: auto")
     demo.set_defaults(act=_demo)
-
-
-def _without_labels(name: str) -> str:
-    # Here, since a sensor node needs none of them and starts in half the time without.
-    from models.federated import ALGORITHMS, build
-
-    known = [one for one in sorted(ALGORITHMS) if not build(one, 2, {}).labels]
-    if name not in known:
-        raise argparse.ArgumentTypeError(f"invalid choice: {name!r} (choose from {', '.join(known)})")
-    return name
 
 
 def _add_demo_building(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
