@@ -57,7 +57,7 @@ def test_quartiles_that_fall_together_leave_the_width_of_the_median(rows: list[i
         assert known(0.5) == pytest.approx(2.0, rel=0.2)
 
 
-def test_a_map_of_many_features_is_never_narrower_than_by_the_median() -> None:
+def test_a_map_of_many_features_has_the_width_of_the_median_too() -> None:
     """Distances of many features are nearly alike."""
     for known in ways(noise(1, 400)):
         assert map_width(known) == WIDE / (LEAST_SPREAD * known(0.5))
