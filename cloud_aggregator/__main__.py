@@ -43,7 +43,8 @@ EPILOG = """examples:
 NS = 1_000_000_000
 GATEWAY_COLUMNS = (
     *("gateway", "state", "baseline_windows", "baseline_needed", "can_train", "windows", "windows_lost", "dropped"),
-    *("model_version", "settling", "alarms_active", "privacy_epsilon", "identity", "refusal", "seen"),
+    *("model_version", "settling", "alarms_active", "privacy_epsilon", "identity"),
+    *("refusal", "training_remarks", "seen"),
 )
 
 

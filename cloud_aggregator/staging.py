@@ -185,10 +185,9 @@ def stopped(state: State, why: str) -> Result:
     else:
         effects += [announcing.taken_back(state, name) for name in stage.canaries]
         effects.append(Log("warning", "there is no model before it: canaries that have it keep it until the next"))
-    if state.staging.waiting is None:
-        return state, [_saved(state), *effects]
-    state, more = _next(state)
-    return state, [*effects, *more]
+    saved = _saved(state)  # what the canaries are given back, before all are given what has waited
+    state, more = _next(state) if state.staging.waiting is not None else (state, [])
+    return state, [saved, *effects, *more]
 
 
 def reminders(state: State) -> list[Effect]:

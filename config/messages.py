@@ -16,7 +16,8 @@ from models.features import FeatureSpec
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Short = Annotated[str, StringConstraints(max_length=4_096)]  # what is stored of others
+SHORT_MAX = 4_096
+Short = Annotated[str, StringConstraints(max_length=SHORT_MAX)]  # what is stored of others
 LARGEST, CHUNKS_MAX = 2**63 - 1, 100_000  # what a database holds; of one transfer
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
@@ -98,6 +99,7 @@ class Status(Message):
     dropped: dict[str, int] = {}
     refusal: str = ""
     refused_round: str = ""  # the `round_number` of the invitation that this gateway will not answer
+    training_remarks: Short = ""  # what its trainings in this run warned of, or why they had nothing to send
     answered: str = ""  # the `round_number` of the last update that it made
     training: Count = 0  # the highest that it was invited to, see `RoundOpen`
     candidate_version: Count = 0  # of a model on its way into force

@@ -18,7 +18,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +51,19 @@ def start(command: Sequence[str | Path], **options: Any) -> subprocess.Popen[Any
 def start_module(module: str, *arguments: str, **options: Any) -> subprocess.Popen[Any]:
     """Start a module of ours as `start` does."""
     return start([sys.executable, "-m", module, *arguments], **options)
+
+
+def workers(count: int) -> ProcessPoolExecutor:
+    """Return a pool of processes, each with an interpreter of its own, which end when this one does."""
+    return ProcessPoolExecutor(count, get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """End this worker when the process that started it is gone: killed, it cannot tell its workers."""
+    parent = parent_process()
+    if parent is not None:
+        sentinel = parent.sentinel
+        threading.Thread(target=lambda: (wait_for([sentinel]), os._exit(1)), daemon=True).start()
 
 
 class Patience:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import re
 import shlex
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
 from config import cli
+from firmware_sim import children
 from firmware_sim.world_faults import Faults, load_faults
 from firmware_sim.world_setup import HOURS
 
@@ -123,7 +123,7 @@ def verdicts(
     seeds: range, hours: float, faults: Faults | None, folder: Path | None, jobs: int
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield, for each of the worlds as it ends, its seed and what it broke; an error in a machine is one of these."""
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with children.workers(jobs) as pool:
         running = {pool.submit(violations_of, seed, hours, faults, folder): seed for seed in seeds}
         for future in as_completed(running):
             yield running[future], _broken(future)

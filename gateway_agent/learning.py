@@ -6,6 +6,8 @@ gateway is stored before the update is sent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from config import wire
@@ -20,6 +22,7 @@ from models.federated.algorithm import normalise
 from models.records import replace
 
 NS = 1_000_000_000
+REMARK_LENGTH = 500  # of an exchange
 RETRY_S = 3_600.0  # a failed training would most likely fail alike; but it may have been a lack of time or memory
 
 
@@ -128,7 +131,9 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
     if state.answered is None or state.answered[0] != message.run:
         state = replace(state, last_counted="")  # in this training nothing was
     answered = (message.run, message.round_index)
-    state = replace(state, own=parts.get("own", {}), answered=answered)
+    remarks = _remarks(state, message, said.get("remarks", ()))
+    is_news = remarks != state.remarks
+    state = replace(state, own=parts.get("own", {}), answered=answered, remarks=remarks)
     meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
     meta["after"] = state.last_counted  # for algorithms that hold sums of what gateways have sent
     body = wire.encode(parts.get("update", {}), meta)
@@ -139,13 +144,21 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
         state = replace(state, awaited=digest, is_counted=False)
     saved = [save_own(state), save_counted(state)]
     state, effects = outbox.queue(state, digest, item)
-    told: list[Effect] = [Log("warning", f"round {message.round_index}: {text}") for text in said.get("warnings", ())]
-    told.append(Log("info", f"round {message.round_index}: update of {len(body)} bytes made"))
-    if "remark" in said:
-        state, refused = refuse(state, f"round {message.round_index}: nothing to send: {said['remark']}")
-        told += refused
+    logged: list[Effect] = [Log("warning", f"round {message.round_index}: {text}") for text in said.get("remarks", ())]
+    logged.append(Log("info", f"round {message.round_index}: update of {len(body)} bytes made"))
+    state, told = tell(state) if is_news else (state, [])
     state, more = take_part(state)
-    return state, [*saved, *effects, *told, *more]
+    return state, [*saved, *effects, *logged, *told, *more]
+
+
+def _remarks(state: State, message: RoundOpen, texts: Sequence[str]) -> dict[int, str]:
+    """Return the remarks of the trainings so far with those of the latest: it replaces what an exchange of an earlier
+    round left under its phase or a later one.
+    """
+    is_same = state.answered is not None and state.answered[0] == message.run
+    kept = {phase: text for phase, text in state.remarks.items() if is_same and phase < message.phase}
+    latest = f"round {message.round_index}: {'; '.join(texts)}"[:REMARK_LENGTH]
+    return {**kept, message.phase: latest} if texts else kept
 
 
 def _failed(state: State, message: RoundOpen, reason: str) -> tuple[State, list[Effect]]:

@@ -46,7 +46,7 @@ def restore(
 
     Raises `BaselineError` where the stored baseline does not fit the settings.
     """
-    own, answered, newest_training = _own(stored)
+    own, answered, newest_training, remarks = _own(stored)
     _check_baseline(settings, stored, own)
     pipeline = walk.start(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
@@ -72,6 +72,7 @@ def restore(
         outbox=dict(stored.outbox),
         answered=answered,
         newest_training=newest_training,
+        remarks=remarks,
         awaited=awaited,
         is_counted=is_counted,
         last_counted=last[0] if last else awaited if is_counted else "",  # 0.4 kept the awaited one alone
@@ -102,9 +103,10 @@ def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> N
         )
 
 
-def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None, int]:
+def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None, int, dict[int, str]]:
     if OWN not in stored.blobs:
-        return {}, None, 0
+        return {}, None, 0, {}
     own, meta = wire.decode(stored.blobs[OWN])
-    # 0.4 knew no numbers of trainings.
-    return own, tuple(meta["answered"]) if meta["answered"] else None, meta.get("training", 0)
+    answered = tuple(meta["answered"]) if meta["answered"] else None
+    # 0.4 knew no numbers of trainings, 0.5 kept no remarks.
+    return own, answered, meta.get("training", 0), dict(meta.get("remarks", ()))

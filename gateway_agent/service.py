@@ -192,7 +192,10 @@ class Service:
         self.state = replace(self.state, is_unstored=is_stuck)
 
     def _in_need(self, text: str) -> list[Outward]:
-        return [] if self.state.store_problem == FULL else self._told(StoreState(FULL, text))
+        if self.state.store_problem == FULL:
+            return []
+        self._regain_ns = self.state.now_ns  # or the alarm could end as it begins, and begin again under one id
+        return self._told(StoreState(FULL, text))
 
     def _renewed(self, reason: str) -> list[Outward]:
         """Go on with a new file, which holds what the agent has in mind and what could be read of the old one."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from config import wire
 from config.clock import Quality
-from config.messages import Device, Manifest, RoundOpen, Score, Status, round_number
+from config.messages import SHORT_MAX, Device, Manifest, RoundOpen, Score, Status, round_number
 from config.settings import GatewaySettings
 from config.topics import Topic, topic_of
 from config.transfer import Assembly
@@ -124,6 +124,7 @@ class State:
     clock: Quality = "unknown"
     status_ns: int = 0
     remembered_ns: int = 0  # when the model's memory was stored last
+    remarks: dict[int, str] = field(default_factory=dict)  # phase -> what its latest training warned of
     refusal: str = ""
     refused_round: str = ""  # that this gateway was asked for and will not answer, see `round_number`
     bytes_sent: int = 0
@@ -186,6 +187,7 @@ def status(state: State) -> Status:
         dropped=_counts(state, "dropped."),
         refusal=state.refusal,
         refused_round=state.refused_round,
+        training_remarks="; ".join(state.remarks.values())[:SHORT_MAX],
         answered="" if state.answered is None else round_number(*state.answered),
         training=state.newest_training,
         device=None if (device := state.settings.gateway.device) is None else Device(**device.model_dump()),
@@ -210,9 +212,10 @@ def tell(state: State) -> tuple[State, list[Effect]]:
 
 
 def save_own(state: State) -> Save:
-    """Return the effect that stores what stays on this gateway and which round it answered last."""
+    """Return the effect that stores what stays on this gateway, which round it answered last and what it said of it."""
     answered = list(state.answered) if state.answered else None
-    return Save(OWN, wire.encode(state.own, {"answered": answered, "training": state.newest_training}))
+    meta = {"answered": answered, "training": state.newest_training, "remarks": [*state.remarks.items()]}
+    return Save(OWN, wire.encode(state.own, meta))
 
 
 def save_counted(state: State) -> Save:

@@ -34,22 +34,23 @@ from models.arrays import (
     parted,
 )
 from models.federated import build
-from models.federated.algorithm import counting
+from models.federated.algorithm import NOTHING_TO_SEND, counting
 from models.federated.private import PrivacyWarning
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
-NOTHING = (
-    "its rows give the algorithm nothing to send: they are too few (an echo state network washes out 5 / leak of them "
-    "after each gap), or all the same, as of a sensor that is stuck"
-)
 NEEDS_SECRET = ("masking", "privacy")  # settings under which a gateway draws what nobody else may know
-LEAVES = "training.weight is 0, and nothing of this gateway is in the sum"
+LEAVES = "nothing to send: training.weight is 0, and nothing of this gateway is in the sum"
 # With a baseline alone there is one class. A gateway says so and sends nothing, so that the others need not wait.
-NO_LABELS = "the algorithm learns from labels and this gateway has none: name a table in training.labelled"
+NO_LABELS = (
+    "nothing to send: the algorithm learns from labels and this gateway has none: name a table in training.labelled"
+)
 
 
 def answer(job: bytes) -> bytes:
-    """Return `own` and `update` of one training as bytes: equal jobs give equal answers."""
+    """Return `own` and `update` of one training as bytes, with `remarks`: what it warned of and why it has no update.
+
+    Equal jobs give equal answers.
+    """
     arrays, order = wire.decode(job, size_max=len(job))
     parts = parted(arrays)
     algorithm = build(order["algorithm"], order["feature_count"], order["settings"])
@@ -58,7 +59,7 @@ def answer(job: bytes) -> bytes:
     drawn = exchange_secret(secret, order["run"], order["round_index"], order["gateway"])
     own, data, known = parts.get("own", {}), {**parts["data"], SECRET: drawn}, parts.get("labelled", {})
     if algorithm.labels and not known:
-        return wire.encode(joined({"own": own, "update": {}}), {"remark": NO_LABELS})
+        return wire.encode(joined({"own": own, "update": {}}), {"remarks": [NO_LABELS]})
     train = algorithm.phases[order["phase"]].train
     rows = labelled(data, known) if algorithm.labels else data
     with warnings.catch_warnings(record=True) as caught:
@@ -67,13 +68,10 @@ def answer(job: bytes) -> bytes:
     # In a later exchange of a round nothing is a usual answer, such as of those whom an election left out.
     is_first = order["phase"] <= algorithm.setup and order["phase"] % algorithm.stride == 0
     is_silent = not update and is_first
-    remark = LEAVES if float(rows.get(WEIGHT, 1.0)) == 0.0 else NOTHING
-    if spent := [str(warning.message) for warning in caught if issubclass(warning.category, PrivacyWarning)]:
-        remark, caught = spent[0], []
-    said: dict[str, Any] = {"remark": remark} if is_silent or spent else {}
-    if caught:
-        said["warnings"] = sorted({str(warning.message) for warning in caught})
-    return wire.encode(joined({"own": own, "update": update}), said)
+    remarks = sorted({str(warning.message) for warning in caught})
+    if is_silent and not any(issubclass(warning.category, PrivacyWarning) for warning in caught):
+        remarks.append(LEAVES if float(rows.get(WEIGHT, 1.0)) == 0.0 else NOTHING_TO_SEND)
+    return wire.encode(joined({"own": own, "update": update}), {"remarks": remarks} if remarks else {})
 
 
 def _secret(order: dict[str, Any]) -> bytes:

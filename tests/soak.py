@@ -25,4 +25,7 @@ def crossed(*axes: Sequence[Any]) -> list[ParameterSet]:
 
 def some(values: Sequence[Any], count: int = 1) -> list[ParameterSet]:
     """Return values as parameters: so many of them, from the first on, in every run, the rest in soak."""
-    return [pytest.param(value, marks=() if at < count else pytest.mark.soak) for at, value in enumerate(values)]
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=() if at < count else pytest.mark.soak)
+        for at, value in enumerate(values)
+    ]

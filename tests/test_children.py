@@ -69,6 +69,22 @@ def test_a_command_is_read_while_it_runs_and_ended_where_it_does_nothing() -> No
     assert not [one for one in psutil.Process().children() if one.name() == "sleep"]
 
 
+def test_workers_end_with_the_process_that_is_killed() -> None:
+    code = (
+        "import os, time; from firmware_sim import children\n"
+        "if __name__ == '__main__':\n"
+        "    pool = children.workers(1)\n"
+        "    print(pool.submit(os.getpid).result(), flush=True)\n"
+        "    pool.submit(time.sleep, 600)\n"
+        "    time.sleep(600)\n"
+    )
+    with children.start([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as made:
+        assert made.stdout is not None
+        worker = int(made.stdout.readline())
+        made.kill()
+    until(lambda: not children.is_alive(worker))
+
+
 def test_a_family_is_all_generations() -> None:
     with children.start(["sh", "-c", "sleep 600; true"]) as shell:
         until(lambda: len(children.family(shell.pid)) == 2)

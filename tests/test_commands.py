@@ -197,9 +197,8 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
         "store_is_older": "",
     }
     second = 10**9
-    status = Status(
-        state="online", can_train=True, baseline_windows=5, baseline_needed=60, refusal="round 1: no memory"
-    )
+    said = {"refusal": "round 1: no memory", "training_remarks": "round 0: all rows lie outside"}
+    status = Status(state="online", can_train=True, baseline_windows=5, baseline_needed=60, **said)
     store.commit(
         [
             RecordGateway("north", status, 2 * second),
@@ -215,8 +214,8 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
     assert (value["training"]["phase"], value["training"]["figures"]) == (0, {"median": 0.25})
     assert "round 0, phase 0, answers 0; median 0.25" in text
     assert value["model_version"] == value["rounds_closed"] == len(value["gateways"]) == 1
-    assert value["gateways"][0] | {"gateway": "north", "refusal": "round 1: no memory"} == value["gateways"][0]
-    assert "1970-01-01T00:00:02+00:00" in text and "round 1: no memory" in text
+    assert value["gateways"][0] | {"gateway": "north", **said} == value["gateways"][0]
+    assert "1970-01-01T00:00:02+00:00" in text and all(words in text for words in said.values())
     value, text = look("models")
     assert value[0]["digest"] == FIRST[0].model.digest and FIRST[0].model.digest in text
     value, text = look("rounds")

@@ -1,6 +1,9 @@
-"""Goal: what a demo says of an alarm is on the demo's own time line, or has no time."""
+"""Goal: what a demo says of an alarm is on the demo's own time line, or has no time; its help says what it takes."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 
@@ -8,6 +11,7 @@ from config.messages import Alarm
 from config.topics import ALL
 from firmware_sim.scenarios import STORIES
 from firmware_sim.stage import Watch
+from models.federated import ALGORITHMS, build
 from tests.sites import NS
 
 STORY = STORIES["footbridge"]()
@@ -31,3 +35,14 @@ def test_an_alarm_is_told_with_a_time_of_the_replay_or_with_none(
     alarm = Alarm.model_validate({**kinds, "id": "a", "onset_ns": onset_ns, "t_ns": t_ns})
     Watch(STORY)._alarm(gateway, alarm, said.append)
     assert len(said) == 1 and f"{words}what it is" in said[0]
+
+
+def test_the_help_lists_the_algorithms_that_need_no_labels_and_loads_no_library_of_theirs() -> None:
+    program = (
+        "import sys; from firmware_sim.__main__ import main\n"
+        "try: main(['demo', '--help'])\n"
+        "finally: assert not {'onnx', 'scipy', 'sklearn', 'torch'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    listed = "".join(done.stdout.split()).partition("needsnolabels:")[2].partition("(default")[0]
+    assert listed.split(",") == [name for name in sorted(ALGORITHMS) if not build(name, 2, {}).labels]

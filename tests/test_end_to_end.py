@@ -113,6 +113,7 @@ def test_the_lowered_support_is_detected_on_every_gateway(
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_same_is_detected_where_the_cloud_sees_sums_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

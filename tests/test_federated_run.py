@@ -6,11 +6,13 @@ STACK of losses, then a SUM, with state on both sides that must survive from the
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from models.arrays import FEATURES, WEIGHT, Arrays, equal, generator, select
-from models.federated.algorithm import Algorithm, Phase, Server, checked, close_round
+from models.arrays import FEATURES, WEIGHT, Arrays, Floats, equal, generator, select
+from models.federated.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
 from models.federated.run import run
 from models.federated.tally import STACK, SUM
 from tests.given_width import build
@@ -192,3 +194,23 @@ def test_a_gateway_of_no_weight_is_as_if_it_were_not_there(name: str) -> None:
     with_it = run(algorithm, leaving, seed=1).server.shared
     without = run(algorithm, {who: data[who] for who in others}, seed=1).server.shared
     assert equal(with_it, without, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "settings"),
+    [
+        ("incfed", np.zeros((40, 3)), {"normalisation": "none", "unit": "common"}),
+        ("support-vector-election", np.ones((40, 3)), {"gamma": None}),
+    ],
+)
+def test_a_training_that_nobody_can_begin_ends_with_what_to_do(
+    name: str, rows: Floats, settings: dict[str, Any]
+) -> None:
+    """Neither zeros have a unit nor equal rows a distance."""
+    algorithm = build(name, 3, settings)
+    with pytest.raises(
+        RoundFailedError, match=r"never began: each of 2 .* all zero; expected .* sensors are connected"
+    ):
+        run(algorithm, {"north": {FEATURES: rows}, "south": {FEATURES: rows}})
+    with_one = run(algorithm, {"north": {FEATURES: rows}, "south": {FEATURES: rows + np.eye(40, 3)}})
+    assert with_one.server.phase >= algorithm.setup

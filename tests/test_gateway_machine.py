@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from config import signing, wire
-from config.messages import Receipt, RoundOpen, Want
+from config.messages import Receipt, RoundOpen, Status, Want
 from config.topics import CHANNELS
 from config.transfer import ASK_MAX, describe, split
 from gateway_agent.events import (
@@ -163,6 +163,39 @@ def test_a_refused_update_is_settled_and_the_reason_stands_in_the_status_until_o
         state, _ = after(state, heard("receipt", name, Receipt(accepted=not reason, reason=reason).to_bytes()))
         assert not state.outbox and status(state).refusal == reason
         state, effects = invited(state, round_index=1)
+
+
+def trained_with(state: State, shelf: Shelf, texts: list[str], **change: Any) -> tuple[State, list[Effect]]:
+    """Return the state after a round whose training had these remarks and whose update was counted."""
+    state, _ = invited(state, **change)
+    state, effects = after(state, Trained(wire.encode(joined({"update": {"x": np.ones(2)}}), {"remarks": texts})))
+    shelf.commit(effects)
+    state, settled = after(state, heard("receipt", next(iter(state.outbox)), Receipt(accepted=True).to_bytes()))
+    shelf.commit(settled)
+    return state, effects
+
+
+def test_what_a_training_warned_of_stands_in_the_status_until_a_later_one_has_no_such_remark() -> None:
+    """An operator reads the status, not a gateway's log; receipts and restarts take nothing of it away."""
+    shelf, shown = Shelf(), ""
+    state = commissioned(shelf)
+    long = f"round 0: a; b; round 1: {'c' * 491}"
+    steps = [(0, ["a", "b"], "round 0: a; b"), (1, ["c" * 999], long), (2, [], long), (1, [], "round 0: a; b")]
+    for index, (phase, texts, expected) in enumerate([*steps, (0, [], "")]):
+        state, effects = trained_with(state, shelf, texts, round_index=index, phase=phase)
+        logged = [effect.text for effect in kinds(effects, Log) if effect.level == "warning"]
+        assert logged == [f"round {index}: {text}" for text in texts]
+        told = [Status.from_bytes(effect.payload).training_remarks for effect in sent(effects, "status")]
+        assert told == [expected] * (expected != shown)
+        shown = expected
+        assert [status(one).training_remarks for one in (state, agent(gateway_settings(), shelf))] == [shown, shown]
+
+
+def test_another_training_begins_without_remarks() -> None:
+    shelf = Shelf()
+    state, _ = trained_with(commissioned(shelf), shelf, ["a"])
+    state, _ = trained_with(state, shelf, [], run="another", phase=1)
+    assert status(state).training_remarks == ""
 
 
 @pytest.mark.parametrize("bad", [Trained(None, "no memory"), Trained(b"Segmentation fault"), Trained(b"")])

@@ -164,7 +164,7 @@ def test_without_labels_the_training_says_how_to_name_them() -> None:
     data = {FEATURES: np.random.default_rng(0).normal(size=(40, 3))}
     job = joined({"shared": shared, "own": {}, "data": data})
     arrays, meta = wire.decode(answer(wire.encode(job, {**order, "gateway": "north", "secret": ""})))
-    assert arrays == {} and "name a table in training.labelled" in meta["remark"]
+    assert arrays == {} and "name a table in training.labelled" in meta["remarks"][0]
     job = joined({"shared": shared, "own": {}, "data": data, "labelled": labelled_rows(0)})
     update = parted(wire.decode(answer(wire.encode(job, {**order, "gateway": "north", "secret": ""})))[0])["update"]
     assert float(update["samples"]) == 70

@@ -16,12 +16,15 @@ from cloud_aggregator import staging
 from cloud_aggregator.events import Log
 from cloud_aggregator.rollout import Made, restored, stored
 from config.transfer import describe
-from models.arrays import FEATURES, Arrays, alike, generator
+from models.arrays import FEATURES, Arrays, Floats, alike, generator
 from models.detectors.graph import is_alike
 from models.federated.contributions import BEFORE, STEP, difference
+from models.federated.kernel_width import counted, quantile
 from models.federated.local_dual import AFTER, ROWS, fingerprint, holds
 from models.federated.median_election import LOSS, MEDIAN, PENDING
 from models.federated.norm_judge import _bin_of
+from models.federated.run import run
+from models.units import COMMON
 from tests.given_width import build
 from tests.test_gateway_models import signed
 from tests.test_staged_release import fleet
@@ -162,3 +165,27 @@ def test_what_was_stopped_lies_in_the_store_with_the_release() -> None:
     body, models = stored(made.cloud.staging, 1), made.staged.models
     _, found = restored(body, models.get, None)
     assert found.candidate == made.cloud.staging.candidate is not None
+
+
+def unit_of(rows: Floats) -> float:
+    """Return the common unit of one gateway with rows (n, F)."""
+    algorithm = build("incfed", rows.shape[1], {"normalisation": "none", "unit": "common"})
+    return float(run(algorithm, {"west": {FEATURES: rows}}, rounds=1).server.shared[COMMON])
+
+
+@pytest.mark.parametrize("bits", [np.float64, np.float32])
+def test_a_common_unit_is_the_same_for_rows_on_the_edge_between_two(bits: type) -> None:
+    """Rows of length 1 with eight features have a mean square of 1 / 8: half way, in octaves, from 1 / 4 to 1 / 2."""
+    rows = np.random.default_rng(3).normal(size=(64, 8))
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(bits).astype(np.float64)
+    squares = np.square(rows).mean(axis=1)
+    assert (squares < 0.125).any() and (squares >= 0.125).any()
+    units = [unit_of(rows * (1.0 + many * float(np.finfo(bits).eps))) for many in range(-3, 4)]
+    assert units == [0.5] * len(units) and unit_of(rows * (1.0 - REAL)) == 0.25
+
+
+@pytest.mark.parametrize("bits", [np.float64, np.float32])
+def test_a_kernel_width_is_the_same_for_distances_on_the_edge_of_a_bin(bits: type) -> None:
+    nearly = np.asarray(2.0 * (1.0 + np.arange(-4, 5) * float(np.finfo(bits).eps)), dtype=np.float64)
+    np.testing.assert_array_equal(counted(nearly), counted(np.full(9, 2.0)))
+    assert quantile(counted(np.full(9, 2.0 - REAL)), 0.5) < 2.0 <= quantile(counted(nearly), 0.5)

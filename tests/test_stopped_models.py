@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +71,19 @@ def test_a_model_that_waits_for_the_release_of_its_own_bytes_does_not_follow_it(
     assert waiting is not None and waiting.body == BAD[1]
     made.order("stop")
     assert not made.stage.is_under_way and made.cloud.staging.waiting is None
+
+
+def test_what_is_given_back_is_stored_before_what_has_waited_goes_to_all() -> None:
+    made = staged_fleet()
+    trained(made, OTHER)
+    canaries = made.stage.canaries
+    to_all = made.cloud.settings.release.model_copy(update={"mode": "all"})
+    state = replace(made.cloud, settings=made.cloud.settings.model_copy(update={"release": to_all}))
+    after, effects = staging.stopped(state, "by order of the operator")
+    stored = [json.loads(effect.body) for effect in effects if isinstance(effect, SaveRollout)]
+    back, new = (effect.manifest.version for effect in effects if isinstance(effect, RecordModel))
+    assert [(held.get("recall"), held["everywhere"]) for held in stored] == [(back, 1), (None, new)]
+    assert stored[0]["rollout"]["recalled"] == [*canaries] and after.staging.alone == ()
 
 
 def test_canaries_are_drawn_among_those_who_are_here_as_many_as_the_share_of_all() -> None:

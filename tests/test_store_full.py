@@ -72,6 +72,8 @@ def test_the_reserve_serves_first_and_the_trouble_is_told(path: Path) -> None:
     assert alarm.kind == "sensor" and "reserve" in alarm.text
     assert names(agent.state, "telemetry") == []
     limit(agent.store, is_full=False)
+    ticked(agent)
+    assert agent.state.store_problem == FULL  # an alarm lasts a while, or two of one moment would share an id
     effects = ticked(agent, REGAIN_S)
     assert not agent.store.is_tight and agent.state.store_problem == "" and FULL not in agent.state.sensor_alarms
     agent.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import warnings
 from inspect import signature
 from typing import Any
 
@@ -14,7 +15,10 @@ import pytest
 from config import wire
 from gateway_agent.trainer import answer, labelled, main
 from models.arrays import FEATURES, Array, Arrays, equal, generator, joined, parted
+from models.detectors.training import FitWarning
 from models.federated import ALGORITHMS, build
+from models.federated.algorithm import NOTHING_TO_SEND
+from models.federated.private import PrivacyWarning
 from tests.sites import faults
 from tests.soak import some
 
@@ -144,8 +148,33 @@ def test_without_a_secret_nothing_is_drawn_that_nobody_may_guess(name: str, tabl
 def test_rows_that_give_nothing_to_send_are_remarked_upon(name: str) -> None:
     """A sensor that was stuck during the whole of its commissioning must not be left out without a word."""
     _, said = wire.decode(answer(job(name, np.ones_like(ROWS))))
-    assert "too few" in said["remark"]
+    assert said == {"remarks": [NOTHING_TO_SEND]}
     assert wire.decode(answer(job(name)))[1] == {}
+
+
+def test_zeros_without_normalisation_are_remarked_upon() -> None:
+    change = {**SMALL, "normalisation": "none"}
+    _, said = wire.decode(answer(job("incfed", np.zeros_like(ROWS), settings=change)))
+    assert said == {"remarks": [NOTHING_TO_SEND]}
+
+
+def test_a_fit_that_flags_nobody_is_remarked_upon() -> None:
+    _, said = wire.decode(answer(job("support-vector-election", settings={"gamma": 1e9, "nu": 0.5})))
+    (remark,) = said["remarks"]
+    assert remark.startswith("none of the 40 rows that a border was fitted to lie outside, expected about 50%")
+
+
+def test_what_a_training_warns_of_is_said_beside_a_spent_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warned(*given: Any) -> tuple[Arrays, Arrays]:
+        del given
+        warnings.warn("no noise is left", PrivacyWarning, stacklevel=1)
+        warnings.warn("all lie outside", FitWarning, stacklevel=1)
+        return {}, {}
+
+    made = build("fedavg", 3, SETTINGS["fedavg"])
+    phases = tuple(phase._replace(train=warned) for phase in made.phases)
+    monkeypatch.setattr("gateway_agent.trainer.build", lambda *_: made._replace(phases=phases))
+    assert wire.decode(answer(job()))[1] == {"remarks": ["all lie outside", "no noise is left"]}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -157,4 +186,4 @@ def test_a_gateway_of_no_weight_sends_nothing_but_what_it_takes_back(name: str) 
     if name == "incfed":  # which answers with zeros, so that rounds go on
         assert not any(array.any() for array in update.values() if array.dtype.kind == "f")
     else:
-        assert not update and ("weight is 0" in said["remark"])
+        assert not update and ("weight is 0" in said["remarks"][0])

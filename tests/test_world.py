@@ -29,7 +29,7 @@ from gateway_agent.events import Item, Queue, Save
 from gateway_agent.state import SECRET
 from tests.sites import topic
 
-SEEDS, BLOCK = 20, 5
+SEEDS, BLOCK = 8, 2
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -11,20 +11,17 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import platform
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from config.version import VERSION
+from firmware_sim import children
 from firmware_sim.studies import STUDIES, Cell, Figures, StudyOptions
 from firmware_sim.studies.study import Profile, StudyError
 
@@ -130,7 +127,7 @@ def _finished(options: StudyOptions, data: Path, cells: dict[str, Cell], jobs: i
     if jobs == 1 or len(cells) < 2:
         yield from ((key, _measure(options, data, cell, code)) for key, cell in cells.items())
         return
-    pool = ProcessPoolExecutor(min(jobs, len(cells)), get_context("spawn"), initializer=_end_with_parent)
+    pool = children.workers(min(jobs, len(cells)))
     try:
         names = {pool.submit(_measure, options, data, cell, code): key for key, cell in cells.items()}
         waiting = set(names)
@@ -146,14 +143,6 @@ def _finished(options: StudyOptions, data: Path, cells: dict[str, Cell], jobs: i
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    """End this worker when the process that started it is gone: killed, it cannot tell its workers."""
-    parent = parent_process()
-    if parent is not None:
-        sentinel = parent.sentinel
-        threading.Thread(target=lambda: (wait_for([sentinel]), os._exit(1)), daemon=True).start()
 
 
 def _measure(options: StudyOptions, data: Path, cell: Cell, code: str) -> Measured:

@@ -48,10 +48,8 @@ def fit(
     ρ is the decision value of the margin vectors, taken from the solver, and where no width is given that of the rows
     by the vectors of the others (`kernel.border_of_others`). Raises `FitError`.
     """
-    known(kernel, solver)
+    known(kernel, solver, step)
     z = training_rows(x, nu, most_rows)
-    if step is not None and solver != "sgd":
-        raise SettingError(f"step {step:g} given, expected none: solver {solver!r} has no step, 'sgd' has")
     if kernel == "linear":
         if gamma is not None:
             raise SettingError(f"gamma {gamma} given, expected none: the linear kernel has no width, 'rbf' has")

@@ -58,12 +58,10 @@ def fit(
     the free `vectors`, or where a share ν of the rows lies outside by the vectors of the `others`, as it does where no
     width is given. Raises `FitError`.
     """
-    known(kernel, solver)
+    known(kernel, solver, step)
     z = training_rows(x, nu, most_rows)
     if c is not None and not c > 0.0:
         raise SettingError(f"c {c:g} given, expected above 0: it is the largest share of one row in the centre")
-    if step is not None and solver != "sgd":
-        raise SettingError(f"step {step:g} given, expected none: solver {solver!r} has no step, 'sgd' has")
     share = share_outside(len(z), nu, c)
     if kernel == "linear":
         if gamma is not None or solver == "sgd":

@@ -83,11 +83,13 @@ def training_rows(x: Array, nu: float, most_rows: int = MOST_ROWS) -> Floats:
     return spread(z, most_rows)
 
 
-def known(kernel: str, solver: str) -> None:
-    """Raise `SettingError` for a kernel or a solver that there is none of."""
+def known(kernel: str, solver: str, step: float | None) -> None:
+    """Raise `SettingError` for a kernel or a solver that there is none of, and for a step of a solver without one."""
     for name, value, expected in (("kernel", kernel, get_args(Kernel)), ("solver", solver, get_args(Solver))):
         if value not in expected:
             raise SettingError(f"{name} {value!r} given, expected one of {', '.join(expected)}")
+    if step is not None and solver != "sgd":
+        raise SettingError(f"step {step:g} given, expected none: solver {solver!r} has no step, 'sgd' has")
 
 
 def kernel_width(gamma: Width, z: Floats) -> float:

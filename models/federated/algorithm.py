@@ -144,6 +144,13 @@ def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
     return advanced._replace(round_index=following, cohort_index=cohort_index)
 
 
+NOTHING_TO_SEND = (
+    "nothing to send: the rows are too few (an echo state network washes out 5 / leak of them after each gap), all the "
+    "same or, with normalisation 'none', all zero; expected more rows and rows that differ: see whether the sensors "
+    "are connected and not stuck"
+)
+
+
 def is_silent(algorithm: Algorithm, phase: int, total: Arrays) -> bool:
     """Tell whether nobody had anything to send in an exchange, nor would a moment later. In the last of several that
     belong together they had, and it came to nothing.

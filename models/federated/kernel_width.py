@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from models.arrays import FEATURES, Array, Arrays, Floats
+from models.arrays import FEATURES, ROUNDING, Array, Arrays, Floats
 from models.detectors.training import PARTNERS, Quantile, squared_pair_distances
 from models.federated.algorithm import (
     MAX_SAMPLES,
@@ -96,7 +96,7 @@ def counting(
 
 def counted(squares: Floats) -> Floats:
     """Count squared distances (p,) above zero in the bins: (B,), whole numbers."""
-    digits, exponents = np.frexp(squares)
+    digits, exponents = np.frexp(squares * (1.0 + ROUNDING))  # what lies on an edge is in the bin above everywhere
     place = (exponents + OCTAVES) * PER_OCTAVE + np.searchsorted(_EDGES, digits, side="right")
     return np.bincount(np.clip(place, 0, BINS - 1), minlength=BINS).astype(np.float64)
 

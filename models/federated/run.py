@@ -14,6 +14,7 @@ import numpy as np
 
 from models.arrays import COUNTED, SECRET, Arrays, exchange_secret, generator, select
 from models.federated.algorithm import (
+    NOTHING_TO_SEND,
     Algorithm,
     RoundFailedError,
     Server,
@@ -59,7 +60,8 @@ def run(
     A round in which nobody has anything to send goes by; one that fails is repeated. What gateways without a secret
     draw follows from the seed: right for a simulation, while masks and noise of a service need real ones.
 
-    Raises `RoundFailedError` with the last reason where rounds fail three times as often as they may.
+    Raises `RoundFailedError` with the last reason where rounds fail three times as often as they may, and where nobody
+    had anything to send in an exchange that the training begins with.
     """
     server = algorithm.start(generator(seed, 0, "cloud"))
     own: dict[str, Arrays] = {name: {} for name in data}
@@ -91,4 +93,6 @@ def run(
         except RoundFailedError as error:
             server, done, failed = close_round(algorithm, server, {}), begun, error
         done += algorithm.stride if silent else 0
+    if server.phase < algorithm.setup:
+        raise RoundFailedError(f"the training never began: each of {len(data)} gateways had {NOTHING_TO_SEND}")
     return Outcome(server, own)

@@ -19,6 +19,7 @@ MINIMUM_WINDOWS = 12
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_what_a_small_forgetful_broker_drops_arrives_all_the_same(tmp_path: Path) -> None:
     with field(tmp_path, NAMES, rounds={"quorum": 2}) as made:
         settings = (tmp_path / "mosquitto.conf").read_text().splitlines()
