@@ -214,7 +214,7 @@ def test_a_sensor_is_stuck_or_clipped_in_any_unit(factor: float) -> None:
 @pytest.mark.parametrize("factor", [2.0**-40, 2.0**-20, 2.0**20, 2.0**40])
 def test_quantiles_of_distances_follow_them_to_the_bit(factor: float) -> None:
     squares = np.random.default_rng(7).chisquare(5, size=999)
-    for share in (0.02, 0.25, 0.5, 0.75):
+    for share in (0.25, 0.5, 0.75):
         found = quantile(counted(squares), share)
         assert quantile(counted(squares * factor), share) == factor * found
-        assert found == pytest.approx(float(np.quantile(squares, share)), rel=0.05)
+        assert found == pytest.approx(float(np.quantile(squares, share)), rel=0.03)

@@ -22,11 +22,8 @@ from firmware_sim.studies.svdd_trials import ALL_SCORES_EQUAL, Rows
 from models.arrays import FEATURES, Arrays, Floats, generator
 from models.detectors import DETECTORS, svdd
 from models.detectors.training import (
-    LEAST,
     LEAST_SPREAD,
     NARROW,
-    NEAR,
-    NEAREST,
     WIDE,
     Quantile,
     exact_width,
@@ -39,20 +36,10 @@ from models.federated.algorithm import normalise
 from models.federated.kernel_width import counted, quantile
 from models.federated.run import run
 
-
-def median_width(quantile: Quantile, narrowness: float) -> float:
-    """Return γ = `narrowness` / (2 d²), d the median distance."""
-    return narrowness / (2.0 * quantile(0.5))
-
-
-RULES: dict[str, Callable[[Quantile, float], float]] = {
-    "median": median_width,
-    "nearest": exact_width,
-    "quartiles": map_width,
-}
+RULES: dict[str, Callable[[Quantile, float], float]] = {"median": exact_width, "quartiles": map_width}
 IN_FORCE = {
-    "svdd": ("nearest", NEAR),
-    "support-vector-election": ("nearest", NEAR),
+    "svdd": ("median", NARROW),
+    "support-vector-election": ("median", NARROW),
     "ensemble-svdd": ("quartiles", WIDE),
     "fedavg": ("quartiles", WIDE),
 }
@@ -76,7 +63,7 @@ class Options(StudyOptions):
     methods: dict[str, dict[str, Any]]
     fixed: list[float]
     before: float
-    rules: dict[Literal["median", "nearest", "quartiles"], list[float]]
+    rules: dict[Literal["median", "quartiles"], list[float]]
     seeds: int = Field(ge=2)
     clients: int = Field(ge=1)
     most_rows: int = Field(ge=4)
@@ -180,8 +167,6 @@ def _introduction(options: Options) -> str:
         f" γ F = {options.before:g}. The default follows from quantiles of the squared distances of two rows of one"
         " gateway, q, over all gateways, by a rule with a factor k:"
         "\n\n- **median**: γ = k / (2 q50);"
-        f"\n- **nearest**: γ = {NARROW:g} / (2 q50) times the square of k q{100 * NEAREST:g} / q50, which counts"
-        f" as 1 at most and as 1 / {1 / LEAST:g} at least;"
         f"\n- **quartiles**: γ = k / (q75 - q25), the difference taken as {LEAST_SPREAD:g} q50 at least."
         f"\n\nRule and factor were chosen on {', '.join(options.choose)}, the first half of the alphabet: of those that"
         " lose no more than allowed there, the one whose largest loss to the best fixed width is smallest; methods"

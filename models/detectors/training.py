@@ -24,7 +24,7 @@ Quantile = Callable[[float], float]  # the squared distance that a share of the 
 MOST_ROWS = 2_000
 PARTNERS = 16  # of each row, spread evenly over the others: the median of more pairs hardly moves
 # Factors of the widths that nobody gave, chosen on some tables and checked on others: docs/results/kernel-widths.md.
-NARROW, NEAREST, NEAR, LEAST = 32.0, 0.02, 8.0, 2.0**-10  # of `exact_width`
+NARROW = 32.0  # of `exact_width`
 WIDE, LEAST_SPREAD = 2.0, 0.5  # of `map_width`
 FEWEST_ROWS = 2
 # In logarithms of the kernel sum: free vectors lie on the border but for what the solver leaves.
@@ -95,7 +95,7 @@ def known(kernel: str, solver: str, step: float | None) -> None:
 def kernel_width(gamma: Width, z: Floats) -> float:
     """Return γ of k(a, b) = exp(-γ |a - b|²) for rows z (n, F): as given, or from their median distance d.
 
-    With "median" γ = 1 / (2 d²), for None `exact_width`.
+    With "median" γ = 1 / (2 d²), for None `NARROW` times as much (`exact_width`).
     """
     if isinstance(gamma, str) and gamma != "median":
         raise SettingError(f"gamma {gamma!r} given, expected a positive number, 'median', or none")
@@ -109,15 +109,9 @@ def kernel_width(gamma: Width, z: Floats) -> float:
     return width
 
 
-def exact_width(quantile: Quantile, near: float = NEAR) -> float:
-    """Return γ = `NARROW` / (2 d²), d the median distance, of a kernel over rows: it tells neighbours from strangers.
-
-    Where the nearest share `NEAREST` of the pairs lies within 1 / `near` of the median of d², γ is smaller by the
-    square of that ratio, by `LEAST` at most: between rows that nearly repeat, a narrow kernel sees nothing else.
-    """
-    median = quantile(0.5)
-    nearness = min(1.0, near * quantile(NEAREST) / median)
-    return NARROW / (2.0 * median) * max(nearness**2, LEAST)
+def exact_width(quantile: Quantile, narrow: float = NARROW) -> float:
+    """Return γ = `narrow` / (2 d²), d the median distance, of a kernel that compares a row with every other."""
+    return narrow / (2.0 * quantile(0.5))
 
 
 def map_width(quantile: Quantile, wide: float = WIDE) -> float:
