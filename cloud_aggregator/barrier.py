@@ -68,24 +68,26 @@ class Barrier:
         if is_due or broker_process.running(self._spec) != self._process:
             self.bar(self._undone or self._now)
 
-    def bar(self, bar: Bar) -> None:
-        """Shut out whom the registry wants out, and let in who is good again."""
+    def bar(self, bar: Bar) -> str:
+        """Shut out whom the registry wants out, let in who is good again, and return what is in the way of that."""
         if self._undone is not None:  # what is undone of the one before is done with this one
             bar = replace(bar, cut=tuple(sorted({*bar.cut, *self._undone.cut})))
         self._undone, self._now = bar, replace(bar, cut=(), order=0, answer="")
         try:
-            by_hand = self._told(bar)
+            problem = self._told(bar)
         except (OSError, IdentityError) as error:
             self._again_s = self._now_s() + AGAIN_S
             self._undone = replace(bar, order=0)
-            self._answer(bar, f"{error}; it is tried again every {AGAIN_S:g} s")
+            problem = f"{error}; it is tried again every {AGAIN_S:g} s"
             who = ", ".join(sorted({*bar.barred, *bar.cut})) or "nobody"
             LOG.warning("the broker does not yet know that it must shut out %s: %s; trying on", who, error)
-            return
-        self._undone, self._is_unread = None, False
-        self._answer(bar, by_hand)
-        if bar.cut:
-            self._begin_to_cut(bar.cut)
+        else:
+            self._undone, self._is_unread = None, False
+            if bar.cut:
+                self._begin_to_cut(bar.cut)
+        if bar.order:
+            self._put(Barred(bar.order, bar.answer, problem))
+        return problem
 
     def reload(self) -> str:
         """Have the broker read its files again; raises `BrokerError`. Return what is left to do by hand."""
@@ -117,10 +119,6 @@ class Barrier:
         elif before - held:
             LOG.info("the broker was restarted; good again: %s", ", ".join(sorted(before - held)))
         return by_hand
-
-    def _answer(self, bar: Bar, problem: str) -> None:
-        if bar.order:
-            self._put(Barred(bar.order, bar.answer, problem))
 
     def _begin_to_cut(self, names: tuple[str, ...]) -> None:
         threading.Thread(target=self._cut, args=(names,), daemon=True).start()

@@ -20,19 +20,18 @@ from cloud_aggregator.barrier import Barrier, moment
 from cloud_aggregator.broker_process import BrokerError
 from cloud_aggregator.endpoint import Answer, Endpoint, Question
 from cloud_aggregator.events import Event
-from cloud_aggregator.registry import Asked, Bar, Issue, Listed, Registry, Told, TurnAway
+from cloud_aggregator.registry import Asked, Bar, Barred, Issue, Listed, Registry, Told, TurnAway
 from config import identity, signing
 from config.identity import PublicKey
 from config.identity_settings import Identity
 from config.settings import AggregatorSettings
-from models.records import replace
 
 LOG = logging.getLogger("fedgate.identity")
 NS = 1_000_000_000
 SERIAL_BYTES = 16
 ANSWER_S = 10.0
 OWN_CHECK_S = 3_600.0
-DONE = "done; the aggregator ended before it could say so, and told the broker when it was started again"
+DONE = "done; the aggregator ended before it could say so"
 
 
 class Doorkeeper:
@@ -75,10 +74,9 @@ class Doorkeeper:
         `half_answered` are the orders whose answer waited for the broker when the process before this one ended.
         """
         barred = registry.barred
-        bar = Bar(registry.ended(), barred, tuple(sorted(barred)), registry.outlived())
-        self._barrier.bar(bar)
+        problem = self._barrier.bar(Bar(registry.ended(), barred, tuple(sorted(barred)), registry.outlived()))
         for order in half_answered:
-            self._barrier.bar(replace(bar, cut=(), order=order, answer=DONE))
+            self._put(Barred(order, DONE, problem))
         if self._endpoint is not None:
             self._endpoint.start()
 
@@ -124,11 +122,11 @@ class Doorkeeper:
 
     def ask(self, question: Question, answered: Callable[[Answer], None]) -> int:
         """Have the machine decide; `answered` is called with what it said, unless the number returned is forgotten."""
-        number = next(self._numbers)
-        self._waiting[number] = (question.key, answered)
         digest = identity.token_digest(question.secret) if question.secret else ""
         # The first bit is off: a serial number is positive.
         serial = f"{self._random_bits(8 * SERIAL_BYTES - 1) | 1:x}"
+        number = next(self._numbers)
+        self._waiting[number] = (question.key, answered)
         self._put(Asked(number, question.gateway, identity.key_digest(question.key), serial, digest))
         return number
 

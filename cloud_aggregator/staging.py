@@ -14,14 +14,16 @@ from models.detectors.graph import is_alike
 from models.records import replace
 
 Result = tuple[State, list[Effect]]
+LOST_MOST = 10**9  # versions that a lost record may have known: one a second for thirty years
 
 
 def next_version(state: State) -> int:
     """Return a version above every one that a gateway has held, also where this aggregator's own record of it was
-    lost.
+    lost. Who names one that is out of all proportion shuts out itself alone.
     """
+    own = max(state.manifest.version if state.manifest else 0, state.staging.newest)
     held = (max(status.model_version, status.newest_version) for status in state.gateways.values())
-    return max(state.manifest.version if state.manifest else 0, state.staging.newest, *held, 0) + 1
+    return max([own, *(version for version in held if version <= own + LOST_MOST)]) + 1
 
 
 def made(state: State, new: Made) -> Result:

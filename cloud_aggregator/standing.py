@@ -6,8 +6,9 @@ stands. Alarms that are over are remembered for a while, so that a late or repea
 
 A gateway has one alarm of a cause at a time, so one that began later is the end of those before it: a gateway that lost
 its store never tells theirs. Which is later is told by the onset, and where that cannot be believed by the arrival; but
-even a wrong clock orders the alarms of one boot, so one that is sent again is not taken for the latest. So a clock that
-goes back without saying so makes a new alarm look like a late one of old; it is told, recorded, and over.
+a message that was sent again arrives late, so neither goes against the order in which the gateway raised its alarms.
+That order is no rule of its own: a card that was set back counts anew from before. So a clock that goes back without
+saying so makes a new alarm look like a late one of old; it is told, recorded, and over.
 The end of an alarm that is the only one of its cause comes from the statuses: see `Quiet`.
 """
 
@@ -31,7 +32,7 @@ OF_OURS = "identity-"  # begins the causes of alarms that are about a gateway an
 ALWAYS = "anomaly"  # what a gateway is there for is never one cause too many
 ROW = (
     *("id", "cause", "kind", "severity", "text", "onset_ns", "score", "level"),
-    *("model_version", "model_digest", "clock", "boot_id", "rule", "feature"),
+    *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence"),
 )
 Ended = Literal["", "superseded", "forgotten", "removed"]  # how an alarm ended whose gateway did not tell its end
 
@@ -70,19 +71,17 @@ def take(alarms: Alarms, gateway: str, alarm: Alarm, now_ns: int) -> tuple[Alarm
 def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int) -> Standing:
     is_possible = SET_NS <= alarm.onset_ns <= now_ns + AHEAD_NS
     is_believed = is_possible and alarm.clock != "unsynchronised"
-    later_ns = [known.onset_ns for known in of_gateway.values() if _is_earlier_in_boot(alarm, known.alarm)]
+    same = [known for known in of_gateway.values() if known.alarm.cause == alarm.cause and known.alarm.sequence]
+    earlier_ns = [known.onset_ns for known in same if known.alarm.sequence < alarm.sequence]
+    later_ns = [known.onset_ns for known in same if 0 < alarm.sequence < known.alarm.sequence]
+    onset_ns = max([alarm.onset_ns if is_believed else now_ns, *earlier_ns])
     return Standing(
         alarm,
-        onset_ns=alarm.onset_ns if is_believed else min([now_ns, *later_ns]),
+        onset_ns=onset_ns if is_believed else min([onset_ns, *later_ns]),
         is_raised=alarm.state == "raised",
         is_cleared=alarm.state == "cleared",
         is_astray=not is_possible and alarm.clock != "unsynchronised",
     )
-
-
-def _is_earlier_in_boot(alarm: Alarm, other: Alarm) -> bool:
-    is_same = (alarm.cause, alarm.boot_id) == (other.cause, other.boot_id) and alarm.boot_id != ""
-    return is_same and alarm.onset_ns < other.onset_ns
 
 
 def _joined(known: Standing, alarm: Alarm) -> Standing:
@@ -111,8 +110,8 @@ def current(alarms: Alarms, gateway: str) -> dict[str, Standing]:
     return {known.alarm.cause: known for known in ordered}
 
 
-def _age(known: Standing) -> tuple[int, int, str]:
-    return (known.onset_ns, known.alarm.onset_ns, known.alarm.id)
+def _age(known: Standing) -> tuple[int, int, int, str]:
+    return (known.onset_ns, known.alarm.sequence, known.alarm.onset_ns, known.alarm.id)
 
 
 def superseded(alarms: Alarms, gateway: str) -> list[Alarm]:

@@ -72,7 +72,7 @@ from config.topics import ALL
 # Columns of an alarm that carry the same name in the message.
 SAME_IN_ALARM = (
     *("cause", "kind", "severity", "text", "onset_ns", "score", "level"),
-    *("model_version", "model_digest", "clock", "boot_id", "rule", "feature"),
+    *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence"),
 )
 
 

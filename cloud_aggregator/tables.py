@@ -74,6 +74,7 @@ ALARMS = Table(
     Column("feature", String),  # ... what it is about; unknown of alarms before 0.4
     Column("begun_ns", BigInteger),  # the onset as far as it can be believed
     Column("ended", String),  # how, where its gateway did not tell the end
+    Column("sequence", BigInteger),  # see `Alarm`; unknown of alarms before 0.6
 )
 GATEWAYS = Table(
     "gateways",
@@ -171,7 +172,7 @@ SCHEMA_VERSION = 3  # 1 before 0.4, 2 before 0.5
 # Columns that older stores lack; what tables they lack is made as in a new store.
 ADDED = (
     *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),
-    *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
+    *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended, ALARMS.c.sequence),
     *(ROUNDS.c.late, GATEWAYS.c.lives),
 )
 

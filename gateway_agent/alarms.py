@@ -12,7 +12,7 @@ from config.messages import Alarm
 from config.settings import GatewaySettings, Source
 from gateway_agent import outbox
 from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Effect, Item, Log
-from gateway_agent.state import ANOMALY, RaisedBy, State, alarm_id, save_alarms, topic
+from gateway_agent.state import ANOMALY, RaisedBy, RaisedIn, State, alarm_id, save_alarms, topic
 from gateway_agent.watch import SCORE
 from models.features import feature_names
 from models.records import replace
@@ -62,13 +62,18 @@ def of_transition(state: State, transition: Transition, height: Height) -> tuple
         clock=state.clock,
         boot_id=state.boot_id,
         monotonic_ns=state.life.monotonic_ns(transition.t_ns),
+        sequence=_sequence(state, ANOMALY),
     )
     return _queue(state, alarm)
 
 
 def _begun(state: State, cause: str) -> State:
-    """Return the state that knows in which boot an alarm was raised."""
-    return replace(state, raised_in={**state.raised_in, cause: state.boot_id})
+    """Return the state that knows when an alarm was raised, whatever the clock says."""
+    return replace(state, raised_in={**state.raised_in, cause: RaisedIn(state.boot_id, state.life.sequence)})
+
+
+def _sequence(state: State, cause: str) -> int:
+    return state.raised_in[cause].sequence if cause in state.raised_in else 0  # 0.5 kept none
 
 
 def _text(state: State, transition: Transition, height: Height) -> str:
@@ -163,6 +168,7 @@ def _sensor_alarm(
         clock=state.clock,
         boot_id=state.boot_id,
         monotonic_ns=state.life.monotonic_ns(t_ns),
+        sequence=_sequence(state, cause),
     )
 
 

@@ -19,6 +19,7 @@ from gateway_agent.state import (
     SECRET,
     BaselineError,
     RaisedBy,
+    RaisedIn,
     State,
     Stored,
 )
@@ -57,7 +58,7 @@ def restore(
         held = json.loads(stored.blobs[ALARMS])
         pipeline = replace(pipeline, alarm=AlarmState(**held["anomaly"]))
         sensors, raised_by = held["sensors"], RaisedBy(*held.get("raised_by", ()))  # 0.3 knew one rule
-        raised_in = held.get("raised_in", {})
+        raised_in = {cause: RaisedIn(*one) for cause, one in held.get("raised_in", {}).items()}
     return State(
         settings=settings,
         verified=verified,

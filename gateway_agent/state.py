@@ -71,6 +71,13 @@ class RaisedBy(NamedTuple):
 BY_SCORE = RaisedBy()
 
 
+class RaisedIn(NamedTuple):
+    """When an alarm was raised, by what no clock can repeat: the boot, and how much its store had queued by then."""
+
+    boot_id: str
+    sequence: int
+
+
 @dataclass(frozen=True)
 class State:
     """The agent between two events."""
@@ -117,7 +124,7 @@ class State:
     offsets: Offsets = field(default_factory=dict)
     raised_by: RaisedBy = BY_SCORE
     sensor_alarms: dict[str, int] = field(default_factory=dict)  # cause -> onset
-    raised_in: dict[str, str] = field(default_factory=dict)  # cause of an active alarm -> the boot that raised it
+    raised_in: dict[str, RaisedIn] = field(default_factory=dict)  # by the cause of an active alarm
     lost_ns: dict[str, int] = field(default_factory=dict)  # channel -> start of its unbroken run of lost windows
     faulty_ns: dict[str, int] = field(default_factory=dict)  # channel -> its latest window with a fault
     counts: dict[str, int] = field(default_factory=dict)
@@ -150,7 +157,7 @@ def alarm_id(state: State, cause: str, onset_ns: int) -> str:
     two boots begin at the same time.
     """
     named = f"{state.settings.gateway.id}.{cause}.{onset_ns}"
-    return f"{named}.{state.raised_in[cause]}" if cause in state.raised_in else named  # 0.5 named no boot
+    return f"{named}.{state.raised_in[cause].boot_id}" if cause in state.raised_in else named  # 0.5 named no boot
 
 
 def counted(state: State, what: str, count: int = 1) -> State:

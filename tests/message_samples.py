@@ -112,6 +112,7 @@ MESSAGES: list[Message] = [
         baseline_windows=60,
         clock="unsynchronised",
         boot_id="b00t",
+        sequence=41,
     ),
     FleetAlarm(
         id="all.fleet.1800000000123456790",

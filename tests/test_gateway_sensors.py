@@ -172,8 +172,10 @@ def test_alarms_outlive_a_restart_and_are_told_once() -> None:
 
 
 def test_alarms_of_two_boots_that_begin_at_the_same_time_are_two_alarms() -> None:
-    """Goal: the aggregator takes none for one that it has. Without a clock every boot begins in 1970."""
-    shelf, ids = Shelf(), []
+    """Goal: the aggregator takes none for one that it has, and knows which is later. Without a clock every boot begins
+    in 1970.
+    """
+    shelf, ids, sequences = Shelf(), list[str](), list[int]()
     for boot_id in ("one", "two"):
         state = replace(agent(gateway_settings(**WATCHED), shelf, 0), boot_id=boot_id)
         state, raised = after(state, TICK, now_ns=round(SILENT_S * NS))
@@ -185,7 +187,9 @@ def test_alarms_of_two_boots_that_begin_at_the_same_time_are_two_alarms() -> Non
         alarms = [Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds([*raised, *cleared], Queue)]
         assert alarms[0].id == alarms[1].id
         ids.append(alarms[0].id)
-    assert ids[0] != ids[1] and not state.raised_in
+        assert alarms[0].sequence == alarms[1].sequence
+        sequences.append(alarms[0].sequence)
+    assert ids[0] != ids[1] and sequences[0] < sequences[1] and not state.raised_in
 
 
 def test_an_alarm_that_0_5_raised_is_cleared_under_its_name() -> None:
