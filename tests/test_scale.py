@@ -30,7 +30,7 @@ from tests.rule_twin import ALARM, HEAD, HOP_S, KINDS, LAGS, MISSING, NAMES, NS,
 from tests.toy import FEATURE_COUNT, Gateway, fleet, onnx_scores
 
 FACTORS = (2.0**-20, 2.0**20)
-ROWS = 40
+ROWS = 80  # more than a reservoir washes out
 
 
 def first_settings(name: str) -> dict[str, Any]:
