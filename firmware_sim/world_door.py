@@ -258,7 +258,8 @@ class Badge(Renewer):
             part.write_bytes(body[: round(share * len(body))])
 
     def _keep(self, said: dict[str, str]) -> None:
-        made = enrolment.renewed(self._host.settings.gateway.id, self.files, json.dumps(said).encode())
+        body = json.dumps(said).encode()
+        made = enrolment.renewed(self._host.settings.gateway.id, self.files, body, "the aggregator of the world")
         self._validity = (made.not_before_s, made.not_after_s)
         if made.is_new:
             until_s = made.not_after_s - T0_NS / NS
