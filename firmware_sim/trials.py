@@ -129,10 +129,8 @@ def _fit(
     try:
         outcome = run(algorithm, train, seed=seed, rounds=rounds, fraction=fraction, on_update=weigh)
     except (ArithmeticError, RuntimeError, ValueError) as error:  # data and settings are the user's, and so is
-        kind = (
-            TrainingError if any(sent_bytes.values()) or not isinstance(error, RoundFailedError) else NothingSentError
-        )
-        raise kind(str(error)) from error  # what is wrong with them
+        is_silent = isinstance(error, RoundFailedError) and not any(sent_bytes.values())
+        raise (NothingSentError if is_silent else TrainingError)(str(error)) from error  # what is wrong with them
     if not any(sent_bytes.values()):
         raise NothingSentError("nothing was sent")
     if why := lacking(outcome.server):
