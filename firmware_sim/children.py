@@ -76,11 +76,10 @@ class Patience:
     def is_over(self) -> bool:
         """Tell whether nothing is to be expected any more; asked again and again while one waits."""
         now_s = time.monotonic()
-        since_s = now_s - self._looked_s
-        if since_s >= LOOK_S:
+        if now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
             if not is_at_work():
-                self._idle_s -= since_s
+                self._idle_s -= LOOK_S  # and no more: a look that comes late tells of a busy machine
         return self._idle_s <= 0.0 or now_s - self._begun_s > self._longest_s
 
 
@@ -104,7 +103,8 @@ def wait_for_end(process: subprocess.Popen[Any], idle_s: float) -> int:
 def run(command: Sequence[str | Path], idle_s: float, **options: Any) -> subprocess.CompletedProcess[Any]:
     """Run a command to its end and return what it printed, as `subprocess.run` does with `capture_output`.
 
-    Raises `subprocess.TimeoutExpired` where patience is over; the command is ended then.
+    What it is to read goes into a file that is its `stdin`. Raises `subprocess.TimeoutExpired` where patience is over;
+    the command is ended then.
     """
     patience = Patience(idle_s)
     with start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as process:

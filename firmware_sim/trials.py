@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from firmware_sim.splits import Split
 from gateway_agent.scorer import Scorer
 from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
 from models.detectors import DETECTORS
-from models.federated.algorithm import NORMALISATION, Algorithm, lacking, normalise
+from models.federated.algorithm import NORMALISATION, Algorithm, RoundFailedError, lacking, normalise
 from models.federated.run import run
 
 Metric = Literal["auc", "f1"]
@@ -38,6 +39,10 @@ NOTHING: Arrays = {}
 
 class TrainingError(EvaluationError):
     """The algorithm cannot be trained on this data with these settings."""
+
+
+class NothingSentError(TrainingError):
+    """No client had rows enough to send anything."""
 
 
 class ExportError(EvaluationError):
@@ -64,10 +69,6 @@ class _Fit(NamedTuple):
     sent_bytes: dict[str, int]
     fit_s: float
 
-    @property
-    def is_trained(self) -> bool:
-        return any(self.sent_bytes.values())
-
 
 def run_trial(
     algorithm: Algorithm,
@@ -89,13 +90,14 @@ def run_trial(
         ExportError: the ONNX graph disagrees with the model.
     """
     say("federated")
-    fit = _fit(algorithm, split.train, seed=seed, fraction=fraction)
-    if not fit.is_trained:
+    try:
+        fit = _fit(algorithm, split.train, seed=seed, fraction=fraction)
+    except NothingSentError:
         counts = f"clients have {min(split.row_counts)} to {max(split.row_counts)} rows to train on"
         remedy = "use fewer clients or more data"
         if algorithm.detector == "esn":
             remedy += ", or a shorter memory: the first 5 / leak rows of a series teach nothing (network.washout)"
-        raise TrainingError(f"no client could train; {counts}: {remedy}")
+        raise TrainingError(f"no client could train; {counts}: {remedy}") from None
     own = _commissioned(algorithm, fit, split, seed)
     graph = DETECTORS[algorithm.detector].graph(fit.shared, algorithm.personal)
     baselines, untrained = _baselines(alone or algorithm, split, metric, seed, say)
@@ -127,7 +129,10 @@ def _fit(
     try:
         outcome = run(algorithm, train, seed=seed, rounds=rounds, fraction=fraction, on_update=weigh)
     except (ArithmeticError, RuntimeError, ValueError) as error:  # data and settings are the user's, and so is
-        raise TrainingError(str(error)) from error  # what is wrong with them
+        is_silent = isinstance(error, RoundFailedError) and not any(sent_bytes.values())
+        raise (NothingSentError if is_silent else TrainingError)(str(error)) from error  # what is wrong with them
+    if not any(sent_bytes.values()):
+        raise NothingSentError("nothing was sent")
     if why := lacking(outcome.server):
         raise TrainingError(f"the training makes no model: {why}")
     # The same object for all who keep nothing, so that equal work is known as equal.
@@ -190,8 +195,8 @@ def _baselines(
     alone = []
     for client, data in split.train.items():
         say(f"{client} alone")
-        fit = _fit(algorithm, {client: data}, seed=seed)
-        if fit.is_trained:
+        with suppress(NothingSentError):
+            fit = _fit(algorithm, {client: data}, seed=seed)
             alone.append(_value(score, {**fit.shared, **fit.own[client]}, split.test[client], metric))
     say("pooled")
     values = {

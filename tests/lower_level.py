@@ -9,11 +9,13 @@ onnxruntime has no such setting.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from importlib.util import find_spec
 
 import numpy as np
+
+from firmware_sim import children
+from tests.waiting import PATIENCE_S
 
 # What a processor has -> what it computes with when it must do without, by variable.
 LEVELS = {
@@ -58,9 +60,9 @@ def main() -> int:
 def _bits(probe: str, settings: dict[str, str]) -> bytes:
     """Return the digest of what a probe computes under these settings and no others of these."""
     environment = {name: value for name, value in os.environ.items() if name not in PROBES} | settings
-    return subprocess.run(
-        [sys.executable, "-c", BEGIN + PROBES[probe]], env=environment, stdout=subprocess.PIPE, check=True
-    ).stdout
+    done = children.run([sys.executable, "-c", BEGIN + PROBES[probe]], PATIENCE_S, env=environment)
+    assert done.returncode == 0, done.stderr.decode()
+    return bytes(done.stdout)
 
 
 if __name__ == "__main__":

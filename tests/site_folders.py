@@ -184,3 +184,4 @@ def client(
         yield link, heard, ups
     finally:
         link.stop()
+        until(lambda: link._client._thread is None, "a link goes on connecting")  # it would warn in a later test

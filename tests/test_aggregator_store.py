@@ -19,6 +19,7 @@ from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, Rec
 from cloud_aggregator.store import Store, StoreError
 from cloud_aggregator.tables import SCHEMA_VERSION
 from config.messages import LARGEST, Alarm, Status
+from firmware_sim import children
 from tests.test_gateway_models import FIRST, SECOND
 
 RAISED = Alarm(
@@ -46,11 +47,11 @@ from cloud_aggregator.events import RecordRound, SaveTraining
 from cloud_aggregator.store import Store
 store = Store(Path(sys.argv[1]))
 number = len(store.rows("rounds"))
-print("ready", flush=True)
 while True:
     number += 1
     training = SaveTraining({"number": np.full(2_000, number)})
     store.commit([RecordRound("run", number, "fedavg", ("a",), 0, number), training])
+    print("committed", flush=True)
 """
 
 
@@ -133,9 +134,9 @@ def test_a_commit_that_cannot_be_whole_is_not_there_at_all(path: Path) -> None:
 def test_a_power_cut_leaves_whole_commits_in_their_order(path: Path) -> None:
     last = 0
     for _ in range(KILLS):
-        with subprocess.Popen([sys.executable, "-c", COMMITTER, str(path)], stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None and child.stdout.readline() == b"ready\n"
-            time.sleep(0.1)
+        with children.start([sys.executable, "-c", COMMITTER, str(path)], stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None and child.stdout.readline() == b"committed\n"
+            time.sleep(0.1)  # while it goes on
             child.kill()
         store = Store(path)
         numbers = [row["round_index"] for row in store.rows("rounds", "round_index")]

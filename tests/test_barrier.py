@@ -10,7 +10,6 @@ import json
 import re
 import socket
 import ssl
-import subprocess
 import time
 import warnings
 from collections.abc import Iterator
@@ -41,7 +40,7 @@ from gateway_agent.enrolment import Files, enrol
 from models.records import replace
 from tests.site_folders import Folder, aggregator_of, broker_of, client, founded, until
 from tests.sites import SITE, topic
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until_all_came
 
 needs_broker = pytest.mark.skipif(
     mosquitto_program() is None, reason="Mosquitto is not installed (Debian: apt install mosquitto)"
@@ -194,7 +193,9 @@ def watched(site: Folder, name: str) -> Iterator[tuple[Any, list[tuple[str, byte
     cloud = (site.path / "cloud.pem", site.path / "cloud.key")
     with client(site, "watcher", cloud, f"fedgate/v1/{SITE}/{name}/#") as (link, seen, up):
         until(lambda: up)
-        time.sleep(0.2)  # no packet tells when subscriptions are in force
+        mark = (topic(name, "resend", "mark"), b"")  # which no gateway here listens to
+        until_all_came(link, mark[0], lambda: mark in seen)
+        seen.remove(mark)
         yield link, seen
 
 
@@ -298,6 +299,6 @@ def test_a_broker_that_kept_more_than_it_may_hold_starts_again(site: Folder) -> 
     unit = (resources.files("config") / "fedgate-broker.service").read_text(encoding="utf-8")
     (line,) = re.findall(r"^ExecStartPre=(.*)$", unit, re.MULTILINE)
     words = line.replace("/etc/fedgate/", f"{site.path}/").replace("+128M", "+4M").split()
-    assert subprocess.run(words).returncode == 0 and not kept.exists()
+    assert children.run(words, PATIENCE_S).returncode == 0 and not kept.exists()
     with broker_of(site), client(site, "north", own) as (_, _, up):
         until(lambda: up)

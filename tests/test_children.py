@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -31,7 +32,7 @@ def test_kill_9_of_who_started_the_demo_leaves_no_process(tmp_path: Path) -> Non
         starter = children.start(command, stdout=words, stderr=words)
 
     def programs() -> str:
-        return "\n".join(" ".join(psutil.Process(pid).cmdline()) for pid in children.family(starter.pid))
+        return "\n".join(map(conftest._command, children.family(starter.pid)))  # one may have ended meanwhile
 
     def is_running() -> bool:
         return programs().count("gateway_agent run") == GATEWAYS
@@ -51,6 +52,15 @@ def test_a_wait_goes_on_while_something_below_us_works_and_no_longer() -> None:
     begun_s = time.monotonic()
     assert not children.wait_until(lambda: False, 2 * CALL_S)
     assert time.monotonic() - begun_s >= 2 * CALL_S
+
+
+def test_a_look_that_comes_late_counts_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine it is the one who waits that was not let run, and nothing says what the others did then."""
+    looks = iter((0.0, 5.0, 10.0, 10.5))
+    monkeypatch.setattr(children, "time", SimpleNamespace(monotonic=lambda: next(looks)))
+    monkeypatch.setattr(children, "is_at_work", lambda: False)
+    patience = children.Patience(3 * children.LOOK_S)
+    assert [patience.is_over() for _ in range(3)] == [False, False, True]
 
 
 def test_what_works_for_ever_is_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +93,12 @@ def test_workers_end_with_the_process_that_is_killed() -> None:
         worker = int(made.stdout.readline())
         made.kill()
     until(lambda: not children.is_alive(worker))
+
+
+def test_who_has_ended_and_is_not_waited_for_has_no_words() -> None:
+    with children.start(["true"]) as ended:
+        until(lambda: not children.is_alive(ended.pid))
+        assert ended.pid in children.family(os.getpid()) and conftest._command(ended.pid) == ""
 
 
 def test_a_family_is_all_generations() -> None:

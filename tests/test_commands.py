@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +21,7 @@ from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, Rec
 from cloud_aggregator.state import save_training
 from config.messages import Status
 from config.version import VERSION
+from firmware_sim import children
 from gateway_agent.__main__ import main as gateway_agent
 from gateway_agent.events import Item, Keep, Queue, Save
 from gateway_agent.memory import Seen
@@ -32,6 +31,7 @@ from gateway_agent.versions import save_model
 from tests.test_aggregator_machine import OPEN
 from tests.test_aggregator_store import CLEARED, RAISED
 from tests.test_gateway_models import FIRST
+from tests.waiting import PATIENCE_S
 
 Command = Callable[[list[str]], int]
 COMMANDS: dict[str, Command] = {"gateway-agent": gateway_agent, "cloud-aggregator": cloud_aggregator}
@@ -79,7 +79,7 @@ def test_a_wrong_call_ends_with_code_2_and_the_usage(name: str, arguments: list[
 
 @each_command
 def test_each_command_is_one_that_a_shell_can_run(name: str) -> None:
-    done = subprocess.run([sys.executable, "-m", name.replace("-", "_"), "--version"], capture_output=True, text=True)
+    done = children.run_module(name.replace("-", "_"), "--version", idle_s=PATIENCE_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{name} (fedgate) {VERSION}\n", "")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -157,9 +156,6 @@ def test_where_nobody_is_refused_the_model_is_the_same(name: str, kind: str) -> 
     assert encode(rest) == encode(expected.kept)
     assert not any(name.startswith(PREFIX) for name in seen)
     assert (rest != found.kept) == (kind != "network")
-
-
-Harm = Callable[[Arrays], Arrays]
 
 
 def flipped(data: Arrays) -> Arrays:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
 from config.messages import Alarm
 from config.topics import ALL
+from firmware_sim import children
 from firmware_sim.scenarios import STORIES
 from firmware_sim.stage import Watch
 from models.federated import ALGORITHMS, build
 from tests.sites import NS
+from tests.waiting import PATIENCE_S
 
 STORY = STORIES["footbridge"]()
 
@@ -43,6 +44,7 @@ def test_the_help_lists_the_algorithms_that_need_no_labels_and_loads_no_library_
         "try: main(['demo', '--help'])\n"
         "finally: assert not {'onnx', 'scipy', 'sklearn', 'torch'} & sys.modules.keys()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    done = children.run([sys.executable, "-c", program], PATIENCE_S, text=True)
+    assert done.returncode == 0, done.stderr
     listed = "".join(done.stdout.split()).partition("needsnolabels:")[2].partition("(default")[0]
     assert listed.split(",") == [name for name in sorted(ALGORITHMS) if not build(name, 2, {}).labels]

@@ -36,7 +36,6 @@ COMMANDS = (*OURS, "python", "mkdir")
 STARTED = re.compile(r"fedgate.*: (gateway \S+ watches|aggregator of site)")  # logged once signals are listened to
 SERVE_S = 1.0
 STOP_S = 30.0
-RUN_S = 120.0
 
 
 def blocks(page: Path, kind: str) -> list[str]:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firmware_sim import children
 from gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
 from gateway_agent.memory import Seen
 from gateway_agent.state import Stored
@@ -58,12 +59,12 @@ from gateway_agent.memory import Seen
 from gateway_agent.store import Store
 store = Store(Path(sys.argv[1]))
 number = len(store.read().baseline)
-print("ready", flush=True)
 while True:
     number += 1
     item = Item("t", (b"%d" % number, b"x" * 9_000), False, 1)
     store.commit([Keep(Seen(np.full(3, number, np.float32), number)), Save("count", b"%d" % number),
                   Queue(str(number), item), Settle(str(number - 1))])
+    print("committed", flush=True)
 """
 
 
@@ -106,9 +107,9 @@ def test_a_power_cut_leaves_whole_commits_in_their_order(tmp_path: Path) -> None
     path, last = tmp_path / "gateway.db", 0
     for _ in range(KILLS):
         command = [sys.executable, "-c", COMMITTER, str(path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None and child.stdout.readline() == b"ready\n"
-            time.sleep(0.1)
+        with children.start(command, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None and child.stdout.readline() == b"committed\n"
+            time.sleep(0.1)  # while it goes on
             child.kill()
         store = Store(path)
         held = store.read()

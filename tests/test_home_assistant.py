@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,8 +34,9 @@ from tests.sites import KEY, SITE, T0_NS, aggregator_settings
 from tests.test_aggregator_machine import after, heard
 from tests.test_fleet import WATCHING, alarm, status
 from tests.test_maintenance import DEVICE
-from tests.waiting import until
+from tests.waiting import until, until_all_came
 
+MARK = "homeassistant/mark"
 ACL = Path(__file__).parent.parent / "config" / "mosquitto.acl"
 TOPIC = re.compile(r"homeassistant/binary_sensor/[a-zA-Z0-9_-]+/[a-zA-Z0-9_-]+/config")
 # https://www.home-assistant.io/integrations/binary_sensor.mqtt
@@ -275,8 +275,9 @@ def test_through_a_real_broker_with_our_access_list(guarded: Broker, tmp_path: P
 
 def late(server: Broker) -> Retained:
     """Return what a Home Assistant that starts now is told."""
-    with client(server, "home-assistant", "homeassistant/#") as (_, held):
-        time.sleep(0.2)  # nothing says that there is nothing more
+    with client(server, "home-assistant", "homeassistant/#") as (link, held):
+        until_all_came(link, MARK, lambda: MARK in held)
+        del held[MARK]
         return {**held}
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import stat
-import subprocess
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +23,9 @@ from cloud_aggregator.authority import SERVER, Authority
 from cloud_aggregator.endpoint import PER_MINUTE_MAX, Pace, read_question
 from config import identity
 from config.identity import IdentityError, Token
+from firmware_sim import children
 from tests.site_folders import Folder, founded
+from tests.waiting import PATIENCE_S
 
 TOKEN = Token("gateway-1", "aggregator.example:8884", "ab" * 32, "s" * 43, "cd" * 32)
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -132,11 +133,11 @@ def test_openssl_agrees_with_what_the_authority_made(site: Folder) -> None:
     ca = str(site.path / "ca.pem")
     for purpose, name in (("sslserver", "server.pem"), ("sslclient", "cloud.pem")):
         words = ["openssl", "verify", "-x509_strict", "-CAfile", ca, "-purpose", purpose, str(site.path / name)]
-        done = subprocess.run(words, capture_output=True, text=True)
+        done = children.run(words, PATIENCE_S, text=True)
         assert done.returncode == 0, done.stderr
     for at, works in (("0", True), ("4000000000", False)):  # 1970, where a clock without a battery begins, and 2096
         words = ["openssl", "verify", "-attime", at, "-CAfile", ca, str(site.path / SERVER)]
-        assert (subprocess.run(words, capture_output=True).returncode == 0) == works
+        assert (children.run(words, PATIENCE_S).returncode == 0) == works
     assert {"localhost", "127.0.0.1"} <= set(site.authority.hosts())
 
 
@@ -146,11 +147,11 @@ def test_a_revoked_certificate_is_one_for_openssl_and_the_list_outlives_the_aggr
     assert site.authority.write_revoked([(serial, NOW)]) and not site.authority.write_revoked([(serial, NOW)])
     words = ["openssl", "verify", "-CAfile", str(site.path / "ca.pem"), "-crl_check", "-CRLfile"]
     words += [str(site.path / "revoked.crl")]
-    refused = subprocess.run([*words, str(certificate)], capture_output=True, text=True)
+    refused = children.run([*words, str(certificate)], PATIENCE_S, text=True)
     assert refused.returncode != 0 and "revoked" in refused.stderr
     other, _ = site.certified("gateway-8")
     late = str(int((NOW + timedelta(hours=20)).timestamp()))
-    assert subprocess.run([*words, "-attime", late, str(other)], capture_output=True).returncode == 0
+    assert children.run([*words, "-attime", late, str(other)], PATIENCE_S).returncode == 0
     crl = x509.load_pem_x509_crl((site.path / "revoked.crl").read_bytes())
     assert crl.next_update_utc == site.authority.certificate.not_valid_after_utc
 

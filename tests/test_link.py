@@ -22,7 +22,7 @@ from config.settings import Broker as BrokerSettings
 from config.topics import CHANNELS, Topic, topic_of, urgency
 from firmware_sim.broker import Broker, broker, mosquitto_program
 from tests.slow_line import slow_line
-from tests.waiting import until
+from tests.waiting import until, until_subscribed
 
 UPDATE, ALARM = "fedgate/v1/bridge/north/update/digest", "fedgate/v1/bridge/north/alarm/anomaly"
 
@@ -70,7 +70,7 @@ def alarm_delays_s(port: int, chunk_bytes: int, chunks: int, bytes_per_s: float,
         Ends(port, "cloud", "fedgate/v1/bridge/+/+/+") as cloud,
         Ends(slow, "north") as north,
     ):
-        time.sleep(0.1)  # until the subscription is in force
+        until_subscribed(cloud.link)
         for index in range(chunks):
             assert north.link.publish(UPDATE, index.to_bytes(4, "big") + bytes(chunk_bytes - 4))
         sent_s = []

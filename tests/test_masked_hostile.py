@@ -48,15 +48,6 @@ def only(step: int, name: str, change: Callable[[Arrays], Arrays]) -> Damage:
     return arrives
 
 
-def flipped(name: str, *at: int) -> Callable[[Arrays], Arrays]:
-    def change(update: Arrays) -> Arrays:
-        array = update[name].copy()
-        array[at] ^= 1
-        return {**update, name: array}
-
-    return change
-
-
 def check_sum(found: Round, names: list[str]) -> None:
     error = np.abs(found.server.shared[SUMMED] - expected_sum(DATA, names)).max()
     assert error <= len(NAMES) * QUANTUM / 2.0 + 1e-12

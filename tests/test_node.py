@@ -19,7 +19,7 @@ from firmware_sim.broker import broker
 from firmware_sim.faults import stiffness_loss
 from firmware_sim.node import NS, ReplayError, frames, replay
 from firmware_sim.recordings import Channel, Recording
-from tests.waiting import taken
+from tests.waiting import taken, until_subscribed
 
 RATE_HZ = 50.0
 
@@ -55,7 +55,7 @@ def test_replay_over_a_real_broker_keeps_the_pace_and_loses_nothing(tmp_path: Pa
         link = Link(settings, "listener", topics, lambda _topic, payload: heard.put(payload), ready.put)
         link.start()
         assert taken(ready)
-        time.sleep(0.3)  # the subscription is on its way
+        until_subscribed(link)
         started_s = time.monotonic()
         count = replay(
             whole,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 from config.wire import decode, encode
+from firmware_sim import children
 from gateway_agent.scorer import Scorer
 from models.arrays import Array, Arrays, Floats
 from models.detectors import DETECTORS, PERSONAL, recurrent
@@ -19,6 +19,7 @@ from models.detectors.principal import RESIDUAL_FLOOR
 from models.detectors.recurrent_network import Recurrent, as_in_the_paper
 from tests.syntax import ROOT
 from tests.toy import onnx_scores
+from tests.waiting import PATIENCE_S
 
 CHANNELS, STEPS = 3, 8
 FEATURES = CHANNELS * STEPS
@@ -137,7 +138,8 @@ def test_own_weights_go_into_the_graph_without_onnx_and_without_torch(tmp_path: 
         "assert not {'onnx', 'torch'} & sys.modules.keys()\n"
     )
     files = [str(tmp_path / name) for name in ("model", "own", "scores")]
-    subprocess.run([sys.executable, "-c", program, *files], check=True, cwd=ROOT)
+    done = children.run([sys.executable, "-c", program, *files], PATIENCE_S, cwd=ROOT, text=True)
+    assert done.returncode == 0, done.stderr
     scores, _ = decode((tmp_path / "scores").read_bytes())
     np.testing.assert_allclose(scores["scores"], recurrent.score({**params, **own}, x), atol=TOLERANCE)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from config.signing import load_private, make_key, sign
+from firmware_sim import children
 from gateway_agent import release_key
 from gateway_agent.shell import Agent
 from tests.sites import gateway_settings
+from tests.waiting import PATIENCE_S
 
 MESSAGE = b"manifest"
 
@@ -76,14 +77,16 @@ def test_a_next_key_that_is_none_is_named_before_the_agent_starts(key_file: Path
 
 def test_the_agents_process_never_loads_the_library() -> None:
     code = "import sys, gateway_agent.shell; print('cryptography' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = children.run([sys.executable, "-c", code], PATIENCE_S, text=True)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "False"
 
 
 def test_the_agent_carries_no_algorithm_and_no_detector() -> None:
     """They belong to the training child; each would cost every gateway memory for as long as it runs."""
     code = "import sys, gateway_agent.shell; print(*sorted(name for name in sys.modules if name.startswith('models.')))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = children.run([sys.executable, "-c", code], PATIENCE_S, text=True)
+    assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
     assert "models.features" in loaded
     assert not {name for name in loaded if name.startswith("models.detectors")}

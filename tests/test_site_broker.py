@@ -30,6 +30,7 @@ from firmware_sim.broker import mosquitto_program
 from gateway_agent.enrolment import Files, enrol
 from tests.site_folders import Folder, Heard, aggregator_of, broker_of, client, founded, relay, until
 from tests.sites import SITE, topic
+from tests.waiting import until_subscribed
 
 pytestmark = [
     pytest.mark.slow,
@@ -72,11 +73,12 @@ def test_a_gateway_cannot_read_anothers_receipts_or_say_anything_for_it(
     everything = (f"fedgate/v1/{SITE}/#", "#", "$SYS/#")
     with (
         client(site, "watcher", cloud(site), f"fedgate/v1/{SITE}/#") as (aggregator, seen, up),
-        client(site, "north", north, *everything) as (_, heard, north_up),
+        client(site, "north", north, *everything) as (device, heard, north_up),
         client(site, "south", south, *everything) as (theirs, theirs_heard, south_up),
     ):
         until(lambda: up and north_up and south_up)
-        time.sleep(0.2)  # no packet tells when subscriptions are in force
+        for link in (aggregator, device, theirs):
+            until_subscribed(link)
         for channel in ("receipt", "resend", "chunk", "manifest"):
             assert aggregator.publish(topic("north", channel, "x"), b"for north")
         assert aggregator.publish(topic("all", "chunk", "x"), b"for all")

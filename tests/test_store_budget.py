@@ -7,13 +7,14 @@ else, and the kernel's account of what that process wrote; the agent's own count
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from config.keeping import Keeping
+from firmware_sim import children
+from tests.waiting import PATIENCE_S
 
 PAGE_BYTES = 4_096
 DAY = """
@@ -45,7 +46,7 @@ print(json.dumps({"laid_in": laid_in - begun, "counted": counted, "day": day, "d
 def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     command = [sys.executable, "-c", DAY, str(tmp_path_factory.mktemp("day") / "gateway.db")]
     root = Path(__file__).resolve().parent.parent
-    done = subprocess.run(command, capture_output=True, text=True, cwd=root)
+    done = children.run(command, PATIENCE_S, text=True, cwd=root)
     assert done.returncode == 0, done.stderr
     figures: dict[str, int] = json.loads(done.stdout)
     return figures

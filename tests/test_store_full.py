@@ -6,7 +6,6 @@ somebody else fills to the last byte, where the test may mount one; and everywhe
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from config.loss_messages import Tombstone
 from config.messages import Alarm, Receipt, Status
+from firmware_sim import children
 from gateway_agent import store_files
 from gateway_agent.events import Connection, Heard, Outward, Queue
 from gateway_agent.service import REGAIN_S, Service
@@ -23,6 +23,7 @@ from gateway_agent.trouble import DAMAGED, FULL
 from gateway_agent.weight import is_tombstone
 from tests.kept import ME, Small, give, item, names, opened, said, service, ticked
 from tests.sites import T0_NS, WINDOWS, frame, samples, topic
+from tests.waiting import PATIENCE_S
 
 DISK_BYTES = 16 * 2**20
 UPDATE_BYTES, CHUNK_BYTES = 1_300_000, 120_000
@@ -205,13 +206,14 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     where.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "fedgate-test", str(where)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = children.run(command, PATIENCE_S, text=True)
     except FileNotFoundError:
         pytest.skip("there is no mount command here")
     if done.returncode != 0:
         pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
     yield where
-    subprocess.run(["umount", str(where)], check=True)
+    done = children.run(["umount", str(where)], PATIENCE_S, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def fill(folder: Path) -> Path:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 
 import pytest
 
+from firmware_sim import children
 from tests.syntax import (
     PACKAGES,
     ROOT,
@@ -31,6 +31,7 @@ from tests.syntax import (
     run_on_import,
     sources,
 )
+from tests.waiting import PATIENCE_S
 
 FILE_LINES_MAX = 600  # the length follows the idea: one of 400 lines beats five files that call each other
 FUNCTION_LINES_MAX = 50
@@ -86,6 +87,8 @@ GLOBAL_RANDOMNESS = re.compile(
     r"numpy\.random\.(?!(Generator|default_rng|SeedSequence|BitGenerator|PCG64|PCG64DXSM|Philox|SFC64)$)\w+"
 )
 TOO_BROAD = {"Exception", "BaseException"}
+STARTS_A_PROCESS = {f"subprocess.{name}" for name in ("run", "Popen", "call", "check_call", "check_output")}
+STARTS_A_PROCESS |= {"os.system"}
 EXEMPTS_A_FILE = re.compile(r"#\s*mypy:|#\s*(ruff|flake8):\s*noqa")
 EXEMPTS_A_LINE = re.compile(r"#\s*(type:\s*ignore(\[[^\]]*\])?|noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?)")
 PROMISES = re.compile(r"\b(TODO|FIXME|XXX)\b")
@@ -181,6 +184,14 @@ def broad_errors(file: Source) -> Iterator[Finding]:
             yield line, "catches every error, so also our own mistakes; name the errors that are expected here"
 
 
+def bare_processes(file: Source) -> Iterator[Finding]:
+    if file.package != "tests":
+        return
+    for called, call in calls(file.tree):
+        if called in STARTS_A_PROCESS:
+            yield call.lineno, f"{called} outlives tests that are killed, or holds them for ever; take children.run"
+
+
 def promises(file: Source) -> Iterator[Finding]:
     if not PROMISES.search(file.text):  # finding the comments of a file takes long
         return
@@ -210,6 +221,7 @@ RULES: dict[str, Rule] = {
     "file_length": file_length,
     "module_docstring": module_docstring,
     "broad_errors": broad_errors,
+    "bare_processes": bare_processes,
     "promises": promises,
     "exemptions": exemptions,
 }
@@ -224,7 +236,7 @@ def test_every_file_keeps_the_rule(rule: str) -> None:
 def loaded_by(module: str) -> set[str]:
     """Return the top-level packages that a fresh interpreter holds after importing `module`."""
     code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    run = children.run([sys.executable, "-c", code], PATIENCE_S, text=True, cwd=ROOT)
     assert run.returncode == 0, f"{module} cannot be imported:\n{run.stderr}"
     return set(run.stdout.split())
 

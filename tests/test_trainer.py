@@ -7,12 +7,14 @@ import subprocess
 import sys
 import warnings
 from inspect import signature
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 import pytest
 
 from config import wire
+from firmware_sim import children
 from gateway_agent.trainer import answer, labelled, main
 from models.arrays import FEATURES, Array, Arrays, equal, generator, joined, parted
 from models.detectors.training import FitWarning
@@ -21,6 +23,7 @@ from models.federated.algorithm import NOTHING_TO_SEND
 from models.federated.private import PrivacyWarning
 from tests.sites import faults
 from tests.soak import some
+from tests.waiting import PATIENCE_S
 
 ROWS = np.random.default_rng(1).normal(size=(40, 3)).astype(np.float32)
 ORDER: dict[str, Any] = {
@@ -56,7 +59,10 @@ def job(name: str = "fedavg", rows: Array = ROWS, **change: Any) -> bytes:
 
 def child(given: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "gateway_agent.trainer", *arguments]
-    return subprocess.run(command, input=given, capture_output=True)
+    with TemporaryFile() as order:
+        order.write(given)
+        order.seek(0)
+        return children.run(command, PATIENCE_S, stdin=order)
 
 
 @pytest.mark.parametrize("name", some(BY_LIBRARY, 3))

@@ -8,7 +8,6 @@ that fails prints the one command that replays it.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 
 from config.messages import Alarm, Receipt, Status
 from config.settings import SettingsError
-from firmware_sim import world
+from firmware_sim import children, world
 from firmware_sim.world_checks import Witness
 from firmware_sim.world_command import replay
 from firmware_sim.world_devices import Devices
@@ -28,6 +27,7 @@ from firmware_sim.world_setup import HOURS, stream_of
 from gateway_agent.events import Item, Queue, Save
 from gateway_agent.state import SECRET
 from tests.sites import topic
+from tests.waiting import PATIENCE_S
 
 SEEDS, BLOCK = 8, 2
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,7 +56,7 @@ def test_equal_seeds_give_equal_histories_in_any_process() -> None:
     told = []
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, cwd=ROOT)
+        run = children.run([sys.executable, "-c", code], PATIENCE_S, env=environment, cwd=ROOT)
         assert run.returncode == 0, run.stderr.decode()
         told.append(run.stdout)
     assert told[0] == told[1] and told[0].count(b"\n") > 50

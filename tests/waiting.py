@@ -6,10 +6,12 @@ import queue
 from collections.abc import Callable
 from typing import TypeVar
 
+from config.mqtt import Link
 from firmware_sim.children import wait_until
 
 PATIENCE_S = 60.0  # in which nothing is at work
 POLL_S = 0.02
+ASKED_LAST = "fedgate/asked-last"  # a topic on which nobody speaks
 
 Heard = TypeVar("Heard")
 
@@ -25,3 +27,18 @@ def taken(waiting: queue.Queue[Heard], idle_s: float = PATIENCE_S) -> Heard:
     """Return the next of a queue, as soon as there is one."""
     until(lambda: not waiting.empty(), idle_s=idle_s, poll_s=0.005)
     return waiting.get_nowait()
+
+
+def until_subscribed(link: Link) -> None:
+    """Wait until the subscriptions of a connected link are in force: brokers answer those of one client in order."""
+    answered: list[int] = []
+    client = link._client
+    client.on_subscribe = lambda _client, _data, number, _codes, _properties: answered.append(number)
+    number = client.subscribe(ASKED_LAST, qos=1)[1]
+    until(lambda: number in answered, poll_s=0.005)
+
+
+def until_all_came(link: Link, topic: str, heard: Callable[[], object]) -> None:
+    """Wait until a link has what a broker held for it when it subscribed: what it says to itself comes after that."""
+    assert link.publish(topic, b"")
+    until(heard, poll_s=0.005)

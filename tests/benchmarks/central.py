@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from cryptography.x509.oid import NameOID
 from config import signing
 from config.settings import Broker
 from firmware_sim import broker as brokers
+from firmware_sim import children
 from tests.benchmarks.field import toml
 from tests.benchmarks.light_gateways import ALGORITHM, FEATURES, SETTINGS, SITE
 
@@ -57,7 +57,7 @@ def centre(folder: Path, *, quorum: int, tls: bool = False) -> Iterator[Centre]:
         (folder / "aggregator.toml").write_text(toml(tables))
         with (folder / "aggregator.log").open("wb") as log:
             command = [sys.executable, "-m", "cloud_aggregator", "run", "-c", str(folder / "aggregator.toml")]
-            aggregator = subprocess.Popen(command, stdout=log, stderr=log)
+            aggregator = children.start(command, stdout=log, stderr=log)
         try:
             yield Centre(reach, broker_pid, aggregator.pid, folder)
         finally:
@@ -80,7 +80,7 @@ def _secured(folder: Path) -> Iterator[tuple[Broker, int]]:
     lines += [f"cafile {authority}", f"certfile {folder / 'server.crt'}", f"keyfile {folder / 'server.key'}"]
     (folder / "tls.conf").write_text("\n".join([*lines, "tls_version tlsv1.2", ""]))
     with (folder / "tls.log").open("wb") as log:
-        server = subprocess.Popen([str(program), "-c", str(folder / "tls.conf")], stdout=log, stderr=log)
+        server = children.start([str(program), "-c", str(folder / "tls.conf")], stdout=log, stderr=log)
     try:
         time.sleep(0.5)
         assert server.poll() is None, (folder / "tls.log").read_text()

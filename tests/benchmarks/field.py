@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import queue
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from config.mqtt import Link
 from config.settings import Broker, GatewaySettings, load
 from config.topics import ALL, Topic, parse, topic_of, watch
 from config.transfer import split
+from firmware_sim import children
 from firmware_sim.broker import broker
 from firmware_sim.node import frames
 from firmware_sim.recordings import Channel, Recording
@@ -48,7 +48,7 @@ class Field:
         self.link = Link(server, "operator", topics, self._heard, lambda _up: None)
         with (folder / "agent.log").open("wb") as log:
             command = [sys.executable, "-m", "gateway_agent", "run", "-c", str(folder / "gateway.toml")]
-            self.agent = subprocess.Popen(command, stdout=log, stderr=log)
+            self.agent = children.start(command, stdout=log, stderr=log)
 
     def _heard(self, topic: str, payload: bytes) -> None:
         if parse(topic).channel == "score":

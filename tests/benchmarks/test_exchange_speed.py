@@ -5,18 +5,19 @@ bytes; and how far an alarm is held up by an update on a slow line.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from firmware_sim import children
 from firmware_sim.broker import broker
 from tests.benchmarks import usage
 from tests.benchmarks.central import centre
 from tests.benchmarks.conftest import Note
 from tests.test_link import alarm_delays_s, needs_mosquitto
+from tests.waiting import PATIENCE_S
 
 GATEWAYS, ROUNDS, WARM_UP = 16, 30, 5
 ROUND_S_MAX = 0.17
@@ -35,7 +36,7 @@ def test_rounds(tls: bool, tmp_path: Path, note: Note) -> None:
         arguments = [str(running.broker.port), str(GATEWAYS), str(ROUNDS)]
         arguments += [str(running.broker.ca_file)] if tls else []
         command = [sys.executable, "-m", "tests.benchmarks.light_gateways", *arguments]
-        told = subprocess.run(command, capture_output=True, text=True, check=False)
+        told = children.run(command, PATIENCE_S, text=True)
         assert told.returncode == 0, told.stderr + (tmp_path / "aggregator.log").read_text()[-4_000:]
         said = json.loads(told.stdout)
         durations_s = np.diff(said["opened_s"])[WARM_UP:]

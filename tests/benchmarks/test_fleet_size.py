@@ -5,7 +5,6 @@ has to tell after a day without a link.
 from __future__ import annotations
 
 import queue
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from config.messages import Alarm
 from config.mqtt import Link
 from config.settings import GatewaySettings, load
 from config.topics import Topic, parse, topic_of, watch
+from firmware_sim import children
 from gateway_agent.events import ALARM_PRIORITY, Item, Queue
 from gateway_agent.store import Store
 from tests.benchmarks import station, usage
@@ -89,7 +89,7 @@ def test_recovery(tmp_path: Path, note: Note) -> None:
         time.sleep(3.0)  # until the aggregator listens
         with (tmp_path / "agent.log").open("wb") as log:
             command = [sys.executable, "-m", "gateway_agent", "run", "-c", str(tmp_path / "gateway.toml")]
-            agent = subprocess.Popen(command, stdout=log, stderr=log)
+            agent = children.start(command, stdout=log, stderr=log)
         try:
             arrived: list[tuple[float, str]] = []
             settled: dict[str, float] = {}

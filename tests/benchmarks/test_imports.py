@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
 import sys
 
 import pytest
 
+from firmware_sim import children
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import ROOT
+from tests.waiting import PATIENCE_S
 
 RUNS = 5
 MODEL = "from pydantic import BaseModel\nclass Message(BaseModel): number: int"
@@ -40,7 +41,8 @@ pytestmark = pytest.mark.slow
 def cost(statement: str) -> tuple[float, float]:
     """Return (ms, MiB) of a statement in a fresh interpreter."""
     command = [sys.executable, "-c", PROGRAM.format(statement)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    done = children.run(command, PATIENCE_S, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     taken_ms, grown_mib = map(float, done.stdout.split())
     return taken_ms, grown_mib
 

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from firmware_sim import children
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import ROOT
 from tests.benchmarks.usage import MIB
 from tests.syntax import PACKAGES
+from tests.waiting import PATIENCE_S
 
+FETCH_S = 600.0  # pip does nothing while the index is slow
 LARGEST = 6  # packages that are named in the table
 NOT_OURS = ("pip", "setuptools", "wheel", "_distutils_hack", "distutils-precedence.pth")
 PROJECT = ("pyproject.toml", "README.md", "LICENSE", "THIRD_PARTY_NOTICES.md")
@@ -32,7 +35,7 @@ def checkout(folder: Path) -> Path:
 
 def pip(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input", "-q", *arguments]
-    return subprocess.run([*command, "-c", str(ROOT / "constraints.txt")], capture_output=True, text=True)
+    return children.run([*command, "-c", str(ROOT / "constraints.txt")], FETCH_S, text=True)
 
 
 def sizes_mib(site_packages: Path) -> dict[str, float]:
@@ -47,17 +50,16 @@ def sizes_mib(site_packages: Path) -> dict[str, float]:
 
 
 def test_base_install(tmp_path: Path, note: Note) -> None:
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    made = children.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], PATIENCE_S, text=True)
+    assert made.returncode == 0, made.stderr
     python = tmp_path / "venv" / "bin" / "python"
     reached = pip(python, "download", "--no-deps", "--dest", str(tmp_path / "probe"), "paho-mqtt")
     if reached.returncode != 0:
         pytest.skip(f"no package index within reach: {reached.stderr.strip().splitlines()[0]}")
     installed = pip(python, "install", str(checkout(tmp_path / "checkout")))
     assert installed.returncode == 0, installed.stderr
-    version = subprocess.run(
-        [python.with_name("gateway-agent"), "--version"], capture_output=True, text=True, check=True
-    )
-    assert "fedgate" in version.stdout
+    version = children.run([python.with_name("gateway-agent"), "--version"], PATIENCE_S, text=True)
+    assert version.returncode == 0 and "fedgate" in version.stdout, version.stderr
     sizes = sizes_mib(next((tmp_path / "venv" / "lib").glob("python*/site-packages")))
     note("base install", sum(sizes.values()), "MiB", at_most=170)
     for name in sorted(sizes, key=lambda name: -sizes[name])[:LARGEST]:

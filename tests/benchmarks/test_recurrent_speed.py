@@ -14,6 +14,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from config import wire
+from firmware_sim import children
 from models.arrays import FEATURES, Arrays, Floats, generator, joined
 from models.detectors import DETECTORS, PERSONAL, recurrent
 from models.detectors.recurrent_network import Descent, PrecisionWarning, Recurrent
@@ -21,6 +22,7 @@ from models.federated import build
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import ROOT
 from tests.benchmarks.timing import median_s, repeat
+from tests.waiting import PATIENCE_S
 
 CHANNELS, STEPS = 10, 40
 FEATURE_COUNT = CHANNELS * STEPS
@@ -93,7 +95,8 @@ def test_an_epoch(precision: str, benchmark: BenchmarkFixture, note: Note) -> No
 def test_memory_of_a_process_with_the_model(tmp_path: Path, note: Note) -> None:
     (tmp_path / "model").write_bytes(DETECTORS["recurrent"].graph(made()[1], PERSONAL))
     command = [sys.executable, "-c", AGENT, str(tmp_path / "model"), str(FEATURE_COUNT)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    done = children.run(command, PATIENCE_S, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     note("agent's modules with lstm 3 x 128 loaded and run: resident", float(done.stdout), "MiB", at_most=AGENT_MIB)
 
 
@@ -107,7 +110,7 @@ def test_memory_of_a_training(what: str, settings: dict[str, Any], note: Note) -
     parts = {"shared": server.shared, "data": {FEATURES: rows(WINDOWS).astype(np.float32)}}
     told = {**order, "seed": 0, "round_index": 0, "gateway": "north", "secret": "", "run": "0"}
     command = [sys.executable, "-m", "gateway_agent.trainer"]
-    child = subprocess.Popen(
+    child = children.start(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=ROOT
     )
     assert child.stdin is not None and child.stdout is not None

@@ -15,6 +15,7 @@ import pytest
 
 from config import wire
 from config.settings import Baseline
+from firmware_sim import children
 from models.arrays import FEATURES, LABELS, Arrays, generator, joined
 from models.federated import ALGORITHMS, build
 from tests.benchmarks.conftest import Note
@@ -47,7 +48,7 @@ def test_memory_of_a_training(name: str, note: Note) -> None:
     most = next(part.le for part in Baseline.model_fields["windows"].metadata if hasattr(part, "le"))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "gateway_agent.trainer"]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    child = children.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     assert child.stdin is not None and child.stdout is not None
     child.stdin.write(job(name, most))
     child.stdin.close()

@@ -7,14 +7,15 @@ is told of the disk. What becomes of it when even its own log is full is shown b
 from __future__ import annotations
 
 import shutil
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from firmware_sim import children
 from tests.chaos.field import Field, field
 from tests.sites import WINDOWS, samples
+from tests.waiting import PATIENCE_S
 
 NAMES = ("east", "north")
 SMALL = NAMES[0]
@@ -30,7 +31,7 @@ def may_mount() -> bool:
     if shutil.which("unshare") is None:
         return False
     probe = ["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
-    return subprocess.run(probe, capture_output=True).returncode == 0
+    return children.run(probe, PATIENCE_S).returncode == 0
 
 
 def fill(made: Field) -> Path:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import subprocess
 import sys
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+
+from firmware_sim import children
+from tests.waiting import PATIENCE_S
 
 NICE = 19
 MEMORY_MIB = 2_048
@@ -70,9 +72,8 @@ def campaign(name: str, seconds: float, folder: Path, nice: int = NICE) -> Tried
         *(f"-max_len={INPUT_BYTES_MAX}", f"-artifact_prefix={crashes}/", "-print_final_stats=1", "-verbosity=1"),
     )
     command = ["nice", "-n", str(nice), sys.executable, "-m", "tests.fuzz.campaign", name, *options, str(corpus)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, errors="replace", env={**os.environ, "FUZZ_CHILD": "1"}
-    )
+    environment = {**os.environ, "FUZZ_CHILD": "1"}
+    done = children.run(command, PATIENCE_S + seconds, text=True, errors="replace", env=environment)
     said = done.stdout + done.stderr
     counts = [int(first or second) for first, second in DONE.findall(said)]
     counts += [int(found) for found in re.findall(r"stat::number_of_executed_units:\s+(\d+)", said)]
