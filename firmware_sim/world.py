@@ -25,7 +25,6 @@ from firmware_sim.world_hosts import CloudHost, GatewayHost, last_will
 from firmware_sim.world_network import Network
 from firmware_sim.world_node import Node
 from firmware_sim.world_operator import Operator
-from firmware_sim.world_releases import wanted_of
 from firmware_sim.world_setup import HOURS, SETTLE_S, setup, stream_of
 from firmware_sim.world_shared import World
 from firmware_sim.world_time import HOUR_S, Scheduler
@@ -158,13 +157,14 @@ class _Run:
             state = host.service.state
             if state.outbox:
                 problems.append(f"{name} still has {len(state.outbox)} items to send")
-            wanted = wanted_of(cloud, name)
+            wanted, _ = self.world.witness.releases.wanted(name)
             held = state.manifest.version if state.manifest else 0
-            is_refused = wanted is not None and wanted.version in {one.version for one in state.models.rejected}
+            is_refused = wanted in {one.version for one in state.models.rejected}
             # Who was given back what all have was given it under a version of its own.
-            is_same = wanted is not None and state.manifest is not None and wanted.model == state.manifest.model
-            if wanted is not None and held != wanted.version and not is_refused and not is_same:
-                problems.append(f"{name} has model {held} and not {wanted.version}: {state.refusal}")
+            digest = self.world.witness.released.get(wanted)
+            is_same = state.manifest is not None and digest == state.manifest.model.digest
+            if wanted and held != wanted and not is_refused and not is_same:
+                problems.append(f"{name} has model {held} and not {wanted}: {state.refusal}")
         return problems
 
     def _has_settled(self) -> bool:
