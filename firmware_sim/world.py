@@ -129,7 +129,7 @@ class _Run:
         )
 
     def _calm(self) -> None:
-        """Let nothing fail any more."""
+        """Let nothing fail any more. What a line carries stays as it was: a narrow line is no fault."""
         self.world.tell("world", "faults are over")
         scheduler, network = self.world.scheduler, self.world.network
         scheduler.calm_s = scheduler.elapsed_s

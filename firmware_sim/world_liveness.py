@@ -94,10 +94,10 @@ def of_cloud(state: cloud.State, releases: Releases, twins: Set[str]) -> Owed:
     owed |= {topic: Due(REMIND_S, topic) for topic in repeated}
     if state.opened and len(state.counted) >= state.settings.rounds.quorum:
         owed[f"the end of round {state.server.round_index}"] = Due(state.settings.rounds.deadline_s)
-    for gateway, one in state.incoming.items():
-        if not one.parked:
-            asked = cloud.topic(state, gateway, "resend", one.assembly.transfer.digest)
-            owed[asked] = Due(RESEND_S, asked, len(one.assembly.pieces))
+    for gateway, coming in state.incoming.items():
+        if not coming.parked:
+            asked = cloud.topic(state, gateway, "resend", coming.assembly.transfer.digest)
+            owed[asked] = Due(RESEND_S, asked, len(coming.assembly.pieces))
     return owed
 
 
