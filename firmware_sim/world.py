@@ -113,6 +113,7 @@ class _Run:
         scheduler, witness = self.world.scheduler, self.world.witness
         scheduler.run(self._hours * HOUR_S)
         self._calm()
+        witness.rounds.calm()
         rounds = witness.counts["rounds"]
         until_s = scheduler.elapsed_s + SETTLE_S
         while scheduler.elapsed_s < until_s and not (self._has_settled() and witness.counts["rounds"] > rounds):
@@ -151,6 +152,9 @@ class _Run:
                 continue
             if self.world.door is not None and not self.world.door.admits(name):
                 problems.append(f"{name} has no good certificate")
+            # Who was handled may be shut out, where the algorithm remembers whom it counted.
+            is_in = name in self.world.witness.rounds.took_part or self.world.witness.devices.handled[name]
+            problems += [] if is_in else [f"{name} took no part in any round, and refused none"]
             if host.service is None:
                 problems.append(f"{name} does not run")
                 continue
