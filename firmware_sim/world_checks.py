@@ -156,6 +156,7 @@ class Witness:
 
     def _told(self, device: str, status: Status) -> None:
         self.devices.said(device, status)
+        self.rounds.refuses(gateway_of(device), status.refused_round)
         why = status.refusal
         if status.refused_round and why.startswith("round ") and "training failed" not in why:
             self.violate(f"{device} refused round {status.refused_round}: {status.refusal}")
@@ -213,6 +214,7 @@ class Witness:
                 case cloud_events.RecordModel(manifest=manifest):
                     self.released[manifest.version] = manifest.model.digest
                 case cloud_events.RecordRound(late=late):
+                    self.rounds.closed(effect)
                     self.counts["rounds"] += 1
                     self.counts["late"] += len(late)
 

@@ -228,7 +228,9 @@ class CloudHost(Machine):
 
     def owed(self) -> Owed:
         """Return what the aggregator has to see to now."""
-        return of_cloud(there(self.service).state)
+        witness = self.world.witness
+        twins = {name for name, how in witness.devices.handled.items() if "twin" in how}
+        return of_cloud(there(self.service).state, witness.releases, twins)
 
     def message(self, topic: str, payload: bytes) -> cloud_events.Event:
         """Return the event that a message came."""

@@ -2,22 +2,23 @@
 
 What a machine does "every so often" hangs on a clock, and an event that sets that clock anew may starve it. The end of
 a world shows that only where nothing else covers for it. So each duty is looked at on its own: while a machine that is
-connected owes something, it does it within a bound. What it owes follows from what it knows; when it did it is seen on
-the line.
+connected owes something, it does it within a bound. What it owes follows from plain facts: what it was told and what it
+has stored, never from what it takes for its duty. When it did it is seen on the line, or in its store.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cloud_aggregator import rounds, staging
 from cloud_aggregator import state as cloud
-from cloud_aggregator.events import Publish
 from cloud_aggregator.incoming import RESEND_S
+from cloud_aggregator.rounds import REMIND_S
+from config.messages import Status, round_number
 from config.topics import ALL
+from firmware_sim.world_releases import Releases
 from firmware_sim.world_time import TICK_S
 from gateway_agent import state as agent
 from gateway_agent.line import JITTER, WAIT_S_MAX
@@ -75,24 +76,44 @@ class Liveness:
                 known.since_s[duty] = self._elapsed_s()
 
 
-def of_cloud(state: cloud.State) -> Owed:
-    """Return what the aggregator owes: reminders, questions for what is missing, and the end of a round."""
+def of_cloud(state: cloud.State, releases: Releases, twins: Set[str]) -> Owed:
+    """Return what the aggregator owes: invitations and manifests to whoever seems to have missed them, questions for
+    what is missing, and the end of a round and of a release. Of `twins` there are two, of which it may count neither.
+    """
+    owed: Owed = {}
+    if releases.watched:
+        owed[f"a word on model {releases.watched}"] = Due(state.settings.release.patience_s)
     if not state.connected:
-        return {}
-    repeated = [one.topic for one in staging.reminders(state) if isinstance(one, Publish)]
-    if state.opened and rounds.waited_for(state):
-        repeated.append(cloud.topic(state, ALL, "round", "open"))
-    owed = {topic: Due(rounds.REMIND_S, topic) for topic in repeated}
+        return owed
+    here = {name: one for name, one in state.gateways.items() if one.state == "online" and _is_commissioned(one)}
+    repeated = [cloud.topic(state, ALL, "round", "open")] if _invited(state, here) - twins else []
+    for name, one in here.items():
+        wanted, is_alone = releases.wanted(name)
+        if one.model_version < wanted and not one.refusal.startswith(f"model {wanted} "):
+            repeated.append(cloud.topic(state, name if is_alone else ALL, "manifest", "current"))
+    owed |= {topic: Due(REMIND_S, topic) for topic in repeated}
     if state.opened and len(state.counted) >= state.settings.rounds.quorum:
         owed[f"the end of round {state.server.round_index}"] = Due(state.settings.rounds.deadline_s)
-    for gateway, one in state.incoming.items():
-        if not one.parked:
-            asked = cloud.topic(state, gateway, "resend", one.assembly.transfer.digest)
-            owed[asked] = Due(RESEND_S, asked, len(one.assembly.pieces))
+    for gateway, coming in state.incoming.items():
+        if not coming.parked:
+            asked = cloud.topic(state, gateway, "resend", coming.assembly.transfer.digest)
+            owed[asked] = Due(RESEND_S, asked, len(coming.assembly.pieces))
     return owed
 
 
-def of_gateway(state: agent.State, stored: Container[str]) -> Owed:
+def _is_commissioned(status: Status) -> bool:
+    return status.baseline_windows >= status.baseline_needed > 0
+
+
+def _invited(state: cloud.State, here: Mapping[str, Status]) -> set[str]:
+    """Return who of those that are here could answer the open round, and neither has nor was told not to."""
+    number = round_number(state.run, state.server.round_index)
+    able = {name for name, one in here.items() if one.can_train and one.refused_round != number}
+    able &= able if state.asked is None else set(state.asked)
+    return able - state.counted.keys() - state.turned_away if state.opened else set()
+
+
+def of_gateway(state: agent.State, stored: Set[str]) -> Owed:
     """Return what an agent owes: its status, what it holds for the aggregator, questions for bodies on their way."""
     if not state.connected:
         return {}

@@ -14,18 +14,18 @@ from typing import Protocol
 
 import numpy as np
 
+from cloud_aggregator.shell import WATCHED
 from config.backlog import Outgoing
+from config.topics import ALL
 from firmware_sim.world_faults import Faults
 from firmware_sim.world_link import Line
 from firmware_sim.world_time import Scheduler
+from gateway_agent.shell import OF_ALL, OF_ITS_OWN
 
 KEEPALIVE_S = 45.0  # one and a half of what is set: until then nobody notices a line that is dead
 RECONNECT_S_MAX = 60.0  # of one that finds nobody
 SNAPSHOT_S = 1_800.0  # how often Mosquitto writes its database, as it is shipped
-UP = frozenset({"status", "update", "alarm", "want", "telemetry", "tombstone"})
-DOWN = frozenset({"round", "manifest", "chunk", "receipt", "resend"})
 CHUNKED = frozenset({"chunk", "update"})
-ALL = "all"
 Message = tuple[str, bytes]  # topic, payload
 
 
@@ -316,5 +316,5 @@ def concerns(name: str, topic: str) -> bool:
     """Tell whether a client has subscribed to a topic: the gateways and the aggregator as their shells do."""
     _, _, _, gateway, channel, _ = topic.split("/")
     if name == "cloud":
-        return channel in UP and gateway != ALL
-    return channel in DOWN and gateway in (name, ALL)
+        return channel in WATCHED and gateway != ALL
+    return channel in OF_ALL if gateway == ALL else gateway == name and channel in OF_ITS_OWN

@@ -8,6 +8,7 @@ from config.frames import Frame
 from config.topics import Topic, topic_of
 from firmware_sim.node import frames
 from firmware_sim.recordings import Recording
+from firmware_sim.world_faults import Faults
 from firmware_sim.world_hosts import GatewayHost
 from firmware_sim.world_setup import FRAME_S, SITE, STREAM, stream_of
 from firmware_sim.world_time import T0_NS
@@ -25,16 +26,20 @@ class Node:
         self._topic = topic_of(Topic(SITE, host.settings.gateway.id, "sample", STREAM))
         self._is_on = True
         self._unheard_s = 0.0  # when it, or its gateway, was last off
-        self.faults = host.world.network.faults
         self._runs = 0
         self._has_clock = bool(self._rng.random() < WITH_CLOCK)
+
+    @property
+    def _faults(self) -> Faults:
+        """What may go wrong now."""
+        return self._host.world.network.faults
 
     def start(self) -> None:
         """Begin to send what is measured from now on."""
         begun_s = self._host.world.scheduler.elapsed_s - self._phase_s
         measured = frames(self._recording, FRAME_S, T0_NS, "node")
         self._send_next((due_s, frame) for due_s, frame in measured if due_s >= begun_s)
-        self._host.world.scheduler.again(self._rng, self.faults.work.silence, self._fall_silent)
+        self._host.world.scheduler.again(self._rng, self._faults.work.silence, self._fall_silent)
 
     def _send_next(self, rest: Iterator[tuple[float, Frame]]) -> None:
         scheduler, calm_s = self._host.world.scheduler, self._host.world.scheduler.calm_s
@@ -52,7 +57,7 @@ class Node:
 
     def _send(self, frame: Frame) -> None:
         lost, repeated = self._rng.random(2)
-        chances = self.faults.messages
+        chances = self._faults.messages
         if not self._is_on or not self._host.is_up:
             self._unheard_s = self._host.world.scheduler.elapsed_s
             return
@@ -68,7 +73,7 @@ class Node:
     def _fall_silent(self) -> None:
         if self._is_on:
             self._is_on = False
-            self._host.world.scheduler.after(float(self._rng.exponential(self.faults.work.silence_s)), self._speak)
+            self._host.world.scheduler.after(float(self._rng.exponential(self._faults.work.silence_s)), self._speak)
 
     def _speak(self) -> None:
         self._is_on, self._runs = True, self._runs + 1

@@ -64,7 +64,7 @@ class Operator:
             return
         state = service.state
         stage = state.staging.rollout
-        if stage.stage == "paused" or (stage.canaries and stage.is_under_way and state.manifest is None):
+        if stage.stage == "paused":
             can_stop = state.manifest is not None
             self.give("stop" if can_stop and self._rng.random() < 0.5 else "go-on", {})
         elif state.manifest is None and not stage.is_under_way:

@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cloud_aggregator import events
-from cloud_aggregator.state import State
 from cloud_aggregator.store import Store
-from config.messages import Manifest
 
 AT_THE_BROKER = ("", "")  # the answer to an order that is done, of which the broker has yet to be told
 OF_RELEASES = frozenset({"release", "go-on", "pause", "stop"})
@@ -27,6 +25,7 @@ class Releases:
         self._to_all: set[int] = set()  # versions
         self._to_some: dict[int, set[str]] = defaultdict(set)  # version -> gateways to which it was given first
         self._rollout = b""
+        self._held: dict[str, Any] = {}  # what it says
         self._orders: dict[int, str] = {}  # number -> kind
         self._answers: dict[int, tuple[str, str]] = {}
         self.counts = {"staged": 0, "stopped": 0, "orders": 0}
@@ -45,8 +44,9 @@ class Releases:
         """Take note of what the aggregator's store holds from now on."""
         saved = [effect.body for effect in effects if isinstance(effect, events.SaveRollout)]
         for body in saved:
-            self._released(json.loads(body))
-            self._rollout = body
+            held = json.loads(body)
+            self._released(held)
+            self._rollout, self._held = body, held
         for effect in effects:
             if isinstance(effect, events.Answered):
                 self._answered(effect, is_done=bool(saved))
@@ -57,15 +57,29 @@ class Releases:
         for version in (held.get("candidate"), held.get("recall")):
             if version is not None:
                 self._to_some[version] |= {*rollout["canaries"], *rollout["recalled"]}
-        for stage in ("stopped", "staged"):
-            is_new = (rollout["stage"], rollout["version"]) != before
-            self.counts[stage] += is_new and rollout["stage"] == {"staged": "watching"}.get(stage, stage)
+        is_new = (rollout["stage"], rollout["version"]) != before
+        self.counts["staged"] += is_new and rollout["stage"] == "watching"
+        self.counts["stopped"] += is_new and rollout["stage"] == "stopped"
+
+    @property
+    def watched(self) -> int:
+        """The version that canaries try and on which the aggregator is to decide by itself; 0 where there is none."""
+        stage, version = self._stage()
+        return version if stage == "watching" and self._held["rollout"]["canaries"] else 0
+
+    def wanted(self, gateway: str) -> tuple[int, bool]:
+        """Return the version that a gateway is to run, 0 for none, and whether it is given to it and not to all."""
+        if not self._held:
+            return 0, False
+        rollout = self._held["rollout"]
+        if rollout["stage"] in ("watching", "paused") and gateway in rollout["canaries"]:
+            return self._held["candidate"], True
+        if gateway in rollout["recalled"]:
+            return self._held["recall"], True
+        return self._held["everywhere"], False
 
     def _stage(self) -> tuple[str, int]:
-        if not self._rollout:
-            return "none", 0
-        rollout: dict[str, Any] = json.loads(self._rollout)["rollout"]
-        return rollout["stage"], rollout["version"]
+        return (self._held["rollout"]["stage"], self._held["rollout"]["version"]) if self._held else ("none", 0)
 
     def _answered(self, answer: events.Answered, *, is_done: bool) -> None:
         kind = self._orders.get(answer.number)
@@ -103,9 +117,3 @@ class Releases:
             answered = {number for number, answer in self._answers.items() if answer != AT_THE_BROKER}
             self._violate(f"orders have no answer: {sorted(self._orders.keys() - answered)}")
         return self.counts
-
-
-def wanted_of(state: State, gateway: str) -> Manifest | None:
-    """Return the manifest that a gateway is to run."""
-    alone = state.staging.of(gateway)
-    return state.manifest if alone is None else alone.manifest

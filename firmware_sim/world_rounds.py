@@ -9,6 +9,7 @@ from typing import Any
 from cloud_aggregator import events
 from cloud_aggregator.state import State
 from config import wire
+from config.messages import round_number
 from models.arrays import Arrays, equal, finite
 from models.federated.algorithm import Algorithm, Server, UpdateError, close_round
 
@@ -27,11 +28,27 @@ class Rounds:
         self._used: set[tuple[str, str]] = set()  # gateway and digest: in rounds that are closed
         self._closed: set[tuple[str, int]] = set()
         self._kept: dict[tuple[str, int], str] = {}  # updates that came late: gateway and its round -> digest
+        self._refused: dict[str, str] = {}  # by gateway: the round that it says it will not answer
+        self.took_part: set[str] = set()  # who was counted in a round that was closed, or had refused it, see `calm`
 
     def kept(self, late: events.HoldUpdate) -> None:
         """Take note of an update that is stored by itself, such as one that came after its round."""
         self._kept[late.gateway, late.round_index] = late.digest
         self.counted.add((late.gateway, late.digest))
+
+    def calm(self) -> None:
+        """Take note that nothing fails any more: from now on everybody is to take part."""
+        self.took_part = set()
+
+    def refuses(self, gateway: str, number: str) -> None:
+        """Take note of the round, by its `round_number`, that a gateway says it will not answer."""
+        self._refused[gateway] = number
+
+    def closed(self, record: events.RecordRound) -> None:
+        """Take note of a round in the registry."""
+        number = round_number(record.run, record.round_index)
+        self.took_part |= {*record.gateways, *(name for name, _ in record.late)}
+        self.took_part |= {name for name, refused in self._refused.items() if refused == number}
 
     def saved(self, said: Mapping[str, Any]) -> None:
         """Take note of what a stored training says of who was counted."""

@@ -52,14 +52,13 @@ class Scheduler:
 
         self.after(float(rng.exponential(HOUR_S / rate)), happen)
 
-    def run(self, until_s: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Let things happen until the world is so old, or until something is so."""
+    def run(self, until_s: float) -> None:
+        """Let things happen until the world is so old."""
         until_ns = T0_NS + round(until_s * NS)
-        while self._heap and self._heap[0][0] <= until_ns and not is_over():
+        while self._heap and self._heap[0][0] <= until_ns:
             self.now_ns, _, act = heapq.heappop(self._heap)
             act()
-        if not is_over():
-            self.now_ns = max(self.now_ns, until_ns)
+        self.now_ns = max(self.now_ns, until_ns)
 
 
 @dataclass

@@ -21,7 +21,7 @@ from config.loop import Loop
 from config.messages import Status
 from config.mqtt import Link, Will
 from config.settings import Broker, GatewaySettings
-from config.topics import ALL, Topic, topic_of, watch
+from config.topics import ALL, Channel, Topic, topic_of, watch
 from config.version import VERSION
 from gateway_agent import release_key
 from gateway_agent.events import Anchored, Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
@@ -33,6 +33,9 @@ LOG = logging.getLogger("fedgate.gateway")
 STDERR_TAIL = 400
 LIBRARIES = ("torch", "dp_accounting")  # that only some algorithms need, and that not every gateway has
 SECRET_BYTES = 32
+# What a gateway hears from the aggregator: told to all, and to it alone.
+OF_ALL: tuple[Channel, ...] = ("round", "manifest", "chunk")
+OF_ITS_OWN: tuple[Channel, ...] = ("manifest", "chunk", "receipt", "resend")
 # Trainings are many small products, for which threads of BLAS mostly wait; and the other cores belong to the sampling.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -153,9 +156,7 @@ def _links(
 ) -> list[Link]:
     """Return the link to the aggregator's broker first and, where the sensors talk to another, the link to that."""
     site, name = settings.gateway.site, settings.gateway.id
-    cloud = [watch(site, ALL, "round"), watch(site, ALL, "manifest"), watch(site, ALL, "chunk")]
-    cloud += [watch(site, name, "manifest"), watch(site, name, "chunk")]
-    cloud += [watch(site, name, "receipt"), watch(site, name, "resend")]
+    cloud = [watch(site, ALL, channel) for channel in OF_ALL] + [watch(site, name, channel) for channel in OF_ITS_OWN]
     sensors = [watch(site, name, "sample")] + [source.topic for source in settings.source if source.kind == "json"]
     will = Will(_status_topic(settings), Status(state="offline", version=VERSION).to_bytes())
     if settings.sensors.broker is None:

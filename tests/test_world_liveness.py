@@ -5,12 +5,22 @@ Goal: whatever recurs, recurs whatever else happens. Method: clocks made by hand
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
+from types import ModuleType
 
+import pytest
+
+from cloud_aggregator import rollout, rounds, staging
 from cloud_aggregator.events import Connection as CloudConnection
+from cloud_aggregator.events import SaveRollout
+from cloud_aggregator.rollout import Rollout
 from cloud_aggregator.rounds import REMIND_S
+from config.messages import round_number
 from config.transfer import describe, split
+from firmware_sim import world
 from firmware_sim.world_liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, of_cloud, of_gateway
+from firmware_sim.world_releases import Releases
 from gateway_agent import fetching, outbox
 from gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item
 from tests.agents import after as agent_after
@@ -19,7 +29,16 @@ from tests.sites import CloudShelf, topic
 from tests.test_aggregator_machine import READY, after, body, heard, opened, started, update
 from tests.test_gateway_models import FIRST
 
+SEED = 600001  # of a world in which an announcement is lost, and a model goes to canaries first
 STATUS = topic("north", "status", "agent")
+
+
+def stored(rollout: Rollout | None = None) -> Releases:
+    """Return the releases of a world in which this one is stored; without any, all have model 1."""
+    releases = Releases(pytest.fail)
+    said = {"rollout": asdict(rollout or Rollout("everywhere", 1)), "everywhere": 1, "candidate": 2, "recall": 3}
+    releases.committed([SaveRollout(json.dumps(said).encode())])
+    return releases
 
 
 class Watched:
@@ -58,17 +77,47 @@ def test_what_is_sent_goes_on_is_over_or_belongs_to_another_process_is_not_overd
 
 def test_an_aggregator_owes_manifests_invitations_questions_and_the_end_of_a_round() -> None:
     behind = after(started(CloudShelf(released=FIRST)), heard("north", "status", READY.to_bytes()))[0]
-    assert of_cloud(behind) == {}, "without a connection nothing"
+    assert of_cloud(behind, stored(), set()) == {}, "without a connection nothing"
     manifest, invitation = topic("all", "manifest", "current"), topic("all", "round", "open")
     again = {name: Due(REMIND_S, name) for name in (manifest, invitation)}
-    assert of_cloud(after(behind, CloudConnection(True))[0]) == again
+    behind = after(behind, CloudConnection(True))[0]
+    assert of_cloud(behind, stored(), set()) == again
+    assert of_cloud(behind, stored(), {"north"}) == {manifest: again[manifest]}, "of two devices neither is counted"
+    refusing = READY.model_copy(update={"refusal": "model 1 is too slow", "refused_round": round_number(behind.run, 0)})
+    assert of_cloud(after(behind, heard("north", "status", refusing.to_bytes()))[0], stored(), set()) == {}
     state = opened(quorum=2, deadline_s=60.0)
     state = after(state, *update("north", body(state)), *update("east", body(state)))[0]
     piece, *_ = update("west", body(state, {"vectors": [[0.5] * 300] * 2}))
-    owed = of_cloud(after(state, piece)[0])
+    owed = of_cloud(after(state, piece)[0], Releases(pytest.fail), set())
     (asked,) = (name for name in owed if "/west/resend/" in name)
     assert owed.pop(asked).progress == 1
     assert owed == {invitation: again[invitation], "the end of round 0": Due(60.0)}
+
+
+def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
+    state = after(started(CloudShelf(released=FIRST)), CloudConnection(True))[0]
+    state = after(state, *[heard(name, "status", READY.to_bytes()) for name in ("north", "west")])[0]
+    own = topic("north", "manifest", "current")
+    watching = of_cloud(state, stored(Rollout("watching", 2, canaries=("north",))), {"north", "west"})
+    assert watching.pop("a word on model 2") == Due(state.settings.release.patience_s)
+    assert watching.keys() == {own, topic("all", "manifest", "current")}
+    paused = of_cloud(state, stored(Rollout("paused", 2, canaries=("north",))), {"north", "west"})
+    assert paused == watching, "the operator decides"
+    undrawn = of_cloud(state, stored(Rollout("watching", 2)), {"north", "west"})
+    assert undrawn.keys() == watching.keys() - {own}
+    recalled = of_cloud(state, stored(Rollout("stopped", 2, recall=3, recalled=("north",))), {"north", "west"})
+    assert recalled.keys() == watching.keys()
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "returned"),
+    [(rollout, "verdict", ("wait", "")), (rounds, "waited_for", set()), (staging, "reminders", [])],
+)
+def test_a_world_sees_an_aggregator_that_never_decides_or_reminds(
+    where: ModuleType, name: str, returned: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, name, lambda *_: returned)
+    assert any(" owes " in text for text in world.run(SEED).violations)
 
 
 def test_a_gateway_owes_its_status_what_it_holds_and_questions() -> None:
