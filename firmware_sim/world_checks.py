@@ -20,6 +20,7 @@ from config.transfer import parse_chunk
 from firmware_sim.world_certificates import Certificates
 from firmware_sim.world_devices import BY_AGGREGATOR, Devices, gateway_of
 from firmware_sim.world_disk import CloudStore, Contents, Doubt, GatewayStore
+from firmware_sim.world_ends import Ends
 from firmware_sim.world_liveness import Liveness
 from firmware_sim.world_privacy import Privacy
 from firmware_sim.world_probation import Probations
@@ -50,6 +51,7 @@ class Witness:
         self.stored: set[tuple[str, str]] = set()  # alarms, scores, tombstones at the aggregator: gateway and item
         self.privacy = Privacy(self.violate)
         self.devices = Devices(self.violate, elapsed_s)
+        self.ends = Ends(self.violate)
         self.rounds = Rounds(self.updates, self.violate)
         self.liveness = Liveness(self.violate, elapsed_s)
         self.probations = Probations(self.violate)
@@ -87,7 +89,7 @@ class Witness:
         for effect in effects:
             match effect:
                 case events.Queue(name=item_name, item=item):
-                    self._queued(name, item_name, item)
+                    self._queued(device, item_name, item)
                 case events.Save(key=key, body=body) if key in (MODEL, OTHER):
                     self._in_force(name, body)
                 case events.Save(key=key, body=body):
@@ -95,8 +97,8 @@ class Witness:
                 case events.Keep(seen=seen):
                     self.privacy.row(name, seen.row)
 
-    def _queued(self, name: str, item_name: str, item: events.Item) -> None:
-        channel = topics.parse(item.topic).channel
+    def _queued(self, device: str, item_name: str, item: events.Item) -> None:
+        channel, name = topics.parse(item.topic).channel, gateway_of(device)
         if channel == "alarm":
             alarm = Alarm.from_bytes(item.payloads[0])
             known = self.alarms.setdefault((name, item_name), [])
@@ -104,6 +106,7 @@ class Witness:
                 self.violate(f"{name} told {item_name} twice, and not the same")
             self.counts["alarms"] += not known
             known.append(alarm)
+            self.ends.told(name, alarm, self.devices.card(device))
         elif channel == "update":
             body = b"".join(parse_chunk(payload)[1] for payload in item.payloads)
             if hashlib.sha256(body).hexdigest() != item_name:
@@ -199,8 +202,10 @@ class Witness:
         for effect in effects:
             match effect:
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended="") if alarm.kind:
-                    self.stored.add((gateway, alarm.item))
-                    self.devices.accused(gateway, alarm)
+                    self._alarm_stored(gateway, alarm)
+                case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended=how) if how:
+                    cards, is_out = self.devices.cards(gateway), gateway in self.certificates.out
+                    self.ends.ended(gateway, alarm, how, cards, is_out=is_out)
                 case cloud_events.RecordScores(gateway=gateway, item=item):
                     self.stored.add((gateway, item))
                     self.counts["scores"] += 1
@@ -215,6 +220,12 @@ class Witness:
                 case cloud_events.RecordRound(late=late):
                     self.counts["rounds"] += 1
                     self.counts["late"] += len(late)
+
+    def _alarm_stored(self, gateway: str, alarm: Alarm) -> None:
+        self.stored.add((gateway, alarm.item))
+        self.devices.accused(gateway, alarm)
+        if alarm.cause.startswith(BY_AGGREGATOR):
+            self.ends.told(gateway, alarm, (BY_AGGREGATOR, 0))
 
     def cloud_opened(self, state: State, store: CloudStore, doubt: Doubt | None) -> None:
         """Decide what became of a commit that was cut, and see that the training goes on where it was.
@@ -264,7 +275,7 @@ class Witness:
             self._same(rows[key], told[key])
         self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
-        self.counts |= self.devices.audit() | self.probations.counts | self.releases.audit(store)
+        self.counts |= self.devices.audit() | self.ends.counts | self.probations.counts | self.releases.audit(store)
 
     def _same(self, row: dict[str, Any], told: dict[str, list[Alarm]]) -> None:
         for state, alarms in told.items():

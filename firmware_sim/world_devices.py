@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Literal, NamedTuple
 
 from config.messages import Alarm, Status
+from firmware_sim.world_ends import Card
 from gateway_agent import events
 from gateway_agent.probation import STEADY_S
 from gateway_agent.versions import LOADS_MAX, STARTS_MAX
@@ -74,6 +75,7 @@ class Devices:
         self._outbox: dict[str, set[str]] = defaultdict(set)  # by device: what its store holds
         self._just: dict[str, Handled] = {}  # by device: until it is switched on again
         self._cards: dict[str, int] = defaultdict(int)
+        self._handlings: dict[str, int] = defaultdict(int)  # by device: how often anything was done to it
         self._said: dict[tuple[str, str, int | None], Said] = {}
         # By gateway and process of the aggregator, and by device, card and boot.
         self._lives: dict[tuple[str, int], dict[tuple[str, int, str], Life]] = defaultdict(dict)
@@ -85,13 +87,23 @@ class Devices:
         self.handled[gateway_of(device)].add(how)
         self._just[device] = how
         self._cards[device] += how == "restored"
+        self._handlings[device] += 1
 
     def doubled(self, device: str, host: str) -> None:
         """Take note of a copy of a device, with all that was done to the card of that one while it is switched off."""
         self.handled[gateway_of(host)].add("twin")
+        self._handlings[host] += 1
         self._outbox[device] = set(self._outbox[host])
         if host in self._just:
             self._just[device] = self._just[host]
+
+    def card(self, device: str) -> Card:
+        """Return what names a device as it is since it was handled last."""
+        return device, self._handlings[device]
+
+    def cards(self, gateway: str) -> set[Card]:
+        """Return the device of a gateway as it is now; nothing while a copy speaks under its id."""
+        return set() if gateway + TWIN in self._outbox else {self.card(gateway)}
 
     def outbox(self, device: str) -> set[str]:
         """Return what the store of a device holds for the aggregator."""
@@ -121,6 +133,7 @@ class Devices:
     def gone(self, device: str, told: Iterable[tuple[str, str]]) -> None:
         """Take note that a device will not come back."""
         del self._outbox[device]
+        self._handlings[gateway_of(device)] += 1
         self._forget(gateway_of(device), told)
 
     def _forget(self, gateway: str, told: Iterable[tuple[str, str]]) -> None:
