@@ -6,17 +6,22 @@ what only it held, and the aggregator must say so as soon as what it heard leave
 
 from __future__ import annotations
 
+import json
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal, NamedTuple
 
 from config.messages import Alarm, Status
+from firmware_sim.world_disk import Renewed
 from firmware_sim.world_ends import Card
 from gateway_agent import events
+from gateway_agent.memory import Seen
 from gateway_agent.probation import STEADY_S
-from gateway_agent.versions import LOADS_MAX, STARTS_MAX
+from gateway_agent.state import Stored
+from gateway_agent.versions import LOADS_MAX, MODELS, STARTS_MAX
 
 Handled = Literal["restored", "rotten", "twin"]
 TWIN = "~"  # behind the name of a second device under one id
@@ -43,12 +48,49 @@ class Life:
 Named = tuple[tuple[str, int, str], Life]  # device, card and boot
 
 
+@dataclass
+class Held:
+    """What the store of a device holds, by what was committed to it."""
+
+    windows: list[tuple[bytes, int | None]] = field(default_factory=list)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    items: dict[str, events.Item] = field(default_factory=dict)
+
+    def copied(self) -> Held:
+        """Return the same for another device."""
+        return Held([*self.windows], {**self.blobs}, {**self.items})
+
+    def differing(self, other: Held) -> list[str]:
+        """Return the names of what another store holds otherwise, or alone, or not at all."""
+        names = [] if self.windows == other.windows else ["baseline"]
+        for kind, ours, theirs in (("blob", self.blobs, other.blobs), ("item", self.items, other.items)):
+            both = sorted(ours.keys() | theirs.keys())
+            names += [f"{kind} {name}" for name in both if ours.get(name) != theirs.get(name)]
+        return names
+
+
+def held_in(stored: Stored) -> Held:
+    """Return what a store that was read holds."""
+    return Held([_window(one) for one in stored.baseline], dict(stored.blobs), dict(stored.outbox))
+
+
+def _window(seen: Seen) -> tuple[bytes, int | None]:
+    return seen.row.astype("<f4").tobytes(), seen.end_ns
+
+
 class End(NamedTuple):
     """An end of a process: in which boot, by what, and how long it had run."""
 
     boot: int
     kind: Literal["power", "kill", "stop"]
     lasted_s: float
+
+
+class Tried(NamedTuple):
+    """When a store first held the mark that a model is being loaded: a time, and how many processes had ended."""
+
+    at_s: float
+    ends: int
 
 
 class Said(NamedTuple):
@@ -72,7 +114,7 @@ class Devices:
         self._violate, self._elapsed_s = violate, elapsed_s
         self.handled: dict[str, set[Handled]] = defaultdict(set)  # by gateway
         self.lost: set[tuple[str, str]] = set()  # gateway and item: nobody has it any more, and nobody is to blame
-        self._outbox: dict[str, set[str]] = defaultdict(set)  # by device: what its store holds
+        self._held: dict[str, Held] = defaultdict(Held)  # by device
         self._just: dict[str, Handled] = {}  # by device: until it is switched on again
         self._cards: dict[str, int] = defaultdict(int)
         self._handlings: dict[str, int] = defaultdict(int)  # by device: how often anything was done to it
@@ -81,6 +123,8 @@ class Devices:
         self._lives: dict[tuple[str, int], dict[tuple[str, int, str], Life]] = defaultdict(dict)
         self._causes: dict[str, set[str]] = defaultdict(set)
         self._ends: dict[str, list[End]] = defaultdict(list)  # by device
+        self._tried: dict[str, dict[str, Tried]] = defaultdict(dict)  # by device and digest of a model
+        self._slow_until_s: dict[str, float] = {}  # by device
 
     def touched(self, device: str, how: Handled) -> None:
         """Take note that a device was handled."""
@@ -93,7 +137,10 @@ class Devices:
         """Take note of a copy of a device, with all that was done to the card of that one while it is switched off."""
         self.handled[gateway_of(host)].add("twin")
         self._handlings[host] += 1
-        self._outbox[device] = set(self._outbox[host])
+        self._held[device] = self._held[host].copied()
+        self._tried[device] |= {digest: tried._replace(ends=0) for digest, tried in self._tried[host].items()}
+        if host in self._slow_until_s:
+            self._slow_until_s[device] = self._slow_until_s[host]
         if host in self._just:
             self._just[device] = self._just[host]
 
@@ -103,59 +150,88 @@ class Devices:
 
     def cards(self, gateway: str) -> set[Card]:
         """Return the device of a gateway as it is now; nothing while a copy speaks under its id."""
-        return set() if gateway + TWIN in self._outbox else {self.card(gateway)}
+        return set() if gateway + TWIN in self._held else {self.card(gateway)}
 
-    def outbox(self, device: str) -> set[str]:
-        """Return what the store of a device holds for the aggregator."""
-        return self._outbox[device]
+    def outbox(self, device: str) -> Container[str]:
+        """Return the names of what the store of a device holds for the aggregator."""
+        return self._held[device].items
 
-    def committed(self, device: str, effects: Sequence[events.Durable]) -> None:
+    def committed(self, device: str, effects: Sequence[events.Durable | Renewed]) -> None:
         """Take note of what comes and goes."""
+        held = self._held[device]
         for effect in effects:
             match effect:
-                case events.Queue(name=item):
-                    self._outbox[device].add(item)
-                    self.lost.discard((gateway_of(device), item))
-                case events.Settle(name=item):
-                    self._outbox[device].discard(item)
+                case events.Keep(seen=seen):
+                    held.windows.append(_window(seen))
+                case events.Save(key=key, body=body):
+                    held.blobs[key] = body
+                    if key == MODELS:
+                        self._note_tried(device, json.loads(body)["trying"])
+                case events.Queue(name=name, item=item):
+                    held.items[name] = item
+                    self.lost.discard((gateway_of(device), name))
+                case events.Settle(name=name):
+                    held.items.pop(name, None)
+                case Renewed(stored=stored):
+                    self._held[device] = held = held_in(stored)
 
-    def opened(self, device: str, found: set[str], damage: str, told: Iterable[tuple[str, str]]) -> None:
-        """Compare what a store holds with what was committed to it; `told` is all that the aggregator has not got."""
-        how, expected = self._just.pop(device, None), self._outbox[device]
-        if damage and "rotten" not in self.handled[gateway_of(device)]:
+    def opened(self, device: str, stored: Stored, damage: str, told: Iterable[tuple[str, str]]) -> bool:
+        """Compare what a store holds with what was committed to it, and tell whether it was handled since it was last
+        open; `told` is all that the aggregator has not got.
+        """
+        how, expected, found = self._just.pop(device, None), self._held[device], held_in(stored)
+        is_handled = how is not None or bool(damage)
+        if damage and (how is None or "rotten" not in self.handled[gateway_of(device)]):
             self._violate(f"{device} found its store damaged, which nobody touched: {damage}")
-        if found != expected and how != "restored" and not damage:
-            self._violate(f"the store of {device} holds {sorted(found)}, committed were {sorted(expected)}")
-        self._outbox[device] = found
-        if how is not None or damage:  # which may be in a page that was not looked at before
+        if how != "restored" and not damage and (names := expected.differing(found)):
+            self._violate(f"the store of {device} does not hold what was committed to it: {', '.join(names)}")
+        self._held[device] = found
+        if is_handled:
             self._forget(gateway_of(device), told)
+        return is_handled
 
     def gone(self, device: str, told: Iterable[tuple[str, str]]) -> None:
         """Take note that a device will not come back."""
-        del self._outbox[device]
+        del self._held[device]
         self._handlings[gateway_of(device)] += 1
         self._forget(gateway_of(device), told)
 
     def _forget(self, gateway: str, told: Iterable[tuple[str, str]]) -> None:
-        held = {item for device, items in self._outbox.items() if gateway_of(device) == gateway for item in items}
+        held = {item for device, one in self._held.items() if gateway_of(device) == gateway for item in one.items}
         self.lost |= {(owner, item) for owner, item in told if owner == gateway and item not in held}
 
-    # What looks like a model that ends the agent.
+    # What looks like a model that ends the agent, or is too slow for it.
+
+    def _note_tried(self, device: str, digests: Iterable[str]) -> None:
+        now = Tried(self._elapsed_s(), len(self._ends[device]))
+        self._tried[device] = dict.fromkeys(digests, now) | self._tried[device]
 
     def ended(self, device: str, end: End) -> None:
         """Take note that a process has ended."""
         self._ends[device].append(end)
 
-    def ended_like_one_deadly(self, device: str) -> bool:
-        """Tell whether its processes were ever killed, or cut off over all boots, in a row and so soon that nobody on
-        that device can tell it from a model that ends the agent.
+    def ended_like_one_deadly(self, device: str, digest: str) -> bool:
+        """Tell whether, since a model is in its store, its processes were killed, or cut off over all boots, in a row
+        and so soon that nobody on that device can tell it from a model that ends the agent.
         """
-        ends = self._ends[device]
-        rows = [ends[first : first + STARTS_MAX] for first in range(len(ends) - STARTS_MAX + 1)]
+        ends, tried = self._ends[device], self._tried[device].get(digest)
+        if tried is None:
+            return False
+        rows = [ends[max(last - STARTS_MAX, 0) : last] for last in range(tried.ends + 1, len(ends) + 1)]
         rows = [row for row in rows if {(end.boot, end.kind) for end in row} == {(row[0].boot, "kill")}]
-        rows += [ends[first : first + LOADS_MAX] for first in range(len(ends) - LOADS_MAX + 1)]
+        rows = [row for row in rows if len(row) == STARTS_MAX]
+        rows += [ends[last - LOADS_MAX : last] for last in range(max(tried.ends + 1, LOADS_MAX), len(ends) + 1)]
         is_soon = [all(end.kind != "stop" and end.lasted_s <= LOADING_S for end in row[1:]) for row in rows]
         return any(is_soon)  # the first of a row may have loaded the model at any time
+
+    def slowed(self, device: str, until_s: float) -> None:
+        """Take note of the time until which the processor of a device is slow, or was last."""
+        self._slow_until_s[device] = until_s
+
+    def was_slow_with(self, device: str, digest: str) -> bool:
+        """Tell whether the processor of a device was slow at any time since it first loaded a model."""
+        tried = self._tried[device].get(digest)
+        return tried is not None and tried.at_s <= self._slow_until_s.get(device, -math.inf)
 
     # Who notices.
 

@@ -104,6 +104,13 @@ def cut_in_checkpoint(path: Path, held: Image, rng: np.random.Generator) -> Imag
 
 
 @dataclass(frozen=True)
+class Renewed:
+    """A store was found damaged while it was open, and a new one took its place, which holds this."""
+
+    stored: Stored
+
+
+@dataclass(frozen=True)
 class Doubt:
     """A commit that was cut: nobody knows whether it is there before the store is open again."""
 
@@ -187,7 +194,7 @@ class GatewayStore(gateway_store.Store):
     def renew(self, reason: str, stored: Stored) -> None:
         """As the real one; what the agent has in mind counts as committed."""
         super().renew(reason, stored)
-        self._disk.committed([Queue(name, item) for name, item in stored.outbox.items()])
+        self._disk.committed([Renewed(self.read()), *(Queue(name, item) for name, item in stored.outbox.items())])
 
     def fill(self, is_full: bool) -> None:
         """Let the file grow no more, or again."""

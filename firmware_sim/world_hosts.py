@@ -18,6 +18,7 @@ from config.settings import AggregatorSettings, GatewaySettings
 from config.signing import verified
 from config.topics import ALL, Topic, topic_of
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore
+from firmware_sim.world_faults import NO_MEMORY
 from firmware_sim.world_liveness import Owed, of_cloud, of_gateway
 from firmware_sim.world_machines import RESTART_S, Machine, there
 from firmware_sim.world_processor import Stopwatch
@@ -25,6 +26,7 @@ from firmware_sim.world_setup import KEY, SITE, faulty, stream_of
 from firmware_sim.world_shared import World
 from firmware_sim.world_time import NS
 from gateway_agent import events, trainer
+from gateway_agent.probation import SLOW_STEPS
 from gateway_agent.service import Service
 from models.arrays import FEATURES
 
@@ -80,8 +82,9 @@ class GatewayHost(Machine):
 
     def stepped(self, event: events.Event) -> Sequence[events.Outward]:
         """Let the agent take a step."""
-        if self._stopwatch.was_slow:
-            self.world.witness.slow.add(self.name)
+        if self._stopwatch.slow_until_s is not None:
+            slack_s = SLOW_STEPS * self.settings.features.hop_s
+            self.world.witness.devices.slowed(self.name, self._stopwatch.slow_until_s + slack_s)
         service = there(self.service)
         effects = service.step(self.now_ns, event)
         self.world.witness.probations.stepped(self.name, service.state)
@@ -105,7 +108,7 @@ class GatewayHost(Machine):
 
     def _train(self, job: bytes) -> None:
         if self._training_rng.random() < self.world.network.faults.work.training_fails:
-            self.step(events.Trained(None, "no memory"))
+            self.step(events.Trained(None, NO_MEMORY))
             return
         try:
             answer = trainer.answer(job)
