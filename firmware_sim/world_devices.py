@@ -34,18 +34,31 @@ MAY_BE_SAID: dict[Handled, set[str]] = {
 ON_TIME_S = 10.0
 TOGETHER_S, TOGETHER_TIMES = 500.0, 6  # of two devices that nobody can take for one whose messages were late
 LOADING_S = STEADY_S + 30.0  # until then the load of a model may not have been finished, the tick included
-LIVES_MAX = 4  # of a gateway, in one process of the aggregator: so many it must have in mind
+LIVES_MAX = 8  # boots on one store of a gateway that the aggregator promises to have in mind
+
+
+Named = tuple[str, int, str]  # a boot of a device: device, card and boot
 
 
 @dataclass
 class Life:
-    """What was heard of one boot of one device."""
+    """What one process of the aggregator has heard of one boot of one device."""
 
-    starts: set[tuple[str, int]] = field(default_factory=set)  # store and count of starts
+    first_s: float  # when it was first heard of, and ...
+    last_s: float  # ... last
+    stores: dict[str, int] = field(default_factory=dict)  # by name: when it last said so, on its own clock, in ns
+    starts: dict[tuple[str, int], float] = field(default_factory=dict)  # store and count of starts -> first heard
     times_s: list[float] = field(default_factory=list)  # when it was said what came on time
 
 
-Named = tuple[tuple[str, int, str], Life]  # device, card and boot
+@dataclass
+class Accusation:
+    """What the aggregator says about a gateway, from when until when."""
+
+    alarm_id: str
+    cause: str
+    from_s: float
+    until_s: float = math.inf
 
 
 @dataclass
@@ -119,9 +132,9 @@ class Devices:
         self._cards: dict[str, int] = defaultdict(int)
         self._handlings: dict[str, int] = defaultdict(int)  # by device: how often anything was done to it
         self._said: dict[tuple[str, str, int | None], Said] = {}
-        # By gateway and process of the aggregator, and by device, card and boot.
-        self._lives: dict[tuple[str, int], dict[tuple[str, int, str], Life]] = defaultdict(dict)
-        self._causes: dict[str, set[str]] = defaultdict(set)
+        self._lives: dict[tuple[str, int], dict[Named, Life]] = defaultdict(dict)  # by gateway and process
+        self._first_s: dict[Named, float] = {}  # when any process of the aggregator first heard of a boot
+        self._accusations: dict[str, list[Accusation]] = defaultdict(list)  # by gateway
         self._ends: dict[str, list[End]] = defaultdict(list)  # by device
         self._tried: dict[str, dict[str, Tried]] = defaultdict(dict)  # by device and digest of a model
         self._slow_until_s: dict[str, float] = {}  # by device
@@ -243,17 +256,29 @@ class Devices:
     def heard(self, gateway: str, status: Status, process: int) -> None:
         """Take note of a status that comes to the aggregator; what it has in mind of it ends with its process."""
         said = self._said.get((gateway, status.boot_id, status.monotonic_ns))
-        if status.state == "online" and said is not None:
-            life = self._lives[gateway, process].setdefault((said.device, said.card, status.boot_id), Life())
-            life.starts |= set() if status.store_problem else {(status.store_id, status.starts)}
-            if self._elapsed_s() - said.said_s <= ON_TIME_S:
-                life.times_s.append(said.said_s)
+        if status.state != "online" or said is None:
+            return
+        now_s, name = self._elapsed_s(), (said.device, said.card, status.boot_id)
+        self._first_s.setdefault(name, now_s)
+        life = self._lives[gateway, process].setdefault(name, Life(now_s, now_s))
+        life.last_s = now_s
+        if now_s - said.said_s <= ON_TIME_S:
+            life.times_s.append(said.said_s)
+        if (status.monotonic_ns or 0) <= life.stores.get(status.store_id, -math.inf):
+            return  # overtaken by a later one, which said how it is
+        life.stores[status.store_id] = status.monotonic_ns or 0
+        if not status.store_problem:
+            life.starts.setdefault((status.store_id, status.starts), now_s)
 
     def accused(self, gateway: str, alarm: Alarm) -> None:
         """Take note of what the aggregator says about a gateway, which must have been handled so."""
         if not alarm.cause.startswith(BY_AGGREGATOR):
             return
-        self._causes[gateway].add(alarm.cause)
+        if alarm.state == "cleared":
+            for one in self._accusations[gateway]:
+                one.until_s = min(one.until_s, self._elapsed_s()) if one.alarm_id == alarm.id else one.until_s
+            return
+        self._accusations[gateway].append(Accusation(alarm.id, alarm.cause, self._elapsed_s()))
         if not any(alarm.cause in MAY_BE_SAID[how] for how in self.handled[gateway]):
             done = ", ".join(sorted(self.handled[gateway])) or "nothing"
             self._violate(f"{alarm.cause} of {gateway}, to which was done: {done}")
@@ -263,28 +288,51 @@ class Devices:
         found = {"restored": 0, "twins": 0}
         for (gateway, _), lives in self._lives.items():
             pairs = list(combinations(lives.items(), 2))
-            if len(lives) <= LIVES_MAX and any(_is_set_back(one, other) for one, other in pairs):
-                found["restored"] += 1
-                if not self._causes[gateway]:
-                    self._violate(f"{gateway} was set back to an old card, and nobody said so")
-            if any(_are_two(one, other) for one, other in pairs):
-                found["twins"] += 1
-                if "identity-twin" not in self._causes[gateway]:
-                    self._violate(f"two devices spoke as {gateway} by turns, and nobody said so")
+            for one, other in pairs:
+                known_s = _set_back_s(one, other)
+                if known_s is not None and _between(lives.values(), one[1], other[1]) <= LIVES_MAX - 2:
+                    found["restored"] += 1
+                    first_s = min(self._first_s[one[0]], self._first_s[other[0]])
+                    self._must_be_accused(gateway, first_s, known_s)
+            since_s = [at_s for one, other in pairs if (at_s := _are_two_since_s(one, other)) is not None]
+            found["twins"] += bool(since_s)
+            said = [one.until_s for one in self._accusations[gateway] if one.cause == "identity-twin"]
+            if since_s and max(said, default=-math.inf) < min(since_s):
+                self._violate(f"two devices spoke as {gateway} by turns, and nobody said so")
         return found
 
+    def _must_be_accused(self, gateway: str, first_s: float, known_s: float) -> None:
+        """See that something was said of a gateway by the time at which its card was known to be set back; since the
+        first of the two boots was heard of, for whoever was accused then is known to have put it behind.
+        """
+        if not any(one.from_s <= known_s and one.until_s >= first_s for one in self._accusations[gateway]):
+            self._violate(f"{gateway} was set back to an old card, and nobody said so")
 
-def _is_set_back(one: Named, other: Named) -> bool:
-    """Tell whether two lives of one device, on two cards, have told of the same start of the same store."""
+
+def _set_back_s(one: tuple[Named, Life], other: tuple[Named, Life]) -> float | None:
+    """Return when two lives of one device, on two cards, were known to have begun at the same start of the same store;
+    None where that was never so.
+    """
     ((device, card, _), life), ((other_device, other_card, _), other_life) = one, other
-    return device == other_device and card != other_card and bool(life.starts & other_life.starts)
+    if device != other_device or card == other_card:
+        return None
+    both = life.starts.keys() & other_life.starts.keys()
+    return min((max(life.starts[start], other_life.starts[start]) for start in both), default=None)
 
 
-def _are_two(one: Named, other: Named) -> bool:
-    """Tell whether two devices were heard, on time and all the while, within one time."""
+def _between(lives: Iterable[Life], one: Life, other: Life) -> int:
+    """Return how many lives on one store, other than these two, may have come to the aggregator between the two."""
+    since_s, until_s = sorted((one.first_s, other.first_s))
+    others = [life for life in lives if life is not one and life is not other]
+    own = len(one.stores) + len(other.stores) - 2
+    return own + sum(len(life.stores) for life in others if life.first_s <= until_s and life.last_s >= since_s)
+
+
+def _are_two_since_s(one: tuple[Named, Life], other: tuple[Named, Life]) -> float | None:
+    """Return since when two devices were heard, on time and all the while, within one time; None where never."""
     if one[0][0] == other[0][0] or not one[1].times_s or not other[1].times_s:
-        return False
+        return None
     first_s = max(one[1].times_s[0], other[1].times_s[0])
     last_s = min(one[1].times_s[-1], other[1].times_s[-1])
     counts = [sum(first_s <= time_s <= last_s for time_s in life.times_s) for life in (one[1], other[1])]
-    return last_s - first_s >= TOGETHER_S and min(counts) >= TOGETHER_TIMES
+    return first_s if last_s - first_s >= TOGETHER_S and min(counts) >= TOGETHER_TIMES else None

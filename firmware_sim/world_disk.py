@@ -134,6 +134,7 @@ class Disk:
     committed: Callable[[Sequence[Any]], None]
     is_cut_armed: bool = False  # the next commit is one too many
     is_full: bool = False
+    torn: float = 1.0  # share of the cuts within a commit that leave any part of it; the others leave nothing
     left: Image | None = None  # by a power cut within a commit
     doubt: Doubt | None = None  # about that commit
     commits: int = 0
@@ -147,7 +148,8 @@ class Disk:
             return
         before, held = image(self.path), contents()
         write()
-        self.left, self.is_cut_armed = torn(before, image(self.path), self.rng), False
+        left = torn(before, image(self.path), self.rng)
+        self.left, self.is_cut_armed = left if self.rng.random() < self.torn else before, False
         self.doubt = Doubt(effects, held, contents())
         raise PowerCutError
 

@@ -47,6 +47,7 @@ class GatewayHost(Machine):
         name = name or settings.gateway.id
         disk_rng = stream_of(world.seed, f"disk of {name}")
         disk = Disk(settings.gateway.store, disk_rng, partial(world.witness.gateway_committed, name))
+        disk.torn = world.network.faults.power.torn
         super().__init__(world, name, disk, phase_s)
         self.settings = settings
         world.witness.probations.known(name, settings)
@@ -161,6 +162,7 @@ class CloudHost(Machine):
     def __init__(self, world: World, settings: AggregatorSettings, phase_s: float) -> None:
         disk_rng = stream_of(world.seed, "disk of the cloud")
         disk = Disk(settings.aggregator.store, disk_rng, world.witness.cloud_committed)
+        disk.torn = world.network.faults.power.torn
         super().__init__(world, "cloud", disk, phase_s)
         self.settings = settings
         self._store: CloudStore | None = None

@@ -15,7 +15,7 @@ import pytest
 from cloud_aggregator.events import RecordAlarm
 from config.messages import Alarm, Receipt, Status
 from firmware_sim.world_checks import Witness
-from firmware_sim.world_devices import End
+from firmware_sim.world_devices import LIVES_MAX, Devices, End
 from firmware_sim.world_disk import Doubt, Renewed
 from firmware_sim.world_faults import NO_MEMORY
 from gateway_agent.events import Keep, Queue, Save
@@ -43,15 +43,44 @@ def set_back(seen: Witness) -> None:
     heard_of(seen, "one")
     seen.devices.touched("north", "restored")
     heard_of(seen, "two")
-    seen.cloud_stepped()
     assert seen.devices.audit() == {"restored": 1, "twins": 0}
 
 
-def heard_of(seen: Witness, boot_id: str) -> None:
-    """Let the aggregator hear of the first start on a store, in some boot of the gateway."""
-    status = Status(state="online", boot_id=boot_id, store_id="s", starts=1, monotonic_ns=5)
+def heard_of(seen: Witness, boot_id: str, starts: int = 1, process: int = 1, *, is_committed: bool = True) -> None:
+    """Let a process of the aggregator hear of a start on a store, in some boot of the gateway."""
+    status = Status(state="online", boot_id=boot_id, store_id="s", starts=starts, monotonic_ns=5)
     seen.devices.said("north", status)
-    seen.cloud_hears(topic("north", "status", "agent"), status.to_bytes(), 1)
+    seen.cloud_hears(topic("north", "status", "agent"), status.to_bytes(), process)
+    if is_committed:
+        seen.cloud_stepped()
+
+
+def set_back_unseen(seen: Witness, between: int, process: int = 1) -> None:
+    """Let a gateway be set back, so many boots on its way."""
+    heard_of(seen, f"{process} before", process=process)
+    for boot in range(between):
+        heard_of(seen, f"{process} boot {boot}", 2 + boot, process)
+    seen.devices.touched("north", "restored")
+    heard_of(seen, f"{process} after", process=process)
+
+
+def set_back_after_many_boots(seen: Witness) -> None:
+    set_back_unseen(seen, LIVES_MAX - 2)
+    seen.devices.audit()
+
+
+def set_back_again(seen: Witness) -> None:
+    """What was said of a gateway, and was over, says nothing of what is done to it later."""
+    elapsed_s = [0.0]
+    seen.devices = Devices(seen.violate, lambda: elapsed_s[0])
+    set_back_unseen(seen, 0)
+    alarm = Alarm.from_bytes(alarm_item()[1].payloads[0]).model_copy(update={"cause": "identity-restored"})
+    seen.devices.accused("north", alarm)
+    elapsed_s[0] = 600.0
+    seen.devices.accused("north", alarm.model_copy(update={"state": "cleared"}))
+    elapsed_s[0] = 700.0
+    set_back_unseen(seen, 0, process=2)
+    assert seen.devices.audit() == {"restored": 2, "twins": 0}
 
 
 def given_up_too_soon(seen: Witness) -> None:
@@ -183,7 +212,7 @@ WRONG = [half_a_commit, told_twice, set_back, given_up_too_soon, copied_at_rest]
 WRONG += [superseded_by_nothing, forgotten_and_there, forgotten_since_it_was_handled, removed_and_there]
 WRONG += [ended_and_unknown, lost_in_the_store, lost_again, damaged_after_it_was_mended]
 WRONG += [told_twice_since_it_was_handled, given_up_for_what_was_before, wrong_in_training]
-WRONG += [refused_in_words_that_nobody_uses, refused_as_set_back]
+WRONG += [refused_in_words_that_nobody_uses, refused_as_set_back, set_back_after_many_boots, set_back_again]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -202,9 +231,8 @@ def same_again(seen: Witness) -> None:
 def taken_along(seen: Witness) -> None:
     """What was in the inbox of a process that ended before it had stored anything was heard by nobody."""
     heard_of(seen, "one")
-    seen.cloud_stepped()
     seen.devices.touched("north", "restored")
-    heard_of(seen, "two")
+    heard_of(seen, "two", is_committed=False)
     seen.rounds.resumed = lambda state: None  # type: ignore[method-assign]  # there is no training here
     seen.releases.opened = lambda store: None  # type: ignore[method-assign]  # nor a store
     seen.cloud_opened(cast(Any, None), cast(Any, None), None)
@@ -301,10 +329,28 @@ def refused_for_what_it_is(seen: Witness) -> None:
     refuse_an_update(seen, "this gateway is not asked in round 12")
 
 
+def set_back_beyond_memory(seen: Witness) -> None:
+    """Nobody keeps all boots in mind."""
+    set_back_unseen(seen, LIVES_MAX)
+    assert seen.devices.audit() == {"restored": 0, "twins": 0}
+
+
+def set_back_while_accused(seen: Witness) -> None:
+    """An alarm that stands is not raised again."""
+    elapsed_s = [0.0]
+    seen.devices = Devices(seen.violate, lambda: elapsed_s[0])
+    set_back_unseen(seen, 0)
+    alarm = Alarm.from_bytes(alarm_item()[1].payloads[0]).model_copy(update={"cause": "identity-restored"})
+    seen.devices.accused("north", alarm)
+    elapsed_s[0] = 100.0
+    set_back_unseen(seen, 0, process=2)
+    assert seen.devices.audit() == {"restored": 2, "twins": 0}
+
+
 RIGHT = [same_again, taken_along, copied_in_the_hand, killed_three_times, cut_off_ten_times]
 RIGHT += [superseded_by_a_later_one, told_before_it_was_set_back, told_beside_a_copy, told_to_be_over]
 RIGHT += [told_again_by_an_old_card, renewed_while_it_ran, killed_since_it_loads, without_memory]
-RIGHT += [refused_for_what_it_is]
+RIGHT += [refused_for_what_it_is, set_back_beyond_memory, set_back_while_accused]
 
 
 @pytest.mark.parametrize("right", RIGHT)
