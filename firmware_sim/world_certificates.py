@@ -16,7 +16,7 @@ from cloud_aggregator import events
 from cloud_aggregator.registry import Certificate, RecordCertificate, Registry
 from config import identity
 from config.identity import PrivateKey
-from firmware_sim.world_devices import gateway_of
+from firmware_sim.world_devices import BY_AGGREGATOR, gateway_of
 from gateway_agent.enrolment import CALL_S, Files
 
 SLACK_S = 1.0  # certificates know whole seconds
@@ -66,7 +66,7 @@ class Certificates:
             match effect:
                 case RecordCertificate(certificate=one):
                     self._recorded(one)
-                case events.RecordAlarm(gateway=name, ended="", alarm=alarm) if not alarm.cause.startswith("identity-"):
+                case events.RecordAlarm(gateway=name, ended="", alarm=one) if not one.cause.startswith(BY_AGGREGATOR):
                     self._counts(name, "an alarm")
                 case events.Answered(number=number, text=text, problem="") if text and number in self._orders:
                     self._told.add(self._orders[number])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,9 @@ from config.messages import Alarm, Manifest, Receipt, Status
 from config.transfer import parse_chunk
 from firmware_sim.world_certificates import Certificates
 from firmware_sim.world_devices import BY_AGGREGATOR, Devices, gateway_of
-from firmware_sim.world_disk import CloudStore, Contents, Doubt, GatewayStore
+from firmware_sim.world_disk import CloudStore, Contents, Doubt, GatewayStore, Renewed
+from firmware_sim.world_ends import Card, Ends
+from firmware_sim.world_faults import NO_MEMORY
 from firmware_sim.world_liveness import Liveness
 from firmware_sim.world_privacy import Privacy
 from firmware_sim.world_probation import Probations
@@ -30,12 +33,22 @@ from gateway_agent import events
 from gateway_agent.versions import MODEL, OTHER
 
 Told = Callable[[str, str], None]
-# Why an update of a world may be refused: nobody in it sends what cannot be read or does not fit.
 # Why a model may not be taken: what the gateway saw itself.
 OF_THE_GATEWAY = ("it alarms in ", "calibration windows lie behind", "the score is saturated")
 GIVEN_UP = "times in a row while it loaded it"
 OF_ITS_PROCESSOR = ("times in a row it took longer than from window to window", "s a window on this processor")
-REFUSALS = ("it answers ", "another update of this gateway ", "this gateway ", "it goes on after ")
+# Why an update of a world may be refused: nobody in it sends what cannot be read or does not fit.
+REFUSALS = re.compile(
+    r"it answers \{.*\}, the present round is \{.*\}$"
+    r"|it answers round \d+, \d+ rounds ago; updates are kept for \d+ at most, see rounds\.late_rounds$"
+    r"|another update of this gateway was counted in this round$"
+    r"|another update of this gateway was counted or kept since round \d+$"
+    r"|this gateway (is|was) not asked in round \d+$"
+)
+# And one that was handled, of an algorithm that remembers whom it counted.
+SET_BACK = re.compile(
+    r"it goes on after \w+, and the last of it that was counted here is \w+: one of the two stores was "
+)
 
 
 class Witness:
@@ -45,17 +58,18 @@ class Witness:
         self._tell = tell
         self.violations: list[str] = []
         self.alarms: dict[tuple[str, str], list[Alarm]] = {}  # by gateway and item: told of in a commit
+        self._tellers: dict[tuple[str, str], Card] = {}  # by gateway and item: who told it last
         self.updates: dict[tuple[str, str], bytes] = {}  # by gateway and digest: the bodies
         self.acknowledged: set[tuple[str, str]] = set()
         self.stored: set[tuple[str, str]] = set()  # alarms, scores, tombstones at the aggregator: gateway and item
         self.privacy = Privacy(self.violate)
         self.devices = Devices(self.violate, elapsed_s)
+        self.ends = Ends(self.violate)
         self.rounds = Rounds(self.updates, self.violate)
         self.liveness = Liveness(self.violate, elapsed_s)
         self.probations = Probations(self.violate)
         self.releases = Releases(self.violate)
         self.certificates = Certificates(self.violate, lambda: T0_NS / NS + elapsed_s())
-        self.slow: set[str] = set()  # devices whose processors were slow
         self.released: dict[int, str] = {}  # version -> digest
         self.counts = {"alarms": 0, "scores": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
         self._trail: list[State] = []  # states of the aggregator in the step at hand
@@ -74,36 +88,39 @@ class Witness:
         return [told for told in self.alarms if told not in self.stored]
 
     def doubled(self, device: str, host: str) -> None:
-        """Take note of a copy of a device: it has what that one was slow with among what it refuses."""
+        """Take note of a copy of a device."""
         self.devices.doubled(device, host)
-        if host in self.slow:
-            self.slow.add(device)
+        self.probations.doubled(device, host)
 
-    def gateway_committed(self, device: str, effects: Sequence[events.Durable]) -> None:
+    def gateway_committed(self, device: str, effects: Sequence[events.Durable | Renewed]) -> None:
         """Take note of what a gateway's store holds from now on."""
         self.devices.committed(device, effects)
         name = gateway_of(device)
-        self.probations.committed(device, effects, is_handled=bool(self.devices.handled[name]))
+        self.probations.committed(device, effects)
         for effect in effects:
             match effect:
                 case events.Queue(name=item_name, item=item):
-                    self._queued(name, item_name, item)
+                    self._queued(device, item_name, item)
                 case events.Save(key=key, body=body) if key in (MODEL, OTHER):
                     self._in_force(name, body)
                 case events.Save(key=key, body=body):
                     self.privacy.keep(name, key, body)
                 case events.Keep(seen=seen):
                     self.privacy.row(name, seen.row)
+                case Renewed(stored=stored):
+                    self.probations.opened(device, stored, is_handled=True)
 
-    def _queued(self, name: str, item_name: str, item: events.Item) -> None:
-        channel = topics.parse(item.topic).channel
+    def _queued(self, device: str, item_name: str, item: events.Item) -> None:
+        channel, name = topics.parse(item.topic).channel, gateway_of(device)
         if channel == "alarm":
             alarm = Alarm.from_bytes(item.payloads[0])
-            known = self.alarms.setdefault((name, item_name), [])
-            if known and alarm not in known and not self.devices.handled[name]:
+            known, card = self.alarms.setdefault((name, item_name), []), self.devices.card(device)
+            if known and alarm not in known and self._tellers[name, item_name] == card:
                 self.violate(f"{name} told {item_name} twice, and not the same")
             self.counts["alarms"] += not known
             known.append(alarm)
+            self._tellers[name, item_name] = card
+            self.ends.told(name, alarm, card)
         elif channel == "update":
             body = b"".join(parse_chunk(payload)[1] for payload in item.payloads)
             if hashlib.sha256(body).hexdigest() != item_name:
@@ -127,8 +144,8 @@ class Witness:
         stored, name = store.read(), gateway_of(device)
         if doubt is not None and self._is_there(name, doubt, store.contents(), is_damaged=bool(store.damage)):
             self.gateway_committed(device, doubt.effects)
-        self.devices.opened(device, set(stored.outbox), store.damage, self.missing())
-        self.probations.opened(device, stored, is_handled=bool(self.devices.handled[name]))
+        is_handled = self.devices.opened(device, stored, store.damage, self.missing())
+        self.probations.opened(device, stored, is_handled=is_handled)
         for item_name, item in stored.outbox.items():
             if topics.parse(item.topic).channel == "alarm" and (name, item_name) not in self.alarms:
                 self.violate(f"{name} holds {item_name}, which it never committed")
@@ -158,11 +175,12 @@ class Witness:
         self.devices.said(device, status)
         self.rounds.refuses(gateway_of(device), status.refused_round)
         why = status.refusal
-        if status.refused_round and why.startswith("round ") and "training failed" not in why:
+        if status.refused_round and why.startswith("round ") and not why.endswith(f": training failed: {NO_MEMORY}"):
             self.violate(f"{device} refused round {status.refused_round}: {status.refusal}")
         for version, why in status.rejected.items():
-            known = OF_THE_GATEWAY + (OF_ITS_PROCESSOR if device in self.slow else ())
-            known += (GIVEN_UP,) if self.devices.ended_like_one_deadly(device) else ()
+            digest = self.released.get(int(version), "")
+            known = OF_THE_GATEWAY + (OF_ITS_PROCESSOR if self.devices.was_slow_with(device, digest) else ())
+            known += (GIVEN_UP,) if self.devices.ended_like_one_deadly(device, digest) else ()
             if not any(reason in why for reason in known):
                 self.violate(f"{device} has not model {version}, which is sound: {why}")
 
@@ -200,8 +218,10 @@ class Witness:
         for effect in effects:
             match effect:
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended="") if alarm.kind:
-                    self.stored.add((gateway, alarm.item))
-                    self.devices.accused(gateway, alarm)
+                    self._alarm_stored(gateway, alarm)
+                case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended=how) if how:
+                    cards, is_out = self.devices.cards(gateway), gateway in self.certificates.out
+                    self.ends.ended(gateway, alarm, how, cards, is_out=is_out)
                 case cloud_events.RecordScores(gateway=gateway, item=item):
                     self.stored.add((gateway, item))
                     self.counts["scores"] += 1
@@ -217,6 +237,12 @@ class Witness:
                     self.rounds.closed(effect)
                     self.counts["rounds"] += 1
                     self.counts["late"] += len(late)
+
+    def _alarm_stored(self, gateway: str, alarm: Alarm) -> None:
+        self.stored.add((gateway, alarm.item))
+        self.devices.accused(gateway, alarm)
+        if alarm.cause.startswith(BY_AGGREGATOR):
+            self.ends.told(gateway, alarm, (BY_AGGREGATOR, 0))
 
     def cloud_opened(self, state: State, store: CloudStore, doubt: Doubt | None) -> None:
         """Decide what became of a commit that was cut, and see that the training goes on where it was.
@@ -240,12 +266,16 @@ class Witness:
         if not receipt.accepted:
             if item in self.alarms:
                 self.violate(f"an alarm of {where.gateway} was refused: {receipt.reason}")
-            elif item in self.updates and not receipt.reason.startswith(REFUSALS):
+            elif item in self.updates and not self._may_refuse(where.gateway, receipt.reason):
                 self.violate(f"a sound update of {where.gateway} was refused: {receipt.reason}")
             return
         self.acknowledged.add(item)
         if item not in self.stored and item not in self.rounds.counted:
             self.violate(f"{where.gateway}/{where.item[:40]} was acknowledged and is not stored")
+
+    def _may_refuse(self, gateway: str, reason: str) -> bool:
+        is_set_back = bool(self.devices.handled[gateway]) and SET_BACK.match(reason) is not None
+        return is_set_back or REFUSALS.match(reason) is not None
 
     # The end.
 
@@ -266,7 +296,7 @@ class Witness:
             self._same(rows[key], told[key])
         self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
-        self.counts |= self.devices.audit() | self.probations.counts | self.releases.audit(store)
+        self.counts |= self.devices.audit() | self.ends.counts | self.probations.counts | self.releases.audit(store)
 
     def _same(self, row: dict[str, Any], told: dict[str, list[Alarm]]) -> None:
         for state, alarms in told.items():

@@ -6,16 +6,22 @@ what only it held, and the aggregator must say so as soon as what it heard leave
 
 from __future__ import annotations
 
+import json
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal, NamedTuple
 
 from config.messages import Alarm, Status
+from firmware_sim.world_disk import Renewed
+from firmware_sim.world_ends import Card
 from gateway_agent import events
+from gateway_agent.memory import Seen
 from gateway_agent.probation import STEADY_S
-from gateway_agent.versions import LOADS_MAX, STARTS_MAX
+from gateway_agent.state import Stored
+from gateway_agent.versions import LOADS_MAX, MODELS, STARTS_MAX
 
 Handled = Literal["restored", "rotten", "twin"]
 TWIN = "~"  # behind the name of a second device under one id
@@ -28,18 +34,61 @@ MAY_BE_SAID: dict[Handled, set[str]] = {
 ON_TIME_S = 10.0
 TOGETHER_S, TOGETHER_TIMES = 500.0, 6  # of two devices that nobody can take for one whose messages were late
 LOADING_S = STEADY_S + 30.0  # until then the load of a model may not have been finished, the tick included
-LIVES_MAX = 4  # of a gateway, in one process of the aggregator: so many it must have in mind
+LIVES_MAX = 8  # boots on one store of a gateway that the aggregator promises to have in mind
+
+
+Named = tuple[str, int, str]  # a boot of a device: device, card and boot
 
 
 @dataclass
 class Life:
-    """What was heard of one boot of one device."""
+    """What one process of the aggregator has heard of one boot of one device."""
 
-    starts: set[tuple[str, int]] = field(default_factory=set)  # store and count of starts
+    first_s: float  # when it was first heard of, and ...
+    last_s: float  # ... last
+    stores: dict[str, int] = field(default_factory=dict)  # by name: when it last said so, on its own clock, in ns
+    starts: dict[tuple[str, int], float] = field(default_factory=dict)  # store and count of starts -> first heard
     times_s: list[float] = field(default_factory=list)  # when it was said what came on time
 
 
-Named = tuple[tuple[str, int, str], Life]  # device, card and boot
+@dataclass
+class Accusation:
+    """What the aggregator says about a gateway, from when until when."""
+
+    alarm_id: str
+    cause: str
+    from_s: float
+    until_s: float = math.inf
+
+
+@dataclass
+class Held:
+    """What the store of a device holds, by what was committed to it."""
+
+    windows: list[tuple[bytes, int | None]] = field(default_factory=list)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    items: dict[str, events.Item] = field(default_factory=dict)
+
+    def copied(self) -> Held:
+        """Return the same for another device."""
+        return Held([*self.windows], {**self.blobs}, {**self.items})
+
+    def differing(self, other: Held) -> list[str]:
+        """Return the names of what another store holds otherwise, or alone, or not at all."""
+        names = [] if self.windows == other.windows else ["baseline"]
+        for kind, ours, theirs in (("blob", self.blobs, other.blobs), ("item", self.items, other.items)):
+            both = sorted(ours.keys() | theirs.keys())
+            names += [f"{kind} {name}" for name in both if ours.get(name) != theirs.get(name)]
+        return names
+
+
+def held_in(stored: Stored) -> Held:
+    """Return what a store that was read holds."""
+    return Held([_window(one) for one in stored.baseline], dict(stored.blobs), dict(stored.outbox))
+
+
+def _window(seen: Seen) -> tuple[bytes, int | None]:
+    return seen.row.astype("<f4").tobytes(), seen.end_ns
 
 
 class End(NamedTuple):
@@ -48,6 +97,13 @@ class End(NamedTuple):
     boot: int
     kind: Literal["power", "kill", "stop"]
     lasted_s: float
+
+
+class Tried(NamedTuple):
+    """When a store first held the mark that a model is being loaded: a time, and how many processes had ended."""
+
+    at_s: float
+    ends: int
 
 
 class Said(NamedTuple):
@@ -71,78 +127,124 @@ class Devices:
         self._violate, self._elapsed_s = violate, elapsed_s
         self.handled: dict[str, set[Handled]] = defaultdict(set)  # by gateway
         self.lost: set[tuple[str, str]] = set()  # gateway and item: nobody has it any more, and nobody is to blame
-        self._outbox: dict[str, set[str]] = defaultdict(set)  # by device: what its store holds
+        self._held: dict[str, Held] = defaultdict(Held)  # by device
         self._just: dict[str, Handled] = {}  # by device: until it is switched on again
         self._cards: dict[str, int] = defaultdict(int)
+        self._handlings: dict[str, int] = defaultdict(int)  # by device: how often anything was done to it
         self._said: dict[tuple[str, str, int | None], Said] = {}
-        # By gateway and process of the aggregator, and by device, card and boot.
-        self._lives: dict[tuple[str, int], dict[tuple[str, int, str], Life]] = defaultdict(dict)
-        self._causes: dict[str, set[str]] = defaultdict(set)
+        self._lives: dict[tuple[str, int], dict[Named, Life]] = defaultdict(dict)  # by gateway and process
+        self._first_s: dict[Named, float] = {}  # when any process of the aggregator first heard of a boot
+        self._accusations: dict[str, list[Accusation]] = defaultdict(list)  # by gateway
         self._ends: dict[str, list[End]] = defaultdict(list)  # by device
+        self._tried: dict[str, dict[str, Tried]] = defaultdict(dict)  # by device and digest of a model
+        self._slow_until_s: dict[str, float] = {}  # by device
 
     def touched(self, device: str, how: Handled) -> None:
         """Take note that a device was handled."""
         self.handled[gateway_of(device)].add(how)
         self._just[device] = how
         self._cards[device] += how == "restored"
+        self._handlings[device] += 1
 
     def doubled(self, device: str, host: str) -> None:
         """Take note of a copy of a device, with all that was done to the card of that one while it is switched off."""
         self.handled[gateway_of(host)].add("twin")
-        self._outbox[device] = set(self._outbox[host])
+        self._handlings[host] += 1
+        self._held[device] = self._held[host].copied()
+        self._tried[device] |= {digest: tried._replace(ends=0) for digest, tried in self._tried[host].items()}
+        if host in self._slow_until_s:
+            self._slow_until_s[device] = self._slow_until_s[host]
         if host in self._just:
             self._just[device] = self._just[host]
 
-    def outbox(self, device: str) -> set[str]:
-        """Return what the store of a device holds for the aggregator."""
-        return self._outbox[device]
+    def card(self, device: str) -> Card:
+        """Return what names a device as it is since it was handled last."""
+        return device, self._handlings[device]
 
-    def committed(self, device: str, effects: Sequence[events.Durable]) -> None:
+    def cards(self, gateway: str) -> set[Card]:
+        """Return the device of a gateway as it is now; nothing while a copy speaks under its id."""
+        return set() if gateway + TWIN in self._held else {self.card(gateway)}
+
+    def outbox(self, device: str) -> Container[str]:
+        """Return the names of what the store of a device holds for the aggregator."""
+        return self._held[device].items
+
+    def committed(self, device: str, effects: Sequence[events.Durable | Renewed]) -> None:
         """Take note of what comes and goes."""
+        held = self._held[device]
         for effect in effects:
             match effect:
-                case events.Queue(name=item):
-                    self._outbox[device].add(item)
-                    self.lost.discard((gateway_of(device), item))
-                case events.Settle(name=item):
-                    self._outbox[device].discard(item)
+                case events.Keep(seen=seen):
+                    held.windows.append(_window(seen))
+                case events.Save(key=key, body=body):
+                    held.blobs[key] = body
+                    if key == MODELS:
+                        self._note_tried(device, json.loads(body)["trying"])
+                case events.Queue(name=name, item=item):
+                    held.items[name] = item
+                    self.lost.discard((gateway_of(device), name))
+                case events.Settle(name=name):
+                    held.items.pop(name, None)
+                case Renewed(stored=stored):
+                    self._held[device] = held = held_in(stored)
 
-    def opened(self, device: str, found: set[str], damage: str, told: Iterable[tuple[str, str]]) -> None:
-        """Compare what a store holds with what was committed to it; `told` is all that the aggregator has not got."""
-        how, expected = self._just.pop(device, None), self._outbox[device]
-        if damage and "rotten" not in self.handled[gateway_of(device)]:
+    def opened(self, device: str, stored: Stored, damage: str, told: Iterable[tuple[str, str]]) -> bool:
+        """Compare what a store holds with what was committed to it, and tell whether it was handled since it was last
+        open; `told` is all that the aggregator has not got.
+        """
+        how, expected, found = self._just.pop(device, None), self._held[device], held_in(stored)
+        is_handled = how is not None or bool(damage)
+        if damage and (how is None or "rotten" not in self.handled[gateway_of(device)]):
             self._violate(f"{device} found its store damaged, which nobody touched: {damage}")
-        if found != expected and how != "restored" and not damage:
-            self._violate(f"the store of {device} holds {sorted(found)}, committed were {sorted(expected)}")
-        self._outbox[device] = found
-        if how is not None or damage:  # which may be in a page that was not looked at before
+        if how != "restored" and not damage and (names := expected.differing(found)):
+            self._violate(f"the store of {device} does not hold what was committed to it: {', '.join(names)}")
+        self._held[device] = found
+        if is_handled:
             self._forget(gateway_of(device), told)
+        return is_handled
 
     def gone(self, device: str, told: Iterable[tuple[str, str]]) -> None:
         """Take note that a device will not come back."""
-        del self._outbox[device]
+        del self._held[device]
+        self._handlings[gateway_of(device)] += 1
         self._forget(gateway_of(device), told)
 
     def _forget(self, gateway: str, told: Iterable[tuple[str, str]]) -> None:
-        held = {item for device, items in self._outbox.items() if gateway_of(device) == gateway for item in items}
+        held = {item for device, one in self._held.items() if gateway_of(device) == gateway for item in one.items}
         self.lost |= {(owner, item) for owner, item in told if owner == gateway and item not in held}
 
-    # What looks like a model that ends the agent.
+    # What looks like a model that ends the agent, or is too slow for it.
+
+    def _note_tried(self, device: str, digests: Iterable[str]) -> None:
+        now = Tried(self._elapsed_s(), len(self._ends[device]))
+        self._tried[device] = dict.fromkeys(digests, now) | self._tried[device]
 
     def ended(self, device: str, end: End) -> None:
         """Take note that a process has ended."""
         self._ends[device].append(end)
 
-    def ended_like_one_deadly(self, device: str) -> bool:
-        """Tell whether its processes were ever killed, or cut off over all boots, in a row and so soon that nobody on
-        that device can tell it from a model that ends the agent.
+    def ended_like_one_deadly(self, device: str, digest: str) -> bool:
+        """Tell whether, since a model is in its store, its processes were killed, or cut off over all boots, in a row
+        and so soon that nobody on that device can tell it from a model that ends the agent.
         """
-        ends = self._ends[device]
-        rows = [ends[first : first + STARTS_MAX] for first in range(len(ends) - STARTS_MAX + 1)]
+        ends, tried = self._ends[device], self._tried[device].get(digest)
+        if tried is None:
+            return False
+        rows = [ends[max(last - STARTS_MAX, 0) : last] for last in range(tried.ends + 1, len(ends) + 1)]
         rows = [row for row in rows if {(end.boot, end.kind) for end in row} == {(row[0].boot, "kill")}]
-        rows += [ends[first : first + LOADS_MAX] for first in range(len(ends) - LOADS_MAX + 1)]
+        rows = [row for row in rows if len(row) == STARTS_MAX]
+        rows += [ends[last - LOADS_MAX : last] for last in range(max(tried.ends + 1, LOADS_MAX), len(ends) + 1)]
         is_soon = [all(end.kind != "stop" and end.lasted_s <= LOADING_S for end in row[1:]) for row in rows]
         return any(is_soon)  # the first of a row may have loaded the model at any time
+
+    def slowed(self, device: str, until_s: float) -> None:
+        """Take note of the time until which the processor of a device is slow, or was last."""
+        self._slow_until_s[device] = until_s
+
+    def was_slow_with(self, device: str, digest: str) -> bool:
+        """Tell whether the processor of a device was slow at any time since it first loaded a model."""
+        tried = self._tried[device].get(digest)
+        return tried is not None and tried.at_s <= self._slow_until_s.get(device, -math.inf)
 
     # Who notices.
 
@@ -154,17 +256,29 @@ class Devices:
     def heard(self, gateway: str, status: Status, process: int) -> None:
         """Take note of a status that comes to the aggregator; what it has in mind of it ends with its process."""
         said = self._said.get((gateway, status.boot_id, status.monotonic_ns))
-        if status.state == "online" and said is not None:
-            life = self._lives[gateway, process].setdefault((said.device, said.card, status.boot_id), Life())
-            life.starts |= set() if status.store_problem else {(status.store_id, status.starts)}
-            if self._elapsed_s() - said.said_s <= ON_TIME_S:
-                life.times_s.append(said.said_s)
+        if status.state != "online" or said is None:
+            return
+        now_s, name = self._elapsed_s(), (said.device, said.card, status.boot_id)
+        self._first_s.setdefault(name, now_s)
+        life = self._lives[gateway, process].setdefault(name, Life(now_s, now_s))
+        life.last_s = now_s
+        if now_s - said.said_s <= ON_TIME_S:
+            life.times_s.append(said.said_s)
+        if (status.monotonic_ns or 0) <= life.stores.get(status.store_id, -math.inf):
+            return  # overtaken by a later one, which said how it is
+        life.stores[status.store_id] = status.monotonic_ns or 0
+        if not status.store_problem:
+            life.starts.setdefault((status.store_id, status.starts), now_s)
 
     def accused(self, gateway: str, alarm: Alarm) -> None:
         """Take note of what the aggregator says about a gateway, which must have been handled so."""
         if not alarm.cause.startswith(BY_AGGREGATOR):
             return
-        self._causes[gateway].add(alarm.cause)
+        if alarm.state == "cleared":
+            for one in self._accusations[gateway]:
+                one.until_s = min(one.until_s, self._elapsed_s()) if one.alarm_id == alarm.id else one.until_s
+            return
+        self._accusations[gateway].append(Accusation(alarm.id, alarm.cause, self._elapsed_s()))
         if not any(alarm.cause in MAY_BE_SAID[how] for how in self.handled[gateway]):
             done = ", ".join(sorted(self.handled[gateway])) or "nothing"
             self._violate(f"{alarm.cause} of {gateway}, to which was done: {done}")
@@ -174,28 +288,51 @@ class Devices:
         found = {"restored": 0, "twins": 0}
         for (gateway, _), lives in self._lives.items():
             pairs = list(combinations(lives.items(), 2))
-            if len(lives) <= LIVES_MAX and any(_is_set_back(one, other) for one, other in pairs):
-                found["restored"] += 1
-                if not self._causes[gateway]:
-                    self._violate(f"{gateway} was set back to an old card, and nobody said so")
-            if any(_are_two(one, other) for one, other in pairs):
-                found["twins"] += 1
-                if "identity-twin" not in self._causes[gateway]:
-                    self._violate(f"two devices spoke as {gateway} by turns, and nobody said so")
+            for one, other in pairs:
+                known_s = _set_back_s(one, other)
+                if known_s is not None and _between(lives.values(), one[1], other[1]) <= LIVES_MAX - 2:
+                    found["restored"] += 1
+                    first_s = min(self._first_s[one[0]], self._first_s[other[0]])
+                    self._must_be_accused(gateway, first_s, known_s)
+            since_s = [at_s for one, other in pairs if (at_s := _are_two_since_s(one, other)) is not None]
+            found["twins"] += bool(since_s)
+            said = [one.until_s for one in self._accusations[gateway] if one.cause == "identity-twin"]
+            if since_s and max(said, default=-math.inf) < min(since_s):
+                self._violate(f"two devices spoke as {gateway} by turns, and nobody said so")
         return found
 
+    def _must_be_accused(self, gateway: str, first_s: float, known_s: float) -> None:
+        """See that something was said of a gateway by the time at which its card was known to be set back; since the
+        first of the two boots was heard of, for whoever was accused then is known to have put it behind.
+        """
+        if not any(one.from_s <= known_s and one.until_s >= first_s for one in self._accusations[gateway]):
+            self._violate(f"{gateway} was set back to an old card, and nobody said so")
 
-def _is_set_back(one: Named, other: Named) -> bool:
-    """Tell whether two lives of one device, on two cards, have told of the same start of the same store."""
+
+def _set_back_s(one: tuple[Named, Life], other: tuple[Named, Life]) -> float | None:
+    """Return when two lives of one device, on two cards, were known to have begun at the same start of the same store;
+    None where that was never so.
+    """
     ((device, card, _), life), ((other_device, other_card, _), other_life) = one, other
-    return device == other_device and card != other_card and bool(life.starts & other_life.starts)
+    if device != other_device or card == other_card:
+        return None
+    both = life.starts.keys() & other_life.starts.keys()
+    return min((max(life.starts[start], other_life.starts[start]) for start in both), default=None)
 
 
-def _are_two(one: Named, other: Named) -> bool:
-    """Tell whether two devices were heard, on time and all the while, within one time."""
+def _between(lives: Iterable[Life], one: Life, other: Life) -> int:
+    """Return how many lives on one store, other than these two, may have come to the aggregator between the two."""
+    since_s, until_s = sorted((one.first_s, other.first_s))
+    others = [life for life in lives if life is not one and life is not other]
+    own = len(one.stores) + len(other.stores) - 2
+    return own + sum(len(life.stores) for life in others if life.first_s <= until_s and life.last_s >= since_s)
+
+
+def _are_two_since_s(one: tuple[Named, Life], other: tuple[Named, Life]) -> float | None:
+    """Return since when two devices were heard, on time and all the while, within one time; None where never."""
     if one[0][0] == other[0][0] or not one[1].times_s or not other[1].times_s:
-        return False
+        return None
     first_s = max(one[1].times_s[0], other[1].times_s[0])
     last_s = min(one[1].times_s[-1], other[1].times_s[-1])
     counts = [sum(first_s <= time_s <= last_s for time_s in life.times_s) for life in (one[1], other[1])]
-    return last_s - first_s >= TOGETHER_S and min(counts) >= TOGETHER_TIMES
+    return first_s if last_s - first_s >= TOGETHER_S and min(counts) >= TOGETHER_TIMES else None

@@ -104,6 +104,13 @@ def cut_in_checkpoint(path: Path, held: Image, rng: np.random.Generator) -> Imag
 
 
 @dataclass(frozen=True)
+class Renewed:
+    """A store was found damaged while it was open, and a new one took its place, which holds this."""
+
+    stored: Stored
+
+
+@dataclass(frozen=True)
 class Doubt:
     """A commit that was cut: nobody knows whether it is there before the store is open again."""
 
@@ -127,6 +134,7 @@ class Disk:
     committed: Callable[[Sequence[Any]], None]
     is_cut_armed: bool = False  # the next commit is one too many
     is_full: bool = False
+    torn: float = 1.0  # share of the cuts within a commit that leave any part of it; the others leave nothing
     left: Image | None = None  # by a power cut within a commit
     doubt: Doubt | None = None  # about that commit
     commits: int = 0
@@ -140,7 +148,8 @@ class Disk:
             return
         before, held = image(self.path), contents()
         write()
-        self.left, self.is_cut_armed = torn(before, image(self.path), self.rng), False
+        left = torn(before, image(self.path), self.rng)
+        self.left, self.is_cut_armed = left if self.rng.random() < self.torn else before, False
         self.doubt = Doubt(effects, held, contents())
         raise PowerCutError
 
@@ -187,7 +196,7 @@ class GatewayStore(gateway_store.Store):
     def renew(self, reason: str, stored: Stored) -> None:
         """As the real one; what the agent has in mind counts as committed."""
         super().renew(reason, stored)
-        self._disk.committed([Queue(name, item) for name, item in stored.outbox.items()])
+        self._disk.committed([Renewed(self.read()), *(Queue(name, item) for name, item in stored.outbox.items())])
 
     def fill(self, is_full: bool) -> None:
         """Let the file grow no more, or again."""

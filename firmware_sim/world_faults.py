@@ -21,6 +21,7 @@ from config.toml_lines import described
 Chance = Annotated[float, Field(ge=0, le=0.9)]
 Rate = Annotated[float, Field(ge=0, le=3_600)]  # per hour
 Seconds = Annotated[float, Field(gt=0, le=1e6)]
+NO_MEMORY = "no memory"  # what a training that fails says
 CALM_SHARE = 0.35  # of the kinds of faults, in a drawn mix, that do not happen at all: so others are seen alone
 
 

@@ -18,6 +18,7 @@ from config.settings import AggregatorSettings, GatewaySettings
 from config.signing import verified
 from config.topics import ALL, Topic, topic_of
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore
+from firmware_sim.world_faults import NO_MEMORY
 from firmware_sim.world_liveness import Owed, of_cloud, of_gateway
 from firmware_sim.world_machines import RESTART_S, Machine, there
 from firmware_sim.world_processor import Stopwatch
@@ -25,6 +26,7 @@ from firmware_sim.world_setup import KEY, SITE, faulty, stream_of
 from firmware_sim.world_shared import World
 from firmware_sim.world_time import NS
 from gateway_agent import events, trainer
+from gateway_agent.probation import SLOW_STEPS
 from gateway_agent.service import Service
 from models.arrays import FEATURES
 
@@ -45,6 +47,7 @@ class GatewayHost(Machine):
         name = name or settings.gateway.id
         disk_rng = stream_of(world.seed, f"disk of {name}")
         disk = Disk(settings.gateway.store, disk_rng, partial(world.witness.gateway_committed, name))
+        disk.torn = world.network.faults.power.torn
         super().__init__(world, name, disk, phase_s)
         self.settings = settings
         world.witness.probations.known(name, settings)
@@ -80,8 +83,9 @@ class GatewayHost(Machine):
 
     def stepped(self, event: events.Event) -> Sequence[events.Outward]:
         """Let the agent take a step."""
-        if self._stopwatch.was_slow:
-            self.world.witness.slow.add(self.name)
+        if self._stopwatch.slow_until_s is not None:
+            slack_s = SLOW_STEPS * self.settings.features.hop_s
+            self.world.witness.devices.slowed(self.name, self._stopwatch.slow_until_s + slack_s)
         service = there(self.service)
         effects = service.step(self.now_ns, event)
         self.world.witness.probations.stepped(self.name, service.state)
@@ -105,7 +109,7 @@ class GatewayHost(Machine):
 
     def _train(self, job: bytes) -> None:
         if self._training_rng.random() < self.world.network.faults.work.training_fails:
-            self.step(events.Trained(None, "no memory"))
+            self.step(events.Trained(None, NO_MEMORY))
             return
         try:
             answer = trainer.answer(job)
@@ -158,6 +162,7 @@ class CloudHost(Machine):
     def __init__(self, world: World, settings: AggregatorSettings, phase_s: float) -> None:
         disk_rng = stream_of(world.seed, "disk of the cloud")
         disk = Disk(settings.aggregator.store, disk_rng, world.witness.cloud_committed)
+        disk.torn = world.network.faults.power.torn
         super().__init__(world, "cloud", disk, phase_s)
         self.settings = settings
         self._store: CloudStore | None = None

@@ -58,6 +58,7 @@ class Machine(ABC):
         self._cut: Cut | None = None
         self._off_wall_ns = 0
         self._started_s = 0.0
+        self._commits = 0  # of all processes before the last start
         self.faults = world.network.faults.power
 
     @abstractmethod
@@ -119,7 +120,7 @@ class Machine(ABC):
         if self.is_up or self.is_retired:
             return
         self.clock.started()
-        self._started_s = self.world.scheduler.elapsed_s
+        self._started_s, self._commits = self.world.scheduler.elapsed_s, self.disk.commits
         try:
             effects = self.opened()
         except PowerCutError:
@@ -236,7 +237,8 @@ class Machine(ABC):
         """Go down, and stay so until somebody starts it again."""
         if when:
             self.world.tell(self.name, f"{'power cut' if kind == 'power' else 'killed'} {when}")
-        self._end(kind)
+        if self.is_up or self.disk.commits > self._commits:  # else it has not even begun to load its model
+            self._end(kind)
         self.is_up, self._cut, self._process = False, None, self._process + 1
         self.disk.fail(self.closed, in_checkpoint=kind == "power" and self._rng.random() < self.faults.checkpoint)
         self.world.network.left(self.name, at_once=kind == "kill")

@@ -1,7 +1,8 @@
 """Whether the probations of a simulated world end: of a sound model once, and a way back on a model that is there.
 
 What a gateway has of models is held against what it committed; how long it has watched, against the windows that it
-counted. A gateway that was handled may have gone back to anything, so nothing is asked of it but that probations end.
+counted. A store that was handled may hold anything when it opens again, and the models that it names may be lost; from
+then on it counts as any other.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from config.settings import GatewaySettings
+from firmware_sim.world_disk import Renewed
 from gateway_agent import events
 from gateway_agent.probation import STORED_S
 from gateway_agent.state import State, Stored
@@ -42,6 +44,7 @@ class Device:
     begun: tuple[str, int] = ("", 0)  # the model on probation, and the windows of this start before it was
     watched: Held | None = None  # the model on probation, as long as all of it was stored
     windows: int = 0  # that it was watched for
+    spared: set[str] = field(default_factory=set)  # names of manifests that may be lost: the store was handled
 
 
 class Probations:
@@ -56,7 +59,13 @@ class Probations:
         """Take note of a device and its settings."""
         self._devices[device] = Device(settings)
 
-    def committed(self, device: str, effects: Sequence[events.Durable], *, is_handled: bool) -> None:
+    def doubled(self, device: str, host: str) -> None:
+        """Take note of a copy of a device."""
+        one, other = self._devices[device], self._devices[host]
+        one.slots, one.models, one.proven = {**other.slots}, other.models, {*other.proven}
+        one.spared = {*other.spared}
+
+    def committed(self, device: str, effects: Sequence[events.Durable | Renewed]) -> None:
         """Take note of what a gateway's store holds from now on."""
         saved = {effect.key: effect.body for effect in effects if isinstance(effect, events.Save)}
         if not saved.keys() & {MODEL, OTHER, MODELS}:
@@ -66,15 +75,14 @@ class Probations:
         if MODELS not in saved:
             return
         before, one.models = one.models, restored(saved)
-        if not is_handled:
-            self._compare(device, one, before)
+        self._compare(device, one, before)
         if one.models.current.version and is_proven(one.models, one.settings):
             self.counts["proven"] += one.models.current.name not in one.proven
             one.proven.add(one.models.current.name)
 
     def _compare(self, device: str, one: Device, before: Models) -> None:
         models, current = one.models, one.models.current
-        if current.version and one.slots.get(models.slot) != current.name:
+        if current.version and one.slots.get(models.slot) != current.name and current.name not in one.spared:
             self._violate(f"{device} goes on with model {current.version}, which is not in its store")
         final = {rejected.name for rejected in models.rejected if rejected.is_final}
         if before.current.version and current != before.current and before.current.name in final:
@@ -99,7 +107,7 @@ class Probations:
         one.models, one.begun, one.watched, one.windows = models, ("", 0), None, 0
         one.slots = _named(stored.blobs)
         if is_handled:
-            one.proven = set()
+            one.proven, one.spared = set(), {models.current.name, models.previous.name}
 
     def stepped(self, device: str, state: State) -> None:
         """See that the probation at hand has not lasted for longer than it should."""

@@ -17,9 +17,8 @@ class Stopwatch:
         self, scheduler: Scheduler, rng: np.random.Generator, faults: Processor, tell: Callable[[str], None]
     ) -> None:
         self._scheduler, self._rng, self._faults, self._tell = scheduler, rng, faults, tell
-        self._slow_until_s = 0.0
+        self.slow_until_s: float | None = None  # of the last such time
         self._by_ns = self._now_ns = 0
-        self.was_slow = False
 
     def trouble(self) -> None:
         """Arrange for the times in which it is slow."""
@@ -29,11 +28,12 @@ class Stopwatch:
         faults = self._faults
         duration_s = float(self._rng.exponential(faults.slow_s))
         self._by_ns = round(float(self._rng.uniform(0.0, faults.takes_s)) * NS)
-        self._slow_until_s, self.was_slow = self._scheduler.elapsed_s + duration_s, True
+        self.slow_until_s = self._scheduler.elapsed_s + duration_s
         self._tell(f"the processor is slow for {duration_s:.0f} s: what it does takes {self._by_ns / NS:.0f} s")
 
     def __call__(self) -> int:
         """Return the time that was spent so far."""
-        if self._scheduler.elapsed_s < self._slow_until_s and not self._scheduler.is_calm:
+        is_over = self.slow_until_s is None or self._scheduler.elapsed_s >= self.slow_until_s
+        if not is_over and not self._scheduler.is_calm:
             self._now_ns += self._by_ns
         return self._now_ns

@@ -25,7 +25,7 @@ from firmware_sim.world_faults import Faults, Work, drawn, load_faults
 from firmware_sim.world_privacy import Privacy
 from firmware_sim.world_setup import HOURS, stream_of
 from gateway_agent.events import Item, Queue, Save
-from gateway_agent.state import SECRET
+from gateway_agent.state import SECRET, Stored
 from tests.sites import topic
 from tests.waiting import PATIENCE_S
 
@@ -143,11 +143,11 @@ def false_accusation(seen: Witness) -> None:
 
 def lost_at_a_restart(seen: Witness) -> None:
     seen.devices.committed("north", [Queue(*alarm_item())])
-    seen.devices.opened("north", set(), "", [])
+    seen.devices.opened("north", Stored(), "", [])
 
 
 def damaged_by_nobody(seen: Witness) -> None:
-    seen.devices.opened("north", set(), "a page", [])
+    seen.devices.opened("north", Stored(), "a page", [])
 
 
 def two_by_turns(seen: Witness) -> None:

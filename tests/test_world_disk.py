@@ -111,6 +111,22 @@ def test_of_a_cut_commit_that_repeats_what_was_there_all_or_nothing_is_found(tmp
     assert found == {(True,), (False,)}
 
 
+@pytest.mark.parametrize(("share", "kept"), [(0.0, {False}), (0.5, {False, True}), (1.0, {True})])
+def test_a_cut_that_is_not_torn_leaves_what_was_there_before(tmp_path: Path, share: float, kept: set[bool]) -> None:
+    found = set()
+    for cut in range(CUTS // 3):
+        disk = Disk(tmp_path / f"{cut}.db", np.random.default_rng(cut), lambda effects: None, torn=share)
+        store = GatewayStore(disk)
+        store.commit([Save("one", b"1")])
+        held = image(disk.path)
+        disk.is_cut_armed = True
+        with pytest.raises(PowerCutError):
+            store.commit([Save("two", bytes(9_000))])
+        disk.fail(store.close, in_checkpoint=False)
+        found.add(image(disk.path) != held)
+    assert found == kept
+
+
 def test_a_damaged_file_is_complained_of(tmp_path: Path) -> None:
     path = tmp_path / "one.db"
     committed(path, 3)

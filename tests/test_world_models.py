@@ -33,7 +33,7 @@ def saved(seen: Witness, *models: Models) -> None:
     seen.probations.known("north", Gateway(CALM).state.settings)
     stored: list[Durable] = [save_model(*CALM, {}, MODEL), save_model(*SENSITIVE, {}, OTHER)]
     for one in models:
-        seen.probations.committed("north", [*stored, save(one)], is_handled=False)
+        seen.probations.committed("north", [*stored, save(one)])
 
 
 NEWEST = Models(slot=OTHER, newest=2, current=NEW, previous=OLD)
@@ -79,7 +79,7 @@ def forgotten_at_a_restart(seen: Witness) -> None:
     state = on_probation(seen)
     watched = replace(state, models=replace(state.models, windows=1_000))
     stored: list[Durable] = [save_model(*CALM, {}, MODEL), save_model(*SENSITIVE, {}, OTHER), save(state.models)]
-    seen.probations.committed("north", stored, is_handled=False)
+    seen.probations.committed("north", stored)
     seen.probations.stepped("north", watched)
     seen.probations.opened("north", Stored(blobs={MODELS: save(state.models).body}), is_handled=False)
 
@@ -91,9 +91,12 @@ def other_than_committed(seen: Witness) -> None:
 
 def slow_for_no_reason(seen: Witness) -> None:
     why = "model 2 rolled back: 10 times in a row it took longer than from window to window"
-    seen.slow.add("west")
+    seen.released[2] = NEW.digest
     for name in ("west", "north"):
-        seen.devices.committed(name, [])
+        for device in (name, f"{name}~"):
+            seen.probations.known(device, Gateway(CALM).state.settings)
+        seen.devices.committed(name, [save(NEWEST.begun(NEW.digest, "one"))])
+        seen.devices.slowed(name, {"west": 0.0, "north": -1.0}[name])  # north was slow before it had this model
         seen.doubled(f"{name}~", name)
     for device in ("west", "west~", "north~"):
         status = Status(state="online", rejected={"2": why})
@@ -124,7 +127,7 @@ def test_a_processor_is_slow_for_a_while_and_never_when_nothing_fails_any_more()
     stopwatch.trouble()
     assert stopwatch() == stopwatch()
     scheduler.run(60.0)
-    assert 0 < -(stopwatch() - stopwatch()) < 50 * NS and stopwatch.was_slow
+    assert 0 < -(stopwatch() - stopwatch()) < 50 * NS and stopwatch.slow_until_s is not None
     scheduler.calm_s = 60.0
     assert stopwatch() == stopwatch()
 
