@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal, NamedTuple
@@ -165,7 +165,7 @@ class Devices:
         """Return the device of a gateway as it is now; nothing while a copy speaks under its id."""
         return set() if gateway + TWIN in self._held else {self.card(gateway)}
 
-    def outbox(self, device: str) -> Container[str]:
+    def outbox(self, device: str) -> Set[str]:
         """Return the names of what the store of a device holds for the aggregator."""
         return self._held[device].items
 
