@@ -254,7 +254,7 @@ class Alarm(Message):
     clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
     boot_id: Short = ""
     monotonic_ns: Moment | None = None  # at `t_ns`: how long after the boot
-    sequence: Count = 0  # items that the store had queued when it was raised: it orders alarms whatever the clock says
+    sequence: Count = 0  # its number among the items of its store: orders alarms whatever the clock says; 0: unknown
 
     @property
     def item(self) -> str:

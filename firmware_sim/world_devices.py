@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal, NamedTuple
@@ -165,8 +165,8 @@ class Devices:
         """Return the device of a gateway as it is now; nothing while a copy speaks under its id."""
         return set() if gateway + TWIN in self._held else {self.card(gateway)}
 
-    def outbox(self, device: str) -> Set[str]:
-        """Return the names of what the store of a device holds for the aggregator."""
+    def outbox(self, device: str) -> Mapping[str, events.Item]:
+        """Return what the store of a device holds for the aggregator, by name."""
         return self._held[device].items
 
     def committed(self, device: str, effects: Sequence[events.Durable | Renewed]) -> None:

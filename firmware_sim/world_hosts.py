@@ -128,7 +128,7 @@ class GatewayHost(Machine):
 
     def owed(self) -> Owed:
         """Return what the agent has to see to now."""
-        return of_gateway(there(self.service).state, self.world.witness.devices.outbox(self.name))
+        return of_gateway(there(self.service).state, self.world.witness.devices.outbox(self.name).keys())
 
     def message(self, topic: str, payload: bytes) -> events.Event:
         """Return the event that a message came."""

@@ -69,7 +69,9 @@ def of_transition(state: State, transition: Transition, height: Height) -> tuple
 
 def _begun(state: State, cause: str) -> State:
     """Return the state that knows when an alarm was raised, whatever the clock says."""
-    return replace(state, raised_in={**state.raised_in, cause: RaisedIn(state.boot_id, state.life.sequence)})
+    # What a full disk does not take is told all the same, and the next start counts anew from before.
+    sequence = 0 if state.is_unstored else state.life.sequence + 1
+    return replace(state, raised_in={**state.raised_in, cause: RaisedIn(state.boot_id, sequence)})
 
 
 def _sequence(state: State, cause: str) -> int:

@@ -72,7 +72,7 @@ BY_SCORE = RaisedBy()
 
 
 class RaisedIn(NamedTuple):
-    """When an alarm was raised, by what no clock can repeat: the boot, and how much its store had queued by then."""
+    """When an alarm was raised, by what no clock can repeat: the boot, and its number among all items of its store."""
 
     boot_id: str
     sequence: int

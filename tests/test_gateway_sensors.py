@@ -192,6 +192,15 @@ def test_alarms_of_two_boots_that_begin_at_the_same_time_are_two_alarms() -> Non
     assert ids[0] != ids[1] and sequences[0] < sequences[1] and not state.raised_in
 
 
+@pytest.mark.parametrize("is_unstored", [False, True])
+def test_only_the_number_of_an_alarm_that_can_be_stored_orders_it(is_unstored: bool) -> None:
+    """A full disk's own alarm is told all the same, and after a power cut the store counts anew from before."""
+    state = replace(agent(gateway_settings(**WATCHED), Shelf(), 0), is_unstored=is_unstored)
+    _, raised = after(state, TICK, now_ns=round(SILENT_S * NS))
+    (queued,) = kinds(raised, Queue)
+    assert (Alarm.from_bytes(queued.item.payloads[0]).sequence == 0) is is_unstored
+
+
 def test_an_alarm_that_0_5_raised_is_cleared_under_its_name() -> None:
     shelf = Shelf()
     _, raised = after(agent(gateway_settings(**WATCHED), shelf, 0), TICK, now_ns=round(SILENT_S * NS))
