@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import OneClassSVM
 
-from models.arrays import Floats
+from models.arrays import Arrays, Floats
 from models.detectors import DETECTORS, kernel, linear, ocsvm, random_map, svdd
 from models.detectors.training import NARROW, FitWarning, median_distance, warn_of_share
 from tests.test_graph import FEATURES as FEATURE_COUNT
@@ -150,6 +151,49 @@ def test_about_a_share_nu_of_new_rows_lies_outside_where_no_width_is_given(name:
     x, fresh = rng.normal(size=(2, 300, features))
     assert (score(fit(x, nu=0.1), fresh) > 0.0).mean() == pytest.approx(0.1, abs=0.06)
     assert (score(fit(x, nu=0.1, gamma=NARROW / (2.0 * median_distance(x) ** 2)), fresh) > 0.0).mean() > 0.3
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_rows_that_come_several_times_have_the_border_of_rows_that_come_once(name: str) -> None:
+    """Twins are no others: judged by each other, they left more than twice as many new rows outside."""
+    fit, score = SCORES[name]
+    rng = np.random.default_rng(1)
+    x, fresh = rng.normal(size=(150, 3)), rng.normal(size=(1_000, 3))
+    shares = [(score(fit(np.repeat(x, times, axis=0)), fresh) > 0.0).mean() for times in (1, 2, 3)]
+    assert shares[1:] == pytest.approx([shares[0]] * 2, abs=0.01)
+
+
+def expanded(vectors: Floats) -> Arrays:
+    count = len(vectors)
+    return {"vectors": vectors, "coefficients": np.full(count, 1.0 / count), "gamma": np.array(2.0)}
+
+
+def test_the_border_of_the_others_is_that_of_a_double_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.concatenate([noise(11, 40), noise(11, 7), np.full((1, 3), 9.0)])
+    params = expanded(x[:30])
+    every = []
+    for row in x:
+        others = [rbf(row, each, 2.0) / 30 for each in x[:30] if not np.array_equal(each, row)]
+        every.append(math.log(math.fsum(others)))
+    for block in (1, 100, kernel.BLOCK):
+        monkeypatch.setattr(kernel, "BLOCK", block)
+        assert kernel.border_of_others(x, 0.3, params) == pytest.approx(float(np.quantile(every, 0.3)), rel=1e-9)
+
+
+def test_rows_that_equal_every_vector_are_judged_by_them() -> None:
+    x = np.zeros((5, 2))
+    assert kernel.border_of_others(x, 0.1, expanded(x[:2])) == 0.0
+
+
+def test_the_border_of_the_others_takes_blocks_and_no_whole_matrix() -> None:
+    x = noise(12, 4_000)
+    tracemalloc.start()
+    try:
+        kernel.border_of_others(x, 0.1, expanded(x))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 8 * kernel.BLOCK < 8 * 4_000**2
 
 
 @pytest.mark.parametrize("name", SCORES)

@@ -14,13 +14,17 @@ from models.arrays import Floats
 from models.detectors.ocsvm import OCSVM
 from models.detectors.svdd import SVDD
 from models.detectors.training import (
+    MOST_ROWS,
     NARROW,
+    PARTNERS,
     DataError,
     FitError,
     SettingError,
     kernel_width,
     median_distance,
+    quantile_of,
     spread,
+    squared_pair_distances,
 )
 
 FITS = {"ocsvm": OCSVM.fit, "svdd": SVDD.fit}
@@ -103,6 +107,28 @@ def test_the_median_width_is_close_to_that_of_all_pairs_of_different_rows() -> N
     assert float(OCSVM.fit(x, gamma="median")["gamma"]) == 1.0 / (2.0 * sigma**2)
     coarse = np.repeat(np.eye(2), [90, 10], axis=0)  # most pairs are equal, and have no distance
     assert median_distance(coarse) == pytest.approx(2.0**0.5)
+
+
+@pytest.mark.parametrize(("count", "period"), [(768, 24), (384, 12), (384, 24), (1_008, 144)])
+def test_quantiles_of_rows_that_come_back_every_day_are_those_of_all_pairs(count: int, period: int) -> None:
+    """At a fixed step the partners of a row were of its own hour, and its distances those of the noise."""
+    angles = 2.0 * np.pi * np.arange(count) / period
+    x = np.stack([np.cos(angles), np.sin(angles)], axis=1) + 0.1 * noise(6, count)[:, :2]
+    every = np.square(x[:, None] - x).sum(axis=2)[np.triu_indices(count, 1)]
+    for share in (0.25, 0.5, 0.75):
+        assert quantile_of(x)(share) == pytest.approx(float(np.quantile(every, share)), rel=0.1)
+    assert np.array_equal(squared_pair_distances(x * 2.0**-20), squared_pair_distances(x) * 2.0**-40)
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 33])
+def test_few_rows_are_each_compared_with_every_other(count: int) -> None:
+    x = noise(7, count)
+    every = np.square(x[:, None] - x).sum(axis=2)[np.triu_indices(count, 1)]
+    assert set(squared_pair_distances(x).round(9)) == set(every.round(9))
+
+
+def test_of_many_rows_no_more_than_are_fitted_are_compared() -> None:
+    assert len(squared_pair_distances(noise(8, 3 * MOST_ROWS))) == MOST_ROWS * PARTNERS
 
 
 def test_the_median_of_many_rows_is_close_to_that_of_all() -> None:

@@ -33,7 +33,7 @@ from models.detectors.training import (
 )
 from models.federated import build
 from models.federated.algorithm import normalise
-from models.federated.kernel_width import counted, quantile
+from models.federated.kernel_width import FULL, counted, quantile, scaled
 from models.federated.run import run
 
 RULES: dict[str, Callable[[Quantile, float], float]] = {"median": exact_width, "quartiles": map_width}
@@ -115,8 +115,8 @@ def quantiles(method: str, gateways: dict[str, Arrays]) -> Quantile:
     """Return the quantiles of squared distances that the default of a method is found from."""
     if method == "svdd":
         return quantile_of(_in_one_place(gateways)[1])
-    counts = [counted(squared_pair_distances(normalise({}, rows, "own")[1])) for rows in gateways.values()]
-    return partial(quantile, np.sum(counts, axis=0))
+    squares = [squared_pair_distances(normalise({}, rows, "own")[1]) for rows in gateways.values()]
+    return partial(quantile, np.sum([scaled(counted(each), FULL) for each in squares], axis=0))
 
 
 def _in_one_place(gateways: dict[str, Arrays]) -> tuple[Arrays, Floats]:

@@ -22,6 +22,7 @@ from models.detectors.detector import standardised
 from models.detectors.training import Border, Solver
 
 SOLVER_TOLERANCE = 1e-6
+BLOCK = 2**20  # numbers: 8 MiB; of 20,000 vectors all distances at once would be 3 GiB
 
 
 def squared_distances(a: Array, b: Array) -> Floats:
@@ -34,7 +35,10 @@ def squared_distances(a: Array, b: Array) -> Floats:
 
 def log_expansion(vectors: Array, coefficients: Array, gamma: float, z: Array) -> Floats:
     """Return log Σ_j β_j k(s_j, z_i) as (n,), stable for points where every kernel value underflows."""
-    exponents = np.log(coefficients)[None, :] - gamma * squared_distances(z, vectors)  # (n, S)
+    return _log_sum(np.log(coefficients)[None, :] - gamma * squared_distances(z, vectors))  # (n, S)
+
+
+def _log_sum(exponents: Array) -> Floats:
     peak = exponents.max(axis=1)
     return np.asarray(peak + np.log(np.exp(exponents - peak[:, None]).sum(axis=1)))
 
@@ -87,19 +91,27 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     return model_bytes("support_vectors", nodes, tensors | standardise_tensors(params), personal, vectors.shape[1])
 
 
-def border_of_others(z: Array, nu: float, params: Arrays, rows: Array) -> float:
-    """Return log f on the border that leaves a share ν of rows z (n, F) outside, each judged by the vectors of the
-    others; `rows` (S,) are the places of the vectors in z.
+def border_of_others(z: Array, nu: float, params: Arrays) -> float:
+    """Return log f on the border that leaves a share ν of rows z (n, F) outside, each judged by the vectors that are
+    others: not itself and none that equals it. A row that equals all of them is judged by them.
 
     A kernel so narrow that most rows are vectors makes each the middle of a sphere of its own, and the border that runs
-    through them leaves every new row outside.
+    through them leaves every new row outside. Rows that come twice are no better judges of each other.
     """
-    gamma = float(params["gamma"])
-    exponents = np.log(params["coefficients"])[None, :] - gamma * squared_distances(z, params["vectors"])  # (n, S)
-    exponents[rows, np.arange(len(rows))] = -np.inf
-    peak = exponents.max(axis=1)
-    log_f = peak + np.log(np.exp(exponents - peak[:, None]).sum(axis=1))
-    return float(np.quantile(log_f, nu))
+    vectors, gamma = params["vectors"], float(params["gamma"])
+    logs = np.log(params["coefficients"])[None, :]
+    # Products of equal rows may differ in the last bit, so that their distance is not always zero: rows are compared.
+    kinds = np.unique(np.concatenate([z, vectors]), axis=0, return_inverse=True)[1].ravel()
+    of_rows, of_vectors = kinds[: len(z), None], kinds[len(z) :]
+    rows_at_once = max(1, BLOCK // len(vectors))
+    log_f = []
+    for first in range(0, len(z), rows_at_once):
+        block = slice(first, first + rows_at_once)
+        exponents = logs - gamma * squared_distances(z[block], vectors)
+        is_same = of_rows[block] == of_vectors
+        exponents[is_same & ~is_same.all(axis=1, keepdims=True)] = -np.inf
+        log_f.append(_log_sum(exponents))
+    return float(np.quantile(np.concatenate(log_f), nu))
 
 
 def solve(
@@ -127,7 +139,7 @@ def solve(
         equal_shares = np.full(len(z), 1.0 / len(z))
         params = _parameters(z, equal_shares, gamma)
         if border == "others":
-            return border_of_others(z, nu, params, np.arange(len(z))), params
+            return border_of_others(z, nu, params), params
         return float(log_expansion(z, equal_shares, gamma, z).max()), params
     # libsvm's multipliers add up to ν n, and what it may leave unsolved must stay small beside them.
     tolerance = SOLVER_TOLERANCE * min(nu * len(z), 1.0)
@@ -135,7 +147,7 @@ def solve(
     weights = estimator.dual_coef_.ravel()
     params = _parameters(estimator.support_vectors_, weights / weights.sum(), gamma)
     if border == "others":
-        return border_of_others(z, nu, params, estimator.support_), params
+        return border_of_others(z, nu, params), params
     return float(np.log(estimator.offset_[0] / weights.sum())), params
 
 

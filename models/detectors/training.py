@@ -22,7 +22,7 @@ Border = Literal["vectors", "others"]
 Quantile = Callable[[float], float]  # the squared distance that a share of the pairs of rows is below
 
 MOST_ROWS = 2_000
-PARTNERS = 16  # of each row, spread evenly over the others: the median of more pairs hardly moves
+PARTNERS = 16  # of each row, twice: the quantiles of more pairs hardly move
 # Factors of the widths that nobody gave, chosen on some tables and checked on others: docs/results/kernel-widths.md.
 NARROW = 32.0  # of `exact_width`
 WIDE, LEAST_SPREAD = 2.0, 0.5  # of `map_width`
@@ -144,13 +144,15 @@ def warn_of_share(outside: Array, nu: float) -> None:
 
 
 def squared_pair_distances(z: Floats) -> Floats:
-    """Return squared distances (p,) of different rows z (n, F), each to `PARTNERS` others spread over them all.
+    """Return squared distances (p,) of different rows z (n, F), at most `MOST_ROWS` of them, each to the `PARTNERS`
+    before and after it in an order that is drawn, the same for the same number of rows.
 
-    Rows that are equal have none: where features are coarse most pairs might be, and a kernel needs a width.
+    In their own order rows come back after a day, and a partner at a fixed step may be one of the same hour. Rows that
+    are equal have no distance: where features are coarse most pairs might be, and a kernel needs a width.
     """
-    count = len(z)
-    steps = np.unique(np.ceil(np.arange(1, PARTNERS + 1) * (count // 2) / PARTNERS).astype(np.int64))
-    squares = [np.square(z - np.roll(z, step, axis=0)).sum(axis=1) for step in steps[steps > 0].tolist()]
+    z = z[np.random.default_rng(0).permutation(len(z))[:MOST_ROWS]]
+    steps = range(1, min(PARTNERS, len(z) // 2) + 1)
+    squares = [np.square(z - np.roll(z, step, axis=0)).sum(axis=1) for step in steps]
     joined = np.concatenate([np.zeros(0), *squares])
     return np.asarray(joined[joined > 0.0])
 

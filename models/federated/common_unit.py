@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from models.arrays import FEATURES, Array, Arrays, Floats
-from models.detectors.training import spread
-from models.federated.algorithm import MAX_SAMPLES, Algorithm, Phase, Train
+from models.federated.algorithm import Algorithm, Phase, Train
 from models.federated.feature_step import behind, without
 from models.federated.kernel_width import counting
 from models.units import COMMON
@@ -36,7 +35,7 @@ def _in_unit(phase: Phase) -> Train:
 
 def _mean_squares(data: Arrays) -> Floats:
     """Return the mean squares (m,) of rows that have one above zero."""
-    squares = np.square(spread(data[FEATURES], MAX_SAMPLES)).mean(axis=1)
+    squares = np.square(np.asarray(data[FEATURES], dtype=np.float64)).mean(axis=1)
     return np.asarray(squares[np.isfinite(squares) & (squares > 0.0)])
 
 

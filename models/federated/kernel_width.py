@@ -6,6 +6,9 @@ an octave of the squared distance, and found from the digits of the number: in u
 lies 160 bins further on, and γ is 2^-40 of what it was to the last bit. Between the ends of its bin a quantile is
 interpolated, so that a distance that falls to the other side of an edge hardly moves it. How γ follows from quantiles
 is a rule of the detector (`exact_width` and `map_width` in `models.detectors.training`).
+
+A gateway sends shares of its pairs in 4,096ths, so it counts for its weight, one at most, and not for its rows: of ten,
+one that lies can move the quantiles no farther than to others of the honest nine (docs/decisions/0086).
 """
 
 from __future__ import annotations
@@ -17,17 +20,18 @@ from functools import partial
 import numpy as np
 
 from models.arrays import FEATURES, ROUNDING, Array, Arrays, Floats
-from models.detectors.training import PARTNERS, Quantile, squared_pair_distances
+from models.detectors.training import Quantile, squared_pair_distances
 from models.federated.algorithm import (
-    MAX_SAMPLES,
     Algorithm,
     Phase,
+    RoundFailedError,
     Server,
     UpdateError,
     checked,
     healthy_rows,
     normalise,
 )
+from models.federated.contributions import weight_of
 from models.federated.feature_step import behind
 from models.federated.tally import SUM
 
@@ -35,6 +39,7 @@ DISTANCES = "distances"
 PER_OCTAVE = 4
 OCTAVES = 128  # of squared distances below one, and as many above: lengths from 5e-20 to 2e19
 BINS = 2 * OCTAVES * PER_OCTAVE
+FULL = 2**12  # counts of a gateway of weight one
 _EDGES = 2.0 ** (np.arange(1, PER_OCTAVE) / PER_OCTAVE - 1.0)  # of the digits, which are in [0.5, 1)
 
 
@@ -73,7 +78,8 @@ def counting(
         if len(data[FEATURES]) == 0:
             return own, {}
         own, squares = squares_of(own, data)
-        return own, {DISTANCES: counted(squares)} if len(squares) else {}
+        counts = scaled(counted(squares), round(FULL * min(weight_of(data), 1.0)))
+        return own, {DISTANCES: counts} if counts.any() else {}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
@@ -83,11 +89,11 @@ def counting(
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server
-        most = MAX_SAMPLES * PARTNERS
-        wide = checked(update, {DISTANCES: (BINS,)}, largest=most)
-        least, pairs = float(wide[DISTANCES].min()), float(wide[DISTANCES].sum())
-        if least < 0.0 or not 1 <= pairs <= most:
-            expected = f"expected counts of 1 to {most} pairs in all, none negative"
+        wide = checked(update, {DISTANCES: (BINS,)}, largest=FULL)
+        counts = wide[DISTANCES]
+        least, pairs = float(counts.min()), float(counts.sum())
+        if least < 0.0 or not 1 <= pairs <= FULL or (counts != np.rint(counts)).any():
+            expected = f"expected whole counts that add up to 1 to {FULL}, none negative"
             raise UpdateError(f"{DISTANCES}: {expected}, got {pairs:g} with a least of {least:g}")
         return wide
 
@@ -101,9 +107,28 @@ def counted(squares: Floats) -> Floats:
     return np.bincount(np.clip(place, 0, BINS - 1), minlength=BINS).astype(np.float64)
 
 
+def scaled(counts: Array, total: int) -> Floats:
+    """Return counts (B,) in proportion, whole numbers that add up to `total`; all zero where there are none.
+
+    What rounding down leaves goes to the largest remainders, the lowest bin first.
+    """
+    whole = counts.astype(np.int64) * total
+    shares, remainders = np.divmod(whole, max(int(counts.sum()), 1))
+    left = total - int(shares.sum()) if counts.any() else 0
+    shares[np.argsort(-remainders, kind="stable")[:left]] += 1
+    return shares.astype(np.float64)
+
+
 def quantile(counts: Array, share: float) -> float:
-    """Return what a share in (0, 1] of counted squares is below, as if those of a bin lay evenly in it."""
+    """Return what a share in (0, 1] of counted squares is below, as if those of a bin lay evenly in it.
+
+    Raises `RoundFailedError` for what is no sum of counts: single ones that travelled masked were judged by nobody.
+    """
     counts = np.rint(counts)  # a sum that travelled masked comes back within its quantum
+    if counts.min() < 0.0 or not counts.any():
+        raise RoundFailedError(
+            f"{DISTANCES}: expected counts above zero in all and none negative, got {counts.sum():g}"
+        )
     before = np.cumsum(counts) - counts
     below = share * counts.sum()
     place = int(np.flatnonzero(before < below)[-1])
