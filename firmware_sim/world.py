@@ -86,6 +86,7 @@ class _Run:
         for name, host in self.gateways.items():
             network.join(host, last_will(name))
         for name, host in self.gateways.items():
+            witness.damages.known(name, made.damages[name], made.phases_s[name])
             Node(host, made.recordings[name], made.phases_s[name]).start()
         self._hands = self._in_hands()
         self._operator = Operator(self.world, self.cloud, tuple(self.gateways))

@@ -19,6 +19,7 @@ from config import topics, wire
 from config.messages import Alarm, Manifest, Receipt, Status
 from config.transfer import parse_chunk
 from firmware_sim.world_certificates import Certificates
+from firmware_sim.world_damage import Damages
 from firmware_sim.world_devices import BY_AGGREGATOR, Devices, gateway_of
 from firmware_sim.world_disk import CloudStore, Contents, Doubt, GatewayStore, Renewed
 from firmware_sim.world_ends import Card, Ends
@@ -30,6 +31,7 @@ from firmware_sim.world_releases import Releases
 from firmware_sim.world_rounds import Rounds
 from firmware_sim.world_time import NS, T0_NS
 from gateway_agent import events
+from gateway_agent.state import ANOMALY
 from gateway_agent.versions import MODEL, OTHER
 
 Told = Callable[[str, str], None]
@@ -69,6 +71,7 @@ class Witness:
         self.liveness = Liveness(self.violate, elapsed_s)
         self.probations = Probations(self.violate)
         self.releases = Releases(self.violate)
+        self.damages = Damages(self.violate, elapsed_s)
         self.certificates = Certificates(self.violate, lambda: T0_NS / NS + elapsed_s())
         self.released: dict[int, str] = {}  # version -> digest
         self.counts = {"alarms": 0, "scores": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
@@ -101,6 +104,8 @@ class Witness:
             match effect:
                 case events.Queue(name=item_name, item=item):
                     self._queued(device, item_name, item)
+                    if topics.parse(item.topic)[2:] == ("alarm", ANOMALY):
+                        self.damages.told(device, Alarm.from_bytes(item.payloads[0]).state)
                 case events.Save(key=key, body=body) if key in (MODEL, OTHER):
                     self._in_force(name, body)
                 case events.Save(key=key, body=body):
@@ -296,7 +301,8 @@ class Witness:
             self._same(rows[key], told[key])
         self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
-        self.counts |= self.devices.audit() | self.ends.counts | self.probations.counts | self.releases.audit(store)
+        self.counts |= self.devices.audit() | self.ends.counts | self.probations.counts | self.damages.counts
+        self.counts |= self.releases.audit(store)
 
     def _same(self, row: dict[str, Any], told: dict[str, list[Alarm]]) -> None:
         for state, alarms in told.items():

@@ -17,15 +17,17 @@ from config.messages import Status
 from config.settings import AggregatorSettings, GatewaySettings
 from config.signing import verified
 from config.topics import ALL, Topic, topic_of
+from firmware_sim.world_damage import Under
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore
 from firmware_sim.world_faults import NO_MEMORY
 from firmware_sim.world_liveness import Owed, of_cloud, of_gateway
 from firmware_sim.world_machines import RESTART_S, Machine, there
 from firmware_sim.world_processor import Stopwatch
-from firmware_sim.world_setup import KEY, SITE, faulty, stream_of
+from firmware_sim.world_setup import FRAME_S, KEY, SHIFT, SITE, faulty, stream_of
 from firmware_sim.world_shared import World
 from firmware_sim.world_time import NS
 from gateway_agent import events, trainer
+from gateway_agent.pipeline import rows_of
 from gateway_agent.probation import SLOW_STEPS
 from gateway_agent.service import Service
 from models.arrays import FEATURES
@@ -90,6 +92,24 @@ class GatewayHost(Machine):
         effects = service.step(self.now_ns, event)
         self.world.witness.probations.stepped(self.name, service.state)
         return effects
+
+    @property
+    def under(self) -> Under | None:
+        """Under what it judges what it hears; None where no model, or no room in the store, lets it raise an alarm."""
+        if self.service is None or not self.is_up or self.disk.is_full or self.service.state.manifest is None:
+            return None
+        return Under(self._process, self.service.state.manifest.version, self.clock.timeline_offset_ns)
+
+    def reaches(self) -> bool:
+        """Tell whether a damaged window of the last frame reaches the level of the model in force."""
+        pipeline = there(self.service).state.pipeline
+        if pipeline.judge is None or not pipeline.recent:
+            return False
+        count = round(FRAME_S / pipeline.spec.window_s)
+        rows = rows_of(pipeline.recent[-2 * count :])  # with those before, for a model that remembers
+        is_damaged = rows[-count:, 0] > SHIFT / 2  # by the level of the load
+        scores = pipeline.judge.model(rows)[-count:]
+        return bool((scores[is_damaged] >= pipeline.judge.levels.raise_level).any())
 
     def trouble(self) -> None:
         """Arrange for all troubles of this machine."""

@@ -8,6 +8,7 @@ from config.frames import Frame
 from config.topics import Topic, topic_of
 from firmware_sim.node import frames
 from firmware_sim.recordings import Recording
+from firmware_sim.world_devices import gateway_of
 from firmware_sim.world_faults import Faults
 from firmware_sim.world_hosts import GatewayHost
 from firmware_sim.world_setup import FRAME_S, SITE, STREAM, stream_of
@@ -50,25 +51,33 @@ class Node:
         due_s, frame = due
 
         def send() -> None:
-            self._send(frame)
+            self._send(due_s, frame)
             self._send_next(rest)
 
         scheduler.after(due_s + self._phase_s - scheduler.elapsed_s, send)
 
-    def _send(self, frame: Frame) -> None:
+    def _send(self, due_s: float, frame: Frame) -> None:
+        """Hand a frame to the gateway, as far as the line does, and let the witness know."""
+        witness, name = self._host.world.witness, self._host.name
+        under = self._host.under if self._is_heard(frame) else None
+        is_handled = bool(witness.devices.handled[gateway_of(name)])
+        witness.damages.heard(name, due_s, under, self._host.reaches, is_handled=is_handled)
+
+    def _is_heard(self, frame: Frame) -> bool:
         lost, repeated = self._rng.random(2)
         chances = self._faults.messages
         if not self._is_on or not self._host.is_up:
             self._unheard_s = self._host.world.scheduler.elapsed_s
-            return
+            return False
         if lost < chances.frame_loss:
-            return
+            return False
         meta = frame.meta.model_copy(update={"boot": f"node-{self._runs}"})
         if not self._has_clock:
             meta = meta.model_copy(update={"clock": "boot", "t_ns": meta.t_ns - T0_NS})
         payload = Frame(meta, frame.values).to_bytes()
         for _ in range(2 if repeated < chances.frame_repeat else 1):
             self._host.heard(self._topic, payload)
+        return True
 
     def _fall_silent(self) -> None:
         if self._is_on:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from firmware_sim.recordings import Channel, Recording
+from firmware_sim.world_checks import Witness
 from firmware_sim.world_faults import Faults
 from firmware_sim.world_network import Network
 from firmware_sim.world_node import AWAKE_S, Node
@@ -132,7 +133,14 @@ def test_a_gateway_that_comes_back_late_still_finds_its_sensor() -> None:
     host: Any = SimpleNamespace(
         name="north",
         settings=SimpleNamespace(gateway=SimpleNamespace(id="north")),
-        world=SimpleNamespace(seed=1, scheduler=scheduler, network=SimpleNamespace(faults=Faults())),
+        world=SimpleNamespace(
+            seed=1,
+            scheduler=scheduler,
+            network=SimpleNamespace(faults=Faults()),
+            witness=Witness(lambda who, text: None, lambda: scheduler.elapsed_s),
+        ),
+        under=None,
+        reaches=lambda: False,
         heard=lambda topic, payload: came_s.append(scheduler.elapsed_s),
         is_up=False,
         is_retired=False,
