@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -14,11 +15,12 @@ import pytest
 
 from cloud_aggregator.events import RecordAlarm
 from config.messages import Alarm, Receipt, Status
+from firmware_sim import world
 from firmware_sim.world_checks import Witness
 from firmware_sim.world_devices import LIVES_MAX, Devices, End
 from firmware_sim.world_disk import Doubt, Renewed
-from firmware_sim.world_faults import NO_MEMORY
-from gateway_agent.events import Keep, Queue, Save
+from firmware_sim.world_faults import NO_MEMORY, Faults
+from gateway_agent.events import Keep, Outward, Queue, Save
 from gateway_agent.memory import Seen
 from gateway_agent.state import Stored
 from gateway_agent.versions import LOADS_MAX, STARTS_MAX, Models, Tries, save
@@ -358,3 +360,21 @@ def test_the_witness_sees_nothing_where_nobody_could_do_better(right: Callable[[
     seen = witness()
     right(seen)
     assert not seen.violations
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_a_start_that_stored_nothing_is_no_end_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    """Goal: only what the agent could have counted as a load of its model speaks for a model that ends it."""
+    run = world._Run(4, 0.1, Faults(), tmp_path)
+    host, ends = run.gateways["east"], list[End]()
+
+    def fail() -> list[Outward]:
+        host.disk.commits += commits
+        raise OSError("no room")
+
+    monkeypatch.setattr(host, "opened", fail)
+    monkeypatch.setattr(run.world.witness.devices, "ended", lambda device, end: ends.append(end))
+    host.boot()
+    assert ends == [End(0, "kill", 0.0)] * commits
