@@ -11,8 +11,7 @@ from typing import Any
 
 from cloud_aggregator.events import DropHeld, Effect, HoldUpdate
 from cloud_aggregator.incoming import held_most_bytes
-from cloud_aggregator.state import State, is_growing, save_training
-from config import wire
+from cloud_aggregator.state import State, admitted, is_growing, save_training
 from models.arrays import Arrays
 from models.federated.algorithm import Algorithm, UpdateError
 from models.records import replace
@@ -71,16 +70,18 @@ def hold(state: State, gateway: str, update: Arrays, held: HoldUpdate) -> tuple[
 def merged(state: State) -> tuple[State, tuple[HoldUpdate, ...]]:
     """Return the state with what was kept in the sum of the round that closes, in the order of arrival, and which.
 
-    Those whose gateway was counted in the round itself are left out.
+    Those whose gateway was counted in the round itself are left out, and those that the server, which has gone on since
+    they were kept, no longer admits.
     """
-    phase, total = state.algorithm.phases[state.server.phase], state.total
+    tally, total = state.algorithm.phases[state.server.phase].tally, state.total
     counted: list[HoldUpdate] = []
     for gateway, held in state.held.items():
         if gateway in state.counted:
             continue
-        update, _ = wire.decode(held.body, len(held.body))
-        total = phase.tally.merge(total, phase.admit(state.server, update)) if update else total
-        counted.append(held)
+        update = admitted(state, held)
+        if update is not None:
+            total = tally.merge(total, update) if update else total
+            counted.append(held)
     return replace(state, total=total), tuple(counted)
 
 

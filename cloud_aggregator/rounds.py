@@ -162,6 +162,7 @@ def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:
 
 
 def _close(state: State) -> tuple[State, list[Effect]]:
+    waited = len(state.held.keys() - state.counted.keys())
     state, kept = late.merged(state)
     record = _record(state, kept)
     state, dropped = late.emptied(state, kept)
@@ -187,6 +188,8 @@ def _close(state: State) -> tuple[State, list[Effect]]:
     )
     per_release = state.settings.rounds.per_release or state.algorithm.rounds
     effects: list[Effect] = [*dropped, told]
+    if waited > len(kept):
+        remarks.append(f"{waited - len(kept)} of the updates of earlier rounds cannot be counted any more")
     effects += [Log("warning", f"round {record.round_index}: {remark}") for remark in remarks]
     if is_idle and not has_failed and state.since_release > is_complete and _has_learned(state):
         per_release, problem = state.since_release, ""  # nobody will send more: what was learned so far is the model

@@ -14,14 +14,16 @@ from models.detectors.graph import is_alike
 from models.records import replace
 
 Result = tuple[State, list[Effect]]
+LOST_MOST = 10**9  # versions that a lost record may have known: one a second for thirty years
 
 
 def next_version(state: State) -> int:
     """Return a version above every one that a gateway has held, also where this aggregator's own record of it was
-    lost.
+    lost. Who names one that is out of all proportion shuts out itself alone.
     """
+    own = max(state.manifest.version if state.manifest else 0, state.staging.newest)
     held = (max(status.model_version, status.newest_version) for status in state.gateways.values())
-    return max(state.manifest.version if state.manifest else 0, state.staging.newest, *held, 0) + 1
+    return max([own, *(version for version in held if version <= own + LOST_MOST)]) + 1
 
 
 def made(state: State, new: Made) -> Result:
@@ -34,7 +36,7 @@ def made(state: State, new: Made) -> Result:
         return state, [Log("warning", f"{text}: released by order alone, cloud-aggregator release --version")]
     current = Made(state.manifest, state.model) if state.manifest else None
     latest = waiting or (candidate if stage.is_under_way else None) or current
-    if latest is not None and latest.manifest.run == new.manifest.run and is_same(latest, new):
+    if latest is not None and _is_known(new, latest):
         # Of sums over rows that have not changed; a fleet on cellular links need not fetch it again.
         return state, [Log("info", f"model {latest.manifest.version} is as it was, nothing to release")]
     version = new.manifest.version
@@ -57,6 +59,10 @@ def is_same(one: Made, other: Made) -> bool:
     return one.manifest.model.digest == other.manifest.model.digest or is_alike(one.body, other.body)
 
 
+def _is_known(new: Made, known: Made) -> bool:
+    return known.manifest.run == new.manifest.run and is_same(known, new)
+
+
 def _saved(state: State) -> SaveRollout:
     return SaveRollout(rollout.stored(state.staging, state.manifest.version if state.manifest else 0))
 
@@ -64,6 +70,8 @@ def _saved(state: State) -> SaveRollout:
 def _next(state: State) -> Result:
     """Release the model that waits, where there is one and the settings do not leave that to the operator."""
     new, table = state.staging.waiting, state.settings.release
+    if new is not None and state.manifest is not None and _is_known(new, Made(state.manifest, state.model)):
+        state, new = emptied(state), None  # all have been given the same meanwhile
     if new is None or table.mode == "manual":
         return state, [_saved(state)]
     new, effects = renumbered(state, new)
@@ -180,9 +188,10 @@ def stopped(state: State, why: str) -> Result:
         waiting = None  # the training has made the same again meanwhile
     # What was stopped is kept: the training goes on, and may make it again in other last bits.
     state = replace(state, staging=Staging(stage, candidate, recall, waiting, before=state.staging.before))
-    if recall is not None:
-        effects += _given(state, recall, recalled)
-    else:
+    if recall is not None and recalled:
+        effects += [effect for name in recalled for effect in announcing.announced(state, recall, name)]
+        effects.append(Log("info", f"{', '.join(recalled[:9])} given back what all have, as model {stage.recall}"))
+    elif recall is None:
         effects += [announcing.taken_back(state, name) for name in stage.canaries]
         effects.append(Log("warning", "there is no model before it: canaries that have it keep it until the next"))
     saved = _saved(state)  # what the canaries are given back, before all are given what has waited

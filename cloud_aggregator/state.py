@@ -22,13 +22,13 @@ from config.settings import AggregatorSettings
 from config.topics import Topic, topic_of
 from config.transfer import Assembly, describe
 from models.arrays import Arrays, exchange_secret, generator, joined, parted
-from models.federated.algorithm import NOISE_SECRET, Algorithm, Server
+from models.federated.algorithm import NOISE_SECRET, Algorithm, Server, UpdateError
 from models.records import replace
 
 RUN_LENGTH = 12
 # Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the
 # model in force stays until the new training releases its own.
-TRAINING_FORMAT = 2
+TRAINING_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -257,14 +257,33 @@ def _resumed(state: State, training: bytes, held: Mapping[str, HoldUpdate]) -> S
 
 
 def _with_total(state: State) -> State:
-    """Return the state with what was counted in the round at hand in its total, and not among what came late."""
-    phase, total = state.algorithm.phases[state.server.phase], state.total
+    """Return the state with what was counted in the round at hand in its total, and not among what came late.
+
+    What this release or these settings no longer admit is not counted: one update must not end every start.
+    """
+    tally, total, counted = state.algorithm.phases[state.server.phase].tally, state.total, dict(state.counted)
     now = {name: one for name, one in state.held.items() if one.round_index == state.server.round_index}
     for gateway, one in now.items():
-        if state.counted.get(gateway) == one.digest:
-            update, _ = wire.decode(one.body, len(one.body))
-            total = phase.tally.merge(total, phase.admit(state.server, update))
-    return replace(state, total=total, held={name: one for name, one in state.held.items() if name not in now})
+        if counted.get(gateway) != one.digest:
+            continue
+        update = admitted(state, one)
+        if update is None:
+            del counted[gateway]
+        else:
+            total = tally.merge(total, update)
+    held = {name: one for name, one in state.held.items() if name not in now}
+    return replace(state, total=total, counted=counted, held=held)
+
+
+def admitted(state: State, held: HoldUpdate) -> Arrays | None:
+    """Return what a stored update adds to the sum of the phase at hand; None where it is no longer admitted."""
+    update, _ = wire.decode(held.body, len(held.body))
+    if not update:
+        return update
+    try:
+        return state.algorithm.phases[state.server.phase].admit(state.server, update)
+    except UpdateError:
+        return None
 
 
 def _names(asked: list[str] | None) -> tuple[str, ...] | None:

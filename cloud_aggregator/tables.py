@@ -85,7 +85,7 @@ GATEWAYS = Table(
     Column("seen_ns", BigInteger, nullable=False),
     Column("lives", String),  # see `lives`
 )
-# Updates that came after their round, in the order of arrival; see `late`.
+# Updates that came after their round, and those counted in an open round whose sum grows with them, as they arrived.
 HELD = Table(
     "held",
     META,

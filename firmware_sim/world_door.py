@@ -195,9 +195,9 @@ class Badge(Renewer):
             self._is_asking, self._calls = False, self._calls + 1
             self._failed("the aggregator cannot be reached")
         clock, scheduler = self._host.clock, self._host.world.scheduler
-        calls = self._calls
+        calls, was_out = self._calls, self._was_shut_out
         is_due = self.look((scheduler.now_ns + clock.wall_offset_ns) / NS)
-        can_tell = abs(clock.wall_offset_ns) < RIGHT_NS or self._is_out()
+        can_tell = abs(clock.wall_offset_ns) < RIGHT_NS or (was_out and self._is_out())
         self._door.witness.looked(self._host.name, self.files, self._share, can_tell=can_tell, asks=self._is_asking)
         if self._is_asking:
             self._host.during_process(CALL_S, lambda: self.begin() if self._calls == calls else None)
@@ -258,7 +258,8 @@ class Badge(Renewer):
             part.write_bytes(body[: round(share * len(body))])
 
     def _keep(self, said: dict[str, str]) -> None:
-        made = enrolment.renewed(self._host.settings.gateway.id, self.files, json.dumps(said).encode())
+        body = json.dumps(said).encode()
+        made = enrolment.renewed(self._host.settings.gateway.id, self.files, body, "the aggregator of the world")
         self._validity = (made.not_before_s, made.not_after_s)
         if made.is_new:
             until_s = made.not_after_s - T0_NS / NS

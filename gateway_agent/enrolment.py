@@ -76,7 +76,8 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     context = believing(alone.decode())  # what was compared and nothing else
     key_file = files.key.with_name(f"{files.key.name}.new") if new_key and files.key.exists() else files.key
     key = identity.load_key(key_file) if key_file.exists() else identity.new_key(key_file)
-    answer = _answer(_called(host, port, context, CERTIFICATE, question(token.gateway, key, token.secret)))
+    asked = question(token.gateway, key, token.secret)
+    answer = _answer(_called(host, port, context, CERTIFICATE, asked), f"{host}:{port}")
     made = _checked(answer, key, token.gateway, believed)
     release_key = _release_key(answer["release_key"].encode(), token)
     identity.write(files.authority, alone, PUBLIC_MODE)
@@ -105,13 +106,17 @@ def renew(gateway: str, address: str, files: Files) -> Validity:
     """
     host, port = identity.split_address(address)
     asked = question(gateway, identity.load_key(files.key))
-    return renewed(gateway, files, _called(host, port, trusting(files.authority), CERTIFICATE, asked))
+    body = _called(host, port, trusting(files.authority), CERTIFICATE, asked)
+    return renewed(gateway, files, body, f"{host}:{port}")
 
 
-def renewed(gateway: str, files: Files, body: bytes) -> Validity:
-    """Keep the certificate of an answer, where it is another one than is here; raises as `renew` does."""
+def renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validity:
+    """Keep the certificate of an answer, where it is another one than is here; raises as `renew` does.
+
+    `whose` answer it is stands in an error: a captive portal may have given it.
+    """
     key, held = identity.load_key(files.key), identity.load_certificate(files.certificate)
-    made = _checked(_answer(body), key, gateway, identity.load_certificate(files.authority))
+    made = _checked(_answer(body, whose), key, gateway, identity.load_certificate(files.authority))
     # Not by the later end: what was made while the aggregator's clock was ahead ends last and is not good yet.
     is_new = made.serial_number != held.serial_number
     if is_new:
@@ -134,14 +139,14 @@ def question(gateway: str, key: PrivateKey, secret: str = "") -> bytes:
     return json.dumps({"request": identity.make_request(key, gateway).decode(), "token": secret}).encode()
 
 
-def _answer(body: bytes) -> dict[str, str]:
+def _answer(body: bytes, whose: str) -> dict[str, str]:
     try:
         answer = json.loads(body)
     except ValueError:
         answer = None
     names = ("certificate", "release_key")
     if not isinstance(answer, dict) or not all(isinstance(answer.get(name), str) for name in names):
-        raise EnrolmentError(f"expected a certificate in JSON, got {body[:80]!r}")
+        raise EnrolmentError(f"{whose}: expected a certificate in JSON, got {body[:80]!r}")
     return answer
 
 

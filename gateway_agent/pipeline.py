@@ -138,8 +138,9 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
 def _unmeasured(pipeline: Pipeline, row: Row) -> tuple[tuple[str, ...], str] | None:
     """Return in which channels there was nothing to measure, and what; a pulse without beats is no heart at rest."""
     names = [name for name, value in zip(feature_names(pipeline.spec), row, strict=True) if math.isnan(value)]
-    channels = {name.rpartition(".")[0] for name in names}
-    return (tuple(sorted(channels)), f"nothing was found to measure as {', '.join(names)}") if names else None
+    channels = {channel for channel in pipeline.spec.channels for name in names if name.startswith(f"{channel}.")}
+    of_some = tuple(sorted(channels or pipeline.spec.channels))  # what is made of several channels is of no one of them
+    return (of_some, f"nothing was found to measure as {', '.join(names)}") if names else None
 
 
 def _recalling(pipeline: Pipeline, seen: Seen) -> Pipeline:

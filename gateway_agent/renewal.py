@@ -72,6 +72,7 @@ class Renewer:
         self._share = spec.renew_share - between(0.0, SPREAD)
         self._validity: tuple[float, float] | None = None
         self._failures = 0
+        self._was_shut_out = False  # when it was looked at last
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -94,13 +95,18 @@ class Renewer:
         return pause_s * self._between(0.5, 1.5)
 
     def look(self, wall_s: float) -> bool:
-        """Renew the certificate where that is due at this wall time, or may be; return whether it still is."""
+        """Renew the certificate where that is due at this wall time, or may be; return whether it still is.
+
+        It may be where the broker does not let the gateway in, at two looks: at the first it may be connecting yet.
+        """
+        was_out, is_out = self._was_shut_out, self._is_shut_out()
+        self._was_shut_out = is_out
         if self._validity is None:
             self._ask("look")
-        if self._validity is None or not (self.is_due(wall_s) or self._is_shut_out()):
-            return self._validity is None
+        if self._validity is None or not (self.is_due(wall_s) or (was_out and is_out)):
+            return self._validity is None or is_out
         if not self._ask("renew"):
-            return self.is_due(wall_s) or self._is_shut_out()
+            return self.is_due(wall_s) or is_out
         LOG.info("the certificate is new; good until %s", time.strftime("%Y-%m-%d", time.gmtime(self._validity[1])))
         self._renewed()
         return False

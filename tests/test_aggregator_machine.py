@@ -254,6 +254,20 @@ def test_an_update_is_stored_once_and_not_again_with_every_other() -> None:
     assert state.server.round_index == 1 and shelf.held == {}
 
 
+def test_a_stored_update_that_is_no_longer_admitted_is_not_counted_and_ends_no_start() -> None:
+    shelf, state = CloudShelf(gateways=dict.fromkeys(GATEWAYS, READY)), OPEN
+    for gateway in GATEWAYS[:2]:
+        state, effects = after(state, *update(gateway, body(state)))
+        shelf.commit(effects)
+    first, second = (shelf.held[gateway] for gateway in GATEWAYS[:2])
+    bad = wire.encode({"vectors": np.full((2, 3), np.nan)}, wire.decode(second.body)[1])
+    shelf.held[GATEWAYS[1]] = replace(second, body=bad)
+    resumed = started(shelf)
+    assert resumed.counted == {GATEWAYS[0]: first.digest} and not resumed.held
+    good, _ = wire.decode(first.body)
+    np.testing.assert_array_equal(STACK.closed(resumed.total)["vectors"], good["vectors"])
+
+
 def test_updates_that_no_solver_can_join_change_nothing_and_stop_nothing() -> None:
     def advance(_server: Server, _total: dict[str, Any]) -> Server:
         raise np.linalg.LinAlgError("singular")

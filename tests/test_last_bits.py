@@ -20,7 +20,7 @@ from models.arrays import FEATURES, Arrays, Floats, alike, generator
 from models.detectors import readout, subspace
 from models.detectors.graph import is_alike
 from models.federated.contributions import BEFORE, STEP, difference
-from models.federated.kernel_width import counted, median
+from models.federated.kernel_width import counted, quantile
 from models.federated.local_dual import AFTER, ROWS, fingerprint, holds
 from models.federated.median_election import LOSS, MEDIAN, PENDING
 from models.federated.norm_judge import _bin_of
@@ -253,4 +253,4 @@ def test_a_common_unit_is_the_same_for_rows_on_the_edge_between_two(bits: type) 
 def test_a_kernel_width_is_the_same_for_distances_on_the_edge_of_a_bin(bits: type) -> None:
     nearly = np.asarray(2.0 * (1.0 + np.arange(-4, 5) * float(np.finfo(bits).eps)), dtype=np.float64)
     np.testing.assert_array_equal(counted(nearly), counted(np.full(9, 2.0)))
-    assert median(counted(np.full(9, 2.0 - REAL))) < 2.0 <= median(counted(nearly))
+    assert quantile(counted(np.full(9, 2.0 - REAL)), 0.5) < 2.0 <= quantile(counted(nearly), 0.5)

@@ -5,6 +5,7 @@ Method: a service with a real store; the oracle adds up by hand what the stored 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloud_aggregator import late
-from cloud_aggregator.events import Tick
+from cloud_aggregator.events import Log, Tick
 from config.messages import Receipt, Status, round_number
+from models.arrays import Arrays
 from models.federated import ALGORITHMS, build
+from models.federated.algorithm import Server, UpdateError
 from tests.cloud_service import NAMES, READY, SUMS, Cloud, cloud, heard, mean_of
 from tests.sites import aggregator_settings
 
@@ -48,6 +51,26 @@ def test_a_late_update_counts_in_the_next_round_where_its_gateway_is_silent(tmp_
         assert made.send("west", slow) == YES and made.service.state.held == {}  # and it is known as counted
         closed(made, "north")
         assert counted(made)[-1] == (["north"], [])
+
+
+def test_what_the_server_no_longer_admits_when_the_round_is_closed_is_dropped_and_said(tmp_path: Path) -> None:
+    with cloud(tmp_path, mean_of(3), **POLICY) as made:
+        slow = made.body(9.0)
+        closed(made, "north")
+        made.send("west", slow)
+        (phase,) = made.algorithm.phases
+
+        def admit(server: Server, update: Arrays) -> Arrays:
+            if float(update["w"][0]) > 5.0:
+                raise UpdateError("longer than the server of this round bears")
+            return phase.admit(server, update)
+
+        stricter = made.algorithm._replace(phases=(phase._replace(admit=admit),))
+        made.service.state = replace(made.service.state, algorithm=stricter)
+        closed(made, "north")
+        assert counted(made)[-1] == (["north"], []) and made.w == 2.0 and made.service.state.held == {}
+        (said,) = [one.text for one in made.said if isinstance(one, Log) and one.level == "warning"]
+        assert said == "round 1: 1 of the updates of earlier rounds cannot be counted any more"
 
 
 def test_a_gateway_that_answers_the_next_round_itself_is_counted_once_in_it(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from cloud_aggregator.events import Connection
 from cloud_aggregator.staging import next_version
-from cloud_aggregator.state import restore, save_training
+from cloud_aggregator.state import TRAINING_FORMAT, restore, save_training
 from config import cli, wire
-from config.messages import Manifest
+from config.messages import LARGEST, Manifest
 from gateway_agent import pipeline as walk
 from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY
 from gateway_agent.model_check import out_of_reach
@@ -23,6 +23,7 @@ from gateway_agent.state import BaselineError
 from gateway_agent.store import Store, StoreError
 from gateway_agent.versions import MODEL
 from gateway_agent.watch import Watch
+from models.federated import ALGORITHMS, build
 from models.signal import Block
 from models.threshold import AlarmState, Levels
 from tests.agents import Told, commissioned
@@ -59,6 +60,19 @@ def test_a_training_of_another_format_begins_anew(monkeypatch: pytest.MonkeyPatc
     assert restore(settings, KEY, stored, None, {}, T0_NS, "b2").run.endswith(".b2")
 
 
+def test_the_exchanges_of_a_stored_training_are_those_of_its_format() -> None:
+    """A stored training names its phase by number. Where these change, `TRAINING_FORMAT` must, and this with it."""
+    built = {name: build(name, 3, {}) for name in ALGORITHMS}
+    exchanges = {name: (algorithm.setup, len(algorithm.phases)) for name, algorithm in built.items()}
+    alone = {name for name, found in exchanges.items() if found == (0, 1)}
+    assert alone == {
+        *("esn-fedavg", "esn-fedcurv", "federated-subspace", "incfed", "recurrent-fedavg"),
+        *("robust-svm-admm", "robust-svm-subgradient"),
+    }
+    assert exchanges.pop("conditional-fedavg") == (1, 4) and TRAINING_FORMAT == 3
+    assert {exchanges[name] for name in exchanges.keys() - alone} == {(1, 2)}
+
+
 def test_a_model_that_an_older_release_stored_comes_back_in_force() -> None:
     shelf = Shelf()
     before = in_force(shelf)
@@ -72,6 +86,9 @@ def test_a_version_is_above_every_one_that_a_gateway_holds() -> None:
     assert next_version(OPEN) == 1
     held = {**OPEN.gateways, "north": READY.model_copy(update={"model_version": 41})}
     assert next_version(replace(OPEN, gateways=held)) == 42
+    for wild in (LARGEST, LARGEST - 1):  # of one gateway, which must not end the releases of all
+        wrong = {**held, "east": READY.model_copy(update={"newest_version": wild})}
+        assert next_version(replace(OPEN, gateways=wrong)) == 42
     released = started(CloudShelf(released=FIRST))
     assert next_version(released) == FIRST[0].version + 1
 

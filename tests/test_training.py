@@ -98,7 +98,7 @@ def test_the_median_width_is_close_to_that_of_all_pairs_of_different_rows() -> N
     assert sigma == pytest.approx(float(np.median(distances)), rel=0.02)
     assert median_distance(x + 1e6) == pytest.approx(sigma, rel=1e-6)
     assert kernel_width("median", x) == 1.0 / (2.0 * sigma**2)
-    assert kernel_width(None, x) == NARROW / (2.0 * sigma**2)
+    assert kernel_width(None, x) == pytest.approx(NARROW / (2.0 * sigma**2), rel=1e-12)
     assert kernel_width(0.7, x) == 0.7
     assert float(OCSVM.fit(x, gamma="median")["gamma"]) == 1.0 / (2.0 * sigma**2)
     coarse = np.repeat(np.eye(2), [90, 10], axis=0)  # most pairs are equal, and have no distance

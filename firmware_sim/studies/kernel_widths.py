@@ -1,14 +1,16 @@
 """How wide the kernel of a one-class model should be where nobody says: the default against fixed widths.
 
 Rows of the normal class train, dealt out to gateways that each take them in units of their own; other normal rows and
-anomalies are scored. A width is γ in those units. The default is `narrowness / (2 d²)` with d the federated median
-distance (`models.federated.kernel_width`); the narrowness is chosen on some tables and reported on others.
+anomalies are scored. A width is γ in those units. Rules find one from quantiles of the distances of rows over all
+gateways (`models.federated.kernel_width`); rule and factor are chosen on some tables and reported on others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -19,25 +21,41 @@ from firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptio
 from firmware_sim.studies.svdd_trials import ALL_SCORES_EQUAL, Rows
 from models.arrays import FEATURES, Arrays, Floats, generator
 from models.detectors import DETECTORS, svdd
-from models.detectors.random_map import WIDTH
-from models.detectors.training import NARROW, WIDE, kernel_width
+from models.detectors.training import (
+    LEAST_SPREAD,
+    NARROW,
+    WIDE,
+    Quantile,
+    exact_width,
+    map_width,
+    quantile_of,
+    squared_pair_distances,
+)
 from models.federated import build
 from models.federated.algorithm import normalise
+from models.federated.kernel_width import counted, quantile
 from models.federated.run import run
 
-IN_FORCE = {"svdd": NARROW, "support-vector-election": NARROW, "ensemble-svdd": WIDE, "fedavg": WIDE}
+RULES: dict[str, Callable[[Quantile, float], float]] = {"median": exact_width, "quartiles": map_width}
+IN_FORCE = {
+    "svdd": ("median", NARROW),
+    "support-vector-election": ("median", NARROW),
+    "ensemble-svdd": ("quartiles", WIDE),
+    "fedavg": ("quartiles", WIDE),
+}
 
 
 class Options(StudyOptions):
     """The keys of an experiment file of this study.
 
-    :param choose: tables on which the narrowness is chosen.
+    :param choose: tables on which rule and factor are chosen.
     :param report: tables that had no part in it.
     :param methods: settings by algorithm; `svdd` is the detector on all rows in one place.
     :param fixed: widths that are the same for all tables, as γ times the number of features.
     :param before: which of them was the default.
-    :param narrowness: what may be chosen.
+    :param rules: what may be chosen: factors by the name of the rule that takes them.
     :param most_rows: of each kind, to train, to score, and of anomalies.
+    :param note: what else a reader must know.
     """
 
     choose: list[str]
@@ -45,12 +63,13 @@ class Options(StudyOptions):
     methods: dict[str, dict[str, Any]]
     fixed: list[float]
     before: float
-    narrowness: list[float]
+    rules: dict[Literal["median", "quartiles"], list[float]]
     seeds: int = Field(ge=2)
     clients: int = Field(ge=1)
     most_rows: int = Field(ge=4)
     within: float = 0.03
     loses: float = 0.01
+    note: str = ""
 
 
 def cells(options: Options) -> list[Cell]:
@@ -65,12 +84,12 @@ def cells(options: Options) -> list[Cell]:
 
 
 def measure(options: Options, data: Path, cell: Cell) -> Figures:
-    """Return the area under the ROC curve with every width, by `fixed.<γF>` and `times.<narrowness>`."""
+    """Return the area under the ROC curve with every width, by `fixed <γF>` and `<rule> <factor>`."""
     method, seed = cell["method"], options.seed + cell["seed"]
     gateways, x, y = _rows(options, data / "tabular" / f"{cell['set']}.csv", seed)
-    ours = _default(options, method, gateways, seed) / IN_FORCE[method]
-    widths = {f"fixed.{each:g}": each / x.shape[1] for each in options.fixed}
-    widths |= {f"times.{each:g}": each * ours for each in options.narrowness}
+    known = quantiles(method, gateways)
+    widths = {f"fixed {each:g}": each / x.shape[1] for each in options.fixed}
+    widths |= {f"{rule} {each:g}": RULES[rule](known, each) for rule, each in _choices(options)}
     return {name: _area(options, method, gateways, x, y, seed, width) for name, width in widths.items()}
 
 
@@ -88,13 +107,16 @@ def _rows(options: Options, path: Path, seed: int) -> tuple[dict[str, Arrays], F
     return gateways, x[scored], is_anomaly[scored].astype(np.int64)
 
 
-def _default(options: Options, method: str, gateways: dict[str, Arrays], seed: int) -> float:
-    """Return γ as a training finds it whose settings give none."""
+def _choices(options: Options) -> list[tuple[str, float]]:
+    return [(rule, each) for rule, factors in options.rules.items() for each in factors]
+
+
+def quantiles(method: str, gateways: dict[str, Arrays]) -> Quantile:
+    """Return the quantiles of squared distances that the default of a method is found from."""
     if method == "svdd":
-        return kernel_width(None, _in_one_place(gateways)[1])
-    algorithm = build(method, gateways["gateway-0"][FEATURES].shape[1], options.methods[method])
-    shared = run(algorithm, gateways, seed=seed, rounds=0).server.shared
-    return float(shared[WIDTH if WIDTH in shared else "gamma"])
+        return quantile_of(_in_one_place(gateways)[1])
+    counts = [counted(squared_pair_distances(normalise({}, rows, "own")[1])) for rows in gateways.values()]
+    return partial(quantile, np.sum(counts, axis=0))
 
 
 def _in_one_place(gateways: dict[str, Arrays]) -> tuple[Arrays, Floats]:
@@ -118,7 +140,7 @@ def _area(
 
 def identity(options: Options, cell: Cell) -> dict[str, Any]:
     """Return the options that the measurement of a cell depends on."""
-    names = ("fixed", "narrowness", "clients", "most_rows", "seed")
+    names = ("fixed", "rules", "clients", "most_rows", "seed")
     return {name: getattr(options, name) for name in names} | {"settings": options.methods[cell["method"]]}
 
 
@@ -132,6 +154,7 @@ def report(options: Options, results: Results, prefix: Path) -> str:
             found = [figures for cell, figures in results if (cell["method"], cell["set"]) == (method, name)]
             by_table[name] = {key: np.array([figures[key] for figures in found]) for key in found[0]}
         parts.append(_of_method(options, method, by_table))
+    parts += [options.note.strip()] * bool(options.note)
     return "\n\n".join(parts)
 
 
@@ -141,11 +164,13 @@ def _introduction(options: Options) -> str:
         f" {options.most_rows}, dealt to {options.clients} gateways that take them in units of their own; the other"
         f" half and the anomalies are scored, at most {options.most_rows} of each; rows with missing values are"
         f" left out. Fixed widths: γ F of {', '.join(f'{each:g}' for each in options.fixed)}; before, the default was"
-        f" γ F = {options.before:g}. The default now is γ = narrowness / (2 d²), d the federated median distance."
-        f"\n\nThe narrowness was chosen on {', '.join(options.choose)}, the first half of the alphabet, before the"
-        f" other half was measured: of {', '.join(f'{each:g}' for each in options.narrowness)} and of those that lose"
-        " no more than allowed there, the one whose largest loss to the best fixed width is smallest; methods that"
-        " share a constant in the code take one value."
+        f" γ F = {options.before:g}. The default follows from quantiles of the squared distances of two rows of one"
+        " gateway, q, over all gateways, by a rule with a factor k:"
+        "\n\n- **median**: γ = k / (2 q50);"
+        f"\n- **quartiles**: γ = k / (q75 - q25), the difference taken as {LEAST_SPREAD:g} q50 at least."
+        f"\n\nRule and factor were chosen on {', '.join(options.choose)}, the first half of the alphabet: of those that"
+        " lose no more than allowed there, the one whose largest loss to the best fixed width is smallest; methods"
+        " that share a constant in the code take one value."
         " *Best* is the best of the fixed widths on each table, which no default can know. Wanted: at most"
         f" {options.within:g} below it, and at most {options.loses:g} and the standard error of the difference"
         " below the default before."
@@ -153,22 +178,24 @@ def _introduction(options: Options) -> str:
 
 
 def _of_method(options: Options, method: str, by_table: dict[str, dict[str, Floats]]) -> str:
-    def behind(name: str, narrowness: float) -> float:
+    def behind(name: str, choice: str) -> float:
         found = by_table[name]
-        best = max(float(found[f"fixed.{each:g}"].mean()) for each in options.fixed)
-        return best - float(found[f"times.{narrowness:g}"].mean())
+        best = max(float(found[f"fixed {each:g}"].mean()) for each in options.fixed)
+        return best - float(found[choice].mean())
 
-    def is_no_loss(name: str, narrowness: float) -> bool:
-        change = by_table[name][f"times.{narrowness:g}"] - by_table[name][f"fixed.{options.before:g}"]
+    def is_no_loss(name: str, choice: str) -> bool:
+        change = by_table[name][choice] - by_table[name][f"fixed {options.before:g}"]
         return bool(-change.mean() <= options.loses + _error(change))
 
-    allowed = [each for each in options.narrowness if all(is_no_loss(name, each) for name in options.choose)]
-    chosen = min(allowed or options.narrowness, key=lambda each: max(behind(name, each) for name in options.choose))
-    force = IN_FORCE[method]
+    choices = [f"{rule} {each:g}" for rule, each in _choices(options)]
+    largest = {each: max(behind(name, each) for name in options.choose) for each in choices}
+    allowed = [each for each in choices if all(is_no_loss(name, each) for name in options.choose)]
+    chosen = min(allowed or choices, key=lambda each: largest[each])
+    force = "{} {:g}".format(*IN_FORCE[method])
     rows, missed = [], []
     for name, found in by_table.items():
-        best = max(options.fixed, key=lambda each: float(found[f"fixed.{each:g}"].mean()))
-        ours, before = found[f"times.{force:g}"], found[f"fixed.{options.before:g}"]
+        best = max(options.fixed, key=lambda each: float(found[f"fixed {each:g}"].mean()))
+        ours, before = found[force], found[f"fixed {options.before:g}"]
         change = ours - before
         error = _error(change)
         loss = behind(name, force)
@@ -178,20 +205,23 @@ def _of_method(options: Options, method: str, by_table: dict[str, dict[str, Floa
         rows.append(
             [
                 f"{name}{'' if name in options.choose else ' (reported)'}",
-                f"{found[f'fixed.{best:g}'].mean():.3f} at {best:g}",
+                f"{found[f'fixed {best:g}'].mean():.3f} at {best:g}",
                 f"{before.mean():.3f}",
                 f"{ours.mean():.3f}",
                 f"{change.mean():+.3f} ± {error:.3f}",
                 "; ".join(verdict) or "as wanted",
             ]
         )
-    losses = ", ".join(
-        f"{each:g}: {max(behind(name, each) for name in options.choose):.3f}" for each in options.narrowness
-    )
+    marked = {each: f"{largest[each]:.3f}{'' if each in allowed else ' *'}" for each in choices}
+    losses = [
+        f"**{rule}** " + ", ".join(f"{each:g}: {marked[f'{rule} {each:g}']}" for each in factors)
+        for rule, factors in options.rules.items()
+    ]
     head = ["table", "best, and its γ F", "before", "now", "change", "verdict"]
     said = (
-        f"## {method}\n\nLargest loss on the choosing tables by narrowness: {losses}. By the rule {chosen:g};"
-        f" in force is {force:g}. As wanted on {len(rows) - len(missed)} of {len(rows)} tables."
+        f"## {method}\n\nLargest loss on the choosing tables, * where more is lost than allowed against before:"
+        f" {'; '.join(losses)}. The choice is {chosen}; in force is {force}."
+        f" As wanted on {len(rows) - len(missed)} of {len(rows)} tables."
     )
     return f"{said}\n\n{table(head, rows)}"
 

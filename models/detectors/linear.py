@@ -23,7 +23,7 @@ from models.arrays import FEATURES, LABELS, Array, Arrays, Floats
 from models.detectors import random_map
 from models.detectors.detector import Detector, standardised
 from models.detectors.dual_ascent import ascend_in_map
-from models.detectors.training import WIDE, median_distance
+from models.detectors.training import map_width, quantile_of
 
 Loss = Literal["one-class", "logistic"]
 TRAINED = ("weights", "intercept")
@@ -171,7 +171,7 @@ def fit(
     """
     data = {FEATURES: np.asarray(x, dtype=np.float64)} | ({} if y is None else {LABELS: y})
     if components and gamma is None:
-        gamma = WIDE / (2.0 * median_distance(data[FEATURES]) ** 2)
+        gamma = map_width(quantile_of(data[FEATURES]))
     params = initial(rng, data[FEATURES].shape[1], components, gamma, loss)
     if loss == "logistic":
         return descend(params, data, rng, decay=decay, epochs=epochs, batch=batch, learning_rate=learning_rate)

@@ -40,7 +40,7 @@ def fit(
     """Fit on features (n, F), n >= 2, and return the parameters.
 
     :param nu: share of rows outside, in (0, 1]; under `sgd` what acts is returned as `effective_nu`.
-    :param gamma: width of the RBF kernel as `training.kernel_width` takes it; from the median distance by default.
+    :param gamma: width of the RBF kernel as `training.kernel_width` takes it; from the distances of rows by default.
     :param solver: `libsvm`, with Σβ = 1 in the dual, or `sgd`, the paper's ascent without it (`dual_ascent`).
     :param step: η of that ascent.
     :param most_rows: of more rows an even spread is fitted.

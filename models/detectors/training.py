@@ -8,6 +8,7 @@ baseline cover day and night alike.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import numpy as np
@@ -18,13 +19,13 @@ Kernel = Literal["rbf", "linear"]
 Solver = Literal["libsvm", "sgd"]
 Width = float | Literal["median"] | None
 Border = Literal["vectors", "others"]
+Quantile = Callable[[float], float]  # the squared distance that a share of the pairs of rows is below
 
 MOST_ROWS = 2_000
 PARTNERS = 16  # of each row, spread evenly over the others: the median of more pairs hardly moves
-# How many times as narrow as the median distance a kernel is by default, squared; see docs/results/kernel-widths.md.
-# Where every row may be a vector it tells neighbours from strangers. A random map of hundreds of components cannot tell
-# such kernels from zero, and no row drawn anew lies inside such a sphere: they take wider ones.
-NARROW, WIDE = 32.0, 4.0
+# Factors of the widths that nobody gave, chosen on some tables and checked on others: docs/results/kernel-widths.md.
+NARROW = 32.0  # of `exact_width`
+WIDE, LEAST_SPREAD = 2.0, 0.5  # of `map_width`
 FEWEST_ROWS = 2
 # In logarithms of the kernel sum: free vectors lie on the border but for what the solver leaves.
 ON_BORDER = 1e-4
@@ -94,20 +95,38 @@ def known(kernel: str, solver: str, step: float | None) -> None:
 def kernel_width(gamma: Width, z: Floats) -> float:
     """Return γ of k(a, b) = exp(-γ |a - b|²) for rows z (n, F): as given, or from their median distance d.
 
-    With "median" γ = 1 / (2 d²), for None `NARROW` times as much.
+    With "median" γ = 1 / (2 d²), for None `NARROW` times as much (`exact_width`).
     """
     if isinstance(gamma, str) and gamma != "median":
         raise SettingError(f"gamma {gamma!r} given, expected a positive number, 'median', or none")
-    if gamma is None or gamma == "median":
-        return (NARROW if gamma is None else 1.0) / (2.0 * median_distance(z) ** 2)
+    if gamma is None:
+        return exact_width(quantile_of(z))
+    if gamma == "median":
+        return 1.0 / (2.0 * median_distance(z) ** 2)
     width = float(gamma)
     if not 0.0 < width < np.inf:
         raise SettingError(f"gamma {width:g} given, expected a positive number, 'median', or none")
     return width
 
 
+def exact_width(quantile: Quantile, narrow: float = NARROW) -> float:
+    """Return γ = `narrow` / (2 d²), d the median distance, of a kernel that compares a row with every other."""
+    return narrow / (2.0 * quantile(0.5))
+
+
+def map_width(quantile: Quantile, wide: float = WIDE) -> float:
+    """Return γ = `wide` / (difference of the quartiles of d²) of a random map, or of spheres for rows drawn anew.
+
+    What they must tell apart is how distances differ. A map of hundreds of components cannot tell narrow kernels from
+    zero, though, and no row drawn anew lies inside a narrow sphere: so the quartiles, which fall together where there
+    are few distances or many features, count as `LEAST_SPREAD` of the median apart at least.
+    """
+    difference = quantile(0.75) - quantile(0.25)
+    return wide / max(difference, LEAST_SPREAD * quantile(0.5))
+
+
 def border_for(gamma: Width, border: Border | None) -> Border:
-    """Return where the border is taken from: as given, else from the others where the width is the narrow default."""
+    """Return where the border is taken from: as given, else from the others where the width is the default."""
     return border or ("others" if gamma is None else "vectors")
 
 
@@ -136,12 +155,17 @@ def squared_pair_distances(z: Floats) -> Floats:
     return np.asarray(joined[joined > 0.0])
 
 
-def median_distance(z: Floats) -> float:
-    """Return the median distance of two different rows; raises `DataError` where all are the same."""
+def quantile_of(z: Floats) -> Quantile:
+    """Return the quantiles of squared distances of different rows; raises `DataError` where all are the same."""
     squares = squared_pair_distances(z)
     if len(squares) == 0:
         raise DataError(
             "all rows are the same, so their median distance is zero: give gamma as a number, or see whether the sensor"
             " is stuck or every feature constant"
         )
-    return float(np.sqrt(np.median(squares)))
+    return lambda share: float(np.quantile(squares, share))
+
+
+def median_distance(z: Floats) -> float:
+    """Return the median distance of two different rows; raises `DataError` where all are the same."""
+    return float(np.sqrt(quantile_of(z)(0.5)))

@@ -21,7 +21,7 @@ from models.units import COMMON
 
 def in_common_unit(algorithm: Algorithm) -> Algorithm:
     """Return the algorithm on features in a common unit, which an exchange before its first puts into `shared`."""
-    gather = counting(lambda own, data: (own, _mean_squares(data)), lambda square: {COMMON: _nearest(square)})
+    gather = counting(lambda own, data: (own, _mean_squares(data)), lambda quantile: {COMMON: _nearest(quantile(0.5))})
     phases = (gather, *(behind(phase, COMMON, _in_unit(phase)) for phase in algorithm.phases))
     return algorithm._replace(phases=phases, setup=1 + algorithm.setup)
 

@@ -33,7 +33,7 @@ from pydantic import Field
 
 from models.arrays import FEATURES, Array, Arrays, Floats, at_most
 from models.detectors import ensemble, kernel, svdd
-from models.detectors.training import WIDE
+from models.detectors.training import map_width
 from models.federated.algorithm import (
     Algorithm,
     Count,
@@ -192,7 +192,7 @@ def ensemble_svdd(
 
     :param nu: share of rows outside a sphere; in (0, 1].
     :param c: the paper's cap on a multiplier; overrides `nu` where given.
-    :param gamma: width of the RBF kernel; not given, from the median distance of rows over all gateways, in one
+    :param gamma: width of the RBF kernel; not given, from the distances of rows over all gateways, in one
         exchange more; `median` takes each member's own from the median
         distance of its rows, up to a thousand times 1 / F either way.
     :param anonymise: send a sphere of synthetic rows; without it the gateway's own support vectors travel.
@@ -238,7 +238,7 @@ def ensemble_svdd(
 
     phase = Phase(train, STACK, advance, admit)
     algorithm = Algorithm("ensemble", start, (phase,), personal=personal_tensors(normalisation))
-    return with_width(algorithm, gamma, WIDTH, WIDE, normalisation)
+    return with_width(algorithm, gamma, WIDTH, map_width, normalisation)
 
 
 def check_member(update: Arrays, max_vectors: int, widths: tuple[float, float]) -> None:

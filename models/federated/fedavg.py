@@ -24,7 +24,7 @@ from pydantic import Field
 from models.arrays import FEATURES, Arrays
 from models.detectors import linear
 from models.detectors.random_map import WIDTH
-from models.detectors.training import MOST_ROWS, WIDE, spread, warn_of_share
+from models.detectors.training import MOST_ROWS, map_width, spread, warn_of_share
 from models.federated.algorithm import (
     MAX_SAMPLES,
     Algorithm,
@@ -218,7 +218,7 @@ def begin(feature_count: int, components: int, gamma: float | None, loss: linear
 
 def on_a_map(algorithm: Algorithm, gamma: float | None, components: int, normalisation: str) -> Algorithm:
     """Return the algorithm with the width of its random map from the data, where there is a map and no width given."""
-    return with_width(algorithm, gamma, WIDTH, WIDE, normalisation) if components else algorithm
+    return with_width(algorithm, gamma, WIDTH, map_width, normalisation) if components else algorithm
 
 
 def fedavg(
@@ -245,7 +245,7 @@ def fedavg(
     :param loss: `one-class` without labels, `logistic` with them. To the first belong `nu` and `most_rows`, rows that
         a gateway trains on at most, to the second `decay`, `batch` and `learning_rate`.
     :param components: size M of the random Fourier map, 0 for none.
-    :param gamma: its width; not given, from the median distance of rows over all gateways, in one exchange more.
+    :param gamma: its width; not given, from the distances of rows over all gateways, in one exchange more.
     :param largest_change: longest change of the weights, and of the border, that one update may ask for; under the
         one-class loss with a map the bounds follow from `nu`.
     :param max_samples: most rows that one gateway counts for.

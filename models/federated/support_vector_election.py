@@ -26,7 +26,7 @@ from pydantic import Field
 
 from models.arrays import FEATURES, Array, Arrays, Floats, at_most
 from models.detectors import kernel, svdd
-from models.detectors.training import NARROW, border_for
+from models.detectors.training import border_for, exact_width
 from models.federated.algorithm import (
     Algorithm,
     Count,
@@ -140,11 +140,11 @@ def support_vector_election(
     """Support Vector Election over F features.
 
     :param nu: share of rows outside the sphere on a gateway, and of vectors outside the one in the cloud; in (0, 1]. Of
-        fresh healthy rows another share is outside the shared sphere (at 0.1 measured on normal rows: .26 with 3
-        features, .05 to .07 with 6 and 20), so gateways calibrate an alarm level of their own.
+        fresh healthy rows another share is outside the shared sphere (at 0.1 measured on normal rows: .06 to .07
+        with 3 features, .09 to .11 with 6 and 20), so gateways calibrate an alarm level of their own.
     :param c: the paper's cap on a multiplier; overrides `nu` where given.
-    :param gamma: width of the RBF kernel; not given, from the median distance of rows over all gateways, in one
-        exchange more.
+    :param gamma: width of the RBF kernel; not given, from the distances of rows over all gateways, in one exchange
+        more.
     :param sigma: how far from a vector its stand-in begins, in deviations of each feature on the gateway.
     :param anonymise: send replaced vectors; without it the gateway's own feature rows travel.
     :param max_rows: most rows a gateway trains on; of more, a random choice.
@@ -184,4 +184,4 @@ def support_vector_election(
 
     phase = Phase(train, STACK, advance, admit)
     algorithm = Algorithm("svdd", start, (phase,), personal=personal_tensors(normalisation))
-    return with_width(algorithm, gamma, WIDTH, NARROW, normalisation)
+    return with_width(algorithm, gamma, WIDTH, exact_width, normalisation)

@@ -1,0 +1,82 @@
+"""The rules for a width that nobody gave: few distances, many features, and every default path."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from firmware_sim.studies.kernel_widths import IN_FORCE, RULES, quantiles
+from models.arrays import FEATURES, Floats
+from models.detectors import linear
+from models.detectors.random_map import WIDTH
+from models.detectors.training import (
+    LEAST_SPREAD,
+    NARROW,
+    WIDE,
+    Quantile,
+    exact_width,
+    kernel_width,
+    map_width,
+    quantile_of,
+    squared_pair_distances,
+)
+from models.federated import build
+from models.federated.kernel_width import counted, quantile
+from models.federated.run import run
+
+
+def noise(seed: int, features: int, rows: int = 300) -> Floats:
+    return np.random.default_rng(seed).normal(size=(rows, features))
+
+
+def ways(x: Floats) -> list[Quantile]:
+    """Return the quantiles of squared distances of rows as a detector finds them, and as gateways do."""
+    return [quantile_of(x), partial(quantile, counted(squared_pair_distances(x)))]
+
+
+def test_a_map_follows_the_quartiles() -> None:
+    for known in ways(noise(0, 3)):
+        assert map_width(known) == WIDE / (known(0.75) - known(0.25))
+
+
+@pytest.mark.parametrize("rows", [[0, 0, 0, 1], [0, 1], [0, 1, 1, 1, 1, 1, 1, 1]])
+def test_where_quartiles_fall_together_the_median_caps_the_width(rows: list[int]) -> None:
+    """Rows of two kinds have one distance, and a difference of quartiles would ask for an endless γ, or in a bin of
+    the counts for a kernel that no map can tell from zero.
+    """
+    for known in ways(np.eye(2)[rows]):
+        assert map_width(known) == WIDE / (LEAST_SPREAD * known(0.5))
+        assert known(0.5) == pytest.approx(2.0, rel=0.2)
+
+
+def test_the_width_of_a_map_of_many_features_is_capped_by_the_median() -> None:
+    """Distances of many features are nearly alike."""
+    for known in ways(noise(1, 400)):
+        assert map_width(known) == WIDE / (LEAST_SPREAD * known(0.5))
+
+
+def test_a_kernel_over_rows_follows_the_median() -> None:
+    for known in ways(noise(2, 2)):
+        assert exact_width(known) == NARROW / (2.0 * known(0.5))
+
+
+@pytest.mark.parametrize("method", IN_FORCE)
+def test_the_study_measures_the_widths_that_are_found(method: str) -> None:
+    gateways = {f"gateway-{place}": {FEATURES: noise(place, 4, rows=60)} for place in range(3)}
+    rule, factor = IN_FORCE[method]
+    expected = RULES[rule](quantiles(method, gateways), factor)
+    if method == "svdd":
+        z = np.concatenate([rows[FEATURES] for rows in gateways.values()])
+        scaled = (z - z.mean(axis=0)) / z.std(axis=0)
+        assert kernel_width(None, scaled) == pytest.approx(expected)
+        return
+    shared = run(build(method, 4, {}), gateways, seed=0, rounds=0).server.shared
+    assert float(shared[WIDTH if WIDTH in shared else "gamma"]) == expected
+
+
+def test_a_detector_on_a_map_takes_the_same_rule() -> None:
+    x = noise(6, 4)
+    params = linear.fit(x, None, np.random.default_rng(0), loss="one-class", components=16)
+    assert float(params[WIDTH]) == map_width(quantile_of(x))
