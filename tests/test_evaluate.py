@@ -21,6 +21,7 @@ from sklearn.svm import OneClassSVM
 
 import firmware_sim
 from config.wire import encode
+from firmware_sim import trials
 from firmware_sim.datasets import Labelled, Table
 from firmware_sim.evaluate import Progress, main
 from firmware_sim.experiment import add_arguments
