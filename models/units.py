@@ -2,9 +2,9 @@
 
 A feature that stood still all through commissioning has no deviation to be measured in, and a fixed number in its place
 would be a matter of its unit: the same event would be fifty of micrometres and nothing of metres. What stood still and
-moves is news. So no scale is below a share of its level, above the flicker of float32 and far below what anybody measures,
-nor, where it stood at zero, below the smallest that can be: any movement then lies `FARTHEST` away. There every other
-feature ends too: a wild value must not overflow float32, nor drown all others for good.
+moves is news. So no scale is below a share of its level, above the flicker of float32 and far below what anybody
+measures, nor, where it stood at zero, below the smallest that can be: any movement then lies `FARTHEST` away. There
+every other feature ends too: a wild value must not overflow float32, nor drown all others for good.
 """
 
 from __future__ import annotations
