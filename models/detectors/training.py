@@ -140,7 +140,7 @@ def warn_of_share(outside: Array, nu: float) -> None:
     if (is_all and (1.0 - nu) * count >= FEWEST_EXPECTED) or (is_none and nu * count >= FEWEST_EXPECTED):
         warnings.warn(
             f"{'all' if found else 'none'} of the {count} rows that a border was fitted to lie outside, expected about"
-            f" {nu:.0%}: the kernel does not fit their distances; give another gamma, or none",
+            f" {nu:.0%}: the kernel does not fit their distances; set gamma, or where it is set leave it out",
             FitWarning,
             stacklevel=3,
         )

@@ -33,7 +33,7 @@ from pydantic import Field
 
 from models.arrays import FEATURES, Array, Arrays, Floats, at_most
 from models.detectors import ensemble, kernel, svdd
-from models.detectors.training import map_width
+from models.detectors.training import border_for, map_width
 from models.federated.algorithm import (
     Algorithm,
     Count,
@@ -215,7 +215,7 @@ def ensemble_svdd(
     :param max_model_vectors: most vectors of the model, shared equally by its members; of more members than that, a
         choice by the hash of their tags.
     """
-    fit = partial(svdd.fit, nu=nu, c=c, most_rows=max_rows)
+    fit = partial(svdd.fit, nu=nu, c=c, most_rows=max_rows, border=border_for(gamma, None))
     mixture = Mixture(synthetic_rows, fitted_share, spread, end_of(normalisation)) if anonymise else None
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
