@@ -22,6 +22,7 @@ from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
 from models.detectors import DETECTORS
 from models.federated.algorithm import NORMALISATION, Algorithm, RoundFailedError, lacking, normalise
 from models.federated.run import run
+from models.units import in_own_units, scales
 
 Metric = Literal["auc", "f1"]
 Score = Callable[[Arrays, Array], Floats]  # (what a client keeps for itself, features (n, F)) -> (n,)
@@ -251,14 +252,14 @@ def _references(split: Split) -> dict[str, Arrays]:
 
 def _reference(data: Arrays) -> Arrays:
     x = data[FEATURES][data[LABELS] == 0] if LABELS in data else data[FEATURES]
-    deviation = x.std(axis=0)
-    units = {"center": x.mean(axis=0), "scale": np.where(deviation > 0, deviation, 1.0), "border": np.zeros(())}
+    center = x.mean(axis=0)
+    units = {"center": center, "scale": scales(center, x.std(axis=0)), "border": np.zeros(())}
     return {**units, "border": np.quantile(_distance(units, x), BORDER_QUANTILE)}
 
 
 def _distance(units: Arrays, x: Array) -> Floats:
     """Return the Euclidean distance (n,) of x (n, F) from the centre in deviations, above the border of training."""
-    return np.asarray(np.sqrt((((x - units["center"]) / units["scale"]) ** 2).sum(axis=1)) - units["border"])
+    return np.asarray(np.linalg.norm(in_own_units(units, x), axis=1) - units["border"])
 
 
 def _mean_value(score: Score, own: Mapping[str, Arrays], split: Split, metric: Metric) -> float:

@@ -10,6 +10,7 @@ import hmac
 import json
 import zlib
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ RADIUS = "radius"  # () the radius of this gateway's ambiguity set; absent where
 WEIGHT = "weight"  # () how much this gateway counts; absent where the setting says it
 SECRET = "secret"  # noqa: S105 - a name. (32,) uint8 nobody else can know, new in every exchange: `exchange_secret`
 
-# Of the largest value of an array: 16 units in the last place of float32, in which models travel and states are kept.
+# Of the largest value of one unit: 16 units in the last place of float32, in which models travel and states are kept.
 # The same numbers added in another order, as another processor or library adds them, differ by less.
 ROUNDING = 2.0**-20
 
@@ -85,20 +86,28 @@ def equal(first: Mapping[str, Array], second: Mapping[str, Array], tolerance: fl
     )
 
 
-def alike(first: Mapping[str, Array], second: Mapping[str, Array]) -> bool:
+def alike(
+    first: Mapping[str, Array], second: Mapping[str, Array], sizes: Mapping[str, Array] = MappingProxyType({})
+) -> bool:
     """Tell whether two sets of arrays are the same but for rounding: the same names and shapes, whole numbers that are
     equal, and others that differ by at most 2^-20 of the largest value of their array.
+
+    Where an array holds numbers of several units, `sizes` has one of its shape, of what counts as large beside each
+    number: it may then differ by 2^-20 of that or of itself.
     """
-    return first.keys() == second.keys() and all(_alike(np.asarray(first[name]), second[name]) for name in first)
+    return first.keys() == second.keys() and all(
+        _alike(np.asarray(first[name]), np.asarray(second[name]), sizes.get(name)) for name in first
+    )
 
 
-def _alike(one: Array, other: Array) -> bool:
+def _alike(one: Array, other: Array, size: Array | None) -> bool:
     if one.shape != other.shape or one.dtype.kind != other.dtype.kind:
         return False
     if one.dtype.kind != "f" or np.array_equal(one, other):
         return np.array_equal(one, other)
-    largest = np.maximum(np.abs(one).max(), np.abs(other).max())
-    return bool(np.isfinite(largest) and (np.abs(one - other) <= ROUNDING * largest).all())
+    larger = np.maximum(np.abs(one), np.abs(other))
+    largest = larger.max() if size is None else np.maximum(larger, size)
+    return bool(np.isfinite(larger).all() and (np.abs(one - other) <= ROUNDING * largest).all())
 
 
 def finite(arrays: Mapping[str, Array]) -> bool:

@@ -18,8 +18,8 @@ and for the window itself, whatever its channels:
 
     calendar    hour, weekday, workday, time of year
 
-A constant channel has no shape: its crest, skewness, kurtosis and spectra are 0, its logarithms lie at the floor, and
-it has no pulse.
+A constant channel has no shape: its crest, skewness, kurtosis and spectra are 0, its logarithms lie at the floor, far
+below those of whatever moves, and it has no pulse.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ from models.measures import Windows, one_sided, ratio
 from models.physiology import MISSING, electrodermal, pulse
 from models.window_shape import Kind, WindowShape, block_of, check_below_half, check_whole
 
-ENERGY_FLOOR = 1e-24  # of `bands`, in the channel's unit squared
-AMPLITUDE_FLOOR = 1e-12  # of `welch` with `log`: in the channel's unit, or as a share with `normalise`
+ENERGY_FLOOR = 1e-24  # of `bands`: a share of the window's variance, below which a Fourier transform leaves rounding
+AMPLITUDE_FLOOR = 1e-12  # of `welch` with `log`: a share of its deviation, or with `normalise` of the sum
+LEAST = float(np.finfo(np.float64).tiny)  # of either, in the channel's unit: what a constant channel has
 FARTHEST = 8.0  # deviations of `moving`: beyond it lies a fault of the sensor
 LEAST_PULSE_HZ = 25.0  # of `pulse`: slower samples miss the top of a beat by more than its variability
 LEAST_PULSE_S = 25.0  # of `pulse`: shorter windows hold too few beats for a variability
@@ -85,7 +86,8 @@ class Bands(Kind):
     def measure(self, shape: WindowShape, windows: Windows) -> Floats:
         *starts, stop = self._limits(shape)
         energies = one_sided(windows.energies, windows.samples)[..., :stop]
-        return np.log10(np.maximum(np.add.reduceat(energies, starts, axis=-1), ENERGY_FLOOR))
+        floor = np.maximum(ENERGY_FLOOR * np.square(windows.deviation), LEAST)
+        return np.log10(np.maximum(np.add.reduceat(energies, starts, axis=-1), floor[..., None]))
 
 
 class _Cropped(Kind):
@@ -162,9 +164,10 @@ class Welch(_Cropped):
     def measure(self, shape: WindowShape, windows: Windows) -> Floats:
         length = self.length(shape)
         amplitudes = np.sqrt(one_sided(windows.segment_energies(length), length)[..., self.bins(shape)])
+        whole = windows.deviation[..., None]
         if self.normalise:
-            amplitudes = ratio(amplitudes, amplitudes.sum(axis=-1, keepdims=True))
-        return np.log10(np.maximum(amplitudes, AMPLITUDE_FLOOR)) if self.log else amplitudes
+            amplitudes, whole = ratio(amplitudes, amplitudes.sum(axis=-1, keepdims=True)), np.ones(1)
+        return np.log10(np.maximum(amplitudes, np.maximum(AMPLITUDE_FLOOR * whole, LEAST))) if self.log else amplitudes
 
 
 class Samples(Kind):

@@ -2,9 +2,9 @@
 
 A feature that stood still all through commissioning has no deviation to be measured in, and a fixed number in its place
 would be a matter of its unit: the same event would be fifty of micrometres and nothing of metres. What stood still and
-moves is news. So its scale is a share of its level, far above the flicker of float32 and far below what anybody
-measures, and where it stood at zero as small as can be: any movement then lies `FARTHEST` away. There every other
-feature ends too: a wild value must not overflow float32, nor drown all others for good.
+moves is news. So no scale is below a share of its level, above the flicker of float32 and far below what anybody
+measures, nor, where it stood at zero, below the smallest that can be: any movement then lies `FARTHEST` away. There
+every other feature ends too: a wild value must not overflow float32, nor drown all others for good.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from models.arrays import Array, Floats
 
 ROUNDING = float(np.finfo(np.float32).eps)  # features are kept in float32
-STILL = 2.0**10  # roundings: the scale of what stood still, of which a flicker is a thousandth
+STILL = 2.0**5  # roundings: the least scale, of which a flicker is a thirtieth
 LEAST = float(np.finfo(np.float32).tiny)  # of a scale
 COMMON = "common_unit"  # the name of the unit () of features that are not normalised, where they have one
 FARTHEST = 1e3  # deviations; of n rows none is farther than √n from their mean
@@ -24,8 +24,7 @@ FARTHEST = 1e3  # deviations; of n rows none is farther than √n from their mea
 
 def scales(center: Array, deviation: Array) -> Floats:
     """Return the scales (F,) of features with these means and deviations (F,) over what was healthy."""
-    rounding = ROUNDING * np.abs(center)
-    return np.maximum(np.where(deviation > rounding, deviation, STILL * rounding), LEAST)
+    return np.maximum(np.maximum(deviation, STILL * ROUNDING * np.abs(center)), LEAST)
 
 
 def in_own_units(units: Mapping[str, Array], x: Array) -> Floats:

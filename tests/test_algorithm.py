@@ -15,6 +15,7 @@ from config.settings import Baseline
 from models.arrays import FEATURES, LABELS, Array, Arrays
 from models.federated import ALGORITHMS, build
 from models.federated.algorithm import LARGEST, MAX_SAMPLES, UpdateError, checked, normalise
+from models.units import scales
 
 # Units from nanostrain to pascals of a bearing: what a feature is measured in must not matter.
 MAGNITUDES = st.integers(-12, 9).map(lambda power: 10.0**power)
@@ -95,8 +96,18 @@ def test_a_feature_that_moves_by_rounding_alone_is_constant(level: float) -> Non
     x = np.array([[exact], [np.nextafter(exact, np.float32(np.inf))], [exact]], dtype=np.float32)
     own, z = normalise({}, {FEATURES: x}, "own")
     if abs(level) > 1e-30:  # nearer to zero a step of float32 is no share of the level
-        assert own["scale"] == pytest.approx(abs(float(np.mean(x, dtype=np.float64))) * 2.0**-13)
-        assert np.abs(z).max() < 2e-3
+        assert own["scale"] == pytest.approx(abs(float(np.mean(x, dtype=np.float64))) * 2.0**-18)
+        assert np.abs(z).max() < 1.0 / 16.0
+
+
+@pytest.mark.parametrize("level", [2.0**-30, 1.0, 3e5])
+def test_the_scale_of_a_feature_makes_no_jump(level: float) -> None:
+    """A thousandth more of movement once made a scale a thousandth of what it was."""
+    deviation = level * np.geomspace(1e-9, 1e-3, 5_000)
+    found = scales(np.full(5_000, level), deviation)
+    assert (np.diff(found) >= 0.0).all() and (found[1:] / found[:-1] < 1.01).all()
+    assert (found >= deviation).all() and found[-1] == deviation[-1] and found[0] == level * 2.0**-18
+    np.testing.assert_array_equal(scales(np.full(5_000, level * 2.0**40), deviation * 2.0**40), found * 2.0**40)
 
 
 @pytest.mark.parametrize("level", [1e8, 1e10])

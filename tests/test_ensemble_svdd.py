@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from models.arrays import FEATURES, Arrays, Floats, at_most, generator
 from models.detectors import ensemble, kernel, svdd
+from models.detectors.training import FitWarning
+from models.federated import registry
 from models.federated.algorithm import UpdateError
 from models.federated.ensemble_svdd import Mixture, described, largest, shortened, synthetic
 from models.federated.run import run
@@ -49,6 +52,17 @@ def test_one_gateway_in_the_open_is_svdd(chosen: dict[str, Any]) -> None:
     radius = svdd.squared_radius(local, probes) - (1.0 - 2.0 * np.exp(-local["offset"]) + own_term(local))
     literal = trained({"only": x}, anonymise=False, score="literal", **chosen)
     np.testing.assert_allclose(ensemble.score(literal, probes), radius, atol=1e-5)
+
+
+@pytest.mark.parametrize("features", [6, 12, 30])
+@pytest.mark.parametrize("rows", [150, 400])
+def test_plain_rows_have_a_border_that_says_something(features: int, rows: int) -> None:
+    """Through the free vectors of a narrow kernel none of the rows lay outside, and nearly all fresh ones did."""
+    algorithm, x = registry.build(NAME, features, {}), cloud_of(rows, rows + 1_000, features)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FitWarning)
+        outcome = run(algorithm, {"only": {FEATURES: x[:rows]}})
+    assert (ensemble.score({**outcome.server.shared, **outcome.own["only"]}, x[rows:]) > 0.0).mean() < 0.85
 
 
 def own_term(params: Arrays) -> float:

@@ -21,6 +21,7 @@ from sklearn.svm import OneClassSVM
 
 import firmware_sim
 from config.wire import encode
+from firmware_sim import trials
 from firmware_sim.datasets import Labelled, Table
 from firmware_sim.evaluate import Progress, main
 from firmware_sim.experiment import add_arguments
@@ -139,6 +140,17 @@ def test_biased_parts_are_the_clusters_of_kmeans() -> None:
 def test_fewer_distinct_rows_than_clients_leave_clients_without_rows() -> None:
     x = np.repeat([[0.0, 0.0], [1.0, 1.0]], 5, axis=0)
     assert sorted(np.bincount(partition(x, 5, "biased", 0), minlength=5).tolist()) == [0, 0, 0, 5, 5]
+
+
+@pytest.mark.parametrize("unit", [2.0**-20, 1.0, 2.0**20])
+def test_the_distance_from_the_mean_is_the_same_in_any_unit(unit: float) -> None:
+    """A column that stood still in training had a scale of one, whatever its unit."""
+    rng = np.random.default_rng(0)
+    x, fresh = (np.column_stack([rng.normal(size=(50, 2)), np.full(50, value)]) for value in (3.0, 3.001))
+    factor, plain = np.array([1.0, 1.0, unit]), trials._reference({FEATURES: x})
+    reference = trials._reference({FEATURES: x * factor})
+    np.testing.assert_array_equal(trials._distance(reference, fresh * factor), trials._distance(plain, fresh))
+    assert (trials._distance(reference, fresh * factor) > 50.0).all()
 
 
 @given(count=st.integers(0, 60), clients=st.integers(1, 20), seed=st.integers(0, 2**31 - 1))

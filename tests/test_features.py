@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from models.features import LARGEST, FeatureError, FeatureSpec, extract, extract_many, feature_names
-from models.steps import AMPLITUDE_FLOOR, ENERGY_FLOOR
+from models.steps import AMPLITUDE_FLOOR, ENERGY_FLOOR, LEAST
 from tests.feature_specs import ALL_KINDS, STATISTICS, spec_of
 
 seeds = st.integers(0, 2**32 - 1)
@@ -167,9 +167,26 @@ def test_a_constant_window_has_stated_finite_features(value: float) -> None:
     found = measured(spec, np.full((200, 1), value))
     assert found.pop("a.level") == pytest.approx(value, rel=1e-6)
     assert found.pop("a.rms") == pytest.approx(abs(value), rel=1e-6)
-    floors = {"band": math.log10(ENERGY_FLOOR), "log_": math.log10(AMPLITUDE_FLOOR)}
+    floors = {"band": math.log10(LEAST), "log_": math.log10(AMPLITUDE_FLOOR)}
     for name, feature in found.items():
         assert feature == pytest.approx(floors.get(name[2:6], 0.0)), name
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1e-15, 1e-3, 1.0, 1e12])
+@pytest.mark.parametrize("is_tone", [False, True])
+def test_logarithms_of_a_spectrum_follow_its_signal_in_any_unit(unit: float, is_tone: bool) -> None:
+    """With floors in the channel's unit a band of a strain of 1e-15 said nothing; of a tone the others are rounding."""
+    spec = spec_of(
+        {"kind": "bands", "edges_hz": [0.0, 10.0, 30.0, 50.0]},
+        {"kind": "welch", "segment_s": 0.5, "log": True},
+        channels=("a",),
+    )
+    values = np.sin(2 * np.pi * 5.0 * np.arange(200) / 100.0)[:, None] if is_tone else noise(4, channels=1)
+    once, thrice = extract(spec, values * unit), extract(spec, 3.0 * values * unit)
+    shift = [math.log10(3.0) * (2 if "band" in name else 1) for name in feature_names(spec)]
+    np.testing.assert_allclose(thrice - once, shift, atol=1e-4)
+    still = extract(spec, np.full((200, 1), unit))
+    assert (still < once - 50.0).all()
 
 
 @given(seeds, st.floats(-200, 15))

@@ -17,6 +17,7 @@ from cloud_aggregator.events import Log
 from cloud_aggregator.rollout import Made, restored, stored
 from config.transfer import describe
 from models.arrays import FEATURES, Arrays, Floats, alike, generator
+from models.detectors import readout, subspace
 from models.detectors.graph import is_alike
 from models.federated.contributions import BEFORE, STEP, difference
 from models.federated.kernel_width import counted, quantile
@@ -81,6 +82,51 @@ def test_a_model_is_alike_whose_constants_are_and_whose_nodes_are_the_same() -> 
     assert not is_alike(body, other.SerializeToString())
 
 
+def moved(body: bytes, **by: Floats) -> bytes:
+    """Return a model with so much added to the constants of these names, in float32 as they travel."""
+    model, left = ModelProto.FromString(body), set(by)
+    for one in model.graph.initializer:
+        if one.name in by:
+            array = np.asarray(numpy_helper.to_array(one) + by[one.name], dtype=np.float32)
+            one.CopyFrom(numpy_helper.from_array(array, one.name))
+            left.discard(one.name)
+    assert not left
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+UNITS = np.array([100.0, 1e-6, 1.0])  # a pressure, a displacement, and a third beside them
+
+
+def test_a_model_is_another_where_a_feature_of_a_small_unit_has_moved() -> None:
+    """Beside a pressure of 101 325 Pa, five deviations of a displacement were rounding."""
+    rows = np.array([101_325.0, 1e-6, 0.0]) + np.random.default_rng(4).normal(size=(200, 3)) * UNITS
+    body = subspace.SUBSPACE.graph(subspace.fit(rows, components=1), ())
+    for name in ("subspace.mean", "subspace.deviation"):
+        for place in range(3):
+            step = np.where(np.arange(3) == place, UNITS, 0.0)
+            assert not is_alike(body, moved(body, **{name: 0.1 * step}))
+        assert is_alike(body, moved(body, **{name: 2e-7 * UNITS}))  # of a deviation, where the mean itself may be zero
+    assert is_alike(body, nudged(body, 0.0))
+
+
+def test_a_model_is_another_where_a_covariate_of_a_large_unit_counts_otherwise() -> None:
+    step = {
+        "compensation.columns": np.array([0, 1]),
+        "compensation.others": np.array([2, 3]),
+        "compensation.mean": np.array([101_325.0, 1e-3]),
+        "compensation.slopes": np.array([[1e-5, 1e-11], [10.0, 1e-5]]),
+        "compensation.deviation": np.array([1.0, 1e-6]),
+    }
+    inside = subspace.fit(np.random.default_rng(4).normal(size=(200, 2)), components=1)
+    body = subspace.SUBSPACE.graph({**step, **inside}, ())
+    for name in ("compensation.mean", "compensation.slopes", "compensation.deviation"):
+        for place in np.ndindex(step[name].shape):
+            by = np.zeros(step[name].shape)
+            by[place] = 0.1 * step[name][place]
+            assert not is_alike(body, moved(body, **{name: by})), (name, place)
+    assert is_alike(body, nudged(body, 0.0))
+
+
 @pytest.mark.parametrize(("share", "is_new"), [(0.0, False), (REAL, True)])
 def test_a_model_that_differs_by_rounding_is_not_released_again(share: float, is_new: bool) -> None:
     cloud = fleet("east").cloud
@@ -123,11 +169,30 @@ def test_what_waits_is_dropped_where_it_is_what_was_stopped() -> None:
 def test_rows_that_give_the_same_but_for_rounding_have_not_changed() -> None:
     sums = {"gram": np.array([400.0, 3.0, 0.2]), "samples": np.array(400.0)}
     own = {f"{BEFORE}.{name}": array for name, array in {**sums, STEP: np.array(3)}.items()}
-    after, change = difference(own, {name: array * (1.0 + 1e-9) for name, array in sums.items()}, 4)
+    after, change = difference(own, {name: array * (1.0 + 1e-9) for name, array in sums.items()}, 4, {})
     assert not any(array.any() for array in change.values())
     assert after["sent.gram"].tolist() == sums["gram"].tolist()  # or the sums would drift, a bit a round
-    _, change = difference(own, {**sums, "gram": sums["gram"] + [1.0, 0.0, 0.0]}, 4)
+    _, change = difference(own, {**sums, "gram": sums["gram"] + [1.0, 0.0, 0.0]}, 4, {})
     assert change["gram"].tolist() == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("classes", [0, 2])
+def test_rows_have_changed_where_only_a_feature_of_a_small_unit_has(classes: int) -> None:
+    """Pascals beside metres: beside the squares of the former all of the latter is rounding."""
+    rng, units = np.random.default_rng(2), np.array([1e5, 1e-6, 1.0])
+    states, targets = rng.normal(size=(50, 3)) * units, rng.normal(size=(50, 2)) * units[:2]
+    shifted = states + np.array([0.0, 1e-7, 0.0])
+
+    def summed(rows: Floats) -> Arrays:
+        found = readout.sums(rows, targets)
+        return found | ({"gram": np.array([found["gram"]] * classes)} if classes else {})
+
+    before = summed(states)
+    own = {f"{BEFORE}.{name}": array for name, array in {**before, STEP: np.array(3)}.items()}
+    for rows, is_new in ((states * (1.0 + 1e-9), False), (shifted, True)):
+        present = summed(rows)
+        _, change = difference(own, present, 4, readout.sizes(present))
+        assert any(array.any() for array in change.values()) is is_new
 
 
 def test_a_gateway_knows_its_rows_again_and_no_others() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models import units
 from models.arrays import FEATURES, Arrays, Floats, at_most, generator
 from models.detectors import svdd
 from models.federated.algorithm import UpdateError
@@ -233,3 +234,14 @@ def test_a_second_round_starts_afresh_with_the_same_normalisation() -> None:
     one, two = (run(build(NAME, 3, {"anonymise": False}), data, rounds=rounds) for rounds in (1, 2))
     assert all(np.array_equal(two.server.shared[name], array) for name, array in one.server.shared.items())
     assert all(np.array_equal(two.own[name]["center"], data[name][FEATURES].mean(axis=0)) for name in data)
+
+
+@pytest.mark.parametrize("name", ["support-vector-election", "ensemble-svdd"])
+def test_a_feature_at_the_end_of_its_units_is_no_reason_to_refuse_an_update(name: str) -> None:
+    """A stand-in drawn around a vector at the end lay beyond it."""
+    rng = np.random.default_rng(8)
+    algorithm, x = build(name, 3, {}), rng.normal(size=(120, 3))
+    own = {"center": np.zeros(3), "scale": np.array([1.0, 1.0, 1e-9])}
+    phase, server = algorithm.phases[-1], algorithm.start(rng)
+    _, update = phase.train(server.shared, own, {FEATURES: x}, generator(0, 0, "east"))
+    assert np.abs(update[VECTORS]).max() == units.FARTHEST and phase.admit(server, update)

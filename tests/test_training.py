@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.wire import encode
-from models.arrays import Floats
+from models.arrays import Arrays, Floats
+from models.detectors import linear, ocsvm, svdd
 from models.detectors.ocsvm import OCSVM
 from models.detectors.svdd import SVDD
 from models.detectors.training import (
@@ -28,6 +31,10 @@ from models.detectors.training import (
 )
 
 FITS = {"ocsvm": OCSVM.fit, "svdd": SVDD.fit}
+
+
+def mapped(x: Floats) -> Arrays:
+    return linear.fit(x, None, np.random.default_rng(0), loss="one-class", components=32)
 
 
 def noise(seed: int, rows: int = 60, features: int = 3) -> Floats:
@@ -134,3 +141,14 @@ def test_of_many_rows_no_more_than_are_fitted_are_compared() -> None:
 def test_the_median_of_many_rows_is_close_to_that_of_all() -> None:
     x = noise(5, 3_000)
     assert median_distance(x) == pytest.approx(median_distance(x[:500]), rel=0.1)
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-160, 1e-155, 1e155, 1e300])
+@pytest.mark.parametrize("fit", [ocsvm.fit, svdd.fit, partial(svdd.fit, kernel="linear"), mapped])
+def test_a_unit_whose_squares_are_no_numbers_is_explained(fit: Callable[..., Arrays], unit: float) -> None:
+    """The solver said that gamma was infinite, that dual coefficients were, or that all rows were the same."""
+    x = np.random.default_rng(1).normal(size=(60, 3))
+    assert fit(x * 1e-140) and fit(x * 1e140)
+    if unit > 1.0 or "linear" not in str(fit):  # which needs no width, and has no squares that could be zero
+        with pytest.raises(DataError, match=r"(apart in the median|values up to).*, expected .*(another|larger) unit"):
+            fit(x * unit)

@@ -25,6 +25,7 @@ from models.detectors import esn, readout
 from models.federated import build
 from models.federated.algorithm import normalise
 from models.federated.run import run
+from models.units import in_own_units
 
 Gaps = NDArray[np.int64]
 Scorer = Callable[[Floats, Gaps], Floats]  # rows (n, F) and how many are missing before each -> scores (n,)
@@ -91,7 +92,7 @@ def _on_lags(
 
     def scorer(own: Arrays) -> Scorer:
         def score(x: Floats, missing: Gaps) -> Floats:
-            z = (x - own["center"]) / own["scale"]
+            z = in_own_units(own, x)
             regressors, _, _ = lagged(np.clip(z, -CLIP, CLIP), missing, lags, targets)
             says = z[:, list(targets)] if targets else z
             return _log_mean(np.square(says - regressors @ found.weights.T) / variance)
@@ -127,7 +128,7 @@ def _last_value(data: Arrays) -> Scorer:
     variance = np.maximum(np.square(z - regressors[:, :-1])[usable].mean(axis=0), LEAST)
 
     def score(x: Floats, missing: Gaps) -> Floats:
-        z = (x - own["center"]) / own["scale"]
+        z = in_own_units(own, x)
         before, _, _ = lagged(z, missing, 1, ())
         return _log_mean(np.square(z - before[:, :-1]) / variance)
 
@@ -139,7 +140,7 @@ def _level(data: Arrays, targets: tuple[int, ...]) -> Scorer:
 
     def score(x: Floats, missing: Gaps) -> Floats:
         del missing
-        z = (x - own["center"]) / own["scale"]
+        z = in_own_units(own, x)
         return _log_mean(np.square(z[:, list(targets)] if targets else z))
 
     return score

@@ -22,6 +22,8 @@ IR_VERSION = 10
 WHITENING_MEAN = f"{principal.WHITENING}mean"
 BOUNDS = {"units.nearest": np.array(-units.FARTHEST), "units.farthest": np.array(units.FARTHEST)}  # of own units
 COVARIATES = compensation.COMPENSATION + compensation.COLUMNS
+COMPENSATION_SLOPES = compensation.COMPENSATION + compensation.SLOPES
+COMPENSATION_UNIT = compensation.COMPENSATION + compensation.DEVIATION
 
 
 def standardise_nodes(params: Arrays, personal: Collection[str]) -> list[NodeProto]:
@@ -59,7 +61,29 @@ def standardise_tensors(params: Arrays) -> Arrays:
 def is_alike(first: bytes, second: bytes) -> bool:
     """Tell whether two models of `model_bytes` differ by no more than the rounding of their constants."""
     (nodes, tensors), (other_nodes, other_tensors) = _taken_apart(first), _taken_apart(second)
-    return nodes == other_nodes and alike(tensors, other_tensors)
+    return nodes == other_nodes and alike(tensors, other_tensors, _sizes(tensors))
+
+
+def _sizes(tensors: Arrays) -> Arrays:
+    """Return what is large beside each constant that is in the unit of its feature: means may differ by a share of the
+    deviation, deviations and scales of themselves, slopes by what moves a feature as far as the largest does.
+    """
+    sizes: Arrays = {}
+    for name in tensors:
+        part, dot, last = name.rpartition(".")
+        place = {"deviation": "mean", "scale": "center"}.get(last)
+        if place is None:
+            continue
+        unit, level = np.abs(tensors[name]), f"{part}{dot}{place}"
+        sizes[name] = np.zeros_like(unit)
+        if name == COMPENSATION_UNIT:
+            slopes = tensors[COMPENSATION_SLOPES]  # (q, F - q)
+            steepest = np.abs(slopes / unit).max(axis=1, keepdims=True)  # (q, 1) deviations for one of the covariate
+            sizes[COMPENSATION_SLOPES] = steepest * unit
+            unit = 1.0 / np.maximum(steepest[:, 0], units.LEAST)
+        if level in tensors:
+            sizes[level] = unit
+    return sizes
 
 
 def _taken_apart(body: bytes) -> tuple[bytes, Arrays]:

@@ -60,6 +60,19 @@ def sums(states: Array, targets: Array, weights: Array | None = None) -> Arrays:
     return {GRAM: gram[_upper(size)], CROSS: cross, SQUARES: np.square(y).sum(axis=0), SAMPLES: samples}
 
 
+def sizes(total: Mapping[str, Array]) -> Arrays:
+    """Return how large each of these sums could be by its squares (Cauchy and Schwarz): columns differ in unit."""
+    size, gram = total[CROSS].shape[1], total[GRAM]  # (..., M(M + 1)/2), one for each class where they are balanced
+    upper = _upper(size)
+    lengths = np.sqrt(gram[..., (np.cumsum(upper) - 1)[:: size + 1]])  # (..., M), from the diagonal
+    whole = np.sqrt(np.square(lengths).reshape(-1, size).sum(axis=0))
+    return {
+        GRAM: (lengths[..., :, None] * lengths[..., None, :])[..., upper],
+        CROSS: np.sqrt(total[SQUARES])[:, None] * whole,
+        SQUARES: total[SQUARES],
+    }
+
+
 @lru_cache(maxsize=2)
 def _upper(size: int) -> NDArray[np.bool_]:
     return np.triu(np.ones((size, size), dtype=np.bool_))

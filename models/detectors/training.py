@@ -29,6 +29,7 @@ WIDE, LEAST_SPREAD = 2.0, 0.5  # of `map_width`
 FEWEST_ROWS = 2
 # In logarithms of the kernel sum: free vectors lie on the border but for what the solver leaves.
 ON_BORDER = 1e-4
+LARGEST = 2.0**500  # of a distance, and its inverse the least: beyond them squares leave float64
 FEWEST_EXPECTED = 10  # rows outside, or inside: without any where so many are expected a border is none
 
 
@@ -78,6 +79,8 @@ def training_rows(x: Array, nu: float, most_rows: int = MOST_ROWS) -> Floats:
     if not np.isfinite(z).all():
         row, column = np.argwhere(~np.isfinite(z))[0]
         raise DataError(f"row {row}, column {column} is {z[row, column]}, expected finite values: drop such windows")
+    if np.abs(z).max() > LARGEST:
+        raise DataError(f"values up to {np.abs(z).max():g} given, expected up to {LARGEST:g}: take a larger unit")
     if (z == z[0]).all():
         raise DataError(f"all {len(z)} rows are the same, expected rows that differ: see whether the sensor is stuck")
     return spread(z, most_rows)
@@ -137,7 +140,7 @@ def warn_of_share(outside: Array, nu: float) -> None:
     if (is_all and (1.0 - nu) * count >= FEWEST_EXPECTED) or (is_none and nu * count >= FEWEST_EXPECTED):
         warnings.warn(
             f"{'all' if found else 'none'} of the {count} rows that a border was fitted to lie outside, expected about"
-            f" {nu:.0%}: the kernel does not fit their distances; give another gamma, or none",
+            f" {nu:.0%}: the kernel does not fit their distances; set gamma, or where it is set leave it out",
             FitWarning,
             stacklevel=3,
         )
@@ -158,8 +161,17 @@ def squared_pair_distances(z: Floats) -> Floats:
 
 
 def quantile_of(z: Floats) -> Quantile:
-    """Return the quantiles of squared distances of different rows; raises `DataError` where all are the same."""
-    squares = squared_pair_distances(z)
+    """Return the quantiles of squared distances of different rows; raises `DataError` where all are the same, or so
+    near or far that float64 does not hold their squares.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        squares = squared_pair_distances(z)
+    median = float(np.sqrt(np.median(squares))) if len(squares) else 0.0
+    if not 1.0 / LARGEST <= median <= LARGEST and not (z == z[0]).all():
+        raise DataError(
+            f"rows lie {median:g} apart in the median, expected {1.0 / LARGEST:g} to {LARGEST:g}, whose squares are"
+            " numbers: give the features in another unit, or gamma as a number"
+        )
     if len(squares) == 0:
         raise DataError(
             "all rows are the same, so their median distance is zero: give gamma as a number, or see whether the sensor"

@@ -56,14 +56,14 @@ def settled(own: Arrays, data: Mapping[str, Array], step: int) -> Arrays:
     return own
 
 
-def difference(own: Arrays, present: Arrays, step: int) -> tuple[Arrays, Arrays]:
+def difference(own: Arrays, present: Arrays, step: int, sizes: Mapping[str, Array]) -> tuple[Arrays, Arrays]:
     """Return the state of a gateway (`settled` before) that sends, and what changed since it was last counted.
 
-    Nothing has where the two differ by rounding alone, as after an update of a library: the model would be another one
-    in its last bits, and each of the rows would be claimed to be new.
+    Nothing has where the two differ by rounding alone (`alike`, with the `sizes` of `present`), as after an update of a
+    library: the model would be another one in its last bits, and each of the rows would be claimed to be new.
     """
     before = {name: array for name, array in parted(own).get(BEFORE, {}).items() if name != STEP}
-    present = before if alike(before, present) else present
+    present = before if alike(before, present, sizes) else present
     change = {name: np.asarray(array - before.get(name, 0.0)) for name, array in present.items()}
     at = np.array(step, dtype=np.int64)
     return {**own, **joined({SENT: {**present, STEP: at}})}, change

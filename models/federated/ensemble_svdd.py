@@ -33,7 +33,7 @@ from pydantic import Field
 
 from models.arrays import FEATURES, Array, Arrays, Floats, at_most
 from models.detectors import ensemble, kernel, svdd
-from models.detectors.training import map_width
+from models.detectors.training import border_for, map_width
 from models.federated.algorithm import (
     Algorithm,
     Count,
@@ -47,7 +47,15 @@ from models.federated.algorithm import (
     personal_tensors,
 )
 from models.federated.kernel_width import with_width
-from models.federated.support_vector_election import FEWEST_ROWS, WIDTH, Fit, are_one_point, check_distance, width_of
+from models.federated.support_vector_election import (
+    FEWEST_ROWS,
+    WIDTH,
+    Fit,
+    are_one_point,
+    check_distance,
+    end_of,
+    width_of,
+)
 from models.federated.tally import STACK
 
 MEMBER, DROPPED = "member", "dropped"
@@ -59,12 +67,13 @@ WIDEST = 1e3  # times 1 / F, or a thousandth of it: of rows in units of about on
 
 class Mixture(NamedTuple):
     """What synthetic rows are drawn from: so many (None: as many as there are rows), the share that comes from the
-    fitted normal, and the deviation of the small normals in deviations of each feature.
+    fitted normal, the deviation of the small normals in deviations of each feature, and how far from zero features end.
     """
 
     rows: int | None
     fitted_share: float
     spread: float
+    farthest: float = np.inf
 
 
 def synthetic(params: Arrays, z: Array, rng: np.random.Generator, mixture: Mixture) -> tuple[Floats, Floats]:
@@ -77,7 +86,8 @@ def synthetic(params: Arrays, z: Array, rng: np.random.Generator, mixture: Mixtu
     wide = rng.multivariate_normal(z.mean(axis=0), covariance, fitted, check_valid="ignore", method="eigh")
     origins = params["vectors"][rng.integers(len(params["vectors"]), size=count - fitted)]
     near = rng.normal(origins, mixture.spread * z.std(axis=0))
-    return np.concatenate([wide, near]), np.concatenate([np.full_like(wide, NO_ORIGIN), origins])
+    rows = np.clip(np.concatenate([wide, near]), -mixture.farthest, mixture.farthest)
+    return rows, np.concatenate([np.full_like(wide, NO_ORIGIN), origins])
 
 
 def described(
@@ -205,8 +215,8 @@ def ensemble_svdd(
     :param max_model_vectors: most vectors of the model, shared equally by its members; of more members than that, a
         choice by the hash of their tags.
     """
-    fit = partial(svdd.fit, nu=nu, c=c, most_rows=max_rows)
-    mixture = Mixture(synthetic_rows, fitted_share, spread) if anonymise else None
+    fit = partial(svdd.fit, nu=nu, c=c, most_rows=max_rows, border=border_for(gamma, None))
+    mixture = Mixture(synthetic_rows, fitted_share, spread, end_of(normalisation)) if anonymise else None
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         if len(data[FEATURES]) < FEWEST_ROWS:

@@ -113,7 +113,7 @@ def incfed(
             if len(taught.regressors) < fewest_rows:
                 return own, {}
             present = scaled(_sums(taught, balanced), weight, max_samples)
-        own, change = difference(own, present, step)
+        own, change = difference(own, present, step, readout.sizes(present))
         return own, {**change, TURNED: _turned(own, present, change), IDENTITY: identity(shared)}
 
     def advance(server: Server, total: Arrays) -> Server:

@@ -101,16 +101,19 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
 
 
 def _needs_unit(factory: Callable[..., Algorithm], own: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Tell whether settings are lengths and nothing else gives a unit: kernels follow distances, subspace and whitened
-    features are in deviations, and who gives a `gamma` or a `box` knows the unit of the features.
+    """Tell whether settings are lengths and nothing else gives a unit: kernels follow distances, but for a width of
+    each member's own, which is held against bounds; subspace and whitened features are in deviations; and who gives a
+    `gamma` or a `box` knows the unit of the features. Sums of features as they are do not fit a ring of masks.
     """
     unit, known = settings.get("unit", "common"), inspect.signature(factory).parameters
     if unit not in ("common", "feature"):
         raise ValueError(f"unit: expected 'common' or 'feature', got {unit!r}")
-    has_kernel, has_box = "gamma" in known and own.get("components", 1) != 0, own.get("box") is not None
+    has_kernel = "gamma" in known and own.get("components", 1) != 0 and own.get("gamma") != "median"
+    takes_deviations = settings.get("whiten") is not None or factory is federated_subspace
+    is_known = takes_deviations or has_kernel or own.get("box") is not None
+    is_masked = settings.get("masking") is not None and bool(takes_deviations or settings.get("compensate"))
     mode = own.get("normalisation", known["normalisation"].default)
-    is_scaled = mode != "none" or settings.get("whiten") is not None
-    return unit == "common" and not (is_scaled or has_kernel or has_box or factory is federated_subspace)
+    return unit == "common" and mode == "none" and (is_masked or not is_known)
 
 
 def _steps_of(settings: Mapping[str, Any]) -> int:

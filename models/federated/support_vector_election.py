@@ -41,11 +41,10 @@ from models.federated.algorithm import (
 )
 from models.federated.kernel_width import with_width
 from models.federated.tally import STACK
+from models.units import FARTHEST
 
 VECTORS, WIDTH = "vectors", "gamma"
 FEWEST_ROWS = 2  # and vectors: of one, or of many that are alike, the sphere has no radius
-# In units of its own deviation no row of n can be farther than √n; beyond this a vector only spoils the shared model.
-FARTHEST = 1e3
 LOST = 0.25  # of the kernel sum at a vector, at most, at its stand-in
 HALVINGS = 60  # after which q is at v up to rounding
 
@@ -54,12 +53,13 @@ Fit = Callable[..., Arrays]
 
 class Move(NamedTuple):
     """How a stand-in is found: first deviation σ, in deviations of each feature, how near its distance must come (τ),
-    share of each step (ε).
+    share of each step (ε), and how far from zero features end.
     """
 
     sigma: float
     tau: float
     epsilon: float
+    farthest: float = np.inf
 
 
 def elected(
@@ -96,7 +96,7 @@ def replaced(params: Arrays, rng: np.random.Generator, move: Move, deviation: Ar
         return np.exp(kernel.log_expansion(v, params["coefficients"], float(params["gamma"]), points))
 
     target = kernel_sum(v)
-    q = rng.normal(v, move.sigma * deviation)
+    q = np.clip(rng.normal(v, move.sigma * deviation), -move.farthest, move.farthest)
     # R² falls by 2 where the kernel sum rises by 1; the rest of it is the same everywhere. Of n vectors of narrow
     # kernels the sum at one is 1 / n: a stand-in that is nowhere near would be near enough.
     most = np.minimum(move.tau / 2.0, LOST * target)
@@ -113,6 +113,11 @@ def replaced(params: Arrays, rng: np.random.Generator, move: Move, deviation: Ar
 def width_of(shared: Arrays, gamma: float | None) -> float:
     """Return the width as given, else as it was found; a model of several members has it once for each."""
     return float(np.ravel(shared[WIDTH])[0]) if gamma is None else gamma
+
+
+def end_of(normalisation: str) -> float:
+    """Return how far from zero a feature may lie: where own units end, and anywhere without them."""
+    return FARTHEST if normalisation == "own" else np.inf
 
 
 def check_distance(vectors: Array) -> None:
@@ -153,7 +158,7 @@ def support_vector_election(
     :param max_total: most vectors the cloud fits; of more, an even choice in the order of their bytes.
     """
     fit = partial(svdd.fit, nu=nu, c=c, border=border_for(gamma, None))
-    move = Move(sigma, tau, epsilon) if anonymise else None
+    move = Move(sigma, tau, epsilon, end_of(normalisation)) if anonymise else None
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         if len(data[FEATURES]) < FEWEST_ROWS:
