@@ -71,9 +71,11 @@ def take(alarms: Alarms, gateway: str, alarm: Alarm, now_ns: int) -> tuple[Alarm
 def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int) -> Standing:
     is_possible = SET_NS <= alarm.onset_ns <= now_ns + AHEAD_NS
     is_believed = is_possible and alarm.clock != "unsynchronised"
-    same = [known for known in of_gateway.values() if known.alarm.cause == alarm.cause and known.alarm.sequence]
-    earlier_ns = [known.onset_ns for known in same if known.alarm.sequence < alarm.sequence]
+    same = [known for known in of_gateway.values() if known.alarm.cause == alarm.cause]
+    earlier_ns = [known.onset_ns for known in same if 0 < known.alarm.sequence < alarm.sequence]
     later_ns = [known.onset_ns for known in same if 0 < alarm.sequence < known.alarm.sequence]
+    if alarm.cause.startswith(OF_OURS):  # raised here, one after the other, wherever our clock has gone meanwhile
+        earlier_ns, later_ns = [known.onset_ns + 1 for known in same], []
     onset_ns = max([alarm.onset_ns if is_believed else now_ns, *earlier_ns])
     return Standing(
         alarm,

@@ -112,6 +112,13 @@ def test_without_a_clock_what_came_later_is_later_also_after_a_restart(tmp_path:
     store.close()
 
 
+def test_an_alarm_of_ours_is_later_than_those_before_it_though_our_clock_went_back() -> None:
+    state, ours = site(), {"cause": "identity-restored", "kind": "sensor"}
+    for at_s in (0.0, -500.0, -100.0):
+        state, _ = after(state, alarm("a", onset_s=at_s, **ours), at_s=at_s)
+        assert active(state) == [f"identity-restored.{T0_NS + round(at_s) * NS}"]
+
+
 def quiet(**change: Any) -> Heard:
     return status("a", **{"alarms_active": 0, "outbox": 0, **change})
 
