@@ -68,13 +68,11 @@ check: install ## Check style, types and the rules of the house, in about a minu
 	@echo "check: ruff"
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
-	@echo "check: mypy"
-	@$(BIN)/mypy
-	@echo "check: tidy"
-	@$(BIN)/pytest tests/test_tidy*.py
+	@echo "check: mypy, tidy"
+	@$(BIN)/mypy & types=$$!; $(BIN)/pytest tests/test_tidy*.py; rules=$$?; wait $$types && exit $$rules
 
 bench: install ## Measure speed, memory and size and print them beside their targets; never fails on a figure.
-	@$(BIN)/pytest tests/benchmarks -s
+	@$(BIN)/pytest tests/benchmarks -s -m "soak or not soak"
 
 fuzz: install ## Fuzz every reader with atheris, a minute each, where it installs; ARGS="--minutes 5 wire topics".
 	@$(PIP) install atheris 2>/dev/null || true

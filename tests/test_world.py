@@ -29,7 +29,7 @@ from gateway_agent.state import SECRET, Stored
 from tests.sites import topic
 from tests.waiting import PATIENCE_S
 
-SEEDS, BLOCK = 8, 2
+SEEDS, BLOCK = 4, 1
 ROOT = Path(__file__).resolve().parent.parent
 
 

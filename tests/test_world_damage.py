@@ -82,6 +82,7 @@ def test_a_world_sees_a_gateway_that_never_alarms(monkeypatch: pytest.MonkeyPatc
     assert any("raised no alarm" in text for text in world.run(DAMAGED).violations)
 
 
+@pytest.mark.soak
 def test_a_world_sees_a_gateway_that_never_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     real = GatewayHost.carry_out
 

@@ -11,6 +11,7 @@ from models.federated import build
 from models.federated.run import Outcome, run
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s, repeat
+from tests.soak import crossed
 
 GATEWAYS, ROWS = 10, 1_000
 AT_MOST_S = 1.0
@@ -24,8 +25,7 @@ def fleet(feature_count: int) -> dict[str, Arrays]:
 
 # In 100 dimensions no synthetic row lies outside the sphere of its member.
 @pytest.mark.filterwarnings("ignore::models.detectors.training.FitWarning")
-@pytest.mark.parametrize("feature_count", [20, 100])
-@pytest.mark.parametrize("name", ["support-vector-election", "ensemble-svdd"])
+@pytest.mark.parametrize(("name", "feature_count"), crossed(["support-vector-election", "ensemble-svdd"], [20, 100]))
 def test_a_round_of_ten_gateways(name: str, feature_count: int, benchmark: BenchmarkFixture, note: Note) -> None:
     algorithm, data = build(name, feature_count, {}), fleet(feature_count)
     run(algorithm, {"first": next(iter(data.values()))})  # loads the solver
