@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from config.messages import Alarm, Status
 from firmware_sim.world_disk import Renewed
@@ -92,11 +92,11 @@ def _window(seen: Seen) -> tuple[bytes, int | None]:
 
 
 class End(NamedTuple):
-    """An end of a process: in which boot, by what, and how long it had run."""
+    """An end of a process: in which boot, by what, and how long after it was started or last began to load a model."""
 
     boot: int
     kind: Literal["power", "kill", "stop"]
-    lasted_s: float
+    after_s: float
 
 
 class Tried(NamedTuple):
@@ -137,6 +137,10 @@ class Devices:
         self._accusations: dict[str, list[Accusation]] = defaultdict(list)  # by gateway
         self._ends: dict[str, list[End]] = defaultdict(list)  # by device
         self._tried: dict[str, dict[str, Tried]] = defaultdict(dict)  # by device and digest of a model
+        self._loads: dict[str, dict[str, Any]] = defaultdict(
+            dict
+        )  # by device: what its store counts of loads, by digest
+        self._loaded_s: dict[str, float] = {}  # by device: when it began to load a model last
         self._slow_until_s: dict[str, float] = {}  # by device
 
     def touched(self, device: str, how: Handled) -> None:
@@ -215,13 +219,17 @@ class Devices:
 
     # What looks like a model that ends the agent, or is too slow for it.
 
-    def _note_tried(self, device: str, digests: Iterable[str]) -> None:
+    def _note_tried(self, device: str, loads: dict[str, Any]) -> None:
         now = Tried(self._elapsed_s(), len(self._ends[device]))
-        self._tried[device] = dict.fromkeys(digests, now) | self._tried[device]
+        self._tried[device] = dict.fromkeys(loads, now) | self._tried[device]
+        if any(count != self._loads[device].get(digest) for digest, count in loads.items()):
+            self._loaded_s[device] = now.at_s
+        self._loads[device] = loads
 
     def ended(self, device: str, end: End) -> None:
         """Take note that a process has ended."""
-        self._ends[device].append(end)
+        since_s = self._elapsed_s() - self._loaded_s.get(device, -math.inf)
+        self._ends[device].append(end._replace(after_s=min(end.after_s, since_s)))
 
     def ended_like_one_deadly(self, device: str, digest: str) -> bool:
         """Tell whether, since a model is in its store, its processes were killed, or cut off over all boots, in a row
@@ -234,7 +242,7 @@ class Devices:
         rows = [row for row in rows if {(end.boot, end.kind) for end in row} == {(row[0].boot, "kill")}]
         rows = [row for row in rows if len(row) == STARTS_MAX]
         rows += [ends[last - LOADS_MAX : last] for last in range(max(tried.ends + 1, LOADS_MAX), len(ends) + 1)]
-        is_soon = [all(end.kind != "stop" and end.lasted_s <= LOADING_S for end in row[1:]) for row in rows]
+        is_soon = [all(end.kind != "stop" and end.after_s <= LOADING_S for end in row[1:]) for row in rows]
         return any(is_soon)  # the first of a row may have loaded the model at any time
 
     def slowed(self, device: str, until_s: float) -> None:

@@ -246,8 +246,8 @@ class Machine(ABC):
             self._off_wall_ns = self.world.scheduler.now_ns + self.clock.wall_offset_ns
 
     def _end(self, kind: Literal["power", "kill", "stop"]) -> None:
-        lasted_s = self.world.scheduler.elapsed_s - self._started_s
-        self.world.witness.devices.ended(self.name, End(self.boots, kind, lasted_s))
+        after_s = self.world.scheduler.elapsed_s - self._started_s
+        self.world.witness.devices.ended(self.name, End(self.boots, kind, after_s))
 
     def power_on(self) -> None:
         """Start the machine, its clock right or not."""

@@ -73,13 +73,19 @@ def set_back_after_many_boots(seen: Witness) -> None:
 
 def set_back_again(seen: Witness) -> None:
     """What was said of a gateway, and was over, says nothing of what is done to it later."""
+    set_back_twice(seen, is_cleared=True)
+
+
+def set_back_twice(seen: Witness, *, is_cleared: bool) -> None:
+    """Let a gateway be set back and accused, and be set back again, with the alarm cleared between the two or not."""
     elapsed_s = [0.0]
     seen.devices = Devices(seen.violate, lambda: elapsed_s[0])
     set_back_unseen(seen, 0)
     alarm = Alarm.from_bytes(alarm_item()[1].payloads[0]).model_copy(update={"cause": "identity-restored"})
     seen.devices.accused("north", alarm)
     elapsed_s[0] = 600.0
-    seen.devices.accused("north", alarm.model_copy(update={"state": "cleared"}))
+    if is_cleared:
+        seen.devices.accused("north", alarm.model_copy(update={"state": "cleared"}))
     elapsed_s[0] = 700.0
     set_back_unseen(seen, 0, process=2)
     assert seen.devices.audit() == {"restored": 2, "twins": 0}
@@ -258,6 +264,20 @@ def killed_three_times(seen: Witness) -> None:
     say_given_up(seen)
 
 
+def killed_whenever_it_loads(seen: Witness) -> None:
+    """Each process had run for long before it began to load the model."""
+    elapsed_s, models = [0.0], Models()
+    seen.devices = Devices(seen.violate, lambda: elapsed_s[0])
+    seen.released[2] = "second"
+    for _ in range(STARTS_MAX):
+        elapsed_s[0] += 1_000.0
+        models = models.begun("second", "boot")
+        seen.devices.committed("north", [save(models)])
+        elapsed_s[0] += 5.0
+        seen.devices.ended("north", End(1, "kill", 1_005.0))
+    say_given_up(seen)
+
+
 def cut_off_ten_times(seen: Witness) -> None:
     """As one that takes the whole machine along."""
     begin_to_load(seen)
@@ -339,17 +359,10 @@ def set_back_beyond_memory(seen: Witness) -> None:
 
 def set_back_while_accused(seen: Witness) -> None:
     """An alarm that stands is not raised again."""
-    elapsed_s = [0.0]
-    seen.devices = Devices(seen.violate, lambda: elapsed_s[0])
-    set_back_unseen(seen, 0)
-    alarm = Alarm.from_bytes(alarm_item()[1].payloads[0]).model_copy(update={"cause": "identity-restored"})
-    seen.devices.accused("north", alarm)
-    elapsed_s[0] = 100.0
-    set_back_unseen(seen, 0, process=2)
-    assert seen.devices.audit() == {"restored": 2, "twins": 0}
+    set_back_twice(seen, is_cleared=False)
 
 
-RIGHT = [same_again, taken_along, copied_in_the_hand, killed_three_times, cut_off_ten_times]
+RIGHT = [same_again, taken_along, copied_in_the_hand, killed_three_times, killed_whenever_it_loads, cut_off_ten_times]
 RIGHT += [superseded_by_a_later_one, told_before_it_was_set_back, told_beside_a_copy, told_to_be_over]
 RIGHT += [told_again_by_an_old_card, renewed_while_it_ran, killed_since_it_loads, without_memory]
 RIGHT += [refused_for_what_it_is, set_back_beyond_memory, set_back_while_accused]
