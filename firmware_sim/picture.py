@@ -177,7 +177,12 @@ def _choose_scale(axes: Axes, score: NDArray[np.float64], level: NDArray[np.floa
     if score.min() > 0:
         axes.set_yscale("log")
     else:
-        axes.set_yscale("symlog", linthresh=10.0 ** np.ceil(np.log10(reference)))
+        linear = 10.0 ** np.ceil(np.log10(reference))
+        axes.set_yscale("symlog", linthresh=linear)
+        decades = linear * 10.0 ** np.arange(np.ceil(np.log10(np.abs(score).max() / linear)) + 1)
+        # Its own ticks begin a decade inside the linear part, where they lie upon the one of zero.
+        axes.set_yticks([*-decades[decades <= -score.min()], 0.0, *decades[decades <= score.max()]])
+        axes.minorticks_off()
 
 
 def _legend(figure: Figure) -> None:

@@ -176,6 +176,15 @@ def test_scores_that_dwarf_the_level_get_a_logarithmic_axis(score: list[float], 
     assert axes.get_yscale() == scale
 
 
+def test_decades_of_an_axis_with_a_linear_part_keep_clear_of_zero() -> None:
+    axes = Figure().add_subplot()
+    picture._choose_scale(axes, np.array([-2.0, 3e4]), np.array([np.nan, 189.0]))
+    assert list(axes.get_yticks()) == [0.0, 1e3, 1e4]
+    axes.clear()
+    picture._choose_scale(axes, np.array([-3e4, 2e3]), np.array([np.nan, 189.0]))
+    assert sorted(axes.get_yticks()) == [-1e4, -1e3, 0.0, 1e3]
+
+
 class Page(HTMLParser):
     """Checks nesting; gathers the text and all addresses."""
 
