@@ -7,8 +7,9 @@ stands. Alarms that are over are remembered for a while, so that a late or repea
 A gateway has one alarm of a cause at a time, so one that began later is the end of those before it: a gateway that lost
 its store never tells theirs. Which is later is told by the onset, and where that cannot be believed by the arrival; but
 a message that was sent again arrives late, so neither goes against the order in which the gateway raised its alarms.
-That order is no rule of its own: a card that was set back counts anew from before. So a clock that goes back without
-saying so makes a new alarm look like a late one of old; it is told, recorded, and over.
+Within one boot that order is certain. Across boots it is no rule of its own: a card that was set back counts anew from
+before. So a clock that goes back between two boots without saying so makes a new alarm look like a late one of old; it
+is told, recorded, and over.
 The end of an alarm that is the only one of its cause comes from the statuses: see `Quiet`.
 """
 
@@ -73,13 +74,13 @@ def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int) -> Standi
     is_believed = is_possible and alarm.clock != "unsynchronised"
     same = [known for known in of_gateway.values() if known.alarm.cause == alarm.cause]
     earlier_ns = [known.onset_ns for known in same if 0 < known.alarm.sequence < alarm.sequence]
-    later_ns = [known.onset_ns for known in same if 0 < alarm.sequence < known.alarm.sequence]
+    later = [known for known in same if 0 < alarm.sequence < known.alarm.sequence]
+    later_ns = [known.onset_ns for known in later if known.alarm.boot_id == alarm.boot_id or not is_believed]
     if alarm.cause.startswith(OF_OURS):  # raised here, one after the other, wherever our clock has gone meanwhile
         earlier_ns, later_ns = [known.onset_ns + 1 for known in same], []
-    onset_ns = max([alarm.onset_ns if is_believed else now_ns, *earlier_ns])
     return Standing(
         alarm,
-        onset_ns=onset_ns if is_believed else min([onset_ns, *later_ns]),
+        onset_ns=min([max([alarm.onset_ns if is_believed else now_ns, *earlier_ns]), *later_ns]),
         is_raised=alarm.state == "raised",
         is_cleared=alarm.state == "cleared",
         is_astray=not is_possible and alarm.clock != "unsynchronised",

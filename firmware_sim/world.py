@@ -148,6 +148,9 @@ class _Run:
         problems += ["orders wait"] if self.world.witness.releases.has_waiting else []
         problems += ["a copy of a gateway is still on"] if self._hands.has_copy else []
         for name, host in self.gateways.items():
+            if host.service is None:
+                problems.append(f"{name} does not run")
+                continue
             if name in self.world.witness.certificates.out:
                 problems += [f"{name} is revoked, and connected"] if self.world.network.has(name) else []
                 continue
@@ -156,9 +159,6 @@ class _Run:
             # Who was handled may be shut out, where the algorithm remembers whom it counted.
             is_in = name in self.world.witness.rounds.took_part or self.world.witness.devices.handled[name]
             problems += [] if is_in else [f"{name} took no part in any round, and refused none"]
-            if host.service is None:
-                problems.append(f"{name} does not run")
-                continue
             state = host.service.state
             if state.outbox:
                 problems.append(f"{name} still has {len(state.outbox)} items to send")
