@@ -11,11 +11,12 @@ from models.federated import build
 from models.federated.run import Outcome, run
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s, repeat
-from tests.soak import crossed
+from tests.soak import some
 
 GATEWAYS, ROWS = 10, 1_000
 AT_MOST_S = 1.0
 ROUNDS = 5
+CASES = [(name, count) for name in ("ensemble-svdd", "support-vector-election") for count in (20, 100)]
 
 
 def fleet(feature_count: int) -> dict[str, Arrays]:
@@ -25,7 +26,7 @@ def fleet(feature_count: int) -> dict[str, Arrays]:
 
 # In 100 dimensions no synthetic row lies outside the sphere of its member.
 @pytest.mark.filterwarnings("ignore::models.detectors.training.FitWarning")
-@pytest.mark.parametrize(("name", "feature_count"), crossed(["support-vector-election", "ensemble-svdd"], [20, 100]))
+@pytest.mark.parametrize(("name", "feature_count"), some(CASES))
 def test_a_round_of_ten_gateways(name: str, feature_count: int, benchmark: BenchmarkFixture, note: Note) -> None:
     algorithm, data = build(name, feature_count, {}), fleet(feature_count)
     run(algorithm, {"first": next(iter(data.values()))})  # loads the solver

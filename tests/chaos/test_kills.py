@@ -19,23 +19,25 @@ import pytest
 
 from tests.chaos.field import BROKER, CLOUD, Field, field, whole
 from tests.sites import WINDOWS, Site, aggregator_settings, gateway_settings, samples
-from tests.soak import some
 from tests.test_end_to_end import loop_model
 
 NAMES = ("east", "north")  # of two the sum is the same whoever comes first, so models can be held byte against byte
-ROUND_S = 1.5
+ROUNDS, ROUND_S = 50, 1.5
 SHIFT = 60.0  # deviations: damage that nobody can miss
 SEED = 9
 LOW_LEVEL = 1_000.0  # false alarms a day: what eight components can tell apart reaches no higher
 
 
-def training(rounds: int) -> dict[str, Any]:
-    return {"name": "fedavg", "seed": 5, "settings": {"rounds": rounds, "components": 8, "gamma": 0.3}}
+TRAINING: dict[str, Any] = {
+    "name": "fedavg",
+    "seed": 5,
+    "settings": {"rounds": ROUNDS, "components": 8, "gamma": 0.3},
+}
 
 
-def world_model(rounds: int) -> str:
+def world_model() -> str:
     """Return the digest of the model that the machines end in where nothing goes wrong."""
-    made = Site(aggregator_settings(algorithm=training(rounds), rounds={"quorum": 2}), map(gateway_settings, NAMES))
+    made = Site(aggregator_settings(algorithm=TRAINING, rounds={"quorum": 2}), map(gateway_settings, NAMES))
     made.connect_all()
     made.commission()
     made.run(made.in_force)
@@ -43,18 +45,18 @@ def world_model(rounds: int) -> str:
     return made.cloud.manifest.model.digest
 
 
-def kill_through(made: Field, rounds: int, chance: random.Random) -> Counter[str]:
+def kill_through(made: Field, chance: random.Random) -> Counter[str]:
     """Kill one in every second round, at a moment that chance takes, until all rounds are closed; return how often each
     was killed.
     """
     killed: Counter[str] = Counter()
-    for closed in range(0, rounds, 2):
+    for closed in range(0, ROUNDS, 2):
         made.settle(partial(has_closed, made, closed))
         time.sleep(chance.uniform(0.0, 2 * ROUND_S))
         victim = chance.choice((*NAMES, CLOUD, BROKER))
         made.restart(victim)
         killed[victim] += 1
-    made.settle(partial(has_closed, made, rounds))
+    made.settle(partial(has_closed, made, ROUNDS))
     return killed
 
 
@@ -63,15 +65,15 @@ def has_closed(made: Field, count: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", some([8, 50]))
-def test_rounds_under_fire_end_in_the_model_of_the_loop_and_of_the_world(tmp_path: Path, rounds: int) -> None:
+@pytest.mark.soak
+def test_rounds_under_fire_end_in_the_model_of_the_loop_and_of_the_world(tmp_path: Path) -> None:
     chance = random.Random(SEED)
-    settings = {"algorithm": training(rounds), "rounds": {"quorum": 2, "deadline_s": 600.0}}
+    settings = {"algorithm": TRAINING, "rounds": {"quorum": 2, "deadline_s": 600.0}}
     with field(tmp_path, NAMES, false_alarms_per_day=LOW_LEVEL, **settings) as made:
         made.begin()
         made.start(*NAMES)
         made.commission()
-        killed = kill_through(made, rounds, chance)
+        killed = kill_through(made, chance)
         assert min(killed[who] for who in (*NAMES, CLOUD, BROKER)) > 0, killed
         made.settle(lambda: {status["model_version"] for status in made.statuses().values()} == {1})
 
@@ -85,11 +87,11 @@ def test_rounds_under_fire_end_in_the_model_of_the_loop_and_of_the_world(tmp_pat
         made.settle(lambda: not any(made.outbox(who) for who in NAMES))
 
         closed = made.rounds()
-        assert [row["round_index"] for row in closed] == list(range(rounds))
+        assert [row["round_index"] for row in closed] == list(range(ROUNDS))
         assert {tuple(sorted(row["gateways"].split())) for row in closed} == {NAMES}
         (model,) = made.rows("models", "version", "digest")
         digest = hashlib.sha256(loop_model(tmp_path, list(NAMES))).hexdigest()
-        assert model["digest"] == digest == world_model(rounds)
+        assert model["digest"] == digest == world_model()
         anomalies = [row for row in made.rows("alarms") if row["cause"] == "anomaly"]
         assert Counter(row["gateway"] for row in anomalies) == {who: made.told(who, "raised") for who in NAMES}
         cleared = [row for row in anomalies if row["cleared_ns"] is not None]

@@ -105,6 +105,7 @@ def test_an_unknown_target_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris has no wheel for this machine, or was not installed")
 def test_atheris_throws_its_bytes_at_the_same_targets(tmp_path: Path) -> None:
     tried = campaign("topics", 1.0, tmp_path, nice=0)
