@@ -30,7 +30,9 @@ def heard(state: State, gateway: str, alarm: Alarm) -> Result:
 
 def taken(state: State, gateway: str, alarm: Alarm) -> Result:
     """Store a change of an alarm and tell of it: one that the gateway told, or that is about the gateway itself."""
-    alarms, known, is_news = standing.take(state.outward.alarms, gateway, alarm, state.now_ns)
+    lives = state.lives[gateway].known if gateway in state.lives else ()
+    past_boots = {life.boot_id for life in lives if life.is_past}
+    alarms, known, is_news = standing.take(state.outward.alarms, gateway, alarm, state.now_ns, past_boots)
     stored = RecordAlarm(gateway, alarm, state.now_ns, known.onset_ns)
     if not is_news:
         return state, [stored]

@@ -6,16 +6,15 @@ stands. Alarms that are over are remembered for a while, so that a late or repea
 
 A gateway has one alarm of a cause at a time, so one that began later is the end of those before it: a gateway that lost
 its store never tells theirs. Which is later is told by the onset, and where that cannot be believed by the arrival; but
-a message that was sent again arrives late, so neither goes against the order in which the gateway raised its alarms.
-Within one boot that order is certain. Across boots it is no rule of its own: a card that was set back counts anew from
-before. So a clock that goes back between two boots without saying so makes a new alarm look like a late one of old; it
-is told, recorded, and over.
+clocks are set back and messages are sent again, so neither goes against the order in which the gateway raised its
+alarms. Only a card that was set back, or a new one, counts anew: between what was raised before and after it, that
+order says nothing.
 The end of an alarm that is the only one of its cause comes from the statuses: see `Quiet`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -58,24 +57,30 @@ class Standing:
 Alarms = dict[str, dict[str, Standing]]  # by gateway and id, in the order they became known
 
 
-def take(alarms: Alarms, gateway: str, alarm: Alarm, now_ns: int) -> tuple[Alarms, Standing, bool]:
-    """Return the alarms with one more message, what is now known of its alarm, and whether it said anything new."""
+def take(
+    alarms: Alarms, gateway: str, alarm: Alarm, now_ns: int, past_boots: Set[str] = frozenset()
+) -> tuple[Alarms, Standing, bool]:
+    """Return the alarms with one more message, what is now known of its alarm, and whether it said anything new.
+
+    `past_boots`: those of a card that was set back since, or gave way to another.
+    """
     of_gateway = alarms.get(gateway, {})
     known = of_gateway.get(alarm.id)
     if known is not None and (known.is_raised if alarm.state == "raised" else known.is_cleared and not known.ended):
         return alarms, known, False
-    now_known = _begun(of_gateway, alarm, now_ns) if known is None else _joined(known, alarm)
+    now_known = _begun(of_gateway, alarm, now_ns, past_boots) if known is None else _joined(known, alarm)
     of_gateway = {**of_gateway, alarm.id: now_known}
     return {**alarms, gateway: _pruned(of_gateway, alarm.cause)}, now_known, True
 
 
-def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int) -> Standing:
+def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, past_boots: Set[str]) -> Standing:
     is_possible = SET_NS <= alarm.onset_ns <= now_ns + AHEAD_NS
     is_believed = is_possible and alarm.clock != "unsynchronised"
     same = [known for known in of_gateway.values() if known.alarm.cause == alarm.cause]
-    earlier_ns = [known.onset_ns for known in same if 0 < known.alarm.sequence < alarm.sequence]
-    later = [known for known in same if 0 < alarm.sequence < known.alarm.sequence]
-    later_ns = [known.onset_ns for known in later if known.alarm.boot_id == alarm.boot_id or not is_believed]
+    is_past = alarm.boot_id in past_boots
+    of_its_card = [known for known in same if (known.alarm.boot_id in past_boots) == is_past]
+    earlier_ns = [known.onset_ns for known in of_its_card if 0 < known.alarm.sequence < alarm.sequence]
+    later_ns = [known.onset_ns for known in of_its_card if 0 < alarm.sequence < known.alarm.sequence]
     if alarm.cause.startswith(OF_OURS):  # raised here, one after the other, wherever our clock has gone meanwhile
         earlier_ns, later_ns = [known.onset_ns + 1 for known in same], []
     return Standing(
