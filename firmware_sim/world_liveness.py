@@ -9,6 +9,7 @@ has stored, never from what it takes for its duty. When it did it is seen on the
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from firmware_sim.world_releases import Releases
 from firmware_sim.world_time import TICK_S
 from gateway_agent import state as agent
 from gateway_agent.line import JITTER, WAIT_S_MAX
+from gateway_agent.sending import ITEMS_MAX
 
 SLACK_S = 3 * TICK_S  # machines look at their clocks when they tick, and so does this
 ANSWER_S = WAIT_S_MAX * (1.0 + JITTER)  # the longest pause before something is sent once more
@@ -119,8 +121,11 @@ def of_gateway(state: agent.State, stored: Set[str]) -> Owed:
         return {}
     status = agent.topic(state, "status", "agent")
     owed = {status: Due(state.settings.exchange.status_s, status)}
+    waiting = Counter(item.priority for item in state.outbox.values())
     for name, item in state.outbox.items():
-        if name in stored:  # of what comes in pieces any piece shows that it is on its way
+        before = sum(count for priority, count in waiting.items() if priority <= item.priority)
+        # What finds no room beside alarms that nobody answers waits. Of what comes in pieces any shows it on its way.
+        if name in stored and before <= ITEMS_MAX:
             owed[name] = Due(ANSWER_S, item.topic if len(item.payloads) > 1 else item.payloads[0])
     for digest in state.fetches:
         asked = agent.topic(state, "want", digest)

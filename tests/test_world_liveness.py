@@ -23,6 +23,7 @@ from firmware_sim.world_liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, 
 from firmware_sim.world_releases import Releases
 from gateway_agent import fetching, outbox
 from gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item
+from gateway_agent.sending import ITEMS_MAX
 from tests.agents import after as agent_after
 from tests.agents import commissioned
 from tests.sites import CloudShelf, topic
@@ -136,3 +137,14 @@ def test_a_gateway_owes_its_status_what_it_holds_and_questions() -> None:
         "b": Due(ANSWER_S, answer.topic),  # what is stored of it; "c" is not
         topic("north", "want", digest): Due(ANSWER_S, topic("north", "want", digest)),
     }
+
+
+def test_what_finds_no_room_beside_alarms_that_nobody_answers_is_not_owed_yet() -> None:
+    state = agent_after(commissioned(), Connection(True))[0]
+    alarm = Item(topic("north", "alarm", "anomaly"), (b"alarm",), retain=True, priority=ALARM_PRIORITY)
+    update = Item(topic("north", "update", "u"), (b"update",), False, UPDATE_PRIORITY)
+    state = outbox.queue(state, "u", update)[0]
+    for number in range(ITEMS_MAX):
+        assert "u" in of_gateway(state, {"u"})
+        state = outbox.queue(state, f"a{number}", alarm)[0]
+    assert of_gateway(state, {"u", "a0"}).keys() == {STATUS, "a0"}
