@@ -6,6 +6,7 @@ from cloud_aggregator import (
     admission,
     alarms,
     announcing,
+    containment,
     impostors,
     incoming,
     orders,
@@ -62,7 +63,14 @@ def _connection(state: State, up: bool) -> Result:
 
 def _tick(state: State) -> Result:
     effects: list[Effect] = []
-    in_turn = (incoming.ask_for_missing, impostors.ticked, rounds.close_if_due, rounds.widen_if_stuck, rounds.remind)
+    in_turn = (
+        incoming.ask_for_missing,
+        impostors.ticked,
+        containment.release,
+        rounds.close_if_due,
+        rounds.widen_if_stuck,
+        rounds.remind,
+    )
     for act in (rounds.renumber, *in_turn, staging.watched, alarms.ticked):
         state, more = act(state)
         effects += more
@@ -78,6 +86,8 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
     if where.item == topics.TRIED and not payload:
         return state, []
     admission.check(state, where.gateway)
+    if containment.is_quarantined(state, where.gateway):
+        return state, []
     match where.channel:
         case "status":
             return _status(state, where.gateway, Status.from_bytes(payload).compact())

@@ -45,6 +45,14 @@ class Incoming:
     begun_ns: int = 0
 
 
+@dataclass(frozen=True)
+class Faults:
+    """Errors that messages of one gateway have led to since the start of this process."""
+
+    count: int = 0
+    last_ns: int = 0
+
+
 class Parcel(NamedTuple):
     """A body that goes down, described once."""
 
@@ -94,6 +102,7 @@ class State:
     connected: bool = False
     outward: Outward = field(default_factory=Outward)  # what is held of alarms, and of whom they were told
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
+    faults: dict[str, Faults] = field(default_factory=dict)  # gateway -> errors that its messages have led to
     uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
 
 
