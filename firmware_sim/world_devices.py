@@ -140,6 +140,7 @@ class Devices:
         self._loads: dict[str, dict[str, Any]] = defaultdict(
             dict
         )  # by device: what its store counts of loads, by digest
+        self._grown: dict[tuple[str, str], tuple[int, int]] = {}  # by device and digest: loads that its process counts
         self._loaded_s: dict[str, float] = {}  # by device: when it began to load a model last
         self._slow_until_s: dict[str, float] = {}  # by device
 
@@ -221,6 +222,14 @@ class Devices:
 
     def _note_tried(self, device: str, loads: dict[str, Any]) -> None:
         now = Tried(self._elapsed_s(), len(self._ends[device]))
+        for digest, (_, _, in_all, rests) in loads.items():
+            known = self._loads[device].get(digest)
+            at, grown = self._grown.get((device, digest), (now.ends, 0))
+            grown = grown if known is not None and at == now.ends else 0
+            grown += 0 if rests else in_all - (known[2] if known is not None else 0)
+            self._grown[device, digest] = now.ends, grown
+            if grown > 1:
+                self._violate(f"{device} counts {grown} loads of one model, and its process can end but once")
         self._tried[device] = dict.fromkeys(loads, now) | self._tried[device]
         if any(count != self._loads[device].get(digest) for digest, count in loads.items()):
             self._loaded_s[device] = now.at_s

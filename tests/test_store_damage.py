@@ -160,11 +160,12 @@ def test_rows_behind_a_page_that_cannot_be_read_are_kept_in_their_order(path: Pa
     body = bytearray(path.read_bytes())
     page = int.from_bytes(body[16:18], "big")  # its length, as the header of the file tells it
     first = body.index(rows[0]) // page * page
+    whole = [row for row in rows if not first <= body.index(row) < first + page]
     body[first : first + page] = b"\xff" * page
     path.write_bytes(body)
     agent = opened(path)
     kept = [seen.row.tobytes() for seen in agent.state.pipeline.baseline]
-    assert 0 < len(kept) < WINDOWS and kept == rows[-len(kept) :]
+    assert 0 < len(kept) < WINDOWS and kept == whole
     agent.close()
 
 
