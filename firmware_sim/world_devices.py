@@ -137,15 +137,16 @@ class Devices:
         self._accusations: dict[str, list[Accusation]] = defaultdict(list)  # by gateway
         self._ends: dict[str, list[End]] = defaultdict(list)  # by device
         self._tried: dict[str, dict[str, Tried]] = defaultdict(dict)  # by device and digest of a model
-        self._loads: dict[str, dict[str, Any]] = defaultdict(
-            dict
-        )  # by device: what its store counts of loads, by digest
+        # By device: what its store counts of loads, by digest.
+        self._loads: dict[str, dict[str, Any]] = defaultdict(dict)
+        self._grown: dict[tuple[str, str], tuple[int, int]] = {}  # by device and digest: loads that its process counts
         self._loaded_s: dict[str, float] = {}  # by device: when it began to load a model last
         self._slow_until_s: dict[str, float] = {}  # by device
 
     def touched(self, device: str, how: Handled) -> None:
         """Take note that a device was handled."""
         self.handled[gateway_of(device)].add(how)
+        self._loads.pop(device, None)
         self._just[device] = how
         self._cards[device] += how == "restored"
         self._handlings[device] += 1
@@ -221,6 +222,16 @@ class Devices:
 
     def _note_tried(self, device: str, loads: dict[str, Any]) -> None:
         now = Tried(self._elapsed_s(), len(self._ends[device]))
+        for digest, (_, _, in_all, rests) in loads.items() if device in self._loads else ():  # the same card as before
+            known = self._loads[device].get(digest)
+            if rests and not (known and known[3]) and not self.ended_like_one_deadly(device, digest):
+                self._violate(f"{device} starts without model {digest[:12]}, which ended no process of it often enough")
+            at, grown = self._grown.get((device, digest), (now.ends, 0))
+            grown = grown if known is not None and at == now.ends else 0
+            grown += 0 if rests else in_all - (known[2] if known is not None else 0)
+            self._grown[device, digest] = now.ends, grown
+            if grown > 1:
+                self._violate(f"{device} counts {grown} loads of one model, and its process can end but once")
         self._tried[device] = dict.fromkeys(loads, now) | self._tried[device]
         if any(count != self._loads[device].get(digest) for digest, count in loads.items()):
             self._loaded_s[device] = now.at_s

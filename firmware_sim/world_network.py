@@ -110,6 +110,8 @@ class Network:
         self._taken_over(session)
         session.is_connected, session.is_known = True, True
         session.connection += 1
+        if session.is_orphaned:
+            self.violate(f"{name} is connected over the line of a process that is gone")
         self._tell(name, "connected")
         session.line.opened()
         session.client.linked(True)

@@ -44,9 +44,18 @@ class Releases:
         """Take note of what the aggregator's store holds from now on."""
         saved = [effect.body for effect in effects if isinstance(effect, events.SaveRollout)]
         for body in saved:
-            held = json.loads(body)
+            held, rollout = json.loads(body), self._held.get("rollout", {})
+            given = {name: self.wanted(name)[0] for part in ("canaries", "recalled") for name in rollout.get(part, ())}
             self._released(held)
             self._rollout, self._held = body, held
+            for name, version in given.items():
+                if 0 < self.wanted(name)[0] < version:  # gateways refuse a lower one: it stays with what it has
+                    self._violate(f"{name} was given model {version} and then {self.wanted(name)[0]}")
+        parts = ("everywhere", "candidate", "recall", "waiting")
+        known = {json.loads(body).get(part) for body in saved for part in parts}
+        made = {effect.manifest.version for effect in effects if isinstance(effect, events.RecordModel)}
+        if made - known:  # a gateway may put it in force before the next of them, and nobody gave it that
+            self._violate(f"models {sorted(made - known)} are stored, and no release that is stored tells of them")
         for effect in effects:
             if isinstance(effect, events.Answered):
                 self._answered(effect, is_done=bool(saved))

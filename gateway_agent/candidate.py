@@ -118,17 +118,18 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
 
 
 def _marked(state: State, manifest: Manifest) -> tuple[State, list[Effect]]:
-    """Return the state in which a load is marked; what is in force under another version is loaded already, and the
-    mark of that load, where it is not finished, stands for both: one end of the process is one.
+    """Return the state in which a load is marked. A mark of this process that is not finished stands for all loads of
+    the same bytes, under whatever version and whatever was in force between: the process ends but once.
     """
-    is_loaded = state.manifest is not None and state.manifest.model.digest == manifest.model.digest
-    if is_loaded and manifest.model.digest in state.models.trying:
+    digest, unfinished = manifest.model.digest, state.counted & state.models.trying.keys()
+    if digest in unfinished:
         return replace(state, tried=(named(manifest), state.now_ns)), []
-    if reason := state.models.tries(manifest.model.digest).why_no_more(state.boot_id):
+    if reason := state.models.tries(digest).why_no_more(state.boot_id):
         is_final = named(manifest) != state.models.current.name  # what was in force may be again
         return _refuse(replace(state, candidate=None), manifest, f"refused: {reason}", is_final=is_final)
-    models = state.models.begun(manifest.model.digest, state.boot_id)
-    return replace(state, tried=(named(manifest), state.now_ns), models=models), [save(models)]
+    models = state.models.begun(digest, state.boot_id)
+    state = replace(state, tried=(named(manifest), state.now_ns), counted=unfinished | {digest}, models=models)
+    return state, [save(models)]
 
 
 def _swapped(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,31 +129,51 @@ def _rows(db: sqlite3.Connection, table: str, schema: int, damage: list[str]) ->
     rows: dict[tuple[Value, ...], tuple[Any, ...]] = {}
     late: list[tuple[Any, ...]] = []
     for is_first in (True, False):
-        try:
-            for key, row, total in _selected(db, table, schema, is_first):
-                if key in rows:  # met in the middle
-                    break
-                if not all(map(isinstance, row, kinds)) or (is_checked and checksum(row) != total):
-                    damage.append(f"{table}: row {key} is not what was written")
-                elif is_first:
-                    rows[key] = row
-                else:
-                    late.append(row)
+        broken: list[str] = []
+        for key, row, total in _readable(db, table, schema, is_first, broken):
+            if key in rows:  # met in the middle
+                break
+            if not all(map(isinstance, row, kinds)) or (is_checked and checksum(row) != total):
+                damage.append(f"{table}: row {key} is not what was written")
+            elif is_first:
+                rows[key] = row
             else:
-                if is_first:
-                    break
-        except (sqlite3.Error, OverflowError) as error:
-            damage.append(f"{table}: {error}")
+                late.append(row)
+        damage += broken
+        if not broken:
+            break
     return [*rows.values(), *reversed(late)]
 
 
+Row = tuple[tuple[Value, ...], tuple[Any, ...], Value]  # its key, what is in it, and its checksum
+
+
+def _readable(db: sqlite3.Connection, table: str, schema: int, is_first: bool, broken: list[str]) -> Iterator[Row]:
+    """Yield the rows from one end of a table to the first page that cannot be read; why not is put into `broken`."""
+    key: tuple[Value, ...] = ()
+    try:
+        for row in _selected(db, table, schema, is_first):
+            key = row[0]
+            yield row
+    except (sqlite3.Error, OverflowError) as error:
+        broken.append(f"{table}: {error}")
+        # Python's module is a row ahead of what it hands over, and loses the last one before the page.
+        with suppress(sqlite3.Error, OverflowError):
+            yield from _selected(db, table, schema, is_first, key)
+
+
 def _selected(
-    db: sqlite3.Connection, table: str, schema: int, is_first: bool
-) -> Iterator[tuple[tuple[Value, ...], tuple[Any, ...], Value]]:
+    db: sqlite3.Connection, table: str, schema: int, is_first: bool, behind: tuple[Value, ...] | None = None
+) -> Iterator[Row]:
+    """Yield the rows of a table from one end; with a key, or an empty one, the row behind it, or the first, alone."""
     key, columns, _ = TABLES[table]
     columns = OLDER_COLUMNS.get((schema, table), columns)
     total = "checksum" if schema >= SCHEMA_VERSION else "NULL"
     order = ", ".join(f"{part} {'ASC' if is_first else 'DESC'}" for part in key.split(", "))
     count = len(key.split(", "))
-    for row in db.execute(f"SELECT {key}, {columns}, {total} FROM {table} ORDER BY {order}"):  # noqa: S608 - names of our own
+    side, marks = ">" if is_first else "<", ", ".join("?" * count)
+    where = f"WHERE ({key}) {side} ({marks})" if behind else ""
+    limit = "" if behind is None else "LIMIT 1"
+    statement = f"SELECT {key}, {columns}, {total} FROM {table} {where} ORDER BY {order} {limit}"  # noqa: S608 - names of our own
+    for row in db.execute(statement, behind or ()):
         yield row[:count], row[count:-1], row[-1]

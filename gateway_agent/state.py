@@ -114,6 +114,7 @@ class State:
     reload_due: str | None = None  # the stored model is to be loaded again or, for the reason given, the one before
     candidate: Manifest | None = None  # the model on its way
     candidate_is_own: bool = False  # whether it was announced to this gateway alone
+    counted: frozenset[str] = frozenset()  # digests of models whose loads this process has marked
     tried: tuple[str, int] = ("", 0)  # the manifest whose model is or may be loaded, and when it was marked or loaded
     stopwatch: Callable[[], int] = int  # ns of this thread's CPU time; int() stands still
     unlent: str = ""  # the manifest, by its signed digest, whose site has no level for this gateway

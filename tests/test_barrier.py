@@ -22,9 +22,10 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import barrier
+from cloud_aggregator import barrier, broker_process
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.barrier import Barrier
+from cloud_aggregator.broker_process import BrokerError
 from cloud_aggregator.doorkeeper import DONE, Doorkeeper
 from cloud_aggregator.events import Event
 from cloud_aggregator.quarantine import Quarantine
@@ -80,7 +81,7 @@ def denied(site: Folder) -> bool:
 
 @pytest.mark.parametrize("is_by_hand", [False, True])
 def test_an_order_whose_aggregator_ended_at_the_broker_is_answered_by_the_next(
-    is_by_hand: bool, site: Folder, tmp_path: Path
+    is_by_hand: bool, site: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, path = tmp_path / "calls", tmp_path / "cloud.db"
     spec = Identity(folder=site.path, reload_command=[] if is_by_hand else counting(log, 0))
@@ -105,6 +106,16 @@ def test_an_order_whose_aggregator_ended_at_the_broker_is_answered_by_the_next(
         text, problem = store.answer(number) or ("", "")
         assert text == DONE and ("reload the broker by hand" in problem) is is_by_hand and bool(problem) is is_by_hand
         assert store.half_answered() == [] and denied(site) and (calls(log) > 0) is not is_by_hand
+    assert ("reload the broker by hand" in caplog.text) is is_by_hand
+
+
+@pytest.mark.parametrize("content", [None, "", "mosquitto"])
+def test_a_pid_file_that_names_no_process_tells_no_broker(content: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "mosquitto.pid"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(BrokerError, match=r"identity.broker_pid_file: .*; is the broker running"):
+        broker_process.reload(Identity(folder=tmp_path, broker_pid_file=path))
 
 
 def test_a_broker_that_was_not_told_is_told_until_it_worked_and_at_every_start(

@@ -117,6 +117,7 @@ def one_line(capsys: pytest.CaptureFixture[str], *options: str) -> str:
         ("--set nu=inf", "--set nu: expected less than or equal to 1, got 'inf'"),
         ("--set nu", "--set: expected KEY=VALUE, got 'nu'"),
         ("--set nu=0,3", "--set nu: expected a number, true, false, null or a word, got '0,3'"),
+        ("--set masking=1 --set masking.quantum=0.5", "--set masking.quantum: masking is 1 already; expected a table"),
         ("--algorithm fedavg --set loss=hinge", "--set loss: expected 'one-class' or 'logistic'"),
         ("--algorithm fedavg --set loss=logistic --train-on normal", "--train-on: fedavg learns from labels"),
         ("--clients 0", "--clients: expected greater than or equal to 1, got '0'"),

@@ -58,7 +58,7 @@ def test_counts_of_samples() -> None:
             r"steps: \['z'\] are neither in channels nor in magnitude",
         ),
         ({"steps": ({"kind": "level"}, {"kind": "level", "channels": ("b",)})}, r"feature 'b.level' occurs 2 times"),
-        ({"steps": ({"kind": "bands", "edges_hz": (1, 60)},)}, r"steps\[0\].edges_hz: 60.0 Hz .* at most 50.0 Hz"),
+        ({"steps": ({"kind": "bands", "edges_hz": (1, 20, 60)},)}, r"steps\[0\].edges_hz: 60.0 Hz .* at most 50.0 Hz"),
         ({"steps": ({"kind": "bands", "edges_hz": (2, 1)},)}, r"edges_hz: no bin .* between 2.0 and 1.0 Hz; .*rising"),
         ({"steps": ({"kind": "bands", "edges_hz": (0, 0.4)},)}, r"edges_hz: no bin .* 0.5 Hz apart"),
         ({"steps": ({"kind": "spectrum", "high_hz": 51},)}, r"steps\[0\].high_hz: 51.0 Hz .* at most 50.0 Hz"),

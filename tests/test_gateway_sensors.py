@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from config.messages import Alarm, Score
-from gateway_agent.events import Effect, Heard, Log, Queue
+from gateway_agent.events import SENSOR_PRIORITY, Effect, Heard, Log, Queue
 from gateway_agent.pipeline import Judge
 from gateway_agent.state import ALARMS, State, status
 from gateway_agent.watch import Watch
@@ -103,7 +103,7 @@ def test_a_broken_sensor_is_its_own_alarm_and_never_damage(fault: str) -> None:
     assert told(effects) == [("faulty-load", "raised")]
     (queued,) = kinds(effects, Queue)
     alarm = Alarm.from_bytes(queued.item.payloads[0])
-    assert alarm.kind == "sensor" and "load" in alarm.text
+    assert alarm.kind == "sensor" and "load" in alarm.text and queued.item.priority == SENSOR_PRIORITY
     assert patience_s <= (alarm.t_ns - T0_NS) / NS - START_S - 3 <= patience_s + 2
     assert status(state).alarms_active == 1 and not sent(effects, "score")[1:]
     state, effects = feed(state, samples(1, 5), START_S + 33)

@@ -13,6 +13,7 @@ from config import wire
 from config.labelled import LabelledError, head, of, read
 from config.settings import GatewaySettings, load
 from firmware_sim.__main__ import main
+from gateway_agent.__main__ import main as gateway_agent
 from gateway_agent.trainer import answer, labelled
 from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, joined, parted
 from models.federated import build
@@ -103,6 +104,11 @@ def settings_file(folder: Path) -> Path:
         encoding="utf-8",
     )
     return path
+
+
+def test_check_reads_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gateway_agent(["check", "-c", str(settings_file(tmp_path))]) == 2
+    assert "faults.csv: cannot be read" in capsys.readouterr().err
 
 
 def test_a_recording_becomes_rows_that_a_gateway_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

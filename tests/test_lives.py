@@ -90,6 +90,19 @@ def test_turns_may_be_long(tmp_path: Path) -> None:
         assert alarms(made) == [("identity-replaced", True), ("identity-twin", False)]
 
 
+def test_one_message_that_is_late_ends_no_pace(tmp_path: Path) -> None:
+    """Of two devices that speak by turns, the one whose message was late is there all the same."""
+    with cloud(tmp_path, mean_of(2)) as made:
+        one, other = Device(made, "a", store_id="first"), Device(made, "b", store_id="second")
+        one.speak()
+        by_turns(other, one, times=2)
+        late = other.status()
+        one.speak(2)
+        made.hear(late, Tick())
+        by_turns(other, one, times=2)
+        assert alarms(made) == [("identity-twin", False)]
+
+
 def test_a_round_does_not_wait_for_two_devices_under_one_id(tmp_path: Path) -> None:
     with cloud(tmp_path, mean_of(2), rounds={"quorum": 2, "deadline_s": 1e6}) as made:
         by_turns(Device(made, "a"), Device(made, "b"), times=6)

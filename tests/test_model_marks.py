@@ -87,6 +87,12 @@ def test_one_end_of_the_process_counts_once_whatever_the_versions_of_its_model()
         assert gateway.version == 2 + number
     tries = versions.restored(gateway.shelf.blobs).tries(manifest.model.digest)
     assert tries.in_boot == 1 and not status(gateway.state).rejected
+    other, other_body = SENSITIVE
+    gateway.offer((signed(other, version=6), other_body))  # another in between, and two versions before a load
+    gateway.took(*after(gateway.state, heard("manifest", "current", signed(manifest, version=7).to_bytes(), "all")))
+    gateway.offer((signed(manifest, version=8), body))
+    assert gateway.version == 8
+    assert versions.restored(gateway.shelf.blobs).tries(manifest.model.digest) == tries
 
 
 def test_a_candidate_that_ends_the_process_is_given_up_too() -> None:

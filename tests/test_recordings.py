@@ -188,6 +188,7 @@ def test_cut_pieces_join_to_the_whole(borders: list[int]) -> None:
     np.testing.assert_array_equal(np.concatenate([piece.values for piece in pieces]), whole.values)
     for piece, first in zip(pieces, edges, strict=False):
         assert piece.t0_ns == 5 * NS_PER_S + first * NS_PER_S // 10
+        assert all(state.start_s < state.end_s for state in piece.states)
         assert piece.states[0].start_s == 0 and piece.states[-1].end_s == pytest.approx(piece.length_s)
         for i in range(len(piece.values)):
             (now,) = (s.text for s in piece.states if s.start_s <= (i + 0.5) / 10 < s.end_s)

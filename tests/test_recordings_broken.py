@@ -76,6 +76,7 @@ def changed(data: bytes, at: int, byte: int) -> bytes:
         ("a.zip", samples.zip_bytes(readme=CSV), "zip archive", "no recording among 'readme'"),
         ("a.lvm", samples.lvm_bytes()[:200], "header", "1 lines"),
         ("a.lvm", CSV, "line 1", "found 'time,force"),
+        ("a.lvm", samples.lvm_bytes().replace(b"04/11", b"04/31"), "header, Date and Time", "found '2022/04/31"),
         ("a.npz", CSV, "byte 0", "found b'time'"),
         ("a.npz", samples.npz_bytes(data=VALUES)[:-40], "archive", "cannot be read"),
         ("a.npz", samples.npz_bytes(data=np.array([Plant()], dtype=object)), "array data", "Object arrays"),

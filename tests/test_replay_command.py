@@ -61,6 +61,31 @@ def test_a_node_of_a_site_with_certificates_plays_to_its_gateway(
     assert f"no broker at localhost:{site.port} within 2 s\n" in said
 
 
+def test_a_recording_begins_when_it_is_asked_to(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun_ns: list[int] = []
+
+    def played(*_: object, t0_ns: int, **__: object) -> int:
+        begun_ns.append(t0_ns)
+        return 0
+
+    monkeypatch.setattr(node, "replay", played)
+    words = ["replay", str(recording(tmp_path)), "--read", "rate_hz=100", "--gateway", "north", "-q"]
+    assert firmware_sim([*words, "--t0", "1500000000", "--start", "2.5"]) == 0
+    assert begun_ns == [1_500_000_002_500_000_000]
+    for wrong, why in (("soon", "expected now, recorded or Unix seconds"), ("recorded", "does not say when it began")):
+        assert firmware_sim([*words, "--t0", wrong]) == 2
+        assert f"--t0 {wrong}: " in (said := capsys.readouterr().err) and why in said
+
+
+@pytest.mark.parametrize("wrong", ["localhost", ":1883", "localhost:", "localhost:mqtt"])
+def test_a_broker_is_given_as_host_and_port(wrong: str, tmp_path: Path, capsys: Capture) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        firmware_sim(["replay", str(recording(tmp_path)), "--gateway", "north", "--broker", wrong])
+    assert f"argument --broker: expected HOST:PORT, got {wrong!r}" in capsys.readouterr().err
+
+
 def test_what_the_gateways_settings_say_is_not_said_twice(tmp_path: Path, capsys: Capture) -> None:
     site = founded(tmp_path / "site")
     capsys.readouterr()

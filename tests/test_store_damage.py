@@ -153,6 +153,22 @@ def test_a_page_that_is_lost_takes_what_was_in_it_and_nothing_else(path: Path) -
     agent.close()
 
 
+def test_rows_behind_a_page_that_cannot_be_read_are_kept_in_their_order(path: Path) -> None:
+    store = Small(path)
+    rows = [seen.row.tobytes() for seen in store.read().baseline]
+    store.close()
+    body = bytearray(path.read_bytes())
+    page = int.from_bytes(body[16:18], "big")  # its length, as the header of the file tells it
+    first = body.index(rows[0]) // page * page
+    whole = [row for row in rows if not first <= body.index(row) < first + page]
+    body[first : first + page] = b"\xff" * page
+    path.write_bytes(body)
+    agent = opened(path)
+    kept = [seen.row.tobytes() for seen in agent.state.pipeline.baseline]
+    assert 0 < len(kept) < WINDOWS and kept == whole
+    agent.close()
+
+
 def test_few_damaged_files_are_kept(path: Path) -> None:
     for number in range(SET_ASIDE_MAX + 2):
         path.write_bytes(b"%d" % number * 100)

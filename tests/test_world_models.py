@@ -89,6 +89,18 @@ def other_than_committed(seen: Witness) -> None:
     seen.probations.opened("north", Stored(blobs={MODELS: save(BACK).body}), is_handled=False)
 
 
+def counted_twice_by_one_process(seen: Witness) -> None:
+    models = NEWEST
+    for _ in range(3):  # the first that is seen of a card may be of any process
+        models = models.begun(NEW.digest, "north-0")
+        seen.devices.committed("north", [save(models)])
+
+
+def done_without_for_no_reason(seen: Witness) -> None:
+    for models in (NEWEST, NEWEST.resting(NEW.digest)):
+        seen.devices.committed("north", [save(models)])
+
+
 def slow_for_no_reason(seen: Witness) -> None:
     why = "model 2 rolled back: 10 times in a row it took longer than from window to window"
     seen.released[2] = NEW.digest
@@ -105,6 +117,7 @@ def slow_for_no_reason(seen: Witness) -> None:
 
 WRONG = [of_no_slot, a_proven_one_given_up, on_probation_once_more, back_to_what_was_given_up, never_over]
 WRONG += [never_counted, forgotten_at_a_restart, other_than_committed, slow_for_no_reason]
+WRONG += [counted_twice_by_one_process, done_without_for_no_reason]
 
 
 @pytest.mark.parametrize("wrong", WRONG)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.events import Answered, Durable, SaveRollout
+from cloud_aggregator.events import Answered, Durable, RecordModel, SaveRollout
 from cloud_aggregator.rollout import Rollout
 from cloud_aggregator.store import Store
 from firmware_sim import world
 from firmware_sim.world_faults import Faults, Orders
 from firmware_sim.world_releases import Releases
+from tests.test_gateway_models import signed
+from tests.watchers import CALM
 
 
 class Said:
@@ -61,6 +63,17 @@ def run_by_another(seen: Said) -> None:
         seen.releases.in_force(gateway, version)
 
 
+def given_a_lower_one(seen: Said) -> None:
+    recalled = replace(STAGED, stage="stopped", recall=3, recalled=("north",), canaries=())
+    held = {"rollout": asdict(recalled), "everywhere": 1, "before": 0, "recall": 3}
+    seen.commit(SaveRollout(json.dumps(held).encode()))
+    seen.commit(stage(replace(STAGED, canaries=("west",))))
+
+
+def made_and_of_no_release(seen: Said) -> None:
+    seen.commit(stage(), RecordModel(*CALM), RecordModel(signed(CALM[0], version=7), CALM[1]))
+
+
 def answered_twice(seen: Said) -> None:
     answer = Answered(seen.order("go-on"), "release of model 2 goes on")
     seen.commit(stage(), answer)
@@ -98,7 +111,7 @@ def never_done_at_the_broker(seen: Said) -> None:
 
 
 WRONG = [run_by_another, answered_twice, answered_before_it_was_done, ordered_by_nobody, forgotten_release]
-WRONG += [forgotten_answer, never_answered, never_done_at_the_broker]
+WRONG += [forgotten_answer, never_answered, never_done_at_the_broker, given_a_lower_one, made_and_of_no_release]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
