@@ -25,6 +25,7 @@ from config.messages import Alarm, MessageError, Status, Want
 from models.records import replace
 
 Result = tuple[State, list[Effect]]
+SENDERS_MAX = 10_000  # whose messages that make no sense are counted
 
 
 def step(state: State, now_ns: int, event: Event) -> Result:
@@ -34,8 +35,10 @@ def step(state: State, now_ns: int, event: Event) -> Result:
         case Heard(topic=where, payload=payload):
             try:
                 return _heard(state, topics.parse(where), payload)
-            except (MessageError, topics.TopicError) as error:
-                return state, [Log("warning", f"{where} dropped: {error}")]
+            except topics.TopicError as error:
+                return _dropped(state, "", f"{where!r} dropped: {error}")
+            except MessageError as error:
+                return _dropped(state, topics.parse(where).gateway, f"{where} dropped: {error}")
         case Connection(up=up):
             return _connection(state, up)
         case Tick():
@@ -50,6 +53,14 @@ def step(state: State, now_ns: int, event: Event) -> Result:
             return orders.told(state, event)
         case Listed():
             return relisting.taken(state, event)
+
+
+def _dropped(state: State, gateway: str, text: str) -> Result:
+    """Tell of a message that makes no sense: the 1st, 2nd, 4th, 8th, ... of a gateway, or they would fill the log."""
+    count = state.dropped.get(gateway, 0) + 1
+    others = state.dropped if len(state.dropped) < SENDERS_MAX else {}
+    state = replace(state, dropped={**others, gateway: count})
+    return state, [Log("warning", f"{text} (number {count})")] if count.bit_count() == 1 else []
 
 
 def _connection(state: State, up: bool) -> Result:
@@ -102,7 +113,7 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
         case "telemetry":
             return state, telemetry.scored(state, where.gateway, where.item, payload)
         case "want":
-            return state, announcing.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
+            return announcing.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
 
 

@@ -70,7 +70,7 @@ def first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     # Behind the key pydantic names the member of a union that it tried, such as "constrained-float".
     key = ".".join(str(part) for part in problem["loc"] if not UNION_MEMBER.search(str(part)))[:80] or "payload"
-    return f"{key}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
+    return f"{_shortened(key)}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
 
 
 class Transfer(Message):

@@ -24,7 +24,7 @@ HEADER_BYTES_MAX = 64 * 1024
 ARRAYS_MAX = 1_000
 DIMENSIONS_MAX = 8
 ITEMS_MAX = 2**40  # beyond any message, and small enough for numpy's own arithmetic
-DIGITS_MAX = 20  # of a whole number in the header: the largest of 64 bits has as many
+DIGITS_MAX = 40  # of a whole number in the header: 128 bits have 39, and a sign
 SEAL = b',"sha256":"'
 
 Arrays = dict[str, NDArray[Any]]

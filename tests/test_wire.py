@@ -204,7 +204,7 @@ ENTRIES = {
 def test_a_wrong_array_entry_is_refused_before_anything_is_allocated(entry: object) -> None:
     for body in (b"", b"\0" * 8):
         reason = refused(sealed({"arrays": [entry]}, body))
-        assert reason.startswith(("header: expected [name, type", "header: not JSON (12089", "body: "))
+        assert reason.startswith(("header: expected [name, type", "body: "))
 
 
 def test_sizes_of_thousands_of_digits_are_refused() -> None:
@@ -217,6 +217,12 @@ def test_sizes_of_thousands_of_digits_are_refused() -> None:
 def test_constants_that_json_does_not_have_are_refused(constant: str) -> None:
     reason = refused(sealed(f'{{"format":"{FORMAT}","arrays":[],"meta":{{"a":[{constant}]}}}}'))
     assert f"{constant} is no JSON number" in reason
+
+
+@pytest.mark.parametrize("value", ['"\\ud800"', '{"\\udfff":1}', "9" * 41, "-" + "9" * 4_000])
+def test_what_no_text_holds_and_endless_numbers_are_refused(value: str) -> None:
+    """Half of a surrogate pair can be parsed, and neither printed nor sent on."""
+    assert "header: not JSON" in refused(sealed(f'{{"format":"{FORMAT}","arrays":[],"meta":{{"a":[{value}]}}}}'))
 
 
 @pytest.mark.parametrize("depth", [100, 900, 950, 980, 990, 1_000, 1_010, 1_100, 5_000, 20_000])
