@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from cloud_aggregator.events import Effect, Publish
 from cloud_aggregator.rollout import Made
-from cloud_aggregator.state import Parcel, State, topic
+from cloud_aggregator.state import Fetched, Parcel, State, topic
 from config.messages import Manifest, MessageError
 from config.topics import ALL
 from config.transfer import pieces_of
+from models.records import replace
+
+NS = 1_000_000_000
+BODIES, BODY_S = 4, 60.0  # that a gateway is sent at once as it asks, and in which time it may ask for one more
+BODY_BYTES_MIN = 256 * 1024  # what a smaller body counts as: such questions cost nobody anything
 
 
-def chunks(state: State, gateway: str, parcel: Parcel, missing: tuple[int, ...] = ()) -> list[Effect]:
+def chunks(state: State, gateway: str, parcel: Parcel, missing: tuple[int, ...] = ()) -> list[Publish]:
     """Return the chunks of a body for one gateway or all of them; all chunks where none are named."""
     transfer, body = parcel
     wanted = sorted({index for index in missing if index < transfer.chunks}) or range(transfer.chunks)
@@ -40,12 +45,29 @@ def known(state: State) -> list[Effect]:
     return [*effects, *(manifest(state, made.manifest, name) for name, made in alone if made is not None)]
 
 
-def wanted(state: State, gateway: str, digest: str, missing: tuple[int, ...]) -> list[Effect]:
-    """Return the chunks a gateway asks for, of a model or of the shared parameters; raises `MessageError`."""
+def wanted(state: State, gateway: str, digest: str, missing: tuple[int, ...]) -> tuple[State, list[Effect]]:
+    """Return the chunks a gateway asks for, of a model or of the shared parameters; raises `MessageError`.
+
+    A question of 20 bytes may ask for megabytes, on a line that all share. So a gateway gets `BODIES` bodies as it
+    asks, and from then on one each `BODY_S`.
+    """
+    parcel = _parcel(state, gateway, digest)
+    effects = chunks(state, gateway, parcel, missing)
+    asked_bytes = len(parcel.body) * len(effects) / parcel.transfer.chunks
+    most_bytes = BODIES * max(len(parcel.body), BODY_BYTES_MIN)
+    known = state.fetched.get(gateway, Fetched(0.0, state.now_ns))
+    passed_s = max(state.now_ns - known.at_ns, 0) / NS
+    fetched_bytes = max(known.size_bytes - most_bytes / BODIES * passed_s / BODY_S, 0.0) + asked_bytes
+    if fetched_bytes > most_bytes:
+        raise MessageError(f"{gateway} asks for more than {BODIES} bodies, and more than one in {BODY_S:g} s")
+    return replace(state, fetched={**state.fetched, gateway: Fetched(fetched_bytes, state.now_ns)}), [*effects]
+
+
+def _parcel(state: State, gateway: str, digest: str) -> Parcel:
     everywhere = None if state.manifest is None else Made(state.manifest, state.model)
     for made in (everywhere, state.staging.of(gateway)):
         if made is not None and digest == made.manifest.model.digest:
-            return chunks(state, gateway, Parcel(made.manifest.model, made.body), missing)
+            return Parcel(made.manifest.model, made.body)
     if state.shared is not None and digest == state.shared.transfer.digest:
-        return chunks(state, gateway, state.shared, missing)
+        return state.shared
     raise MessageError(f"{gateway} asks for {digest[:12]}, which is neither the model nor the shared parameters")

@@ -6,6 +6,7 @@ from cloud_aggregator import (
     admission,
     alarms,
     announcing,
+    containment,
     impostors,
     incoming,
     orders,
@@ -24,6 +25,7 @@ from config.messages import Alarm, MessageError, Status, Want
 from models.records import replace
 
 Result = tuple[State, list[Effect]]
+SENDERS_MAX = 10_000  # whose messages that make no sense are counted
 
 
 def step(state: State, now_ns: int, event: Event) -> Result:
@@ -33,8 +35,10 @@ def step(state: State, now_ns: int, event: Event) -> Result:
         case Heard(topic=where, payload=payload):
             try:
                 return _heard(state, topics.parse(where), payload)
-            except (MessageError, topics.TopicError) as error:
-                return state, [Log("warning", f"{where} dropped: {error}")]
+            except topics.TopicError as error:
+                return _dropped(state, "", f"{where!r} dropped: {error}")
+            except MessageError as error:
+                return _dropped(state, topics.parse(where).gateway, f"{where} dropped: {error}")
         case Connection(up=up):
             return _connection(state, up)
         case Tick():
@@ -51,6 +55,14 @@ def step(state: State, now_ns: int, event: Event) -> Result:
             return relisting.taken(state, event)
 
 
+def _dropped(state: State, gateway: str, text: str) -> Result:
+    """Tell of a message that makes no sense: the 1st, 2nd, 4th, 8th, ... of a gateway, or they would fill the log."""
+    count = state.dropped.get(gateway, 0) + 1
+    others = state.dropped if len(state.dropped) < SENDERS_MAX else {}
+    state = replace(state, dropped={**others, gateway: count})
+    return state, [Log("warning", f"{text} (number {count})")] if count.bit_count() == 1 else []
+
+
 def _connection(state: State, up: bool) -> Result:
     state = replace(state, connected=up)
     if not up:
@@ -62,7 +74,14 @@ def _connection(state: State, up: bool) -> Result:
 
 def _tick(state: State) -> Result:
     effects: list[Effect] = []
-    in_turn = (incoming.ask_for_missing, impostors.ticked, rounds.close_if_due, rounds.widen_if_stuck, rounds.remind)
+    in_turn = (
+        incoming.ask_for_missing,
+        impostors.ticked,
+        containment.release,
+        rounds.close_if_due,
+        rounds.widen_if_stuck,
+        rounds.remind,
+    )
     for act in (rounds.renumber, *in_turn, staging.watched, alarms.ticked):
         state, more = act(state)
         effects += more
@@ -78,6 +97,8 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
     if where.item == topics.TRIED and not payload:
         return state, []
     admission.check(state, where.gateway)
+    if containment.is_quarantined(state, where.gateway):
+        return state, []
     match where.channel:
         case "status":
             return _status(state, where.gateway, Status.from_bytes(payload).compact())
@@ -92,7 +113,7 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
         case "telemetry":
             return state, telemetry.scored(state, where.gateway, where.item, payload)
         case "want":
-            return state, announcing.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
+            return announcing.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
 
 

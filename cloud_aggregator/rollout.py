@@ -8,17 +8,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import Any, Literal, NamedTuple
+
+from scipy.special import gammainc
 
 from config.messages import Manifest, Status
 from config.rollout import ReleaseTable
 from models.arrays import select
-from models.promise import LEAST_BLOCKS, block_windows, excess, level_at
+from models.promise import LEAST_BLOCKS, block_windows, level_at
 from models.records import replace
 
 DAY_S = 86_400.0
 NS = 1_000_000_000
 NAMED = 5  # gateways that a text names
+OUTVOTED = 3  # canaries of whom one alone decides nothing
 STOPPED_MAX = 20  # remembered: a training that goes on makes another model sooner or later
 
 Stage = Literal["none", "watching", "paused", "everywhere", "stopped"]
@@ -148,30 +152,36 @@ class Report(NamedTuple):
     watched_s: dict[str, float]  # those that have it in force, and for how long they have watched with it
     rejected: dict[str, str]  # those that refused it or went back from it, and why
     away: tuple[str, ...]  # those that have said nothing of it, or are offline
-    alarms: int
-    expected: float  # alarms that would be within the limit in that time
+    alarms: int  # of those that are counted, see `report`
+    expected: float  # of their alarms, that would be within the limit in that time
     least_s: float  # for which each must watch: a few windows have shown nothing, whatever the settings say
 
 
 def report(rollout: Rollout, gateways: Mapping[str, Status], base: int, table: ReleaseTable, hop_s: float) -> Report:
-    """Return what the canaries tell. What is expected of each is what it promises, or what the gateways that have the
+    """Return what the canaries tell. What is expected of each is what they promise, or what the gateways that have the
     model of all raise meanwhile, whichever is more, times the factor of the settings: a storm raises alarms everywhere.
+
+    Each says of itself what it likes. So a promise and what is usual are medians, and where there are three canaries or
+    more, the one with the most alarms beyond what is expected of it and the one with the fewest are not counted.
     """
     canaries = {name: gateways[name] for name in rollout.canaries if name in gateways}
     taken = {name: one for name, one in canaries.items() if one.model_version == rollout.version}
     rejected = {name: one.rejected[str(rollout.version)] for name, one in canaries.items() if _rejects(one, rollout)}
     days = {name: one.model_windows * hop_s / DAY_S for name, one in taken.items()}
     others = [one for name, one in gateways.items() if name not in canaries and one.model_version == base > 0]
-    others_days = sum(one.model_windows for one in others) * hop_s / DAY_S
-    usual = sum(one.model_alarms for one in others) / others_days if others_days > 0 else 0.0
-    expected = sum(max(one.promised_alarms_per_day, usual) * days[name] for name, one in taken.items())
+    others_days = [(one.model_alarms, one.model_windows * hop_s / DAY_S) for one in others if one.model_windows > 0]
+    usual = median([count / watched for count, watched in others_days]) if others_days else 0.0
+    promised = median([one.promised_alarms_per_day for one in taken.values()]) if taken else 0.0
+    limits = {name: table.alarm_factor * max(promised, usual) * days[name] for name in taken}
+    judged = sorted(taken, key=lambda name: (taken[name].model_alarms - limits[name], name))
+    judged = judged[1:-1] if len(judged) >= OUTVOTED else judged
     here = {name for name in taken.keys() | rejected.keys() if canaries[name].state == "online"}
     return Report(
         {name: days[name] * DAY_S for name in taken},
         rejected,
         tuple(name for name in rollout.canaries if name not in here),
-        sum(one.model_alarms for one in taken.values()),
-        table.alarm_factor * expected,
+        sum(taken[name].model_alarms for name in judged),
+        sum(limits[name] for name in judged),
         max(table.watch_s, block_windows(hop_s) * hop_s),
     )
 
@@ -185,7 +195,7 @@ def verdict(rollout: Rollout, told: Report, table: ReleaseTable, now_ns: int) ->
     count = len(rollout.canaries)
     if count == 0:
         return "wait", "no gateway with a whole baseline is online yet, so there are no canaries"
-    if len(told.rejected) > table.rejected_share * count:
+    if len(told.rejected) > max(table.rejected_share * count, count >= OUTVOTED):
         name, why = next(iter(told.rejected.items()))
         return "stop", f"{len(told.rejected)} of {count} canaries rejected it; {name}: {why}"
     if is_alarming(told):
@@ -211,4 +221,5 @@ def is_alarming(told: Report) -> bool:
     """
     if told.alarms < LEAST_BLOCKS:
         return False
-    return excess(told.alarms, told.expected) <= level_at(told.alarms)
+    at_least = gammainc(told.alarms, told.expected)  # P(N >= alarms) of a Poisson count N, whatever its size
+    return bool(at_least <= level_at(told.alarms))

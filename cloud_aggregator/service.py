@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import admission, defence, machine, rollout
-from cloud_aggregator.events import Durable, Effect, Event, Ordered, Outward
+from cloud_aggregator import admission, containment, defence, machine, rollout
+from cloud_aggregator.events import Durable, Effect, Event, Heard, Ordered, Outward
 from cloud_aggregator.state import restore
 from cloud_aggregator.store import Store
 from config.settings import AggregatorSettings
@@ -57,7 +57,24 @@ class Service:
     def step_all(self, now_ns: int, events: Sequence[Event]) -> list[Outward]:
         """Take in events in their order and return what is to be told, all of it resting on one commit: an update that
         waits for others costs no commit of its own.
+
+        Where a gateway's message leads to an error, events are taken in one by one, and that one is contained.
         """
+        before = self.state
+        try:
+            return self._taken_in(now_ns, events)
+        except OSError:  # of the store: who sent what has no part in it
+            raise
+        except Exception as error:
+            self.state = before
+            if len(events) > 1:
+                return [effect for event in events for effect in self.step_all(now_ns, [event])]
+            if isinstance(events[0], Heard):
+                self.state, effects = containment.contain(replace(before, now_ns=now_ns), events[0], error)
+                return self._stored(effects)
+            raise
+
+    def _taken_in(self, now_ns: int, events: Sequence[Event]) -> list[Outward]:
         effects: list[Effect] = []
         for event in events:
             self.state, more = machine.step(self.state, now_ns, event)

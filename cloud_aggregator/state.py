@@ -45,6 +45,22 @@ class Incoming:
     begun_ns: int = 0
 
 
+@dataclass(frozen=True)
+class Faults:
+    """Errors that messages of one gateway have led to since the start of this process."""
+
+    count: int = 0
+    last_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """How many bytes of bodies a gateway has been sent because it asked, less what it may have again by now."""
+
+    size_bytes: float
+    at_ns: int
+
+
 class Parcel(NamedTuple):
     """A body that goes down, described once."""
 
@@ -94,6 +110,9 @@ class State:
     connected: bool = False
     outward: Outward = field(default_factory=Outward)  # what is held of alarms, and of whom they were told
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
+    faults: dict[str, Faults] = field(default_factory=dict)  # gateway -> errors that its messages have led to
+    fetched: dict[str, Fetched] = field(default_factory=dict)  # by gateway, see `announcing.wanted`
+    dropped: dict[str, int] = field(default_factory=dict)  # messages that made no sense, by gateway
     uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
 
 

@@ -24,7 +24,14 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.engine import URL, Connection
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 
 from cloud_aggregator import history_table, models_table, registry_table
 from cloud_aggregator.events import (
@@ -144,6 +151,8 @@ class Store:
                 for place, effect in enumerate(given):
                     if place == last or not isinstance(effect, SaveTraining):
                         self._apply(effect)
+        except (DataError, IntegrityError, InterfaceError, ProgrammingError):
+            raise  # of what is written, not of the disk
         except SQLAlchemyError as error:
             raise StoreError(f"{self.path}: cannot be written ({_cause(error)}); check the disk") from None
 

@@ -8,11 +8,11 @@ messages of one id the one with the most items is the whole truth, and the other
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from config.messages import Count, Message, Moment
+from config.messages import Count, LongName, Message, Moment, Name
 
 LossClass = Literal["alarm", "sensor-alarm", "update", "telemetry"]
 Reason = Literal["outbox-full", "flash-budget", "disk-full", "store-damaged"]
@@ -21,14 +21,14 @@ Reason = Literal["outbox-full", "flash-budget", "disk-full", "store-damaged"]
 class Tombstone(Message):
     """Items of one class that will never arrive: how many, how large, from when, why."""
 
-    id: str  # the name of the first item that is lost; the same as long as this tombstone grows
+    id: LongName  # the name of the first item that is lost; the same as long as this tombstone grows
     kind: LossClass
     items: Annotated[int, Field(ge=1, le=2**63 - 1)]
     size_bytes: Count
     first_ns: Moment
     last_ns: Moment
-    why: tuple[Reason, ...]
-    boot_id: str = ""
+    why: Annotated[tuple[Reason, ...], Field(max_length=len(get_args(Reason)))]
+    boot_id: Name = ""
 
     @property
     def item(self) -> str:

@@ -10,17 +10,33 @@ import json
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
 
 from models.features import FeatureSpec
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-SHORT_MAX = 4_096
-Short = Annotated[str, StringConstraints(max_length=SHORT_MAX)]  # what is stored of others
+SHORT_MAX, NAME_MAX = 4_096, 256
+# What moves a cursor, ends a line or turns the direction of text has no place in a name, a terminal or a log.
+CONTROLS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+Name = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]{{0,{NAME_MAX}}}$")]
+LongName = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]{{0,{SHORT_MAX}}}$")]
 LARGEST, CHUNKS_MAX = 2**63 - 1, 100_000  # what a database holds; of one transfer
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
+LISTED_MAX = 10_000  # of what one message lists
+Counts = Annotated[dict[Name, Count], Field(max_length=LISTED_MAX)]
 Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
+
+
+CONTROL = re.compile(f"[{CONTROLS}]")
+
+
+def _shortened(text: str) -> str:
+    """Return prose as far as it may be shown: what is too long or unfit makes no message worthless."""
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[:SHORT_MAX])
+
+
+Short = Annotated[str, AfterValidator(_shortened)]
 
 
 class MessageError(ValueError):
@@ -54,7 +70,7 @@ def first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     # Behind the key pydantic names the member of a union that it tried, such as "constrained-float".
     key = ".".join(str(part) for part in problem["loc"] if not UNION_MEMBER.search(str(part)))[:80] or "payload"
-    return f"{key}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
+    return f"{_shortened(key)}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
 
 
 class Transfer(Message):
@@ -68,39 +84,40 @@ class Transfer(Message):
 class Device(Message):
     """What a gateway watches, for whoever has to mend it; `config.outlets.DeviceTable` says what may stand in it."""
 
-    manufacturer: str = ""
-    model: str = ""
-    serial: str = ""
-    location: str = ""
-    category: str = "other"
+    manufacturer: Short = ""
+    model: Short = ""
+    serial: Short = ""
+    location: Short = ""
+    category: Name = "other"
 
 
 class Status(Message):
     """What a gateway (or, without the gateway fields, the aggregator) is doing; retained, `offline` as last will."""
 
     state: Literal["online", "offline"]
-    version: str = ""
-    boot_id: str = ""
+    version: Name = ""
+    boot_id: Name = ""
     clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
     can_train: bool = False
-    libraries: tuple[str, ...] = ()  # that some algorithms need besides, such as torch
+    # That some algorithms need besides, such as torch.
+    libraries: Annotated[tuple[Name, ...], Field(max_length=LISTED_MAX)] = ()
     baseline_windows: Count = 0
     baseline_needed: Count = 0
     windows: Count = 0
     windows_lost: Count = 0
-    values_filled: dict[str, int] = {}  # by channel: values of its windows that were bridged, not measured
+    values_filled: Counts = {}  # by channel: values of its windows that were bridged, not measured
     model_version: Count = 0
-    model_digest: str = ""
+    model_digest: Name = ""
     settling: bool = False  # the model in force has not yet seen enough windows to be asked
     alarms_active: Count = 0
     outbox: Count = 0
     bytes_sent: Count = 0
     bytes_received: Count = 0
-    dropped: dict[str, int] = {}
-    refusal: str = ""
-    refused_round: str = ""  # the `round_number` of the invitation that this gateway will not answer
+    dropped: Counts = {}
+    refusal: Short = ""
+    refused_round: Name = ""  # the `round_number` of the invitation that this gateway will not answer
     training_remarks: Short = ""  # what its trainings in this run warned of, or why they had nothing to send
-    answered: str = ""  # the `round_number` of the last update that it made
+    answered: Name = ""  # the `round_number` of the last update that it made
     training: Count = 0  # the highest that it was invited to, see `RoundOpen`
     candidate_version: Count = 0  # of a model on its way into force
     previous_version: Count = 0  # to go back to
@@ -109,18 +126,19 @@ class Status(Message):
     model_windows: Count = 0  # judged by the model in force
     model_alarms: Count = 0  # of the structure, raised under it
     promised_alarms_per_day: Annotated[float, Field(ge=0)] = 0.0
-    rejected: dict[str, str] = {}  # by version: why a model was not taken, or gone back from
-    privacy_epsilon: float | None = None  # spent so far, where differential privacy is kept
+    # By version: why a model was not taken, or gone back from.
+    rejected: Annotated[dict[Name, Short], Field(max_length=LISTED_MAX)] = {}
+    privacy_epsilon: Annotated[float, Field(ge=0)] | None = None  # spent so far, where differential privacy is kept
     device: Device | None = None
-    store_id: str = ""  # names the store, whoever runs it: what tells a copy or a new store from this one
+    store_id: Name = ""  # names the store, whoever runs it: what tells a copy or a new store from this one
     starts: Count = 0  # of agents on this store
     sequence: Count = 0  # items that this store has ever queued
     t_ns: Moment | None = None  # when this was said, and ...
     monotonic_ns: Moment | None = None  # ... how long after the boot: by both, earlier times of a boot can be corrected
-    link: str = ""  # what keeps ending the connection, where something seems to
+    link: Short = ""  # what keeps ending the connection, where something seems to
     outbox_bytes: Count = 0  # of what waits to be sent, see [store]
     flash_bytes_written: Count = 0  # in this day of the gateway's
-    store_problem: str = ""
+    store_problem: Short = ""
 
     def compact(self) -> Status:
         """Return the same in a third of the memory: of which keys were given, only what `standing` asks is kept."""
@@ -235,7 +253,7 @@ class Score(Message):
 class Alarm(Message):
     """A change of an alarm: raised and cleared are both messages, each with where it comes from."""
 
-    id: Short
+    id: LongName
     cause: Id
     kind: Literal["anomaly", "sensor"]
     state: Literal["raised", "cleared"]
@@ -245,14 +263,14 @@ class Alarm(Message):
     t_ns: Moment
     score: float | None = None
     level: float | None = None
-    rule: Short = ""  # that raised it
-    feature: Short = ""  # that it is about, where it is about one
+    rule: Name = ""  # that raised it
+    feature: LongName = ""  # that it is about, where it is about one
     window_s: float | None = None
     model_version: Count = 0
-    model_digest: Short = ""
+    model_digest: Name = ""
     baseline_windows: Count = 0
     clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
-    boot_id: Short = ""
+    boot_id: Name = ""
     monotonic_ns: Moment | None = None  # at `t_ns`: how long after the boot
     sequence: Count = 0  # its number among the items of its store: orders alarms whatever the clock says; 0: unknown
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from config.messages import Count, Message, MessageError, Moment, Score
+from config.messages import Count, Message, MessageError, Moment, Name, Score
 
 WINDOWS_MAX = 1_000  # in one batch; more is no batch of ours
 DIGITS = 6  # of a score: float32 holds 7, and nobody reads as many
@@ -24,13 +24,15 @@ class Scores(Message):
 
     t_ns: Moment
     after_ms: Annotated[tuple[Count, ...], Field(min_length=1, max_length=WINDOWS_MAX)]
-    scores: tuple[float, ...]
-    alarms: tuple[Count, ...] = ()  # which windows, by index, lay in an alarm
+    scores: Annotated[tuple[float, ...], Field(max_length=WINDOWS_MAX)]
+    alarms: Annotated[tuple[Count, ...], Field(max_length=WINDOWS_MAX)] = ()  # which windows, by index, lay in an alarm
     level: float
-    rules: dict[str, tuple[Count, ...]] = Field(default_factory=dict)  # of others than `score`: in which windows
+    rules: Annotated[dict[Name, tuple[Count, ...]], Field(max_length=WINDOWS_MAX)] = Field(
+        default_factory=dict
+    )  # of others than `score`: in which windows
     model_version: Count
     clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
-    boot_id: str = ""
+    boot_id: Name = ""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

@@ -17,6 +17,7 @@ from config.messages import CHUNKS_MAX, Count, Digest, Message, MessageError, Tr
 
 HEADER_BYTES = 256
 PAYLOAD_BYTES_MIN = 1_024
+PIECE_BYTES_MIN = PAYLOAD_BYTES_MIN - HEADER_BYTES  # in each chunk but the last
 ASK_MAX = 100  # indices in one request: it must fit into the smallest message, and the rest is asked for later
 
 
@@ -64,6 +65,10 @@ def parse_chunk(payload: bytes) -> tuple[ChunkHeader, bytes]:
     header = ChunkHeader.from_bytes(line)
     if not header.index < header.chunks or len(piece) > header.size_bytes:
         raise MessageError(f"chunk: index {header.index} of {header.chunks}, {len(piece)} of {header.size_bytes} bytes")
+    if (header.chunks - 1) * PIECE_BYTES_MIN >= max(header.size_bytes, 1):  # each costs the same, also an empty one
+        raise MessageError(
+            f"chunk: {header.size_bytes} bytes in {header.chunks} chunks, {PIECE_BYTES_MIN} in each expected"
+        )
     return header, piece
 
 

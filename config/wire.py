@@ -24,6 +24,7 @@ HEADER_BYTES_MAX = 64 * 1024
 ARRAYS_MAX = 1_000
 DIMENSIONS_MAX = 8
 ITEMS_MAX = 2**40  # beyond any message, and small enough for numpy's own arithmetic
+DIGITS_MAX = 40  # of a whole number in the header: 128 bits have 39, and a sign
 SEAL = b',"sha256":"'
 
 Arrays = dict[str, NDArray[Any]]
@@ -96,9 +97,16 @@ def _number(text: str) -> float:
     return number
 
 
+def _whole(text: str) -> int:
+    if len(text) > DIGITS_MAX:
+        raise ValueError(f"{text[:DIGITS_MAX]}... has {len(text)} digits, at most {DIGITS_MAX} expected")
+    return int(text)
+
+
 def _header(line: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(line, parse_float=_number, parse_constant=_number)
+        header = json.loads(line, parse_int=_whole, parse_float=_number, parse_constant=_number)
+        json.dumps(header, ensure_ascii=False).encode()  # half of a surrogate pair is no text, and fits in no message
     except (ValueError, RecursionError) as error:
         raise WireError(f"header: not JSON ({error})") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:

@@ -36,7 +36,7 @@ _ENGINE = create_engine("sqlite://", creator=lambda: sqlite3.connect(_opening[0]
 event.listen(_ENGINE, "connect", cloud_store.set_up_sqlite)
 
 
-class PowerCutError(Exception):
+class PowerCutError(BaseException):  # no service catches it
     """The power failed within a commit."""
 
 

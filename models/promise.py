@@ -40,16 +40,6 @@ def tail(alarmed: int, blocks: int, share: float) -> float:
     return math.fsum(math.exp(term) for term in terms)
 
 
-def excess(count: int, expected: float) -> float:
-    """Return the probability of at least `count` events where `expected` are, each by itself (Poisson)."""
-    if count <= 0:
-        return 1.0
-    if expected <= 0:
-        return 0.0
-    below = math.fsum(math.exp(k * math.log(expected) - expected - math.lgamma(k + 1)) for k in range(count))
-    return max(1.0 - below, 0.0)
-
-
 def is_broken(alarmed: int, blocks: int, share: float, level: float = LEVEL) -> bool:
     """Tell whether more blocks alarmed than the promise explains; wrong with a probability of at most `level`."""
     return alarmed >= LEAST_BLOCKS and tail(alarmed, blocks, share) <= level

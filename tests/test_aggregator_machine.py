@@ -100,8 +100,14 @@ def test_random_bytes_on_any_channel_are_dropped(data: st.DataObject) -> None:
     channel = data.draw(st.sampled_from(sorted(CHANNELS)))
     gateway = data.draw(st.sampled_from(["north", "stranger", "all"]))
     state, effects = after(OPEN, heard(gateway, channel, data.draw(st.binary(max_size=60))))
-    assert state == OPEN
+    assert replace(state, dropped={}) == OPEN and sum(state.dropped.values()) == 1
     assert [type(effect) for effect in effects] == [Log]
+
+
+def test_messages_that_make_no_sense_fill_no_log() -> None:
+    state, effects = after(OPEN, *[heard("north", "status", b"{}")] * 1_000, heard("west", "status", b"{}"))
+    told = [effect.text for effect in effects if isinstance(effect, Log)]
+    assert len(told) == 10 + 1 and told[-2].endswith("(number 512)") and state.dropped == {"north": 1_000, "west": 1}
 
 
 @settings(max_examples=200)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from cloud_aggregator import announcing
 from cloud_aggregator.events import Connection, Heard, Log, RecordGateway, RecordRound, Tick
 from cloud_aggregator.rounds import REMIND_S
-from cloud_aggregator.state import restore
+from cloud_aggregator.state import Parcel, restore
 from config.messages import Manifest, RoundOpen, Status, Want, round_number
 from config.transfer import describe, split
 from tests.sites import KEY, T0_NS, CloudShelf, aggregator_settings
@@ -57,6 +60,23 @@ def test_a_manifest_that_may_be_lost_is_repeated(change: dict[str, object], repe
     status = READY.model_copy(update=change)
     state, effects = after(state, heard("north", "status", status.to_bytes()), Tick(), at_s=REMIND_S + 1)
     assert bool(published(effects, "manifest")) == repeated
+
+
+def test_a_gateway_that_asks_without_end_is_sent_four_bodies_and_one_a_minute() -> None:
+    state, _ = after(started(), Connection(True), *[heard(name, "status", READY.to_bytes()) for name in GATEWAYS])
+    large = bytes(2 * announcing.BODY_BYTES_MIN)
+    shared = Parcel(describe(large, state.settings.limits.max_payload_bytes), large)
+    state = replace(state, shared=shared)
+
+    def sent(gateway: str, at_s: float) -> int:
+        nonlocal state
+        state, effects = after(state, heard(gateway, "want", Want().to_bytes(), shared.transfer.digest), at_s=at_s)
+        return len(published(effects, "chunk"))
+
+    whole = sent("north", 0.0)
+    assert [bool(sent("north", 0.1 * step)) for step in range(1, 100)] == [True] * 3 + [False] * 96
+    assert sent("west", 10.0) == whole  # others are not asked to wait
+    assert [bool(sent("north", at_s)) for at_s in (75.0, 76.0, 77.0, 140.0)] == [True, False, False, True]
 
 
 def test_rounds_that_follow_each_other_do_not_keep_a_manifest_from_being_repeated() -> None:

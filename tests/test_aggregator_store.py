@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveTraining
 from cloud_aggregator.store import Store, StoreError
@@ -122,9 +123,7 @@ def test_a_commit_that_cannot_be_whole_is_not_there_at_all(path: Path) -> None:
     store = Store(path)
     store.commit([SaveTraining({}, {"said": "before"})])
     broken: Any = RecordRound("run", 1, None, (), 0, 1)  # type: ignore[arg-type]  # what the database refuses
-    with pytest.raises(
-        StoreError, match=r"^[^\n]*aggregator\.db: cannot be written \(NOT NULL [^\n]*\); check the disk$"
-    ):
+    with pytest.raises(IntegrityError, match="NOT NULL"):
         store.commit([SaveTraining({}, {"said": "after"}), ROUND, broken])
     assert store.training() == SaveTraining({}, {"said": "before"}).body and store.rows("rounds") == []
     store.commit([ROUND])  # and it goes on working

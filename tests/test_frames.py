@@ -55,7 +55,7 @@ def test_any_number_type_is_read_as_it_is(values: NDArray[Any]) -> None:
 BROKEN_META = [
     ({"t_ns": None}, "t_ns"),
     ({"t_ns": TIME_NS_MAX + 1}, "t_ns"),
-    ({"t_ns": 10**400}, "t_ns"),
+    ({"t_ns": 10**30}, "t_ns"),
     ({"t_ns": 1.5}, "t_ns"),
     ({"rate_hz": 0.0}, "rate_hz"),
     ({"rate_hz": -1.0}, "rate_hz"),

@@ -5,7 +5,9 @@ Golden bytes are in `golden/messages_1`; a change of them is a change of the pro
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ from hypothesis import strategies as st
 from config.loss_messages import Tombstone
 from config.messages import (
     CHUNKS_MAX,
+    CONTROL,
     LARGEST,
+    SHORT_MAX,
+    Alarm,
     Device,
     FleetAlarm,
     Maintenance,
@@ -26,6 +31,7 @@ from config.messages import (
     Signed,
     Status,
     Transfer,
+    Want,
     alarm_item,
 )
 from config.telemetry import Scores
@@ -37,6 +43,35 @@ OLDER = {version: GOLDEN.parent / f"messages_{version}" for version in ("0_3", "
 KINDS = [type(message) for message in MESSAGES]
 each_message = pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+HOSTILE = "\x1b[2J\nall is well\u202e" + "x" * 10_000
+TOLD_BY_GATEWAYS = (Alarm, Device, Scores, Status, Tombstone, Transfer, Want)
+
+
+def texts(document: Any) -> Iterator[str]:
+    """Yield every text in a JSON document, keys included."""
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, dict):
+        yield from itertools.chain.from_iterable(map(texts, [*document, *document.values()]))
+    elif isinstance(document, list):
+        yield from itertools.chain.from_iterable(map(texts, document))
+
+
+@pytest.mark.parametrize("kind", TOLD_BY_GATEWAYS)
+def test_no_text_of_a_gateway_is_without_end_or_moves_a_cursor(kind: type[Message]) -> None:
+    (told,) = [json.loads(message.to_bytes()) for message in MESSAGES if type(message) is kind]
+    for key, value in told.items():
+        first = next(iter(value.values()), "") if isinstance(value, dict) else ""
+        for other in (HOSTILE, [HOSTILE], {HOSTILE: first}, {"key": HOSTILE}):
+            try:
+                message = kind.from_bytes(json.dumps({**told, key: other}).encode())
+            except MessageError as error:
+                found = [str(error)]
+            else:
+                found = list(texts(json.loads(message.to_bytes())))
+            assert all(len(text) <= SHORT_MAX and not CONTROL.search(text) for text in found)
 
 
 @each_message

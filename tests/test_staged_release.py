@@ -253,6 +253,36 @@ def test_alarms_of_canaries_stop_a_release_where_the_others_raise_fewer() -> Non
     assert said(20, 20) == "go on"  # a storm, which all have seen
 
 
+@pytest.mark.parametrize("lie", [0, 10**6, 2**63 - 1])
+@pytest.mark.parametrize("windows", [0, 10 * 86_400, 2**63 - 1])
+@pytest.mark.parametrize("promise", [0.0, 0.1, 1e300])
+def test_what_one_gateway_says_decides_no_release(lie: int, windows: int, promise: float) -> None:
+    """Of nine canaries and of the gateways beside them one says anything: the verdict is that of the honest ones."""
+    table, names = ReleaseTable(mode="staged"), tuple("abcdefghi")
+    stage = Rollout("watching", 2, canaries=names, share=0.5, since_ns=T0_NS)
+    common: dict[str, Any] = {"state": "online", "model_windows": 10 * 86_400, "promised_alarms_per_day": 0.1}
+    says = {"model_alarms": lie, "model_windows": windows, "promised_alarms_per_day": promise}
+
+    def said(canary_alarms: int, liars: tuple[str, ...]) -> bool:
+        canary, other = (Status(**common, model_version=version) for version in (2, 1))
+        made = {name: canary.model_copy(update={"model_alarms": canary_alarms}) for name in names}
+        made |= {f"o{number}": other.model_copy(update={"model_alarms": 1}) for number in range(9)}
+        made |= {name: made[name].model_copy(update=says) for name in liars}
+        return is_alarming(rollout.report(stage, made, 1, table, 1.0))
+
+    for liars in ((), ("a",), ("o0",), ("a", "o0")):
+        assert not said(1, liars) and said(20, liars)
+
+
+def test_one_of_three_canaries_rejects_for_itself() -> None:
+    table, stage = ReleaseTable(mode="staged"), Rollout("watching", 2, canaries=("a", "b", "c"), since_ns=T0_NS)
+    well = Status(state="online", model_version=2, model_windows=10**6, promised_alarms_per_day=0.1)
+    refusing = Status(state="online", model_version=1, rejected={"2": "no"})
+    for said, word in (((refusing, well, well), "go on"), ((refusing, refusing, well), "stop")):
+        told = rollout.report(stage, dict(zip("abc", said, strict=True)), 1, table, 1.0)
+        assert verdict(stage, told, table, T0_NS + NS)[0] == word
+
+
 def test_a_few_windows_have_shown_nothing_however_short_the_watch_is() -> None:
     table, stage = ReleaseTable(watch_s=1.0), rollout.Rollout("watching", 2, canaries=("a",), since_ns=T0_NS)
     for windows, word in ((BLOCK_WINDOWS - 1, "wait"), (BLOCK_WINDOWS, "go on")):

@@ -219,6 +219,12 @@ def test_constants_that_json_does_not_have_are_refused(constant: str) -> None:
     assert f"{constant} is no JSON number" in reason
 
 
+@pytest.mark.parametrize("value", ['"\\ud800"', '{"\\udfff":1}', "9" * 41, "-" + "9" * 4_000])
+def test_what_no_text_holds_and_endless_numbers_are_refused(value: str) -> None:
+    """Half of a surrogate pair can be parsed, and neither printed nor sent on."""
+    assert "header: not JSON" in refused(sealed(f'{{"format":"{FORMAT}","arrays":[],"meta":{{"a":[{value}]}}}}'))
+
+
 @pytest.mark.parametrize("depth", [100, 900, 950, 980, 990, 1_000, 1_010, 1_100, 5_000, 20_000])
 @pytest.mark.parametrize("bracket", ["[]", '{"a":', "meta"])
 def test_deep_nesting_is_refused_or_read_but_never_exhausts_the_stack(depth: int, bracket: str) -> None:

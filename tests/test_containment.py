@@ -1,0 +1,114 @@
+"""An error that one gateway's message leads to stops that gateway and nobody else, however often the message comes.
+
+Goal: no defect of ours that a message finds is an outage of the site. Method: the real service on its real store, with
+a defect put into it: an error while a message is handled, and a value that the database does not take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from cloud_aggregator import alarms, standing, telemetry
+from cloud_aggregator.containment import CAUSE, FAULTS_MAX, QUARANTINE_S
+from cloud_aggregator.events import Connection, Effect, Event, Log, Outward, Publish, RecordLoss, Tick
+from cloud_aggregator.service import Service
+from cloud_aggregator.state import State
+from cloud_aggregator.store import Store, StoreError
+from config.loss_messages import Tombstone
+from config.messages import Receipt
+from tests.sites import KEY, NS, T0_NS, aggregator_settings
+from tests.test_aggregator_machine import READY, heard
+from tests.test_fleet import alarm
+
+GATEWAYS = ("east", "north", "west")
+LOST = Tombstone(id="x", kind="telemetry", items=1, size_bytes=1, first_ns=0, last_ns=1, why=("outbox-full",))
+POISON = heard("west", "tombstone", LOST.to_bytes())
+STATUSES: list[Event] = [heard(gateway, "status", READY.to_bytes()) for gateway in GATEWAYS]
+
+Handler = Callable[[State, str, Tombstone], list[Effect]]
+
+
+def divide_by_nothing(state: State, gateway: str, tombstone: Tombstone) -> list[Effect]:
+    raise ZeroDivisionError(f"a defect\n\x1b[2J{1 / len(GATEWAYS)}")
+
+
+def record_too_much(state: State, gateway: str, tombstone: Tombstone) -> list[Effect]:
+    return [RecordLoss(gateway, tombstone.model_copy(update={"size_bytes": 2**70}), state.now_ns)]
+
+
+def begun(path: Path) -> Service:
+    settings = aggregator_settings(rounds={"quorum": 9})
+    service = Service(settings, Store(path), KEY, now_ns=T0_NS, beginning="first")
+    service.step_all(T0_NS, [Connection(True), *STATUSES])
+    return service
+
+
+def receipts(effects: Sequence[Outward]) -> dict[str, list[bool]]:
+    found: dict[str, list[bool]] = {}
+    for one in effects:
+        if isinstance(one, Publish) and "/receipt/" in one.topic:
+            found.setdefault(one.topic.split("/")[3], []).append(Receipt.from_bytes(one.payload).accepted)
+    return found
+
+
+def active(service: Service, gateway: str) -> list[str]:
+    return [one.alarm.cause for one in standing.active(service.state.outward.alarms, gateway)]
+
+
+@pytest.mark.parametrize("handler", [divide_by_nothing, record_too_much])
+def test_what_came_with_a_poisoned_message_is_stored_and_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: Handler
+) -> None:
+    monkeypatch.setattr(telemetry, "lost", handler)
+    service = begun(tmp_path / "a.db")
+    for _ in range(2):  # retained or sent again: it comes after a restart too
+        effects = service.step_all(T0_NS + NS, [alarm("east"), POISON, alarm("north")])
+        assert receipts(effects) == {"east": [True], "north": [True], "west": [False]}
+        (told,) = [one.text for one in effects if isinstance(one, Log) and "could not be handled" in one.text]
+        assert told.startswith("west: a message of channel tombstone") and told.isprintable()
+        service.close()
+        service = begun(tmp_path / "a.db")
+        assert [active(service, gateway) for gateway in GATEWAYS] == [["anomaly"], ["anomaly"], []]
+    service.close()
+
+
+def test_who_goes_on_is_quarantined_for_an_hour_and_the_operator_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = begun(tmp_path / "a.db")
+    with monkeypatch.context() as defect:
+        defect.setattr(telemetry, "lost", divide_by_nothing)
+        for _ in range(FAULTS_MAX):
+            assert active(service, "west") == []
+            assert receipts(service.step(T0_NS + NS, POISON)) == {"west": [False]}
+        assert active(service, "west") == [CAUSE]
+        assert service.step_all(T0_NS + NS, [POISON, alarm("west")]) == []
+        assert receipts(service.step(T0_NS + NS, alarm("east"))) == {"east": [True]}
+        later_ns = T0_NS + NS + round(QUARANTINE_S * NS)
+        service.step_all(later_ns, [Tick(), POISON])  # one more try
+        assert active(service, "west") == [CAUSE] and service.step(later_ns, alarm("west")) == []
+    service.step(later_ns + round(QUARANTINE_S * NS), Tick())
+    assert receipts(service.step(later_ns + round(QUARANTINE_S * NS), alarm("west"))) == {"west": [True]}
+    assert active(service, "west") == ["anomaly"]
+    service.close()
+
+
+def test_an_error_of_our_own_or_of_the_disk_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = begun(tmp_path / "a.db")
+
+    def fail(state: State, *_: object) -> None:
+        raise StoreError("the disk is full")
+
+    def divide(state: State) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(telemetry, "lost", fail)
+    with pytest.raises(StoreError, match="the disk is full"):
+        service.step_all(T0_NS + NS, [alarm("east"), POISON])
+    monkeypatch.setattr(alarms, "ticked", divide)
+    with pytest.raises(ZeroDivisionError):
+        service.step_all(T0_NS + NS, [alarm("east"), Tick()])
+    service.close()
