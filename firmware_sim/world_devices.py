@@ -139,14 +139,15 @@ class Devices:
         self._tried: dict[str, dict[str, Tried]] = defaultdict(dict)  # by device and digest of a model
         # By device: what its store counts of loads, by digest.
         self._loads: dict[str, dict[str, Any]] = defaultdict(dict)
-        self._grown: dict[tuple[str, str], tuple[int, int]] = {}  # by device and digest: loads that its process counts
+        self._grown: dict[str, dict[str, int]] = defaultdict(
+            dict
+        )  # by device and digest: loads that its process counts
         self._loaded_s: dict[str, float] = {}  # by device: when it began to load a model last
         self._slow_until_s: dict[str, float] = {}  # by device
 
     def touched(self, device: str, how: Handled) -> None:
         """Take note that a device was handled."""
         self.handled[gateway_of(device)].add(how)
-        self._loads.pop(device, None)
         self._just[device] = how
         self._cards[device] += how == "restored"
         self._handlings[device] += 1
@@ -204,6 +205,7 @@ class Devices:
         if how != "restored" and not damage and (names := expected.differing(found)):
             self._violate(f"the store of {device} does not hold what was committed to it: {', '.join(names)}")
         self._held[device] = found
+        self._loads[device], self._grown[device] = json.loads(stored.blobs.get(MODELS, b"{}")).get("trying", {}), {}
         if is_handled:
             self._forget(gateway_of(device), told)
         return is_handled
@@ -222,15 +224,13 @@ class Devices:
 
     def _note_tried(self, device: str, loads: dict[str, Any]) -> None:
         now = Tried(self._elapsed_s(), len(self._ends[device]))
-        for digest, (_, _, in_all, rests) in loads.items() if device in self._loads else ():  # the same card as before
+        for digest, (_, _, in_all, rests) in loads.items():
             known = self._loads[device].get(digest)
             if rests and not (known and known[3]) and not self.ended_like_one_deadly(device, digest):
                 self._violate(f"{device} starts without model {digest[:12]}, which ended no process of it often enough")
-            at, grown = self._grown.get((device, digest), (now.ends, 0))
-            grown = grown if known is not None and at == now.ends else 0
-            grown += 0 if rests else in_all - (known[2] if known is not None else 0)
-            self._grown[device, digest] = now.ends, grown
-            if grown > 1:
+            grown = self._grown[device].get(digest, 0) + in_all - known[2] if known else in_all
+            self._grown[device][digest] = 0 if rests else grown
+            if grown > 1 and not rests:
                 self._violate(f"{device} counts {grown} loads of one model, and its process can end but once")
         self._tried[device] = dict.fromkeys(loads, now) | self._tried[device]
         if any(count != self._loads[device].get(digest) for digest, count in loads.items()):
@@ -240,6 +240,7 @@ class Devices:
     def ended(self, device: str, end: End) -> None:
         """Take note that a process has ended."""
         since_s = self._elapsed_s() - self._loaded_s.get(device, -math.inf)
+        self._grown[device] = {}
         self._ends[device].append(end._replace(after_s=min(end.after_s, since_s)))
 
     def ended_like_one_deadly(self, device: str, digest: str) -> bool:

@@ -91,7 +91,7 @@ def other_than_committed(seen: Witness) -> None:
 
 def counted_twice_by_one_process(seen: Witness) -> None:
     models = NEWEST
-    for _ in range(3):  # the first that is seen of a card may be of any process
+    for _ in range(2):
         models = models.begun(NEW.digest, "north-0")
         seen.devices.committed("north", [save(models)])
 
