@@ -8,6 +8,8 @@ counted twice and every gateway on the last model. Equal seeds give equal histor
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -30,6 +32,7 @@ from firmware_sim.world_shared import World
 from firmware_sim.world_time import HOUR_S, Scheduler
 
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it, where there is one
+PREFIX = "fedgate-world-"
 LOOK_S = 30.0
 
 
@@ -48,9 +51,18 @@ class Outcome:
 @contextmanager
 def _folder(parent: Path | None) -> Iterator[Path]:
     """Yield a new folder, in memory where the machine has such a place: a world writes much and keeps nothing."""
-    where = parent or (IN_MEMORY if IN_MEMORY.is_dir() else None)
-    with tempfile.TemporaryDirectory(prefix="fedgate-world-", dir=where) as name:
+    where = (parent or (IN_MEMORY if IN_MEMORY.is_dir() else Path(tempfile.gettempdir()))).resolve()
+    _remove_left(where)
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", dir=where) as name:
         yield Path(name)
+
+
+def _remove_left(where: Path) -> None:
+    """Remove the folders of processes that are gone: whoever is killed removes nothing, and memory is dear."""
+    for left in where.glob(f"{PREFIX}*"):
+        process = left.name.removeprefix(PREFIX).partition("-")[0]
+        if process.isdecimal() and not Path("/proc", process).exists() and Path("/proc/self").exists():
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def run(seed: int, hours: float = HOURS, faults: Faults | None = None, folder: Path | None = None) -> Outcome:

@@ -72,6 +72,7 @@ def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
     if state.pipeline.commissioned and "center" not in state.own:  # fewer windows are wanted than before
         state, more = learning.commissioned(state)
         effects += more
+    state = replace(state, counted=state.models.counted_at_start())
     if state.pipeline.commissioned:
         state, loaded = reloading.reload(state, stored.blobs)
         effects += loaded

@@ -82,9 +82,7 @@ def _put(state: State, blobs: Mapping[str, bytes], slot: str) -> tuple[State, Ju
     memory, watched = recall.from_bytes(remembered, owner(state, manifest)) if remembered else (recall.BLANK, "")
     watching = restored(watched) if watched else watching
     pipeline = replace(state.pipeline, judge=judge, memory=memory, watching=watching)
-    counted = state.counted | {manifest.model.digest}  # at the start, or when it was asked for
-    state = replace(state, manifest=manifest, pipeline=pipeline, counted=counted)
-    return replace(state, tried=(named(manifest), state.now_ns)), judge
+    return replace(state, manifest=manifest, pipeline=pipeline, tried=(named(manifest), state.now_ns)), judge
 
 
 def _in_force(state: State, blobs: Mapping[str, bytes], judge: Judge) -> tuple[State, list[Effect]]:

@@ -111,6 +111,10 @@ class Models:
         """The slot that is not in force."""
         return OTHER if self.slot == MODEL else MODEL
 
+    def counted_at_start(self) -> frozenset[str]:
+        """Return the model whose load a start has marked, see `starting`; also where its bytes turn out to be lost."""
+        return frozenset({(self.previous if self.tries(self.current.digest).rests else self.current).digest})
+
     def rejecting(self, one: Rejected) -> Models:
         """Return the same with a version more that is not taken."""
         others = tuple(other for other in self.rejected if other.name != one.name)

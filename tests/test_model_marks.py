@@ -95,6 +95,16 @@ def test_one_end_of_the_process_counts_once_whatever_the_versions_of_its_model()
     assert versions.restored(gateway.shelf.blobs).tries(manifest.model.digest) == tries
 
 
+def test_a_start_that_finds_no_bytes_and_the_load_of_those_that_come_again_count_once() -> None:
+    gateway = Gateway(CALM)
+    del gateway.shelf.blobs[versions.MODEL]
+    gateway.restart()
+    tries = versions.restored(gateway.shelf.blobs).tries(CALM[0].model.digest)
+    gateway.offer(CALM)
+    assert gateway.version == 1
+    assert versions.restored(gateway.shelf.blobs).tries(CALM[0].model.digest) == tries
+
+
 def test_a_candidate_that_ends_the_process_is_given_up_too() -> None:
     gateway = Gateway(CALM)
     manifest, body = SENSITIVE

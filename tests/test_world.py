@@ -185,3 +185,13 @@ def test_a_window_in_an_update_is_seen_in_any_form() -> None:
         privacy.leaves("north", b"header" + body + b"end")
         privacy.audit()
         assert bool(said) is is_seen
+
+
+def test_what_a_killed_world_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
+    with children.start([sys.executable, "-c", ""]) as child:
+        child.wait()
+    left, mine, other = (tmp_path / f"fedgate-world-{name}" for name in (f"{child.pid}-x", f"{os.getpid()}-x", "named"))
+    for folder in (left, mine, other):
+        (folder / "store").mkdir(parents=True)
+    world.run(0, hours=0.0, faults=Faults(), folder=tmp_path)
+    assert set(tmp_path.iterdir()) == {mine, other}
