@@ -18,7 +18,8 @@ from firmware_sim import children
 from firmware_sim.world_faults import Faults, load_faults
 from firmware_sim.world_setup import HOURS
 
-SEEDS = re.compile(r"(\d+)\.\.(\d+)")
+DIGITS_MAX, JOBS_MAX = 18, 1_024
+SEEDS = re.compile(rf"(\d{{1,{DIGITS_MAX}}})\.\.(\d{{1,{DIGITS_MAX}}})")
 PROGRESS_S = 10.0
 EPILOG = """examples:
   firmware-sim world --seed 7                                   what happened, line by line, and whether a promise broke
@@ -49,17 +50,31 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     world.add_argument(
         "--faults", type=Path, metavar="F.toml", help="what fails how often (default: drawn from the seed)"
     )
-    world.add_argument("--jobs", type=int, default=1, metavar="K", help="worlds at once (default: 1)")
-    world.add_argument("--folder", type=Path, help="where stores are made and removed again (default: in memory)")
+    world.add_argument("--jobs", type=_jobs, default=1, metavar="K", help="worlds at once (default: 1)")
+    world.add_argument("--folder", type=_folder, help="where stores are made and removed again (default: in memory)")
     world.add_argument("-q", "--quiet", action="store_true", help="no history and no progress")
     world.add_argument("--json", action="store_true", help="print JSON")
     world.set_defaults(act=main)
 
 
 def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a number of 0 or above, got {text!r}")
+    if not text.isdecimal() or len(text) > DIGITS_MAX:
+        raise argparse.ArgumentTypeError(
+            f"expected a number of 0 or above, of {DIGITS_MAX} digits at most, got {text!r}"
+        )
     return int(text)
+
+
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= JOBS_MAX:
+        raise argparse.ArgumentTypeError(f"expected 1 to {JOBS_MAX} worlds at once, got {text!r}")
+    return int(text)
+
+
+def _folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"expected a folder that is there, got {text!r}")
+    return Path(text)
 
 
 def _seeds(text: str) -> range:
@@ -70,9 +85,12 @@ def _seeds(text: str) -> range:
 
 
 def _hours(text: str) -> float:
-    hours = float(text)
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = 0.0
     if not 0.0 < hours <= 10_000.0:
-        raise argparse.ArgumentTypeError(f"expected hours above 0, up to 10000, got {text}")
+        raise argparse.ArgumentTypeError(f"expected hours above 0, up to 10000, got {text!r}")
     return hours
 
 
@@ -99,7 +117,7 @@ def _one(arguments: argparse.Namespace, faults: Faults | None) -> int:
 
     try:
         outcome = run(arguments.seed, arguments.hours, faults, arguments.folder)
-    except BaseException:
+    except Exception:
         sys.stderr.write(f"a machine ended with an error of its own; again: {replay(arguments.seed, arguments)}\n")
         raise
     if arguments.json:

@@ -18,6 +18,7 @@ import pytest
 from config.messages import Alarm, Receipt, Status
 from config.settings import SettingsError
 from firmware_sim import children, world
+from firmware_sim.__main__ import main
 from firmware_sim.world_checks import Witness
 from firmware_sim.world_command import replay
 from firmware_sim.world_devices import Devices
@@ -195,3 +196,19 @@ def test_what_a_killed_world_left_behind_is_removed_by_the_next(tmp_path: Path) 
         (folder / "store").mkdir(parents=True)
     world.run(0, hours=0.0, faults=Faults(), folder=tmp_path)
     assert set(tmp_path.iterdir()) == {mine, other}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("--seed 1 --hours abc", "expected hours above 0"),
+        ("--seeds 1..3 --jobs 0", "expected 1 to"),
+        ("--seed 1 --folder nowhere", "expected a folder that is there"),
+        (f"--seed {10**30}", "of 18 digits at most"),
+        (f"--seeds 1..{10**30}", "expected A..B"),
+    ],
+)
+def test_what_is_given_wrongly_is_named(given: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["world", *given.split()])
+    assert expected in capsys.readouterr().err
