@@ -95,7 +95,7 @@ def run_trial(
         fit = _fit(algorithm, split.train, seed=seed, fraction=fraction)
     except NothingSentError:
         counts = f"clients have {min(split.row_counts)} to {max(split.row_counts)} rows to train on"
-        remedy = "use fewer clients or more data; where rows are many, see that they differ, and leave out a gamma that is set"
+        remedy = "use fewer clients or more data; of many rows see that they differ, and leave out a gamma that is set"
         if algorithm.detector == "esn":
             remedy += ", or a shorter memory: the first 5 / leak rows of a series teach nothing (network.washout)"
         raise TrainingError(f"no client could train; {counts}: {remedy}") from None
