@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cloud_aggregator import fleet, home_assistant, maintenance, standing, webhook
+from cloud_aggregator import fleet, home_assistant, lives, maintenance, standing, webhook
 from cloud_aggregator.events import Effect, Log, Posted, Publish, RecordAlarm, RecordCount, RecordFleet
 from cloud_aggregator.outward import ALARMS_REFUSED
 from cloud_aggregator.state import State, topic
@@ -30,9 +30,8 @@ def heard(state: State, gateway: str, alarm: Alarm) -> Result:
 
 def taken(state: State, gateway: str, alarm: Alarm) -> Result:
     """Store a change of an alarm and tell of it: one that the gateway told, or that is about the gateway itself."""
-    lives = state.lives[gateway].known if gateway in state.lives else ()
-    past_boots = {life.boot_id for life in lives if life.is_past}
-    alarms, known, is_news = standing.take(state.outward.alarms, gateway, alarm, state.now_ns, past_boots)
+    cards = lives.cards(state.lives[gateway]) if gateway in state.lives else {}
+    alarms, known, is_news = standing.take(state.outward.alarms, gateway, alarm, state.now_ns, cards)
     stored = RecordAlarm(gateway, alarm, state.now_ns, known.onset_ns)
     if not is_news:
         return state, [stored]

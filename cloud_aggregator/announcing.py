@@ -12,7 +12,7 @@ from models.records import replace
 
 NS = 1_000_000_000
 BODIES, BODY_S = 4, 60.0  # that a gateway is sent at once as it asks, and in which time it may ask for one more
-BODY_BYTES_MIN = 256 * 1024  # what a smaller body counts as: such questions cost nobody anything
+WHOLE_BYTES = 256 * 1024  # a smaller body counts for its share of this: such questions cost nobody anything
 
 
 def chunks(state: State, gateway: str, parcel: Parcel, missing: tuple[int, ...] = ()) -> list[Publish]:
@@ -53,14 +53,13 @@ def wanted(state: State, gateway: str, digest: str, missing: tuple[int, ...]) ->
     """
     parcel = _parcel(state, gateway, digest)
     effects = chunks(state, gateway, parcel, missing)
-    asked_bytes = len(parcel.body) * len(effects) / parcel.transfer.chunks
-    most_bytes = BODIES * max(len(parcel.body), BODY_BYTES_MIN)
+    asked = len(effects) / parcel.transfer.chunks * min(len(parcel.body) / WHOLE_BYTES, 1.0)
     known = state.fetched.get(gateway, Fetched(0.0, state.now_ns))
-    passed_s = max(state.now_ns - known.at_ns, 0) / NS
-    fetched_bytes = max(known.size_bytes - most_bytes / BODIES * passed_s / BODY_S, 0.0) + asked_bytes
-    if fetched_bytes > most_bytes:
+    passed_s = (state.now_ns - known.at_ns) / NS
+    before = max(known.bodies - passed_s / BODY_S, 0.0) if passed_s >= 0.0 else 0.0  # our clock was set back since
+    if before + asked > BODIES:
         raise MessageError(f"{gateway} asks for more than {BODIES} bodies, and more than one in {BODY_S:g} s")
-    return replace(state, fetched={**state.fetched, gateway: Fetched(fetched_bytes, state.now_ns)}), [*effects]
+    return replace(state, fetched={**state.fetched, gateway: Fetched(before + asked, state.now_ns)}), [*effects]
 
 
 def _parcel(state: State, gateway: str, digest: str) -> Parcel:

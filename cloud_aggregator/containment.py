@@ -2,58 +2,92 @@
 
 What a gateway may send is checked before it is used, so an exception in between is a defect of ours that its message
 has found. The state is that of before the message. The gateway gets an answer where the protocol has one, and the log
-its name. After `FAULTS_MAX` of them nothing more of it is handled for `QUARANTINE_S`, and an alarm says so; then it has
-one more try. What is retained comes again after a restart, and is contained again.
+its name. After `FAILURES_MAX` of them within an hour nothing more of it is handled until that hour is over, and an
+alarm says so. What is retained comes again after a restart, and is contained again.
 """
 
 from __future__ import annotations
 
-from traceback import extract_tb
+from collections.abc import Callable
+from traceback import walk_tb
+from typing import TypeVar
 
 from cloud_aggregator import alarms
 from cloud_aggregator.events import Effect, Heard, Log, Publish
-from cloud_aggregator.state import Faults, State, topic
+from cloud_aggregator.state import State, Tally, topic
 from config import topics
 from config.loss_messages import Tombstone
 from config.messages import Alarm, MessageError, Receipt
 from models.records import replace
 
 NS = 1_000_000_000
-FAULTS_MAX = 8  # before a gateway is quarantined
-QUARANTINE_S = 3_600.0
-CAUSE = "identity-quarantined"
+HOUR_NS = 3_600 * NS
+FAILURES_MAX = 8  # within an hour, before a gateway is blocked for the rest of it
+CAUSE = "identity-blocked"
 SHOWN = 200  # characters of an error
+OURS = ("cloud_aggregator", "config", "models")  # packages that an error is reported to
 Result = tuple[State, list[Effect]]
+T = TypeVar("T")
 
 
-def is_quarantined(state: State, gateway: str) -> bool:
+def attempt(act: Callable[[], T]) -> T | Exception:
+    """Return what `act` returns, or its error; errors of the store and of memory are nobody's and are raised."""
+    try:
+        return act()
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        return error
+
+
+def one_more(known: Tally | None, now_ns: int) -> Tally:
+    """Return a count with one more, which begins anew each hour and where the clock was set back."""
+    if known is None or not _is_running(known, now_ns):
+        return Tally(1, now_ns)
+    return replace(known, count=known.count + 1)
+
+
+def is_blocked(state: State, gateway: str) -> bool:
     """Tell whether nothing of a gateway is handled now."""
-    faults = state.faults.get(gateway, Faults())
-    return faults.count >= FAULTS_MAX and 0 <= state.now_ns - faults.last_ns < QUARANTINE_S * NS
+    known = state.failures.get(gateway, Tally())
+    return known.count >= FAILURES_MAX and _is_running(known, state.now_ns)
 
 
 def contain(state: State, message: Heard, error: Exception) -> Result:
     """Return the state of before a message, and what is told of the error that it led to."""
     where = topics.parse(message.topic)
-    faults = Faults(state.faults.get(where.gateway, Faults()).count + 1, state.now_ns)
-    state = replace(state, faults={**state.faults, where.gateway: faults})
-    last = extract_tb(error.__traceback__)[-1]
-    at = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
-    what = f"{type(error).__name__} at {at}: {str(error)[:SHOWN]!r}"
-    text = f"{where.gateway}: a message of channel {where.channel} could not be handled ({what}); error {faults.count}"
-    state, told = _tell(state, where.gateway, "raised") if faults.count == FAULTS_MAX else (state, [])
-    return state, [Log("warning", text), *_answer(state, where, message.payload), *told]
+    failures = one_more(state.failures.get(where.gateway), state.now_ns)
+    state = replace(state, failures={**state.failures, where.gateway: failures})
+    what = f"{type(error).__name__} at {_place(error)}: {str(error)[:SHOWN]!r}"
+    text = f"{where.gateway}: a message of channel {where.channel} could not be handled ({what})"
+    told = Log("warning", f"{text}; number {failures.count} within an hour")
+    state, raised = _raise(state, where.gateway) if failures.count == FAILURES_MAX else (state, [])
+    return state, [told, *_answer(state, where, message.payload), *raised]
 
 
-def release(state: State) -> Result:
-    """End the quarantines that have lasted long enough: the next error begins another."""
+def unblock(state: State) -> Result:
+    """End the alarms of gateways that are blocked no more: their hour is over, or this process began since."""
     effects: list[Effect] = []
-    for gateway, faults in state.faults.items():
-        if faults.count >= FAULTS_MAX and not is_quarantined(state, gateway):
-            state = replace(state, faults={**state.faults, gateway: replace(faults, count=FAULTS_MAX - 1)})
-            state, told = _tell(state, gateway, "cleared")
+    for gateway in state.outward.alarms:
+        for alarm in () if is_blocked(state, gateway) else _raised(state, gateway):
+            said = {"state": "cleared", "t_ns": state.now_ns, "text": "its messages are handled again"}
+            state, told = alarms.taken(state, gateway, alarm.model_copy(update=said))
             effects += told
     return state, effects
+
+
+def _is_running(known: Tally, now_ns: int) -> bool:
+    return 0 <= now_ns - known.begun_ns < HOUR_NS
+
+
+def _place(error: Exception) -> str:
+    """Return the last line of ours that an error passed: where it was raised may be in a library."""
+    lines = [
+        f"{frame.f_globals['__name__']}:{line}"
+        for frame, line in walk_tb(error.__traceback__)
+        if frame.f_globals["__name__"].partition(".")[0] in OURS
+    ]
+    return lines[-1]
 
 
 def _answer(state: State, where: topics.Topic, payload: bytes) -> list[Effect]:
@@ -72,19 +106,22 @@ def _answer(state: State, where: topics.Topic, payload: bytes) -> list[Effect]:
     return [Publish(topic(state, where.gateway, "receipt", item), receipt.to_bytes())]
 
 
-def _tell(state: State, gateway: str, change: str) -> Result:
-    begun_ns = state.faults[gateway].last_ns
-    text = f"{FAULTS_MAX} of its messages led to errors; nothing of it is handled for {QUARANTINE_S:g} s"
-    alarm = Alarm.model_validate(
-        {
-            "id": f"{gateway}.{CAUSE}.{begun_ns}",
-            "cause": CAUSE,
-            "kind": "sensor",
-            "state": change,
-            "severity": "major",
-            "text": text if change == "raised" else "its messages are handled again",
-            "onset_ns": begun_ns,
-            "t_ns": state.now_ns,
-        }
+def _raised(state: State, gateway: str) -> list[Alarm]:
+    known = state.outward.alarms.get(gateway, {}).values()
+    return [one.alarm for one in known if one.active and one.alarm.cause == CAUSE]
+
+
+def _raise(state: State, gateway: str) -> Result:
+    if _raised(state, gateway):
+        return state, []
+    alarm = Alarm(
+        id=f"{gateway}.{CAUSE}.{state.now_ns}",
+        cause=CAUSE,
+        kind="sensor",
+        state="raised",
+        severity="major",
+        text=f"{FAILURES_MAX} of its messages could not be handled; nothing of it is, for an hour from the first",
+        onset_ns=state.now_ns,
+        t_ns=state.now_ns,
     )
     return alarms.taken(state, gateway, alarm)

@@ -112,6 +112,11 @@ def told(lives: Lives, status: Status, now_ns: int) -> tuple[Lives, bool]:
     return replace(lives, known=known[:LIVES_KEPT]), is_news
 
 
+def cards(lives: Lives) -> dict[str, str]:
+    """Return, by boot, the card it was on: one that was set back, or gave way to another, is one by itself."""
+    return {one.boot_id: f"{one.boot_id} of {one.store_id}" if one.is_past else one.store_id for one in lives.known}
+
+
 def over(lives: Lives, now_ns: int) -> bool:
     """Tell whether a trouble has given no sign for so long that it is over; also where our clock went back since."""
     is_to_come = now_ns < lives.until_ns <= now_ns + round(STANDS_S * NS)

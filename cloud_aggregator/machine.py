@@ -29,16 +29,33 @@ SENDERS_MAX = 10_000  # whose messages that make no sense are counted
 
 
 def step(state: State, now_ns: int, event: Event) -> Result:
-    """Take in one event at `now_ns`."""
+    """Take in one event at `now_ns`, and do what follows from it."""
+    state, effects = take_in(state, now_ns, event)
+    state, more = advance(state, event)
+    return state, [*effects, *more]
+
+
+def advance(state: State, event: Event) -> Result:
+    """Close a round and go on with a release where a message has made that due; that is no sender's doing."""
+    if not isinstance(event, Heard):
+        return state, []
+    state, closing = rounds.close_if_due(state)
+    state, staged = staging.watched(state)
+    return state, [*closing, *staged]
+
+
+def take_in(state: State, now_ns: int, event: Event) -> Result:
+    """Take in one event: what its sender can make fail."""
     state = replace(state, now_ns=now_ns)
     match event:
         case Heard(topic=where, payload=payload):
             try:
                 return _heard(state, topics.parse(where), payload)
             except topics.TopicError as error:
-                return _dropped(state, "", f"{where!r} dropped: {error}")
+                return _dropped(state, ("", ""), f"{where!r} dropped: {error}")
             except MessageError as error:
-                return _dropped(state, topics.parse(where).gateway, f"{where} dropped: {error}")
+                parsed = topics.parse(where)
+                return _dropped(state, (parsed.gateway, parsed.channel), f"{where} dropped: {error}")
         case Connection(up=up):
             return _connection(state, up)
         case Tick():
@@ -55,12 +72,13 @@ def step(state: State, now_ns: int, event: Event) -> Result:
             return relisting.taken(state, event)
 
 
-def _dropped(state: State, gateway: str, text: str) -> Result:
-    """Tell of a message that makes no sense: the 1st, 2nd, 4th, 8th, ... of a gateway, or they would fill the log."""
-    count = state.dropped.get(gateway, 0) + 1
-    others = state.dropped if len(state.dropped) < SENDERS_MAX else {}
-    state = replace(state, dropped={**others, gateway: count})
-    return state, [Log("warning", f"{text} (number {count})")] if count.bit_count() == 1 else []
+def _dropped(state: State, sender: tuple[str, str], text: str) -> Result:
+    """Tell of a message that makes no sense: the 1st, 2nd, 4th, 8th, ... on a channel of a gateway in an hour."""
+    tally = containment.one_more(state.dropped.get(sender), state.now_ns)
+    others = state.dropped if len(state.dropped) < SENDERS_MAX or sender in state.dropped else {}
+    state = replace(state, dropped={**others, sender: tally})
+    told = tally.count.bit_count() == 1  # all of them would fill the log
+    return state, [Log("warning", f"{text} (number {tally.count})")] if told else []
 
 
 def _connection(state: State, up: bool) -> Result:
@@ -77,7 +95,7 @@ def _tick(state: State) -> Result:
     in_turn = (
         incoming.ask_for_missing,
         impostors.ticked,
-        containment.release,
+        containment.unblock,
         rounds.close_if_due,
         rounds.widen_if_stuck,
         rounds.remind,
@@ -97,15 +115,13 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
     if where.item == topics.TRIED and not payload:
         return state, []
     admission.check(state, where.gateway)
-    if containment.is_quarantined(state, where.gateway):
+    if containment.is_blocked(state, where.gateway) and not _is_last_will(where.channel, payload):
         return state, []
     match where.channel:
         case "status":
             return _status(state, where.gateway, Status.from_bytes(payload).compact())
         case "update":
-            state, effects = updates.chunk_arrived(state, where.gateway, payload)
-            state, closing = rounds.close_if_due(state)
-            return state, [*effects, *closing]
+            return updates.chunk_arrived(state, where.gateway, payload)
         case "alarm":
             return alarms.heard(state, where.gateway, Alarm.from_bytes(payload))
         case "tombstone":
@@ -117,6 +133,10 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
 
 
+def _is_last_will(channel: str, payload: bytes) -> bool:
+    return channel == "status" and Status.from_bytes(payload).state == "offline"
+
+
 def _status(state: State, gateway: str, status: Status) -> Result:
     known = state.gateways.get(gateway)
     if status.state == "offline" and known is not None:  # a last will knows nothing but that; the rest is still true
@@ -126,7 +146,5 @@ def _status(state: State, gateway: str, status: Status) -> Result:
         return state, [*found, Log("info", f"status of {gateway}: it was said before one that is here already")]
     state = replace(state, gateways={**state.gateways, gateway: status})
     state, told = alarms.status_changed(state, gateway, known)
-    state, closing = rounds.close_if_due(state)
-    state, staged = staging.watched(state)
     record = RecordGateway(gateway, status, state.now_ns, impostors.stored(state, gateway))
-    return state, [record, *found, *told, *closing, *staged]
+    return state, [record, *found, *told]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from statistics import median
+from statistics import median_low
 from typing import Any, Literal, NamedTuple
 
 from scipy.special import gammainc
@@ -161,8 +161,9 @@ def report(rollout: Rollout, gateways: Mapping[str, Status], base: int, table: R
     """Return what the canaries tell. What is expected of each is what they promise, or what the gateways that have the
     model of all raise meanwhile, whichever is more, times the factor of the settings: a storm raises alarms everywhere.
 
-    Each says of itself what it likes. So a promise and what is usual are medians, and where there are three canaries or
-    more, the one with the most alarms beyond what is expected of it and the one with the fewest are not counted.
+    Each says of itself what it likes. So a promise and what is usual, which two must say, are medians, the lower one of
+    two; and where there are three canaries or more, the one with the most alarms beyond what is expected of it and the
+    one with the fewest are not counted.
     """
     canaries = {name: gateways[name] for name in rollout.canaries if name in gateways}
     taken = {name: one for name, one in canaries.items() if one.model_version == rollout.version}
@@ -170,8 +171,8 @@ def report(rollout: Rollout, gateways: Mapping[str, Status], base: int, table: R
     days = {name: one.model_windows * hop_s / DAY_S for name, one in taken.items()}
     others = [one for name, one in gateways.items() if name not in canaries and one.model_version == base > 0]
     others_days = [(one.model_alarms, one.model_windows * hop_s / DAY_S) for one in others if one.model_windows > 0]
-    usual = median([count / watched for count, watched in others_days]) if others_days else 0.0
-    promised = median([one.promised_alarms_per_day for one in taken.values()]) if taken else 0.0
+    usual = median_low([count / watched for count, watched in others_days]) if len(others_days) > 1 else 0.0
+    promised = median_low([one.promised_alarms_per_day for one in taken.values()]) if taken else 0.0
     limits = {name: table.alarm_factor * max(promised, usual) * days[name] for name in taken}
     judged = sorted(taken, key=lambda name: (taken[name].model_alarms - limits[name], name))
     judged = judged[1:-1] if len(judged) >= OUTVOTED else judged

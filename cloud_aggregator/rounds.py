@@ -10,6 +10,7 @@ import warnings
 
 from cloud_aggregator import late, numbering, release, set_back, staging
 from cloud_aggregator.announcing import chunks
+from cloud_aggregator.containment import attempt
 from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, RecordRound
 from cloud_aggregator.rollout import Made
 from cloud_aggregator.state import State, packed, save_training, topic
@@ -246,31 +247,33 @@ def _advanced(state: State) -> tuple[Server, str, bool]:
     """
     if not state.total:
         return close_round(state.algorithm, state.server, {}), "changes nothing: nobody had anything to send", False
-    failed = "its parameters are not finite"
-    try:
-        server = close_round(state.algorithm, state.server, state.total)
-        if finite(server.shared):
-            why = lacking(server)
-            return server, f"makes no model: {why}" if why else "", False
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        failed = f"{type(error).__name__}: {error}"
+    server = attempt(lambda: close_round(state.algorithm, state.server, state.total))
+    if not isinstance(server, Exception) and finite(server.shared):
+        why = lacking(server)
+        return server, f"makes no model: {why}" if why else "", False
+    is_error = isinstance(server, Exception)
+    failed = f"{type(server).__name__}: {server}" if is_error else "its parameters are not finite"
     return close_round(state.algorithm, state.server, {}), f"changes nothing: {failed}", True
 
 
 def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:
-    made, body = release.make(
-        state.algorithm,
-        state.server,
-        state.key,
-        version=staging.next_version(state),
-        name=state.settings.algorithm.name,
-        run=state.run,
-        features=state.settings.features,
-        max_payload_bytes=state.settings.limits.max_payload_bytes,
-        gateways=gateways,
-        created_ns=state.now_ns,
+    made = attempt(
+        lambda: release.make(
+            state.algorithm,
+            state.server,
+            state.key,
+            version=staging.next_version(state),
+            name=state.settings.algorithm.name,
+            run=state.run,
+            features=state.settings.features,
+            max_payload_bytes=state.settings.limits.max_payload_bytes,
+            gateways=gateways,
+            created_ns=state.now_ns,
+        )
     )
-    state, effects = staging.made(_rested(state), Made(made, body))
+    if isinstance(made, Exception):  # the same parameters would be there after a restart
+        return _rested(state), [Log("warning", f"no model can be made: {type(made).__name__}: {made}")]
+    state, effects = staging.made(_rested(state), Made(*made))
     return state, effects
 
 

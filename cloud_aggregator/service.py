@@ -6,13 +6,13 @@ world share: a receipt leaves only when what it acknowledges is on disk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud_aggregator import admission, containment, defence, machine, rollout
 from cloud_aggregator.events import Durable, Effect, Event, Heard, Ordered, Outward
-from cloud_aggregator.state import restore
+from cloud_aggregator.state import State, restore
 from cloud_aggregator.store import Store
 from config.settings import AggregatorSettings
 from models.records import replace
@@ -58,26 +58,34 @@ class Service:
         """Take in events in their order and return what is to be told, all of it resting on one commit: an update that
         waits for others costs no commit of its own.
 
-        Where a gateway's message leads to an error, events are taken in one by one, and that one is contained.
+        Where that fails, events are taken in one by one, and a gateway's message that fails alone is contained. Errors
+        of the store, of memory and of the aggregator's own events are no gateway's: they are raised, and what was
+        stored before them is told after a restart.
         """
         before = self.state
-        try:
-            return self._taken_in(now_ns, events)
-        except OSError:  # of the store: who sent what has no part in it
-            raise
-        except Exception as error:
-            self.state = before
-            if len(events) > 1:
-                return [effect for event in events for effect in self.step_all(now_ns, [event])]
-            if isinstance(events[0], Heard):
-                self.state, effects = containment.contain(replace(before, now_ns=now_ns), events[0], error)
-                return self._stored(effects)
-            raise
+        told = containment.attempt(lambda: self._taken(machine.step, now_ns, events))
+        if not isinstance(told, Exception):
+            return told
+        self.state = before
+        return [effect for event in events for effect in self._alone(now_ns, event)]
 
-    def _taken_in(self, now_ns: int, events: Sequence[Event]) -> list[Outward]:
+    def _alone(self, now_ns: int, event: Event) -> list[Outward]:
+        before = self.state
+        told = containment.attempt(lambda: self._taken(machine.take_in, now_ns, [event]))
+        if isinstance(told, Exception):
+            if not isinstance(event, Heard):
+                raise told
+            self.state, effects = containment.contain(replace(before, now_ns=now_ns), event, told)
+            told = self._stored(effects)
+        self.state, effects = machine.advance(self.state, event)
+        return [*told, *self._stored(effects)]
+
+    def _taken(
+        self, act: Callable[[State, int, Event], machine.Result], now_ns: int, events: Sequence[Event]
+    ) -> list[Outward]:
         effects: list[Effect] = []
         for event in events:
-            self.state, more = machine.step(self.state, now_ns, event)
+            self.state, more = act(self.state, now_ns, event)
             effects += more
         return self._stored(effects)
 

@@ -6,15 +6,15 @@ stands. Alarms that are over are remembered for a while, so that a late or repea
 
 A gateway has one alarm of a cause at a time, so one that began later is the end of those before it: a gateway that lost
 its store never tells theirs. Which is later is told by the onset, and where that cannot be believed by the arrival; but
-clocks are set back and messages are sent again, so neither goes against the order in which the gateway raised its
-alarms. Only a card that was set back, or a new one, counts anew: between what was raised before and after it, that
-order says nothing.
+clocks are set back and messages are sent again, so neither goes against the order in which one card raised its alarms.
+A card that was set back, or a new one, counts anew: so an alarm gives way to one that was counted later only where both
+are known to be of one card, or where its onset cannot be believed anyway.
 The end of an alarm that is the only one of its cause comes from the statuses: see `Quiet`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ OF_OURS = "identity-"  # begins the causes of alarms that are about a gateway an
 ALWAYS = "anomaly"  # what a gateway is there for is never one cause too many
 ROW = (
     *("id", "cause", "kind", "severity", "text", "onset_ns", "score", "level"),
-    *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence"),
+    *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence", "store_id"),
 )
 Ended = Literal["", "superseded", "forgotten", "removed"]  # how an alarm ended whose gateway did not tell its end
 
@@ -58,29 +58,30 @@ Alarms = dict[str, dict[str, Standing]]  # by gateway and id, in the order they 
 
 
 def take(
-    alarms: Alarms, gateway: str, alarm: Alarm, now_ns: int, past_boots: Set[str] = frozenset()
+    alarms: Alarms, gateway: str, alarm: Alarm, now_ns: int, cards: Mapping[str, str] | None = None
 ) -> tuple[Alarms, Standing, bool]:
     """Return the alarms with one more message, what is now known of its alarm, and whether it said anything new.
 
-    `past_boots`: those of a card that was set back since, or gave way to another.
+    `cards`: by boot, where more is known of its card than the alarm says; see `lives.cards`.
     """
     of_gateway = alarms.get(gateway, {})
     known = of_gateway.get(alarm.id)
     if known is not None and (known.is_raised if alarm.state == "raised" else known.is_cleared and not known.ended):
         return alarms, known, False
-    now_known = _begun(of_gateway, alarm, now_ns, past_boots) if known is None else _joined(known, alarm)
+    now_known = _begun(of_gateway, alarm, now_ns, cards or {}) if known is None else _joined(known, alarm)
     of_gateway = {**of_gateway, alarm.id: now_known}
     return {**alarms, gateway: _pruned(of_gateway, alarm.cause)}, now_known, True
 
 
-def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, past_boots: Set[str]) -> Standing:
+def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, cards: Mapping[str, str]) -> Standing:
     is_possible = SET_NS <= alarm.onset_ns <= now_ns + AHEAD_NS
     is_believed = is_possible and alarm.clock != "unsynchronised"
     same = [known for known in of_gateway.values() if known.alarm.cause == alarm.cause]
-    is_past = alarm.boot_id in past_boots
-    of_its_card = [known for known in same if (known.alarm.boot_id in past_boots) == is_past]
-    earlier_ns = [known.onset_ns for known in of_its_card if 0 < known.alarm.sequence < alarm.sequence]
-    later_ns = [known.onset_ns for known in of_its_card if 0 < alarm.sequence < known.alarm.sequence]
+    counted = [(known, _is_of_one_card(known.alarm, alarm, cards)) for known in same if known.alarm.sequence > 0]
+    before = [known for known, is_one in counted if is_one is not False and known.alarm.sequence < alarm.sequence]
+    behind = [known for known, is_one in counted if is_one or (is_one is None and not is_believed)]
+    earlier_ns = [known.onset_ns for known in before]
+    later_ns = [known.onset_ns for known in behind if 0 < alarm.sequence < known.alarm.sequence]
     if alarm.cause.startswith(OF_OURS):  # raised here, one after the other, wherever our clock has gone meanwhile
         earlier_ns, later_ns = [known.onset_ns + 1 for known in same], []
     return Standing(
@@ -90,6 +91,14 @@ def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, past_boot
         is_cleared=alarm.state == "cleared",
         is_astray=not is_possible and alarm.clock != "unsynchronised",
     )
+
+
+def _is_of_one_card(one: Alarm, other: Alarm, cards: Mapping[str, str]) -> bool | None:
+    """Tell whether one card counted both; None where that is not known."""
+    if one.boot_id and one.boot_id == other.boot_id:
+        return True
+    of_one, of_other = (cards.get(alarm.boot_id, alarm.store_id) for alarm in (one, other))
+    return of_one == of_other if of_one and of_other else None
 
 
 def _joined(known: Standing, alarm: Alarm) -> Standing:

@@ -46,18 +46,18 @@ class Incoming:
 
 
 @dataclass(frozen=True)
-class Faults:
-    """Errors that messages of one gateway have led to since the start of this process."""
+class Tally:
+    """How often something happened within an hour, and when that hour began."""
 
     count: int = 0
-    last_ns: int = 0
+    begun_ns: int = 0
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """How many bytes of bodies a gateway has been sent because it asked, less what it may have again by now."""
+    """How many bodies a gateway has been sent because it asked, less what it may have again by now."""
 
-    size_bytes: float
+    bodies: float
     at_ns: int
 
 
@@ -110,9 +110,9 @@ class State:
     connected: bool = False
     outward: Outward = field(default_factory=Outward)  # what is held of alarms, and of whom they were told
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
-    faults: dict[str, Faults] = field(default_factory=dict)  # gateway -> errors that its messages have led to
+    failures: dict[str, Tally] = field(default_factory=dict)  # by gateway: messages whose handling failed
     fetched: dict[str, Fetched] = field(default_factory=dict)  # by gateway, see `announcing.wanted`
-    dropped: dict[str, int] = field(default_factory=dict)  # messages that made no sense, by gateway
+    dropped: dict[tuple[str, str], Tally] = field(default_factory=dict)  # of no sense, by gateway and channel
     uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
 
 

@@ -28,8 +28,6 @@ from sqlalchemy.exc import (
     DataError,
     DBAPIError,
     IntegrityError,
-    InterfaceError,
-    ProgrammingError,
     SQLAlchemyError,
 )
 
@@ -79,7 +77,7 @@ from config.topics import ALL
 # Columns of an alarm that carry the same name in the message.
 SAME_IN_ALARM = (
     *("cause", "kind", "severity", "text", "onset_ns", "score", "level"),
-    *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence"),
+    *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence", "store_id"),
 )
 
 
@@ -151,7 +149,7 @@ class Store:
                 for place, effect in enumerate(given):
                     if place == last or not isinstance(effect, SaveTraining):
                         self._apply(effect)
-        except (DataError, IntegrityError, InterfaceError, ProgrammingError):
+        except (DataError, IntegrityError):
             raise  # of what is written, not of the disk
         except SQLAlchemyError as error:
             raise StoreError(f"{self.path}: cannot be written ({_cause(error)}); check the disk") from None

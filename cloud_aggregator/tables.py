@@ -74,7 +74,8 @@ ALARMS = Table(
     Column("feature", String),  # ... what it is about; unknown of alarms before 0.4
     Column("begun_ns", BigInteger),  # the onset as far as it can be believed
     Column("ended", String),  # how, where its gateway did not tell the end
-    Column("sequence", BigInteger),  # see `Alarm`; unknown of alarms before 0.6
+    Column("sequence", BigInteger),  # see `Alarm`, and ...
+    Column("store_id", String),  # ... of which store; unknown of alarms before 0.6
 )
 GATEWAYS = Table(
     "gateways",
@@ -168,12 +169,12 @@ PASSES = Table(
     Column("key", String, nullable=False),
 )
 
-SCHEMA_VERSION = 3  # 1 before 0.4, 2 before 0.5
+SCHEMA_VERSION = 4  # 1 before 0.4, 2 before 0.5, 3 before 0.6
 # Columns that older stores lack; what tables they lack is made as in a new store.
 ADDED = (
     *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),
-    *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended, ALARMS.c.sequence),
-    *(ROUNDS.c.late, GATEWAYS.c.lives),
+    *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
+    *(ALARMS.c.sequence, ALARMS.c.store_id, ROUNDS.c.late, GATEWAYS.c.lives),
 )
 
 

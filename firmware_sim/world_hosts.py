@@ -208,6 +208,8 @@ class CloudHost(Machine):
         service = there(self.service)
         self.world.witness.cloud_steps(service.state)
         effects = service.step_all(self.now_ns, [event, *waiting])
+        for gateway in service.state.failures:  # a defect of ours that is contained is one all the same
+            self.world.witness.violate(f"the aggregator failed at a message of {gateway}")
         self.world.witness.cloud_stepped()
         return effects
 

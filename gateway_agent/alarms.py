@@ -10,7 +10,7 @@ from typing import Literal
 
 from config.messages import Alarm
 from config.settings import GatewaySettings, Source
-from gateway_agent import outbox
+from gateway_agent import life, outbox
 from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Effect, Item, Log
 from gateway_agent.state import ANOMALY, RaisedBy, RaisedIn, State, alarm_id, save_alarms, topic
 from gateway_agent.watch import SCORE
@@ -63,6 +63,7 @@ def of_transition(state: State, transition: Transition, height: Height) -> tuple
         boot_id=state.boot_id,
         monotonic_ns=state.life.monotonic_ns(transition.t_ns),
         sequence=_sequence(state, ANOMALY),
+        store_id=life.store_id(state.secret),
     )
     return _queue(state, alarm)
 
@@ -171,6 +172,7 @@ def _sensor_alarm(
         boot_id=state.boot_id,
         monotonic_ns=state.life.monotonic_ns(t_ns),
         sequence=_sequence(state, cause),
+        store_id=life.store_id(state.secret),
     )
 
 

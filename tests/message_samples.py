@@ -113,6 +113,7 @@ MESSAGES: list[Message] = [
         clock="unsynchronised",
         boot_id="b00t",
         sequence=41,
+        store_id="ca4d",
     ),
     FleetAlarm(
         id="all.fleet.1800000000123456790",

@@ -64,19 +64,24 @@ def test_a_manifest_that_may_be_lost_is_repeated(change: dict[str, object], repe
 
 def test_a_gateway_that_asks_without_end_is_sent_four_bodies_and_one_a_minute() -> None:
     state, _ = after(started(), Connection(True), *[heard(name, "status", READY.to_bytes()) for name in GATEWAYS])
-    large = bytes(2 * announcing.BODY_BYTES_MIN)
-    shared = Parcel(describe(large, state.settings.limits.max_payload_bytes), large)
-    state = replace(state, shared=shared)
+    small, large = (
+        Parcel(describe(body, state.settings.limits.max_payload_bytes), body)
+        for body in (bytes(announcing.WHOLE_BYTES // 8), bytes(2 * announcing.WHOLE_BYTES))
+    )
 
-    def sent(gateway: str, at_s: float) -> int:
+    def sent(gateway: str, at_s: float, shared: Parcel = large) -> int:
         nonlocal state
-        state, effects = after(state, heard(gateway, "want", Want().to_bytes(), shared.transfer.digest), at_s=at_s)
+        asking = heard(gateway, "want", Want().to_bytes(), shared.transfer.digest)
+        state, effects = after(replace(state, shared=shared), asking, at_s=at_s)
         return len(published(effects, "chunk"))
 
     whole = sent("north", 0.0)
     assert [bool(sent("north", 0.1 * step)) for step in range(1, 100)] == [True] * 3 + [False] * 96
     assert sent("west", 10.0) == whole  # others are not asked to wait
     assert [bool(sent("north", at_s)) for at_s in (75.0, 76.0, 77.0, 140.0)] == [True, False, False, True]
+    assert sent("north", 150.0, small)  # what is small costs little, whatever was asked for before
+    assert [bool(sent("north", -10_000.0)) for _ in range(6)] == [True] * 4 + [False] * 2  # our clock was set back
+    assert [bool(sent("north", at_s)) for at_s in (-9_990.0, -9_930.0)] == [False, True]
 
 
 def test_rounds_that_follow_each_other_do_not_keep_a_manifest_from_being_repeated() -> None:

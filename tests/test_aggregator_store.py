@@ -226,6 +226,24 @@ def test_a_store_of_0_4_is_taken_over_with_all_that_is_in_it(path: Path) -> None
     store.close()
 
 
+def test_a_store_of_0_5_is_taken_over_with_its_alarms(path: Path) -> None:
+    store = Store(path)
+    store.commit([*told(RAISED)])
+    store.close()
+    database = sqlite3.connect(path)
+    database.executescript(
+        "ALTER TABLE alarms DROP COLUMN sequence; ALTER TABLE alarms DROP COLUMN store_id; PRAGMA user_version = 3"
+    )
+    database.close()
+    Store(path).close()
+    store = Store(path, create=False)
+    ((known,),) = (of_gateway.values() for of_gateway in store.outward().alarms.values())
+    assert known.active and known.alarm.sequence == 0
+    store.commit([*told(CLEARED)])
+    assert [row["cleared_ns"] is None for row in store.rows("alarms")] == [False]
+    store.close()
+
+
 @pytest.mark.parametrize("torn", ["", "ALTER TABLE rounds ADD COLUMN bytes_received BIGINT;"])
 def test_a_store_of_0_3_is_taken_over_also_where_the_power_failed_half_way(path: Path, torn: str) -> None:
     database = sqlite3.connect(path)

@@ -274,6 +274,19 @@ def test_what_one_gateway_says_decides_no_release(lie: int, windows: int, promis
         assert not said(1, liars) and said(20, liars)
 
 
+def test_what_one_gateway_beside_the_canaries_says_is_not_what_is_usual() -> None:
+    table, names = ReleaseTable(mode="staged"), tuple("abcde")
+    stage = Rollout("watching", 2, canaries=names, share=0.5, since_ns=T0_NS)
+    common: dict[str, Any] = {"state": "online", "model_windows": 10 * 86_400, "promised_alarms_per_day": 0.1}
+    canaries = {name: Status(**common, model_version=2, model_alarms=20) for name in names}
+    liar = Status(**common | {"model_windows": 1}, model_version=1, model_alarms=2**63 - 1)
+    honest = Status(**common, model_version=1, model_alarms=1)
+    for others in ({"o": liar}, {"o": liar, "p": honest}, {"o": honest, "p": honest}):
+        assert is_alarming(rollout.report(stage, canaries | others, 1, table, 1.0))
+    storm = {name: honest.model_copy(update={"model_alarms": 20}) for name in "op"}
+    assert not is_alarming(rollout.report(stage, canaries | storm, 1, table, 1.0))
+
+
 def test_one_of_three_canaries_rejects_for_itself() -> None:
     table, stage = ReleaseTable(mode="staged"), Rollout("watching", 2, canaries=("a", "b", "c"), since_ns=T0_NS)
     well = Status(state="online", model_version=2, model_windows=10**6, promised_alarms_per_day=0.1)

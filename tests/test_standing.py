@@ -29,7 +29,8 @@ LATER_S = 10_000.0
 HOOK = Webhook(url="http://127.0.0.1:1/")
 DONE = Alarm.from_bytes(alarm("a", "cleared").payload)
 CLOCKS = st.tuples(st.sampled_from([-1e9, -1e4, 0.0, 5e3, 1e8]), st.sampled_from(["synchronised", "unsynchronised"]))
-STORY = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["raised", "cleared"])), min_size=1, unique=True)
+CHANGES = ("raised", "cleared")
+STORY = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(CHANGES)), min_size=1, unique=True)
 
 
 def active(state: State, gateway: str = "a") -> list[str]:
@@ -50,6 +51,9 @@ def test_only_the_latest_of_a_cause_can_stand_in_whatever_order_it_was_heard(
     """
     clocks = [data.draw(CLOCKS, label=f"clock of alarm {number}") for number in range(6)]
     state, onto = replace(site(), now_ns=T0_NS + round(LATER_S * NS)), dict[str, Maintenance]()
+    card = {"store_id": "card"} if data.draw(st.booleans(), label="alarms tell of their store") else {}
+    if not card:
+        state, _ = after(state, *[started("xyz"[number], 1 + number, 1) for number in range(3)], at_s=LATER_S)
     for at, (number, change) in enumerate(data.draw(st.permutations(story))):
         wrong_s, clock = clocks[number]
         said = {
@@ -57,6 +61,7 @@ def test_only_the_latest_of_a_cause_can_stand_in_whatever_order_it_was_heard(
             "sequence": 1 + number,
             "clock": clock,
             "boot_id": data.draw(st.sampled_from("xyz")),
+            **card,
         }
         state, effects = after(state, alarm("a", change, wrong_s + 100.0 * number, **said), at_s=LATER_S + at)
         onto = retained(effects, onto)
@@ -118,11 +123,30 @@ def test_an_alarm_of_ours_is_later_than_those_before_it_though_our_clock_went_ba
         assert active(state) == [f"identity-restored.{T0_NS + round(at_s) * NS}"]
 
 
+def started(boot_id: str, starts: int, said_s: int, store_id: str = "card") -> Heard:
+    return status("a", store_id=store_id, boot_id=boot_id, starts=starts, monotonic_ns=said_s * NS)
+
+
+@pytest.mark.parametrize("tells", [False, True])
+@pytest.mark.parametrize("is_heard_of", [False, True])
+def test_a_new_card_counts_anew_and_its_alarm_stands_whatever_the_old_one_counted(
+    is_heard_of: bool, tells: bool
+) -> None:
+    """`tells`: its alarms name their store, which those of 0.5 do not."""
+    old, new = (dict[str, Any](store_id=name if tells else "") for name in ("card", "new"))
+    raised, cleared = (alarm("a", change, boot_id="x", sequence=50, **old) for change in CHANGES)
+    state, _ = after(site(), started("x", 50, 100), raised, cleared)
+    state, _ = after(state, *[started("y", 1, 1, "new")] * is_heard_of, at_s=500.0)
+    state, _ = after(state, alarm("a", onset_s=490.0, id="a.new", boot_id="y", sequence=6, **new), at_s=500.0)
+    for number in range(9):  # of its boots only the last few are remembered
+        state, _ = after(state, started(f"z{number}", 2 + number, 1, "new"), at_s=600.0 + number)
+    assert active(state) == ["new"]
+    state, _ = after(state, alarm("a", onset_s=700.0, id="a.newer", boot_id="z8", sequence=9, **new), at_s=700.0)
+    assert active(state) == ["newer"]
+
+
 def test_after_a_card_was_set_back_its_new_alarms_are_later_though_it_counts_anew() -> None:
     """In boot x of its fifth start alarm 11; then the card of its fourth start is put in."""
-
-    def started(boot_id: str, starts: int, said_s: int) -> Heard:
-        return status("a", store_id="card", boot_id=boot_id, starts=starts, monotonic_ns=said_s * NS)
 
     state, _ = after(site(), started("x", 5, 100), alarm("a", boot_id="x", sequence=11))
     state, _ = after(state, started("y", 5, 1), at_s=500.0)

@@ -87,6 +87,7 @@ GLOBAL_RANDOMNESS = re.compile(
     r"numpy\.random\.(?!(Generator|default_rng|SeedSequence|BitGenerator|PCG64|PCG64DXSM|Philox|SFC64)$)\w+"
 )
 TOO_BROAD = {"Exception", "BaseException"}
+CONTAINS = "cloud_aggregator/containment.py"  # where an error of ours stops the one whose message has found it
 STARTS_A_PROCESS = {f"subprocess.{name}" for name in ("run", "Popen", "call", "check_call", "check_output")}
 STARTS_A_PROCESS |= {"os.system"}
 EXEMPTS_A_FILE = re.compile(r"#\s*mypy:|#\s*(ruff|flake8):\s*noqa")
@@ -171,6 +172,8 @@ def passes_on(handler: ast.ExceptHandler) -> bool:
 
 
 def broad_errors(file: Source) -> Iterator[Finding]:
+    if file.path == CONTAINS:
+        return
     caught = [
         (node.lineno, node.type or ast.Name("BaseException"))  # which is what a bare except means
         for node in nodes(file.tree)
