@@ -29,7 +29,7 @@ from tests.law_settings import SETTINGS
 from tests.rule_twin import ALARM, HEAD, HOP_S, KINDS, LAGS, MISSING, NAMES, NS, SCORES, VALUES, spec_of
 from tests.toy import FEATURE_COUNT, Gateway, fleet, onnx_scores
 
-FACTORS = (2.0**-20, 2.0**20)
+FACTORS = (2.0**-30, 2.0**30)
 ROWS = 80  # more than a reservoir washes out
 
 

@@ -35,6 +35,7 @@ from models.arrays import FEATURES, Array, Arrays, Floats, at_most
 from models.detectors import ensemble, kernel, svdd
 from models.detectors.training import border_for, map_width
 from models.federated.algorithm import (
+    LARGEST,
     Algorithm,
     Count,
     Phase,
@@ -233,10 +234,10 @@ def ensemble_svdd(
 
     def admit(server: Server, update: Arrays) -> Arrays:
         shapes: dict[str, tuple[int | None, ...]] = dict.fromkeys(("coefficients", *PER_MEMBER), (None,))
-        wide = checked(update, shapes | {"vectors": (None, feature_count)})
         widths = (1.0 / feature_count / WIDEST, WIDEST / feature_count)
         if gamma != "median":
             widths = (width_of(server.shared, gamma),) * 2
+        wide = checked(update, shapes | {"vectors": (None, feature_count)}, largest=max(LARGEST, widths[1]))
         check_member(wide, max_vectors, widths)
         if normalisation == "own":
             check_distance(wide["vectors"])
