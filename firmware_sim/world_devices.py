@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, Literal, NamedTuple
 
 from config.messages import Alarm, Status
@@ -33,6 +33,7 @@ MAY_BE_SAID: dict[Handled, set[str]] = {
 }
 ON_TIME_S = 10.0
 TOGETHER_S, TOGETHER_TIMES = 500.0, 6  # of two devices that nobody can take for one whose messages were late
+LATE_S, PACE_S = 30.0, 300.0  # where for so long only what is later comes, nobody knows the pace from before
 LOADING_S = STEADY_S + 30.0  # until then the load of a model may not have been finished, the tick included
 LIVES_MAX = 8  # boots on one store of a gateway that the aggregator promises to have in mind
 
@@ -48,7 +49,8 @@ class Life:
     last_s: float  # ... last
     stores: dict[str, int] = field(default_factory=dict)  # by name: when it last said so, on its own clock, in ns
     starts: dict[tuple[str, int], float] = field(default_factory=dict)  # store and count of starts -> first heard
-    times_s: list[float] = field(default_factory=list)  # when it was said what came on time
+    # When what was on time came; a list for each pace of its clock that the aggregator could follow.
+    paces: list[list[float]] = field(default_factory=lambda: [[]])
 
 
 @dataclass
@@ -282,11 +284,14 @@ class Devices:
         self._first_s.setdefault(name, now_s)
         life = self._lives[gateway, process].setdefault(name, Life(now_s, now_s))
         life.last_s = now_s
-        if now_s - said.said_s <= ON_TIME_S:
-            life.times_s.append(said.said_s)
         if (status.monotonic_ns or 0) <= life.stores.get(status.store_id, -math.inf):
             return  # overtaken by a later one, which said how it is
         life.stores[status.store_id] = status.monotonic_ns or 0
+        late_s, times_s = now_s - said.said_s, life.paces[-1]
+        if late_s <= ON_TIME_S:
+            times_s.append(now_s)
+        elif late_s > LATE_S and times_s and now_s - times_s[-1] >= PACE_S:
+            life.paces.append([])
         if not status.store_problem:
             life.starts.setdefault((status.store_id, status.starts), now_s)
 
@@ -350,9 +355,13 @@ def _between(lives: Iterable[Life], one: Life, other: Life) -> int:
 
 def _are_two_since_s(one: tuple[Named, Life], other: tuple[Named, Life]) -> float | None:
     """Return since when two devices were heard, on time and all the while, within one time; None where never."""
-    if one[0][0] == other[0][0] or not one[1].times_s or not other[1].times_s:
+    if one[0][0] == other[0][0]:
         return None
-    first_s = max(one[1].times_s[0], other[1].times_s[0])
-    last_s = min(one[1].times_s[-1], other[1].times_s[-1])
-    counts = [sum(first_s <= time_s <= last_s for time_s in life.times_s) for life in (one[1], other[1])]
+    found = [_together_since_s(*both) for both in product(one[1].paces, other[1].paces) if all(both)]
+    return min((at_s for at_s in found if at_s is not None), default=None)
+
+
+def _together_since_s(one: list[float], other: list[float]) -> float | None:
+    first_s, last_s = max(one[0], other[0]), min(one[-1], other[-1])
+    counts = [sum(first_s <= time_s <= last_s for time_s in times_s) for times_s in (one, other)]
     return first_s if last_s - first_s >= TOGETHER_S and min(counts) >= TOGETHER_TIMES else None

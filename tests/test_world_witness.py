@@ -91,6 +91,35 @@ def set_back_twice(seen: Witness, *, is_cleared: bool) -> None:
     assert seen.devices.audit() == {"restored": 2, "twins": 0}
 
 
+def two_by_turns(seen: Witness, late_s: float, *, silent_s: float = 400.0, turns: int = 5) -> None:
+    """Let two devices speak under one id: twice a minute, then one after a silence and late, then by turns again."""
+    elapsed_s = [0.0]
+    seen.devices = Devices(seen.violate, lambda: elapsed_s[0])
+
+    def speak(device: str, after_s: float, late_s: float = 0.0) -> None:
+        elapsed_s[0] += after_s
+        now_ns = round(elapsed_s[0] * 1e9)
+        status = Status(state="online", boot_id=device, store_id="s", starts=len(device), monotonic_ns=now_ns)
+        seen.devices.said(device, status)
+        elapsed_s[0] += late_s
+        seen.devices.heard("north", status, 1)
+
+    for turn in range(2 * turns):
+        for device in ("north", "north~"):
+            speak(device, silent_s if turn == turns and device == "north" else 30.0, late_s if turn == turns else 0.0)
+    assert seen.devices.audit()["twins"] == len(seen.violations)
+
+
+def two_by_turns_beside_a_silence(seen: Witness) -> None:
+    """A silence ends no pace, nor does what is not late enough to be out of it."""
+    two_by_turns(seen, 20.0)
+
+
+def two_by_turns_beside_a_late_one(seen: Witness) -> None:
+    """What is late ends no pace that goes on beside it."""
+    two_by_turns(seen, 60.0, silent_s=60.0, turns=6)
+
+
 def given_up_too_soon(seen: Witness) -> None:
     begin_to_load(seen)
     for end in (End(1, "kill", 10.0), End(1, "kill", 10.0), End(1, "power", 10.0), End(2, "kill", 10.0)):
@@ -221,6 +250,7 @@ WRONG += [superseded_by_nothing, forgotten_and_there, forgotten_since_it_was_han
 WRONG += [ended_and_unknown, lost_in_the_store, lost_again, damaged_after_it_was_mended]
 WRONG += [told_twice_since_it_was_handled, given_up_for_what_was_before, wrong_in_training]
 WRONG += [refused_in_words_that_nobody_uses, refused_as_set_back, set_back_after_many_boots, set_back_again]
+WRONG += [two_by_turns_beside_a_silence, two_by_turns_beside_a_late_one]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -362,10 +392,15 @@ def set_back_while_accused(seen: Witness) -> None:
     set_back_twice(seen, is_cleared=False)
 
 
+def two_by_turns_after_an_outage(seen: Witness) -> None:
+    """Where only late ones come after a silence, the clocks may have gone apart, and the pace begins anew."""
+    two_by_turns(seen, 60.0)
+
+
 RIGHT = [same_again, taken_along, copied_in_the_hand, killed_three_times, killed_whenever_it_loads, cut_off_ten_times]
 RIGHT += [superseded_by_a_later_one, told_before_it_was_set_back, told_beside_a_copy, told_to_be_over]
 RIGHT += [told_again_by_an_old_card, renewed_while_it_ran, killed_since_it_loads, without_memory]
-RIGHT += [refused_for_what_it_is, set_back_beyond_memory, set_back_while_accused]
+RIGHT += [refused_for_what_it_is, set_back_beyond_memory, set_back_while_accused, two_by_turns_after_an_outage]
 
 
 @pytest.mark.parametrize("right", RIGHT)
