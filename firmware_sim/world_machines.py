@@ -57,7 +57,6 @@ class Machine(ABC):
         self._process = 0  # counts them: what belongs to one that ended is void
         self._cut: Cut | None = None
         self._off_wall_ns = 0
-        self._started_s = 0.0
         self._commits = 0  # of all processes before the last start
         self.faults = world.network.faults.power
 
@@ -120,7 +119,7 @@ class Machine(ABC):
         if self.is_up or self.is_retired:
             return
         self.clock.started()
-        self._started_s, self._commits = self.world.scheduler.elapsed_s, self.disk.commits
+        self._commits = self.disk.commits
         try:
             effects = self.opened()
         except PowerCutError:
@@ -246,8 +245,7 @@ class Machine(ABC):
             self._off_wall_ns = self.world.scheduler.now_ns + self.clock.wall_offset_ns
 
     def _end(self, kind: Literal["power", "kill", "stop"]) -> None:
-        after_s = self.world.scheduler.elapsed_s - self._started_s
-        self.world.witness.devices.ended(self.name, End(self.boots, kind, after_s))
+        self.world.witness.devices.ended(self.name, End(self.boots, kind))
 
     def power_on(self) -> None:
         """Start the machine, its clock right or not."""

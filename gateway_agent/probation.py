@@ -194,5 +194,6 @@ def _asked_again(state: State) -> State:
 
 
 def stopped(state: State) -> list[Effect]:
-    """Return what is stored at a stop that is no crash."""
-    return [save(state.models.finished())] if state.models.current.version else []
+    """Return what is stored at a stop that is no crash; a candidate is marked also where no model is in force."""
+    models = state.models
+    return [save(models.finished())] if models.current.version or models.trying else []

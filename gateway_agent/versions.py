@@ -112,8 +112,12 @@ class Models:
         return OTHER if self.slot == MODEL else MODEL
 
     def counted_at_start(self) -> frozenset[str]:
-        """Return the model whose load a start has marked, see `starting`; also where its bytes turn out to be lost."""
-        return frozenset({(self.previous if self.tries(self.current.digest).rests else self.current).digest})
+        """Return the model whose load a start has marked, see `starting`; also where its bytes turn out to be lost.
+
+        None where it rests as the one in force does: whatever loads it later has to mark it.
+        """
+        digest = (self.previous if self.tries(self.current.digest).rests else self.current).digest
+        return frozenset() if self.tries(digest).rests else frozenset({digest})
 
     def rejecting(self, one: Rejected) -> Models:
         """Return the same with a version more that is not taken."""

@@ -105,6 +105,29 @@ def test_a_start_that_finds_no_bytes_and_the_load_of_those_that_come_again_count
     assert versions.restored(gateway.shelf.blobs).tries(CALM[0].model.digest) == tries
 
 
+def test_what_rests_like_the_model_in_force_is_marked_before_it_is_loaded_under_another_version() -> None:
+    """Neither the model in force nor the one before is loaded by this start, so neither load is marked by it."""
+    gateway = Gateway(CALM, SENSITIVE)
+    manifest, body = CALM
+    models = versions.restored(gateway.shelf.blobs).resting(DIGEST).resting(manifest.model.digest)
+    gateway.shelf.commit([versions.save(models)])
+    gateway.restart()
+    assert gateway.version == 0
+    gateway.offer((signed(manifest, version=3), body))
+    tries = versions.restored(gateway.shelf.blobs).tries(manifest.model.digest)
+    assert gateway.version == 3 and not tries.rests and tries.in_all == LOADS_MAX
+
+
+def test_a_stop_takes_the_mark_of_a_candidate_away_where_no_model_is_in_force() -> None:
+    """Goal: a first model is not given up for a stop in order that came between its mark and its load."""
+    gateway = Gateway()
+    manifest, body = CALM
+    gateway.took(*after(gateway.state, heard("manifest", "current", manifest.to_bytes(), "all"), *chunks(body)))
+    assert versions.restored(gateway.shelf.blobs).trying and gateway.version == 0  # not yet loaded
+    gateway.shelf.commit(stopped(gateway.state))
+    assert not versions.restored(gateway.shelf.blobs).trying
+
+
 def test_a_candidate_that_ends_the_process_is_given_up_too() -> None:
     gateway = Gateway(CALM)
     manifest, body = SENSITIVE
