@@ -141,10 +141,13 @@ def verdicts(
     seeds: range, hours: float, faults: Faults | None, folder: Path | None, jobs: int
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield, for each of the worlds as it ends, its seed and what it broke; an error in a machine is one of these."""
-    with children.workers(jobs) as pool:
+    pool = children.workers(jobs)
+    try:
         running = {pool.submit(violations_of, seed, hours, faults, folder): seed for seed in seeds}
         for future in as_completed(running):
             yield running[future], _broken(future)
+    finally:  # who interrupts waits for the worlds that have begun, and for no other
+        pool.shutdown(cancel_futures=True)
 
 
 def violations_of(seed: int, hours: float, faults: Faults | None, folder: Path | None) -> tuple[str, ...]:
