@@ -27,6 +27,7 @@ from firmware_sim.world_setup import FRAME_S, KEY, SHIFT, SITE, faulty, stream_o
 from firmware_sim.world_shared import World
 from firmware_sim.world_time import NS
 from gateway_agent import events, trainer
+from gateway_agent.memory import missing_rows, scored
 from gateway_agent.pipeline import rows_of
 from gateway_agent.probation import SLOW_STEPS
 from gateway_agent.service import Service
@@ -105,11 +106,12 @@ class GatewayHost(Machine):
         pipeline = there(self.service).state.pipeline
         if pipeline.judge is None or not pipeline.recent:
             return False
-        count = round(FRAME_S / pipeline.spec.window_s)
-        rows = rows_of(pipeline.recent[-2 * count :])  # with those before, for a model that remembers
-        is_damaged = rows[-count:, 0] > SHIFT / 2  # by the level of the load
-        scores = pipeline.judge.model(rows)[-count:]
-        return bool((scores[is_damaged] >= pipeline.judge.levels.raise_level).any())
+        rows, ends_ns = rows_of(pipeline.recent), [seen.end_ns for seen in pipeline.recent]
+        # All that a model remembers counts, and with a fresh memory it says nothing of the structure.
+        scores, is_settled = scored(pipeline.judge.model, rows, missing_rows(ends_ns, pipeline.spec.hop_s))
+        is_damaged = rows[:, 0] > SHIFT / 2  # by the level of the load
+        is_seen = is_damaged & is_settled & (scores >= pipeline.judge.levels.raise_level)
+        return bool(is_seen[-round(FRAME_S / pipeline.spec.window_s) :].any())
 
     def trouble(self) -> None:
         """Arrange for all troubles of this machine."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
 import pytest
 
 from cloud_aggregator.events import RecordRound
@@ -10,8 +14,11 @@ from firmware_sim import world
 from firmware_sim.world_damage import Damages, Under
 from firmware_sim.world_hosts import GatewayHost
 from firmware_sim.world_rounds import Rounds
+from firmware_sim.world_setup import SHIFT
 from gateway_agent import alarms
 from gateway_agent.events import Outward, Train
+from gateway_agent.memory import Seen
+from models.arrays import Array, Floats
 
 SAME = Under(1, 1, 0)
 SILENT, DAMAGED = 2, 600015  # seeds: one with a quorum below its gateways, one in which damage reaches the level
@@ -92,3 +99,34 @@ def test_a_world_sees_a_gateway_that_never_trains(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(GatewayHost, "carry_out", carry_out)
     assert any("east took no part" in text for text in world.run(SILENT).violations)
+
+
+class Counting:
+    """A model that remembers: its score is how many windows it has seen without a gap."""
+
+    washout_rows, max_gap_rows = 3, 0
+
+    def __call__(self, x: Array) -> Floats:
+        return 1.0 + np.arange(len(x), dtype=np.float64)
+
+
+@pytest.mark.parametrize(
+    ("windows", "missing", "level", "is_seen"),
+    [
+        (30, 0, 30.0, True),  # however long ago what the model remembers began
+        (30, 0, 31.0, False),
+        (30, 25, 5.0, True),
+        (30, 25, 6.0, False),  # it has begun anew behind a gap
+        (30, 28, 1.0, False),  # and says nothing yet
+    ],
+)
+def test_a_model_that_remembers_is_asked_with_all_that_it_remembers(
+    windows: int, missing: int, level: float, is_seen: bool
+) -> None:
+    spec = SimpleNamespace(window_s=15.0, hop_s=15.0)  # two windows a frame
+    ends_s = [15.0 * (number + (number >= missing > 0)) for number in range(windows)]
+    recent = tuple(Seen(np.array([SHIFT], np.float32), round(end_s * 1e9)) for end_s in ends_s)
+    judge = SimpleNamespace(model=Counting(), levels=SimpleNamespace(raise_level=level))
+    pipeline = SimpleNamespace(spec=spec, recent=recent, judge=judge)
+    host = SimpleNamespace(service=SimpleNamespace(state=SimpleNamespace(pipeline=pipeline)))
+    assert GatewayHost.reaches(cast(GatewayHost, host)) == is_seen

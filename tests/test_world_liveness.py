@@ -148,3 +148,5 @@ def test_what_finds_no_room_beside_alarms_that_nobody_answers_is_not_owed_yet() 
         assert "u" in of_gateway(state, {"u"})
         state = outbox.queue(state, f"a{number}", alarm)[0]
     assert of_gateway(state, {"u", "a0"}).keys() == {STATUS, "a0"}
+    state = outbox.queue(state, "late", alarm)[0]
+    assert of_gateway(state, state.outbox.keys()).keys() == {STATUS, *(f"a{number}" for number in range(ITEMS_MAX))}
