@@ -27,7 +27,10 @@ def heard(state: State, gateway: str, status: Status) -> tuple[State, list[Effec
     state = replace(state, lives={**state.lives, gateway: after})
     if after.trouble is None:
         return state, [], is_news
-    return *_changed(state, gateway, before, after), is_news
+    state, effects = _changed(state, gateway, before, after)
+    if effects and not is_news:  # else it is stored with its status
+        effects.append(RecordGateway(gateway, state.gateways[gateway], state.now_ns, stored(state, gateway)))
+    return state, effects, is_news
 
 
 def turned_away(state: State, gateway: str) -> Result:

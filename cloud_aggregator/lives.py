@@ -94,7 +94,8 @@ def told(lives: Lives, status: Status, now_ns: int) -> tuple[Lives, bool]:
         return lives, True
     before = next((one for one in lives.known if _is(one, status)), None)
     if before is not None and status.monotonic_ns <= before.said_ns:  # repeated, or overtaken
-        return lives, before is lives.known[0] and status.monotonic_ns == before.said_ns
+        is_present = before is lives.known[0] and status.monotonic_ns == before.said_ns
+        return _overtaken(lives, before, status, now_ns), is_present
     life = _heard(before, status, status.monotonic_ns, now_ns)
     others = tuple(one for one in lives.known if one is not before)
     trouble = _trouble(life, others, is_back=before is not None and status.starts < before.last_start)
@@ -180,14 +181,26 @@ def _heard(before: Life | None, status: Status, said_ns: int, now_ns: int) -> Li
     return replace(life, was_live=life.was_live or life.was_there(0))
 
 
+def _overtaken(lives: Lives, before: Life, status: Status, now_ns: int) -> Lives:
+    """Return what is known after a status that a later one of its life overtook: its start was of that life, too.
+
+    Which life is the present one is left to the next status that none overtook.
+    """
+    if status.store_problem == FULL or status.starts >= before.first_start:
+        return lives
+    life = replace(before, first_start=status.starts)
+    lives = replace(lives, known=tuple(life if one is before else one for one in lives.known))
+    is_restored = _is_doubled(life, (one for one in lives.known if one is not life))
+    return _troubled(lives, "identity-restored", now_ns, now_ns + round(STANDS_S * NS)) if is_restored else lives
+
+
 def _trouble(life: Life, others: tuple[Life, ...], *, is_back: bool) -> Trouble | None:
     """Return what a life shows beside the others; `is_back`: it counts fewer starts than it did."""
     if any(_together(life, one) for one in others):
         return "identity-twin"
     present = [one for one in others if not one.is_past]
     of_store = [one for one in present if one.store_id == life.store_id]
-    is_doubled = life.is_sure and any(one.is_sure and _overlap(one, life) for one in of_store)
-    if is_back or (is_doubled and not life.is_past):
+    if is_back or _is_doubled(life, of_store):
         return "identity-restored"
     if any(life.was_there(one.first_ns) for one in of_store if life.is_past or one.last_start > life.last_start):
         return "identity-restored"
@@ -199,6 +212,12 @@ def _trouble(life: Life, others: tuple[Life, ...], *, is_back: bool) -> Trouble 
 def _together(one: Life, other: Life) -> bool:
     """Tell whether two lives were there at the same time, for longer than the one's late messages explain."""
     return one.was_there(other.began_ns, other.heard_ns) and other.was_there(one.began_ns, one.heard_ns)
+
+
+def _is_doubled(life: Life, others: Iterable[Life]) -> bool:
+    """Tell whether a start is on the disks of two lives of one store, neither of which is known to be past."""
+    doubles = [one for one in others if one.store_id == life.store_id and _overlap(one, life)]
+    return any(all(each.is_sure and not each.is_past for each in (life, one)) for one in doubles)
 
 
 def _overlap(one: Life, other: Life) -> bool:

@@ -300,16 +300,17 @@ class Devices:
         self._first_s.setdefault(name, now_s)
         life = self._lives[gateway, process].setdefault(name, Life(now_s, now_s))
         life.last_s = now_s
-        if (status.monotonic_ns or 0) <= life.stores.get(status.store_id, -math.inf):
-            return  # overtaken by a later one, which said how it is
+        is_overtaken = (status.monotonic_ns or 0) <= life.stores.get(status.store_id, -math.inf)
+        if not status.store_problem and (life.starts or not is_overtaken):
+            life.starts.setdefault((status.store_id, status.starts), now_s)
+        if is_overtaken:  # by a later one, which said how it is
+            return
         life.stores[status.store_id] = status.monotonic_ns or 0
         late_s, times_s = now_s - said.said_s, life.paces[-1]
         if late_s <= ON_TIME_S:
             times_s.append(now_s)
         elif late_s > LATE_S and times_s and now_s - times_s[-1] >= PACE_S:
             life.paces.append([])
-        if not status.store_problem:
-            life.starts.setdefault((status.store_id, status.starts), now_s)
 
     def accused(self, gateway: str, alarm: Alarm) -> None:
         """Take note of what the aggregator says about a gateway, which must have been handled so."""

@@ -129,6 +129,29 @@ def test_an_old_image_of_the_same_store_is_reported_and_goes_on(starts: int, aft
         assert alarms(made) == [("identity-restored", True)]
 
 
+@pytest.mark.parametrize(("is_heard_last", "problem"), [(False, ""), (True, ""), (True, "disk-full")])
+def test_a_start_that_is_heard_late_proves_an_old_image_as_well(
+    is_heard_last: bool, problem: str, tmp_path: Path
+) -> None:
+    """What a later status of the same boot overtook tells how the gateway was, not how it is: but the start was."""
+    with cloud(tmp_path, mean_of(2)) as made:
+        device = Device(made, "a", starts=4)
+        device.more = {"store_problem": problem}
+        late = device.status()
+        made.now_ns += round(MINUTE_S) * NS
+        device.starts, device.more = 5, {}
+        device.speak()
+        old = Device(made, "b", starts=4).status()
+        first, last = (old, late) if is_heard_last else (late, old)
+        made.hear(first)
+        assert alarms(made) == []
+        made.hear(last)
+        assert alarms(made) == ([] if problem else [("identity-restored", False)])  # a full disk may not hold it
+        made.restart()
+        made.hear(Tick(), after_s=STANDS_S)
+        assert alarms(made) == ([] if problem else [("identity-restored", True)])
+
+
 def test_a_gateway_with_another_store_is_reported_when_it_stays(tmp_path: Path) -> None:
     with cloud(tmp_path, mean_of(2)) as made:
         Device(made, "a", store_id="first").speak(10)

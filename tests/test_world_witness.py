@@ -48,9 +48,12 @@ def set_back(seen: Witness) -> None:
     assert seen.devices.audit() == {"restored": 1, "twins": 0}
 
 
-def heard_of(seen: Witness, boot_id: str, starts: int = 1, process: int = 1, *, is_committed: bool = True) -> None:
+def heard_of(
+    seen: Witness, boot_id: str, starts: int = 1, process: int = 1, *, is_committed: bool = True, **more: Any
+) -> None:
     """Let a process of the aggregator hear of a start on a store, in some boot of the gateway."""
-    status = Status(state="online", boot_id=boot_id, store_id="s", starts=starts, monotonic_ns=5)
+    told = {"state": "online", "boot_id": boot_id, "store_id": "s", "starts": starts, "monotonic_ns": 5} | more
+    status = Status.model_validate(told)
     seen.devices.said("north", status)
     seen.cloud_hears(topic("north", "status", "agent"), status.to_bytes(), process)
     if is_committed:
@@ -64,6 +67,15 @@ def set_back_unseen(seen: Witness, between: int, process: int = 1) -> None:
         heard_of(seen, f"{process} boot {boot}", 2 + boot, process)
     seen.devices.touched("north", "restored")
     heard_of(seen, f"{process} after", process=process)
+
+
+def set_back_to_one_overtaken(seen: Witness, **later: Any) -> None:
+    """A start that is heard behind the next one of its boot was a start."""
+    heard_of(seen, "one", 2, monotonic_ns=6, **later)
+    heard_of(seen, "one")
+    seen.devices.touched("north", "restored")
+    heard_of(seen, "two")
+    seen.devices.audit()
 
 
 def set_back_after_many_boots(seen: Witness) -> None:
@@ -293,6 +305,7 @@ WRONG += [superseded_by_nothing, forgotten_and_there, forgotten_since_it_was_han
 WRONG += [ended_and_unknown, lost_in_the_store, lost_again, damaged_after_it_was_mended]
 WRONG += [told_twice_since_it_was_handled, given_up_for_what_was_before, wrong_in_training]
 WRONG += [given_up_for_the_loads_of_others, given_up_for_a_stop]
+WRONG += [set_back_to_one_overtaken]
 WRONG += [refused_in_words_that_nobody_uses, refused_as_set_back, set_back_after_many_boots, set_back_again]
 WRONG += [two_by_turns_beside_a_silence, two_by_turns_beside_a_late_one]
 
@@ -447,6 +460,11 @@ def set_back_beyond_memory(seen: Witness) -> None:
     assert seen.devices.audit() == {"restored": 0, "twins": 0}
 
 
+def set_back_on_a_full_disk(seen: Witness) -> None:
+    """Of a boot that last said that its disk is full, nobody knows which of its starts are on it."""
+    set_back_to_one_overtaken(seen, store_problem="disk-full")
+
+
 def set_back_while_accused(seen: Witness) -> None:
     """An alarm that stands is not raised again."""
     set_back_twice(seen, is_cleared=False)
@@ -462,6 +480,7 @@ RIGHT += [superseded_by_a_later_one, told_before_it_was_set_back, told_beside_a_
 RIGHT += [told_again_by_an_old_card, renewed_while_it_ran, without_memory]
 RIGHT += [killed_whenever_it_is_tried_again, killed_in_the_commit_of_a_mark, killed_with_a_mark_in_a_new_store]
 RIGHT += [refused_for_what_it_is, set_back_beyond_memory, set_back_while_accused, two_by_turns_after_an_outage]
+RIGHT += [set_back_on_a_full_disk]
 
 
 @pytest.mark.parametrize("right", RIGHT)
