@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from cloud_aggregator.events import RecordRound
 from config.messages import round_number
 from firmware_sim import world
-from firmware_sim.world_damage import Damages, Under
+from firmware_sim.world_damage import Damages, Under, reaches_level
 from firmware_sim.world_hosts import GatewayHost
 from firmware_sim.world_rounds import Rounds
+from firmware_sim.world_setup import FEATURES, FRAME_S, SHIFT
+from firmware_sim.world_time import NS
 from gateway_agent import alarms
 from gateway_agent.events import Outward, Train
+from gateway_agent.memory import Seen
+from gateway_agent.pipeline import Judge
+from gateway_agent.watch import Watch
+from models.arrays import Array, Floats
+from models.features import FeatureSpec
+from models.threshold import Levels
+from tests.agents import Told
 
 SAME = Under(1, 1, 0)
 SILENT, DAMAGED = 2, 600015  # seeds: one with a quorum below its gateways, one in which damage reaches the level
@@ -64,6 +74,43 @@ def test_what_nobody_could_see_is_no_damage() -> None:
     said.hear(240.0)
     said.damages.heard("west", 150.0, SAME, lambda: True, is_handled=False)
     assert said.violations == []
+
+
+class Remembering(Told):
+    """A model that scores the level of the load, and says nothing of two windows after a gap of more than one."""
+
+    washout_rows, max_gap_rows = 2, 1
+
+    def __call__(self, x: Array) -> Floats:
+        return x[:, 0].astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("missing", "damaged", "is_asked"),
+    [
+        (2, (0, 1), False),
+        (2, (0, 1, 2), True),  # the third after the gap was seen
+        (2, (5,), True),
+        (1, (0,), True),  # the memory outlives this gap
+        (0, (0,), True),
+        (-20, (0, 1), False),  # the clock was set back
+        (-20, (2,), True),
+        (0, (-1,), False),  # before the last frame
+        (0, (), False),
+    ],
+)
+def test_damage_is_asked_for_where_the_model_had_seen_enough(
+    missing: int, damaged: tuple[int, ...], is_asked: bool
+) -> None:
+    spec = FeatureSpec.model_validate(FEATURES | {"window_s": 5.0})
+    judge = Judge(Remembering(), Watch(Levels(30.0, 1.0, 0.0, 20, extrapolated=False)))
+    last = round(FRAME_S / 5.0)  # windows of the last frame, of which the first is window 0
+    ends_ns = {place: (place + (missing if place >= 0 else 0)) * 5 * NS for place in range(-10, last)}
+    recent = [
+        Seen(np.full(3, SHIFT if place in damaged else 0.0, np.float32), end_ns) for place, end_ns in ends_ns.items()
+    ]
+    assert reaches_level(judge, recent, spec) == is_asked
+    assert not reaches_level(judge, [], spec)
 
 
 def test_who_takes_part_was_counted_or_refuses() -> None:
