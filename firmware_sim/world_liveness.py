@@ -123,10 +123,12 @@ def of_gateway(state: agent.State, stored: Set[str]) -> Owed:
     owed = {status: Due(state.settings.exchange.status_s, status)}
     waiting = Counter(item.priority for item in state.outbox.values())
     for name, item in state.outbox.items():
-        before = sum(count for priority, count in waiting.items() if priority <= item.priority)
-        # What finds no room beside alarms that nobody answers waits. Of what comes in pieces any shows it on its way.
-        if name in stored and before <= ITEMS_MAX:
-            owed[name] = Due(ANSWER_S, item.topic if len(item.payloads) > 1 else item.payloads[0])
+        # What finds no room beside alarms that nobody answers waits; what shares the room with its like takes turns.
+        room = ITEMS_MAX - sum(count for priority, count in waiting.items() if priority < item.priority)
+        if name in stored and room > 0:
+            turns = math.ceil(waiting[item.priority] / room)
+            # Of what comes in pieces any shows it on its way.
+            owed[name] = Due(turns * ANSWER_S, item.topic if len(item.payloads) > 1 else item.payloads[0])
     for digest in state.fetches:
         asked = agent.topic(state, "want", digest)
         owed[asked] = Due(ANSWER_S, asked)
