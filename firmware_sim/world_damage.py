@@ -1,8 +1,9 @@
 """Whether damage raises an alarm in a simulated world, where a gateway could see it.
 
 What is damaged, and when, is drawn with the recordings. Models of so small a world do not see all of it, and gateways
-do not hear all: an alarm is asked for where the model's own score of a damaged window reaches its level. Alarms count
-when they are committed, by the time of the world, as the clocks of gateways and nodes may be wrong.
+do not hear all: an alarm is asked for where the model's own score of a damaged window reaches its level, and the model
+had seen enough before it. Alarms count when they are committed, by the time of the world, as the clocks of gateways and
+nodes may be wrong.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from firmware_sim.world_setup import FRAME_S
+import numpy as np
+
+from firmware_sim.world_setup import FRAME_S, SHIFT
+from firmware_sim.world_time import NS
+from gateway_agent.memory import Seen
+from gateway_agent.pipeline import Judge, rows_of
+from models.features import FeatureSpec
 
 
 class Under(NamedTuple):
@@ -70,3 +77,18 @@ class Damages:
         is_raised = any(state == "raised" for time_s, state in one.told if time_s >= begun_s)
         if not is_raised and before[-1:] != ["raised"]:
             self._violate(f"{device} heard damage from {first_s:.0f} s on, and raised no alarm until {until_s:.0f} s")
+
+
+def reaches_level(judge: Judge, recent: Sequence[Seen], spec: FeatureSpec) -> bool:
+    """Tell whether a damaged window among those of the last frame reaches the level of a model that can be asked of it:
+    one that remembers says nothing yet of the first windows after a gap that its memory does not outlive.
+    """
+    if not recent:
+        return False
+    ends_ns = np.array([seen.end_ns or 0 for seen in recent])
+    hops = np.diff(ends_ns) / (spec.hop_s * NS)  # 1 where no window is missing between
+    breaks = np.flatnonzero((hops < 0.5) | (hops > judge.model.max_gap_rows + 1.5))
+    rows = rows_of(recent[breaks[-1] + 1 if len(breaks) else 0 :])  # since its memory began
+    first = max(judge.model.washout_rows, len(rows) - round(FRAME_S / spec.window_s))
+    is_damaged = rows[first:, 0] > SHIFT / 2  # by the level of the load
+    return bool((judge.model(rows)[first:][is_damaged] >= judge.levels.raise_level).any())

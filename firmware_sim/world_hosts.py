@@ -17,18 +17,16 @@ from config.messages import Status
 from config.settings import AggregatorSettings, GatewaySettings
 from config.signing import verified
 from config.topics import ALL, Topic, topic_of
-from firmware_sim.world_damage import Under
+from firmware_sim.world_damage import Under, reaches_level
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore
 from firmware_sim.world_faults import NO_MEMORY
 from firmware_sim.world_liveness import Owed, of_cloud, of_gateway
 from firmware_sim.world_machines import RESTART_S, Machine, there
 from firmware_sim.world_processor import Stopwatch
-from firmware_sim.world_setup import FRAME_S, KEY, SHIFT, SITE, faulty, stream_of
+from firmware_sim.world_setup import KEY, SITE, faulty, stream_of
 from firmware_sim.world_shared import World
 from firmware_sim.world_time import NS
 from gateway_agent import events, trainer
-from gateway_agent.memory import missing_rows, scored
-from gateway_agent.pipeline import rows_of
 from gateway_agent.probation import SLOW_STEPS
 from gateway_agent.service import Service
 from models.arrays import FEATURES
@@ -104,14 +102,7 @@ class GatewayHost(Machine):
     def reaches(self) -> bool:
         """Tell whether a damaged window of the last frame reaches the level of the model in force."""
         pipeline = there(self.service).state.pipeline
-        if pipeline.judge is None or not pipeline.recent:
-            return False
-        rows, ends_ns = rows_of(pipeline.recent), [seen.end_ns for seen in pipeline.recent]
-        # All that a model remembers counts, and with a fresh memory it says nothing of the structure.
-        scores, is_settled = scored(pipeline.judge.model, rows, missing_rows(ends_ns, pipeline.spec.hop_s))
-        is_damaged = rows[:, 0] > SHIFT / 2  # by the level of the load
-        is_seen = is_damaged & is_settled & (scores >= pipeline.judge.levels.raise_level)
-        return bool(is_seen[-round(FRAME_S / pipeline.spec.window_s) :].any())
+        return pipeline.judge is not None and reaches_level(pipeline.judge, pipeline.recent, pipeline.spec)
 
     def trouble(self) -> None:
         """Arrange for all troubles of this machine."""

@@ -9,6 +9,7 @@ has stored, never from what it takes for its duty. When it did it is seen on the
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -120,11 +121,14 @@ def of_gateway(state: agent.State, stored: Set[str]) -> Owed:
         return {}
     status = agent.topic(state, "status", "agent")
     owed = {status: Due(state.settings.exchange.status_s, status)}
-    # What finds no room beside alarms that nobody answers waits; the most important and oldest do not.
-    in_turn = sorted(state.outbox.items(), key=lambda one: one[1].priority)
-    for name, item in in_turn[:ITEMS_MAX]:
-        if name in stored:  # of what comes in pieces any shows it on its way
-            owed[name] = Due(ANSWER_S, item.topic if len(item.payloads) > 1 else item.payloads[0])
+    waiting = Counter(item.priority for item in state.outbox.values())
+    for name, item in state.outbox.items():
+        # What finds no room beside alarms that nobody answers waits; what shares the room with its like takes turns.
+        room = ITEMS_MAX - sum(count for priority, count in waiting.items() if priority < item.priority)
+        if name in stored and room > 0:
+            turns = math.ceil(waiting[item.priority] / room)
+            # Of what comes in pieces any shows it on its way.
+            owed[name] = Due(turns * ANSWER_S, item.topic if len(item.payloads) > 1 else item.payloads[0])
     for digest in state.fetches:
         asked = agent.topic(state, "want", digest)
         owed[asked] = Due(ANSWER_S, asked)

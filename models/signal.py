@@ -162,8 +162,13 @@ def _span_ns(blocks: tuple[Block, ...]) -> int:
 
 
 def _is_apart(state: Windower, block: Block) -> bool:
-    """Tell whether a block is far from the latest one that was set aside."""
-    return bool(state.aside) and abs(block.t_ns - state.aside[-1].t_ns) > state.duration_ns(state.far)
+    """Tell whether a block is far from the latest one that was set aside. One that follows it at once is not, however
+    long both are.
+    """
+    if not state.aside:
+        return False
+    latest, far_ns = state.aside[-1], state.duration_ns(state.far)
+    return not latest.t_ns - far_ns <= block.t_ns <= latest.end_ns + far_ns
 
 
 def _is_far(state: Windower, block: Block) -> bool:

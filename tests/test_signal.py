@@ -127,6 +127,13 @@ def test_a_jump_of_time_is_one_loss_and_costs_no_later_sample(sign: int, jump_s:
     assert health(state)["s"].dropped == 0
 
 
+def test_a_lost_block_costs_itself_alone_though_blocks_are_longer_than_the_grid_reaches() -> None:
+    blocks = series("s", ramp(600), *range(0, 600, 120))  # of 12 s each; the grid reaches 10 windows of 1 s
+    state, events = feed(start(spec_of("a"), [StreamSpec(name="s", channels=("a",))]), blocks[:1] + blocks[2:])
+    assert [window.t_ns for window in windows_of(events)] == [i * SECOND_NS for i in (*range(12), *range(24, 60))]
+    assert health(state)["s"].dropped == 0
+
+
 @pytest.mark.parametrize("rows", [5, 50])  # less than a window, and more than the patience
 def test_one_wrong_time_disturbs_nothing(rows: int) -> None:
     fresh = start(spec_of("a"), [StreamSpec(name="s", channels=("a",))])

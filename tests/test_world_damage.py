@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import cast
-
 import numpy as np
 import pytest
 
 from cloud_aggregator.events import RecordRound
 from config.messages import round_number
 from firmware_sim import world
-from firmware_sim.world_damage import Damages, Under
+from firmware_sim.world_damage import Damages, Under, reaches_level
 from firmware_sim.world_hosts import GatewayHost
 from firmware_sim.world_rounds import Rounds
-from firmware_sim.world_setup import SHIFT
+from firmware_sim.world_setup import FEATURES, FRAME_S, SHIFT
+from firmware_sim.world_time import NS
 from gateway_agent import alarms
 from gateway_agent.events import Outward, Train
 from gateway_agent.memory import Seen
+from gateway_agent.pipeline import Judge
+from gateway_agent.watch import Watch
 from models.arrays import Array, Floats
+from models.features import FeatureSpec
+from models.threshold import Levels
+from tests.agents import Told
 
 SAME = Under(1, 1, 0)
 SILENT, DAMAGED = 2, 600015  # seeds: one with a quorum below its gateways, one in which damage reaches the level
@@ -73,6 +76,43 @@ def test_what_nobody_could_see_is_no_damage() -> None:
     assert said.violations == []
 
 
+class Remembering(Told):
+    """A model that scores the level of the load, and says nothing of two windows after a gap of more than one."""
+
+    washout_rows, max_gap_rows = 2, 1
+
+    def __call__(self, x: Array) -> Floats:
+        return x[:, 0].astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("missing", "damaged", "is_asked"),
+    [
+        (2, (0, 1), False),
+        (2, (0, 1, 2), True),  # the third after the gap was seen
+        (2, (5,), True),
+        (1, (0,), True),  # the memory outlives this gap
+        (0, (0,), True),
+        (-20, (0, 1), False),  # the clock was set back
+        (-20, (2,), True),
+        (0, (-1,), False),  # before the last frame
+        (0, (), False),
+    ],
+)
+def test_damage_is_asked_for_where_the_model_had_seen_enough(
+    missing: int, damaged: tuple[int, ...], is_asked: bool
+) -> None:
+    spec = FeatureSpec.model_validate(FEATURES | {"window_s": 5.0})
+    judge = Judge(Remembering(), Watch(Levels(30.0, 1.0, 0.0, 20, extrapolated=False)))
+    last = round(FRAME_S / 5.0)  # windows of the last frame, of which the first is window 0
+    ends_ns = {place: (place + (missing if place >= 0 else 0)) * 5 * NS for place in range(-10, last)}
+    recent = [
+        Seen(np.full(3, SHIFT if place in damaged else 0.0, np.float32), end_ns) for place, end_ns in ends_ns.items()
+    ]
+    assert reaches_level(judge, recent, spec) == is_asked
+    assert not reaches_level(judge, [], spec)
+
+
 def test_who_takes_part_was_counted_or_refuses() -> None:
     rounds = Rounds({}, pytest.fail)
     record = RecordRound("run", 3, "fedavg", ("north",), 0, 0, 0, late=(("west", 2),))
@@ -99,34 +139,3 @@ def test_a_world_sees_a_gateway_that_never_trains(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(GatewayHost, "carry_out", carry_out)
     assert any("east took no part" in text for text in world.run(SILENT).violations)
-
-
-class Counting:
-    """A model that remembers: its score is how many windows it has seen without a gap."""
-
-    washout_rows, max_gap_rows = 3, 0
-
-    def __call__(self, x: Array) -> Floats:
-        return 1.0 + np.arange(len(x), dtype=np.float64)
-
-
-@pytest.mark.parametrize(
-    ("windows", "missing", "level", "is_seen"),
-    [
-        (30, 0, 30.0, True),  # however long ago what the model remembers began
-        (30, 0, 31.0, False),
-        (30, 25, 5.0, True),
-        (30, 25, 6.0, False),  # it has begun anew behind a gap
-        (30, 28, 1.0, False),  # and says nothing yet
-    ],
-)
-def test_a_model_that_remembers_is_asked_with_all_that_it_remembers(
-    windows: int, missing: int, level: float, is_seen: bool
-) -> None:
-    spec = SimpleNamespace(window_s=15.0, hop_s=15.0)  # two windows a frame
-    ends_s = [15.0 * (number + (number >= missing > 0)) for number in range(windows)]
-    recent = tuple(Seen(np.array([SHIFT], np.float32), round(end_s * 1e9)) for end_s in ends_s)
-    judge = SimpleNamespace(model=Counting(), levels=SimpleNamespace(raise_level=level))
-    pipeline = SimpleNamespace(spec=spec, recent=recent, judge=judge)
-    host = SimpleNamespace(service=SimpleNamespace(state=SimpleNamespace(pipeline=pipeline)))
-    assert GatewayHost.reaches(cast(GatewayHost, host)) == is_seen

@@ -21,11 +21,13 @@ from config.transfer import describe, split
 from firmware_sim import world
 from firmware_sim.world_liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, of_cloud, of_gateway
 from firmware_sim.world_releases import Releases
-from gateway_agent import fetching, outbox
-from gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item
+from firmware_sim.world_time import NS, TICK_S
+from gateway_agent import fetching, outbox, sending
+from gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish
 from gateway_agent.sending import ITEMS_MAX
+from gateway_agent.state import State
+from tests.agents import TICK, commissioned, kinds
 from tests.agents import after as agent_after
-from tests.agents import commissioned
 from tests.sites import CloudShelf, topic
 from tests.test_aggregator_machine import READY, after, body, heard, opened, started, update
 from tests.test_gateway_models import FIRST
@@ -139,14 +141,46 @@ def test_a_gateway_owes_its_status_what_it_holds_and_questions() -> None:
     }
 
 
-def test_what_finds_no_room_beside_alarms_that_nobody_answers_is_not_owed_yet() -> None:
+ALARM = Item(topic("north", "alarm", "anomaly"), (b"alarm",), retain=True, priority=ALARM_PRIORITY)
+UPDATE = Item(topic("north", "update", "u"), (b"update",), False, UPDATE_PRIORITY)
+
+
+def queued(alarms: int, updates: int) -> State:
+    """Return an agent with a connection that has this to send, each with a payload of its own."""
     state = agent_after(commissioned(), Connection(True))[0]
-    alarm = Item(topic("north", "alarm", "anomaly"), (b"alarm",), retain=True, priority=ALARM_PRIORITY)
-    update = Item(topic("north", "update", "u"), (b"update",), False, UPDATE_PRIORITY)
-    state = outbox.queue(state, "u", update)[0]
-    for number in range(ITEMS_MAX):
-        assert "u" in of_gateway(state, {"u"})
-        state = outbox.queue(state, f"a{number}", alarm)[0]
-    assert of_gateway(state, {"u", "a0"}).keys() == {STATUS, "a0"}
-    state = outbox.queue(state, "late", alarm)[0]
-    assert of_gateway(state, state.outbox.keys()).keys() == {STATUS, *(f"a{number}" for number in range(ITEMS_MAX))}
+    for name, item, count in (("a", ALARM, alarms), ("u", UPDATE, updates)):
+        for number in range(count):
+            payload = f"{name}{number}"
+            state = outbox.queue(state, payload, replace(item, payloads=(payload.encode(),)))[0]
+    return state
+
+
+def test_what_finds_no_room_beside_alarms_that_nobody_answers_is_not_owed_yet() -> None:
+    assert of_gateway(queued(ITEMS_MAX - 1, 1), {"u0"})["u0"] == Due(ANSWER_S, b"u0")
+    assert of_gateway(queued(ITEMS_MAX, 1), {"u0", "a0"}).keys() == {STATUS, "a0"}
+
+
+def nobody_answers(state: State, until_s: float) -> list[str]:
+    """Return what is complained of while an agent has all of this to send, and no receipt comes."""
+    watched, begun_ns = Watched(), state.now_ns
+    while watched.now_s < until_s:
+        watched.liveness.owes("north", 1, of_gateway(state, state.outbox.keys()))
+        watched.now_s += TICK_S
+        state, effects = agent_after(state, TICK, now_ns=begun_ns + round(watched.now_s * NS))
+        for one in kinds(effects, Publish):
+            watched.liveness.sent("north", one.topic, one.payload)
+    return [said.split()[2].rstrip(",") for said in watched.said]
+
+
+@pytest.mark.parametrize(("alarms", "updates", "turns"), [(32, 0, 1), (33, 0, 2), (65, 0, 3), (31, 5, 5)])
+def test_what_shares_the_room_is_owed_in_turns_and_the_agent_keeps_them(
+    alarms: int, updates: int, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = queued(alarms, updates)
+    owed = {name: due for name, due in of_gateway(state, state.outbox.keys()).items() if name in state.outbox}
+    assert owed.keys() == state.outbox.keys()
+    assert {due.within_s for name, due in owed.items() if name[0] == ("u" if updates else "a")} == {turns * ANSWER_S}
+    until_s = 2 * turns * ANSWER_S
+    assert nobody_answers(state, until_s) == []
+    monkeypatch.setattr(sending, "send_due", lambda state: (state, []))
+    assert owed.keys() <= set(nobody_answers(state, until_s))
