@@ -241,6 +241,9 @@ def field(folder: Path, gateways: Sequence[str], *, false_alarms_per_day: float 
         try:
             yield made
             made.end()
+            assert "could not be handled" not in made.words(CLOUD), (
+                f"a defect is one where it is contained too:\n{made.tails()}"
+            )
         finally:
             for process in made.processes.values():
                 process.kill()
