@@ -172,13 +172,12 @@ def ticked(state: State) -> tuple[State, list[Effect]]:
     """Forget that models were being tried when the agent has shown that it outlives them."""
     state = _asked_again(state)
     models, manifest = state.models, state.manifest
-    # Another candidate may be marked, and not loaded yet: its mark stays.
-    other = state.candidate if state.candidate not in (None, manifest) else None
-    if manifest is None or not models.trying or (other and other.model.digest == manifest.model.digest):
+    if manifest is None or not models.trying:
         return state, []
+    is_other_awaited = state.candidate not in (None, manifest)  # it may be marked, and not loaded yet: its mark stays
     is_steady = state.now_ns - state.tried[1] >= STEADY_S * NS
     has_judged = models.windows > 0 and state.counts.get("windows", 0) > 0  # since the start
-    if is_steady and not state.is_stood_in_for and other is None:
+    if is_steady and not state.is_stood_in_for and not is_other_awaited:
         models = models.finished()
     elif is_steady or has_judged:
         models = models.finished(manifest.model.digest)
