@@ -148,7 +148,8 @@ class Machine(ABC):
         self.during_process(TICK_S, self._tick)
         self.step(self.tick())
         if self.is_up:
-            self.world.witness.liveness.owes(self.name, self._process, self.owed())
+            ahead_s = (self.now_ns - self.world.scheduler.now_ns) / NS
+            self.world.witness.liveness.owes(self.name, self._process, self.owed(), ahead_s)
 
     def heard(self, topic: str, payload: bytes) -> None:
         """Take a message from the broker."""
