@@ -98,6 +98,7 @@ def _tick(state: State) -> Result:
         containment.unblock,
         rounds.close_if_due,
         rounds.widen_if_stuck,
+        rounds.begin_anew_if_lost,
         rounds.remind,
     )
     for act in (rounds.renumber, *in_turn, staging.watched, alarms.ticked):

@@ -24,6 +24,7 @@ from models.records import replace
 NS = 1_000_000_000
 NAMED = 5  # gateways that a line of the log names
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
+LOST_S = 600.0  # by then whoever holds an answer has sent it
 
 
 def may_open(state: State) -> bool:
@@ -160,6 +161,24 @@ def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:
     state = replace(state, asked=None, invited_ns=state.now_ns)
     text = f"round {state.server.round_index}: those drawn made no quorum of {rounds.quorum}, everyone is asked"
     return state, [save_training(state), invitation(state), Log("warning", text)]
+
+
+def begin_anew_if_lost(state: State) -> tuple[State, list[Effect]]:
+    """Give a round up that can have no quorum: all it waits for have answered it and hold no answer any more, as where
+    their stores were damaged. Nobody answers twice, as masks and noise are drawn from the round. Where the algorithm
+    remembers what was counted of whom, what is given up would be missing for good, and the round waits.
+    """
+    rounds, number = state.settings.rounds, round_number(state.run, state.server.round_index)
+    waited = {name: state.gateways[name] for name in waited_for(state)} if state.opened else {}
+    patient = state.now_ns - state.opened_ns < max(rounds.deadline_s, LOST_S) * NS
+    if not waited or patient or len(state.counted) >= rounds.quorum or state.algorithm.remembers:
+        return state, []
+    if any(one.answered != number or one.outbox for one in waited.values()):
+        return state, []
+    names = ", ".join(sorted(waited)[:NAMED]) + (" and others" if len(waited) > NAMED else "")
+    text = f"round {state.server.round_index} is given up: {names} answered it, and the answers were lost"
+    state, effects = _close(replace(state, total={}))
+    return state, [Log("warning", text), *effects]
 
 
 def _close(state: State) -> tuple[State, list[Effect]]:

@@ -8,7 +8,7 @@ import pytest
 
 from cloud_aggregator import announcing
 from cloud_aggregator.events import Connection, Heard, Log, RecordGateway, RecordRound, Tick
-from cloud_aggregator.rounds import REMIND_S
+from cloud_aggregator.rounds import LOST_S, REMIND_S
 from cloud_aggregator.state import Parcel, restore
 from config.messages import Manifest, RoundOpen, Status, Want, round_number
 from config.transfer import describe, split
@@ -82,6 +82,30 @@ def test_a_gateway_that_asks_without_end_is_sent_four_bodies_and_one_a_minute() 
     assert sent("north", 150.0, small)  # what is small costs little, whatever was asked for before
     assert [bool(sent("north", -10_000.0)) for _ in range(6)] == [True] * 4 + [False] * 2  # our clock was set back
     assert [bool(sent("north", at_s)) for at_s in (-9_990.0, -9_930.0)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("said", "remembers", "index"),
+    [
+        ({}, False, 1),
+        ({"outbox": 1}, False, 0),  # it may still come
+        ({"answered": "x/0"}, False, 0),  # it has yet to answer
+        ({}, True, 0),  # what was counted would be missing for good
+    ],
+)
+def test_a_round_that_waits_for_an_answer_that_was_lost_is_given_up(
+    said: dict[str, object], remembers: bool, index: int
+) -> None:
+    """Goal: damage of one gateway's store, which held its answer, does not stand in the way of every later round."""
+    state, _ = after(OPEN, *[event for name in GATEWAYS[:-1] for event in update(name, body(OPEN))])
+    state = replace(state, algorithm=state.algorithm._replace(remembers=remembers))
+    status = READY.model_copy(update={"answered": round_number(state.run, 0), **said})
+    state, _ = after(state, heard(GATEWAYS[-1], "status", status.to_bytes()), Tick(), at_s=LOST_S - 1.0)
+    assert state.server.round_index == 0 and len(state.counted) == len(GATEWAYS) - 1
+    state, effects = after(state, Tick(), at_s=LOST_S + 1.0)
+    assert state.server.round_index == index
+    told = [one.text for one in effects if isinstance(one, Log) and "is given up" in one.text]
+    assert len(told) == index and all(f"{GATEWAYS[-1]} answered it" in text for text in told)
 
 
 def test_rounds_that_follow_each_other_do_not_keep_a_manifest_from_being_repeated() -> None:
