@@ -9,9 +9,11 @@ from cloud_aggregator import (
     containment,
     impostors,
     incoming,
+    newest,
     orders,
     relisting,
     rounds,
+    signatures,
     staging,
     telemetry,
     updates,
@@ -85,9 +87,20 @@ def _connection(state: State, up: bool) -> Result:
     state = replace(state, connected=up)
     if not up:
         return state, []
-    state, opening = rounds.open_round(state)
+    state, opening = rounds.open_round(replace(state, announced_week=signatures.week(state.now_ns)))
     state, told = alarms.connected(state)
-    return state, [*announcing.known(state), *opening, *told]
+    state, numbers = newest.publish(state)
+    return state, [*numbers, *announcing.known(state), *opening, *told]
+
+
+def _sign_anew(state: State) -> Result:
+    """Announce what is retained again in a new week: what was signed expires."""
+    week = signatures.week(state.now_ns)
+    if not state.connected or week == state.announced_week:
+        return state, []
+    invited = [rounds.invitation(state)] if state.opened else []
+    state, numbers = newest.publish(replace(state, announced_week=week))
+    return state, [*numbers, *announcing.known(state), *invited]
 
 
 def _tick(state: State) -> Result:
@@ -101,7 +114,7 @@ def _tick(state: State) -> Result:
         rounds.begin_anew_if_lost,
         rounds.remind,
     )
-    for act in (rounds.renumber, *in_turn, staging.watched, alarms.ticked):
+    for act in (rounds.renumber, *in_turn, staging.watched, alarms.ticked, newest.publish_if_changed, _sign_anew):
         state, more = act(state)
         effects += more
     if not state.opened and state.connected and rounds.may_open(state):
@@ -111,8 +124,11 @@ def _tick(state: State) -> Result:
 
 
 def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
-    if where.site != state.settings.aggregator.site or where.gateway == topics.ALL:
+    is_ours = where.gateway == topics.ALL and where.channel == "newest"  # that the broker has kept
+    if where.site != state.settings.aggregator.site or (where.gateway == topics.ALL and not is_ours):
         raise MessageError(f"it is not from a gateway of site {state.settings.aggregator.site}")
+    if is_ours:
+        return newest.learn(state, payload)
     if where.item == topics.TRIED and not payload:
         return state, []
     admission.check(state, where.gateway)
@@ -129,6 +145,8 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
             return state, telemetry.lost(state, where.gateway, Tombstone.from_bytes(payload))
         case "telemetry":
             return state, telemetry.scored(state, where.gateway, where.item, payload)
+        case "newest":
+            return newest.learn(state, payload)
         case "want":
             return announcing.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")

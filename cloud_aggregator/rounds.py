@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import warnings
 
-from cloud_aggregator import late, numbering, release, set_back, staging
+from cloud_aggregator import late, numbering, release, set_back, signatures, staging
 from cloud_aggregator.announcing import chunks
 from cloud_aggregator.containment import attempt
 from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, RecordRound
 from cloud_aggregator.rollout import Made
 from cloud_aggregator.state import State, packed, save_training, topic
-from config import signing
-from config.messages import RoundOpen, round_number
+from config.messages import RoundOpen, audience_of, round_number
 from config.topics import ALL
 from models.arrays import alike, finite, generator, select
 from models.federated.algorithm import Server, close_round, is_silent, lacking
@@ -76,8 +75,8 @@ def invitation(state: State) -> Publish:
         libraries=state.algorithm.libraries,
         training=state.training,
     )
-    signature = signing.sign(state.key, message.signed_bytes())
-    signed = message.model_copy(update={"signature": signature})
+    for_whom = audience_of(state.settings.aggregator.site, ALL)
+    signed = signatures.signed(message, state.key, for_whom, state.now_ns)
     return Publish(topic(state, ALL, "round", "open"), signed.to_bytes(), retain=True)
 
 
@@ -117,14 +116,14 @@ def _invited_again(state: State) -> list[Effect]:
 
 
 def renumber(state: State) -> tuple[State, list[Effect]]:
-    """Give the training a number above every one that a gateway was invited to, and say so: gateways would take it for
-    an earlier one, where this store was lost or set back.
+    """Give the training a number above that of every one before it, and say so: gateways would take it for an earlier
+    one, where this store was lost or set back.
     """
-    told = max((status.training for status in state.gateways.values()), default=0)
-    if told <= state.training:
+    known = state.newest.training
+    if known <= state.training:
         return state, []
-    state = replace(state, training=numbering.above(told))
-    text = f"a gateway was invited to training {told}, later than the one at hand, which now is {state.training}"
+    state = replace(state, training=numbering.above(known))
+    text = f"there was a training {known}, later than the one at hand, which now is {state.training}"
     return state, [save_training(state), *([invitation(state)] if state.opened else []), Log("warning", text)]
 
 
@@ -280,7 +279,6 @@ def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:
         lambda: release.make(
             state.algorithm,
             state.server,
-            state.key,
             version=staging.next_version(state),
             name=state.settings.algorithm.name,
             run=state.run,

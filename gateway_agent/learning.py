@@ -12,8 +12,9 @@ import numpy as np
 
 from config import wire
 from config.messages import RoundOpen, round_number
+from config.topics import ALL
 from config.transfer import split
-from gateway_agent import fetching, outbox
+from gateway_agent import fetching, outbox, signatures
 from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
 from gateway_agent.pipeline import training_data
 from gateway_agent.state import State, own_in, save_counted, save_own, tell, topic
@@ -38,8 +39,8 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     shared_bytes, most_bytes = message.shared.size_bytes, state.settings.limits.max_update_bytes
     if message.features != state.settings.features:
         return _refuse_round(state, message, "its features differ from the [features] of this gateway")
-    if not state.verified(message.signed_bytes(), message.signature):
-        return refuse(state, f"round {message.round_index}: its signature is not the release key's")
+    if problem := signatures.problem(state, message, ALL):
+        return refuse(state, f"round {message.round_index}: {problem}")
     if shared_bytes > most_bytes:
         reason = f"its shared parameters have {shared_bytes} bytes, at most {most_bytes} are taken"
         return _refuse_round(state, message, reason)

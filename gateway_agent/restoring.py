@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from config import wire
+from config.messages import Newest
 from config.settings import GatewaySettings
 from gateway_agent import life
 from gateway_agent import pipeline as walk
@@ -14,6 +15,7 @@ from gateway_agent.state import (
     ALARMS,
     COUNTED,
     FEATURES,
+    NEWEST,
     OWN,
     RESCUED,
     SECRET,
@@ -53,19 +55,14 @@ def restore(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
     )
     awaited, is_counted, *last = json.loads(stored.blobs.get(COUNTED, b'["", true]'))  # 0.2 did not ask
-    sensors, raised_by, raised_in = {}, RaisedBy(), {}
-    if ALARMS in stored.blobs:
-        held = json.loads(stored.blobs[ALARMS])
-        pipeline = replace(pipeline, alarm=AlarmState(**held["anomaly"]))
-        sensors, raised_by = held["sensors"], RaisedBy(*held.get("raised_by", ()))  # 0.3 knew one rule
-        raised_in = {cause: RaisedIn(*one) for cause, one in held.get("raised_in", {}).items()}
+    anomaly, sensors, raised_by, raised_in = _alarms(stored)
     return State(
         settings=settings,
         verified=verified,
         boot_id=boot_id,
         can_train=can_train,
         libraries=libraries,
-        pipeline=pipeline,
+        pipeline=replace(pipeline, alarm=anomaly),
         now_ns=now_ns,
         secret=stored.blobs.get(SECRET, b""),
         labelled=labelled or {},
@@ -84,6 +81,8 @@ def restore(
         sensor_alarms=sensors,
         raised_in=raised_in,
         models=restored(stored.blobs),
+        newest=Newest.from_bytes(stored.blobs[NEWEST]) if NEWEST in stored.blobs else None,
+        newest_ns=now_ns,
     )
 
 
@@ -102,6 +101,14 @@ def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> N
             f"baseline.windows is {settings.baseline.windows}, but this gateway was commissioned with "
             f"{len(stored.baseline)}; set it back, or remove {settings.gateway.store} to commission it anew"
         )
+
+
+def _alarms(stored: Stored) -> tuple[AlarmState, dict[str, int], RaisedBy, dict[str, RaisedIn]]:
+    """Return the anomaly, the alarms of sensors, and what raised them and when, as `state.save_alarms` stored them."""
+    held = json.loads(stored.blobs.get(ALARMS, b'{"anomaly": {}, "sensors": {}}'))
+    raised_in = {cause: RaisedIn(*one) for cause, one in held.get("raised_in", {}).items()}
+    raised_by = RaisedBy(*held.get("raised_by", ()))  # 0.3 knew one rule
+    return AlarmState(**held["anomaly"]), held["sensors"], raised_by, raised_in
 
 
 def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None, int, dict[int, str]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from config import wire
 from config.clock import Quality
-from config.messages import SHORT_MAX, Device, Manifest, RoundOpen, Score, Status, round_number
+from config.messages import SHORT_MAX, Device, Manifest, Newest, RoundOpen, Score, Status, round_number
 from config.settings import GatewaySettings
 from config.topics import Topic, topic_of
 from config.transfer import Assembly
@@ -35,7 +35,7 @@ from models.records import replace
 # Keys of stored blobs.
 OWN, COUNTED, MEMORY = "own", "counted", "memory"
 ALARMS, FEATURES, SECRET = "alarms", "features", "secret"
-FLASH, RESCUED = "flash", "rescued"
+FLASH, RESCUED, NEWEST = "flash", "rescued", "newest"
 ANOMALY = "anomaly"  # the cause of an alarm about the structure
 
 
@@ -117,6 +117,10 @@ class State:
     counted: frozenset[str] = frozenset()  # digests of models whose loads this process has marked
     tried: tuple[str, int] = ("", 0)  # the manifest whose model is or may be loaded, and when it was marked or loaded
     stopwatch: Callable[[], int] = int  # ns of this thread's CPU time; int() stands still
+    newest: Newest | None = None  # that the aggregator has signed
+    newest_ns: int = 0  # when this process took it in
+    announced: int = 0  # the highest version of a model whose announcement this process found to be signed
+    stale: str = ""  # why what is here may not be the newest
     unlent: str = ""  # the manifest, by its signed digest, whose site has no level for this gateway
     refused: tuple[str, str] = ("", "")  # the manifest refused last, by its signed digest, and why
     fetches: dict[str, Fetch] = field(default_factory=dict)
@@ -197,7 +201,6 @@ def status(state: State) -> Status:
         refused_round=state.refused_round,
         training_remarks="; ".join(state.remarks.values())[:SHORT_MAX],
         answered="" if state.answered is None else round_number(*state.answered),
-        training=state.newest_training,
         device=None if (device := state.settings.gateway.device) is None else Device(**device.model_dump()),
         privacy_epsilon=float(state.own[EPSILON]) if EPSILON in state.own else None,
         **told(state.models, state.settings, state.candidate, is_watched=state.trial is not None),
@@ -210,6 +213,7 @@ def status(state: State) -> Status:
         outbox_bytes=held_bytes(state.outbox),
         flash_bytes_written=state.flash.written_bytes,
         store_problem=state.store_problem,
+        stale=state.stale,
     )
 
 
