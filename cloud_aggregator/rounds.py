@@ -12,6 +12,7 @@ from cloud_aggregator import late, numbering, release, set_back, signatures, sta
 from cloud_aggregator.announcing import chunks
 from cloud_aggregator.containment import attempt
 from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, RecordRound
+from cloud_aggregator.names import first_of
 from cloud_aggregator.rollout import Made
 from cloud_aggregator.state import State, packed, save_training, topic
 from config.messages import RoundOpen, audience_of, round_number
@@ -21,7 +22,6 @@ from models.federated.algorithm import Server, close_round, is_silent, lacking
 from models.records import replace
 
 NS = 1_000_000_000
-NAMED = 5  # gateways that a line of the log names
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
 LOST_S = 600.0  # by then whoever holds an answer has sent it
 
@@ -110,8 +110,7 @@ def _invited_again(state: State) -> list[Effect]:
     if not waited:
         return []
     count, quorum = len(state.counted), state.settings.rounds.quorum
-    names = ", ".join(waited[:NAMED]) + (" and others" if len(waited) > NAMED else "")
-    text = f"round {state.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {names}"
+    text = f"round {state.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {first_of(waited)}"
     return [invitation(state), Log("info" if count >= quorum else "warning", text)]
 
 
@@ -174,10 +173,10 @@ def begin_anew_if_lost(state: State) -> tuple[State, list[Effect]]:
         return state, []
     if any(one.answered != number or one.outbox for one in waited.values()):
         return state, []
-    names = ", ".join(sorted(waited)[:NAMED]) + (" and others" if len(waited) > NAMED else "")
-    text = f"round {state.server.round_index} is given up: {names} answered it, and the answers were lost"
+    lost = f"{first_of(sorted(waited))} answered it, and the answers were lost"
+    given_up = state.server.round_index
     state, effects = _close(replace(state, total={}))
-    return state, [Log("warning", text), *effects]
+    return state, [Log("warning", f"round {given_up} is given up: {lost}"), *effects]
 
 
 def _close(state: State) -> tuple[State, list[Effect]]:
@@ -266,11 +265,13 @@ def _advanced(state: State) -> tuple[Server, str, bool]:
     if not state.total:
         return close_round(state.algorithm, state.server, {}), "changes nothing: nobody had anything to send", False
     server = attempt(lambda: close_round(state.algorithm, state.server, state.total))
-    if not isinstance(server, Exception) and finite(server.shared):
+    if isinstance(server, Exception):
+        failed = f"{type(server).__name__}: {server}"
+    elif finite(server.shared):
         why = lacking(server)
         return server, f"makes no model: {why}" if why else "", False
-    is_error = isinstance(server, Exception)
-    failed = f"{type(server).__name__}: {server}" if is_error else "its parameters are not finite"
+    else:
+        failed = "its parameters are not finite"
     return close_round(state.algorithm, state.server, {}), f"changes nothing: {failed}", True
 
 

@@ -47,7 +47,7 @@ class Incoming:
 
 
 @dataclass(frozen=True)
-class Tally:
+class HourlyCount:
     """How often something happened within an hour, and when that hour began."""
 
     count: int = 0
@@ -113,9 +113,9 @@ class State:
     connected: bool = False
     outward: Outward = field(default_factory=Outward)  # what is held of alarms, and of whom they were told
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
-    failures: dict[str, Tally] = field(default_factory=dict)  # by gateway: messages whose handling failed
+    failures: dict[str, HourlyCount] = field(default_factory=dict)  # by gateway: messages whose handling failed
     fetched: dict[str, Fetched] = field(default_factory=dict)  # by gateway, see `announcing.wanted`
-    dropped: dict[tuple[str, str], Tally] = field(default_factory=dict)  # of no sense, by gateway and channel
+    dropped: dict[tuple[str, str], HourlyCount] = field(default_factory=dict)  # of no sense, by gateway and channel
     uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
 
 
