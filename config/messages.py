@@ -184,6 +184,10 @@ class Signed(Message):
 
     __hash__ = None  # type: ignore[assignment]  # a message with lists and tables in it has none
 
+    def received_bytes(self) -> bytes:
+        """Return the message to be kept or passed on: with what this version does not know of, which is signed too."""
+        return self.to_bytes() if self._received is None else json.dumps(self._received).encode()
+
     def changed(self, **values: Any) -> Self:
         """Return the message with other values, for a signature of its own: what it was received as is over."""
         message = self.model_copy(update=values)

@@ -17,7 +17,7 @@ from config.transfer import split
 from gateway_agent import fetching, outbox, signatures
 from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
 from gateway_agent.pipeline import training_data
-from gateway_agent.state import State, own_in, save_counted, save_own, tell, topic
+from gateway_agent.state import State, own_in, save_counted, save_invited, save_own, tell, topic
 from models.arrays import COUNTED, FEATURES, RADIUS, WEIGHT, Arrays, joined, parted
 from models.federated.algorithm import normalise
 from models.records import replace
@@ -48,15 +48,20 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
         # Kept by a broker that was set back, or sent again: whoever answered it would forget the training at hand.
         reason = f"it is of training {message.training}, an earlier one than {state.newest_training}"
         return _refuse_round(state, message, reason)
-    state = replace(state, newest_training=max(state.newest_training, message.training))
+    saved: list[Effect] = []
+    if message.training > state.newest_training:  # on the disk before anything is answered
+        state = replace(state, newest_training=message.training)
+        saved = [save_invited(state)]
     lacking = [name for name in message.libraries if name not in state.libraries]
     if state.can_train and lacking:
-        return _unable(
+        state, effects = _unable(
             replace(state, round=None),
             f"round {message.round_index}: {message.algorithm} needs {', '.join(lacking)}, not installed here; "
             "this gateway runs the models of the others, and takes part once it is",
         )
-    return take_part(replace(state, round=message))
+    else:
+        state, effects = take_part(replace(state, round=message))
+    return state, [*saved, *effects]
 
 
 def _unable(state: State, reason: str) -> tuple[State, list[Effect]]:

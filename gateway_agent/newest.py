@@ -28,14 +28,19 @@ def announced(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     if reason := problem(state, message, ALL):
         raise MessageError(f"newest: {reason}")
     state = replace(state, newest=message, newest_ns=state.now_ns)
-    return state, [Save(NEWEST, payload), *repeated(state)]
+    return state, [*save(state), *repeated(state)]
+
+
+def save(state: State) -> list[Effect]:
+    """Return the effect that stores the numbers, where there are any."""
+    return [] if state.newest is None else [Save(NEWEST, state.newest.received_bytes())]
 
 
 def repeated(state: State) -> list[Effect]:
     """Return the numbers as this gateway keeps them for the aggregator."""
     if state.newest is None:
         return []
-    return [Publish(topic(state, "newest", "current"), state.newest.to_bytes(), retain=True)]
+    return [Publish(topic(state, "newest", "current"), state.newest.received_bytes(), retain=True)]
 
 
 def watch_age(state: State) -> tuple[State, list[Effect]]:

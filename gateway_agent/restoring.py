@@ -15,6 +15,7 @@ from gateway_agent.state import (
     ALARMS,
     COUNTED,
     FEATURES,
+    INVITED,
     NEWEST,
     OWN,
     RESCUED,
@@ -49,7 +50,7 @@ def restore(
 
     Raises `BaselineError` where the stored baseline does not fit the settings.
     """
-    own, answered, newest_training, remarks = _own(stored)
+    own, answered, remarks = _own(stored)
     _check_baseline(settings, stored, own)
     pipeline = walk.start(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
@@ -69,7 +70,7 @@ def restore(
         own=own,
         outbox=dict(stored.outbox),
         answered=answered,
-        newest_training=newest_training,
+        newest_training=int(stored.blobs.get(INVITED, b"0")),
         remarks=remarks,
         awaited=awaited,
         is_counted=is_counted,
@@ -111,10 +112,9 @@ def _alarms(stored: Stored) -> tuple[AlarmState, dict[str, int], RaisedBy, dict[
     return AlarmState(**held["anomaly"]), held["sensors"], raised_by, raised_in
 
 
-def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None, int, dict[int, str]]:
+def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None, dict[int, str]]:
     if OWN not in stored.blobs:
-        return {}, None, 0, {}
+        return {}, None, {}
     own, meta = wire.decode(stored.blobs[OWN])
     answered = tuple(meta["answered"]) if meta["answered"] else None
-    # 0.4 knew no numbers of trainings, 0.5 kept no remarks.
-    return own, answered, meta.get("training", 0), dict(meta.get("remarks", ()))
+    return own, answered, dict(meta.get("remarks", ()))  # 0.5 kept none

@@ -35,7 +35,7 @@ from models.records import replace
 # Keys of stored blobs.
 OWN, COUNTED, MEMORY = "own", "counted", "memory"
 ALARMS, FEATURES, SECRET = "alarms", "features", "secret"
-FLASH, RESCUED, NEWEST = "flash", "rescued", "newest"
+FLASH, RESCUED, NEWEST, INVITED = "flash", "rescued", "newest", "invited"
 ANOMALY = "anomaly"  # the cause of an alarm about the structure
 
 
@@ -226,8 +226,12 @@ def tell(state: State) -> tuple[State, list[Effect]]:
 def save_own(state: State) -> Save:
     """Return the effect that stores what stays on this gateway, which round it answered last and what it said of it."""
     answered = list(state.answered) if state.answered else None
-    meta = {"answered": answered, "training": state.newest_training, "remarks": [*state.remarks.items()]}
-    return Save(OWN, wire.encode(state.own, meta))
+    return Save(OWN, wire.encode(state.own, {"answered": answered, "remarks": [*state.remarks.items()]}))
+
+
+def save_invited(state: State) -> Save:
+    """Return the effect that stores to which training this gateway was invited: apart, for `own` may be megabytes."""
+    return Save(INVITED, str(state.newest_training).encode())
 
 
 def save_counted(state: State) -> Save:

@@ -39,13 +39,24 @@ def trained(state: State, round_index: int, training: int, run: str) -> tuple[St
     return after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))[0], meta["after"]
 
 
+def test_the_number_of_a_training_is_on_the_disk_before_anything_is_answered() -> None:
+    """Else a restart between invitation and answer forgot it, and the broker's older invitation was taken."""
+    shelf = Shelf()
+    state, effects = invited(commissioned(shelf), 3, training=NOW, run="new")
+    assert kinds(effects, Train)
+    shelf.commit(effects)
+    state, _ = after(agent(gateway_settings(), shelf), Link(True))
+    state, effects = invited(state, 9, training=BEFORE, run="old")
+    assert not kinds(effects, Train) and state.refusal.startswith(f"round 9: it is of training {BEFORE}, an earlier")
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_invitation_to_an_earlier_training_is_refused_and_nothing_is_forgotten(restarted: bool) -> None:
     shelf = Shelf()
     state = commissioned(shelf)
     state, effects = invited(state, 3, training=NOW, run="new")
     state, more = after(state, Trained(answer(kinds(effects, Train)[0].job)))
-    shelf.commit(more)
+    shelf.commit([*effects, *more])
     name = next(iter(state.outbox))
     state, settled = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
     shelf.commit(settled)

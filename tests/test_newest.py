@@ -7,6 +7,7 @@ whom, and notices where news are kept from it.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from cloud_aggregator.rollout import Made
 from cloud_aggregator.state import State as Cloud
 from cloud_aggregator.state import restore
 from config.messages import LARGEST, Manifest, MessageError, Newest, RoundOpen, audience_of
+from config.signing import sign
 from gateway_agent import newest as kept
 from gateway_agent.events import Connection as Link
 from gateway_agent.events import Event, Save
@@ -62,6 +64,9 @@ def stated_by(
 ) -> bytes:
     message = Newest(version=version, highest_version=max(highest, version), training=training)
     return signatures.signed(message, key, audience, T0_NS + round(at_s * NS)).to_bytes()
+
+
+NUMBERS = Newest.from_bytes(stated(3, 5, 7))
 
 
 def newest(state: Cloud) -> Newest:
@@ -114,19 +119,32 @@ def test_a_gateway_keeps_the_newest_numbers_for_the_aggregator_through_a_restart
     shelf = Shelf()
     state, effects = after(commissioned(shelf), heard("newest", "current", stated(3, 5, 7), "all"))
     shelf.commit(effects)
-    assert [one.payload for one in sent(effects, "newest")] == [stated(3, 5, 7)]
+    assert [Newest.from_bytes(one.payload) for one in sent(effects, "newest")] == [NUMBERS]
     again, effects = after(agent(gateway_settings(), shelf), Link(True))
     assert again.newest == state.newest
     (repeated,) = sent(effects, "newest")
-    assert repeated.retain and repeated.topic == topic(ME, "newest", "current") and repeated.payload == stated(3, 5, 7)
+    assert repeated.retain and repeated.topic == topic(ME, "newest", "current")
+    assert Newest.from_bytes(repeated.payload) == NUMBERS
+
+
+def test_what_a_newer_aggregator_signed_besides_is_passed_on_as_it_was_signed() -> None:
+    document = json.loads(stated(3)) | {"from_the_future": [1]}
+    signature = sign(KEY, Newest.from_bytes(json.dumps(document).encode()).signed_bytes())
+    payload = json.dumps(document | {"signature": signature}).encode()
+    shelf = Shelf()
+    _, effects = after(commissioned(shelf), heard("newest", "current", payload, "all"))
+    shelf.commit(effects)
+    (repeated,) = sent(after(agent(gateway_settings(), shelf), Link(True))[1], "newest")
+    assert json.loads(repeated.payload) == json.loads(payload)
+    assert newest(cloud_after(OPEN, cloud_heard("north", "newest", repeated.payload))[0]).version == 3
 
 
 @pytest.mark.parametrize("older", [(2, 5, 7), (3, 4, 7), (3, 5, 6), (2, 9, 9), (9, 9, 6)])
 def test_numbers_that_went_back_are_not_taken_and_the_aggregator_is_told_what_it_signed(older: tuple[int, ...]) -> None:
     state, _ = after(commissioned(), heard("newest", "current", stated(3, 5, 7), "all"))
     state, effects = after(state, heard("newest", "current", stated(*older, at_s=WEEK_S), "all"))
-    assert state.newest == Newest.from_bytes(stated(3, 5, 7)) and not kinds(effects, Save)
-    assert [one.payload for one in sent(effects, "newest")] == [stated(3, 5, 7)]
+    assert state.newest == NUMBERS and not kinds(effects, Save)
+    assert [Newest.from_bytes(one.payload) for one in sent(effects, "newest")] == [NUMBERS]
 
 
 def test_the_same_numbers_again_cost_nothing_and_signed_anew_one_write() -> None:
