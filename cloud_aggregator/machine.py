@@ -75,7 +75,9 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
 
 
 def _dropped(state: State, sender: tuple[str, str], text: str) -> Result:
-    """Tell of a message that makes no sense: the 1st, 2nd, 4th, 8th, ... on a channel of a gateway in an hour."""
+    """Tell of a message that makes no sense, or says what cannot be: the 1st, 2nd, 4th, 8th, ... on a channel of a
+    gateway in an hour.
+    """
     tally = containment.one_more(state.dropped.get(sender), state.now_ns)
     others = state.dropped if len(state.dropped) < SENDERS_MAX or sender in state.dropped else {}
     state = replace(state, dropped={**others, sender: tally})
@@ -160,10 +162,24 @@ def _status(state: State, gateway: str, status: Status) -> Result:
     known = state.gateways.get(gateway)
     if status.state == "offline" and known is not None:  # a last will knows nothing but that; the rest is still true
         status = known.model_copy(update={"state": "offline"})
+    state, status, noticed = _with_all_spent(state, gateway, status)
     state, found, is_news = impostors.heard(state, gateway, status)
     if not is_news:
         return state, [*found, Log("info", f"status of {gateway}: it was said before one that is here already")]
     state = replace(state, gateways={**state.gateways, gateway: status})
     state, told = alarms.status_changed(state, gateway, known)
     record = RecordGateway(gateway, status, state.now_ns, impostors.stored(state, gateway))
-    return state, [record, *found, *told]
+    return state, [record, *noticed, *found, *told]
+
+
+def _with_all_spent(state: State, gateway: str, status: Status) -> tuple[State, Status, list[Effect]]:
+    """Return a status with the most that this gateway has ever said of what it spent of its privacy, and notice one
+    that says less: its account was begun anew, or is an older one.
+    """
+    known = state.gateways.get(gateway)
+    most, said = known.privacy_epsilon if known else None, status.privacy_epsilon
+    if most is None or (said is not None and said >= most):
+        return state, status, []
+    text = f"{gateway} says that it has spent epsilon {said or 0.0:.4g} of its privacy, and said {most:.4g} before"
+    state, noticed = _dropped(state, (gateway, "privacy"), f"{text}: its store is new, or an older one")
+    return state, status.model_copy(update={"privacy_epsilon": most}), noticed

@@ -17,7 +17,7 @@ from config.transfer import split
 from gateway_agent import fetching, outbox, signatures
 from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
 from gateway_agent.pipeline import training_data
-from gateway_agent.state import State, own_in, save_counted, save_invited, save_own, tell, topic
+from gateway_agent.state import State, own_in, save_counted, save_invited, save_ledger, save_own, tell, topic
 from models.arrays import COUNTED, FEATURES, RADIUS, WEIGHT, Arrays, joined, parted
 from models.federated.algorithm import normalise
 from models.records import replace
@@ -148,7 +148,7 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
     item = Item(topic(state, "update", digest), tuple(chunks), retain=False, priority=UPDATE_PRIORITY)
     if "update" in parts:  # of one that says nothing nothing can be counted
         state = replace(state, awaited=digest, is_counted=False)
-    saved = [save_own(state), save_counted(state)]
+    saved = [save_own(state), *save_ledger(state), save_counted(state)]
     state, effects = outbox.queue(state, digest, item)
     logged: list[Effect] = [Log("warning", f"round {message.round_index}: {text}") for text in said.get("remarks", ())]
     logged.append(Log("info", f"round {message.round_index}: update of {len(body)} bytes made"))

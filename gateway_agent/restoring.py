@@ -18,6 +18,7 @@ from gateway_agent.state import (
     INVITED,
     NEWEST,
     OWN,
+    PRIVACY,
     RESCUED,
     SECRET,
     BaselineError,
@@ -29,6 +30,7 @@ from gateway_agent.state import (
 from gateway_agent.versions import restored
 from models.arrays import Arrays
 from models.features import FeatureSpec
+from models.federated.algorithm import SPENT, ledger_of
 from models.records import replace
 from models.threshold import AlarmState
 
@@ -112,9 +114,16 @@ def _alarms(stored: Stored) -> tuple[AlarmState, dict[str, int], RaisedBy, dict[
     return AlarmState(**held["anomaly"]), held["sensors"], raised_by, raised_in
 
 
+def ledger(stored: Stored, own: Arrays) -> Arrays:
+    """Return what was spent of this gateway's privacy, by that of its two copies which says more."""
+    copies = [ledger_of(own), wire.decode(stored.blobs[PRIVACY])[0] if PRIVACY in stored.blobs else {}]
+    return max(copies, key=lambda copy: float(copy.get(SPENT, 0.0)))
+
+
 def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None, dict[int, str]]:
     if OWN not in stored.blobs:
-        return {}, None, {}
+        return ledger(stored, {}), None, {}
     own, meta = wire.decode(stored.blobs[OWN])
+    own |= ledger(stored, own)
     answered = tuple(meta["answered"]) if meta["answered"] else None
     return own, answered, dict(meta.get("remarks", ()))  # 0.5 kept none

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from config import wire
 from config.clock import Quality
 from config.messages import SHORT_MAX, Device, Manifest, Newest, RoundOpen, Score, Status, round_number
@@ -29,13 +31,13 @@ from gateway_agent.versions import Models, Trial, told
 from gateway_agent.watch import SCORE
 from gateway_agent.weight import held_bytes
 from models.arrays import Arrays
-from models.federated.algorithm import EPSILON, outlives
+from models.federated.algorithm import EPSILON, ledger_of, outlives
 from models.records import replace
 
 # Keys of stored blobs.
 OWN, COUNTED, MEMORY = "own", "counted", "memory"
 ALARMS, FEATURES, SECRET = "alarms", "features", "secret"
-FLASH, RESCUED, NEWEST, INVITED = "flash", "rescued", "newest", "invited"
+FLASH, RESCUED, NEWEST, INVITED, PRIVACY = "flash", "rescued", "newest", "invited", "privacy"
 ANOMALY = "anomaly"  # the cause of an alarm about the structure
 
 
@@ -202,7 +204,7 @@ def status(state: State) -> Status:
         training_remarks="; ".join(state.remarks.values())[:SHORT_MAX],
         answered="" if state.answered is None else round_number(*state.answered),
         device=None if (device := state.settings.gateway.device) is None else Device(**device.model_dump()),
-        privacy_epsilon=float(state.own[EPSILON]) if EPSILON in state.own else None,
+        privacy_epsilon=None if (spent := float(state.own.get(EPSILON, np.inf))) == np.inf else spent,
         **told(state.models, state.settings, state.candidate, is_watched=state.trial is not None),
         store_id=life.store_id(state.secret),
         starts=state.life.starts,
@@ -232,6 +234,14 @@ def save_own(state: State) -> Save:
 def save_invited(state: State) -> Save:
     """Return the effect that stores to which training this gateway was invited: apart, for `own` may be megabytes."""
     return Save(INVITED, str(state.newest_training).encode())
+
+
+def save_ledger(state: State) -> list[Save]:
+    """Return the effect that stores once more what was spent of this gateway's privacy, none where there is no account:
+    one damaged row must not begin it anew.
+    """
+    ledger = ledger_of(state.own)
+    return [Save(PRIVACY, wire.encode(ledger))] if ledger else []
 
 
 def save_counted(state: State) -> Save:

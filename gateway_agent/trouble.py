@@ -16,6 +16,7 @@ from gateway_agent.state import (
     save_counted,
     save_features,
     save_invited,
+    save_ledger,
     save_memory,
     save_own,
     tell,
@@ -48,6 +49,7 @@ def in_mind(state: State) -> Stored:
     """Return what a store would hold of what the agent knows: for a new one, where the old one cannot be read."""
     saved = [
         save_own(state),
+        *save_ledger(state),
         save_invited(state),
         save_counted(state),
         save_features(state),
