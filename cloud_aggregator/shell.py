@@ -13,8 +13,8 @@ from cloud_aggregator.fleet import CAUSE
 from cloud_aggregator.poster import Poster
 from cloud_aggregator.registry import Bar, Issue, TurnAway
 from cloud_aggregator.service import Service
-from cloud_aggregator.store import Store
-from config import clock, signing
+from cloud_aggregator.store import Store, locked
+from config import clock, signing, store_lock
 from config.algorithm import check_budget
 from config.loop import Loop
 from config.messages import Status
@@ -42,6 +42,15 @@ class Aggregator:
         check_budget(settings.algorithm, settings.rounds, settings.features)
         self._loop: Loop[Event] = Loop()
         self._clock = clock.Clock()
+        self._lock = locked(settings.aggregator.store)
+        try:
+            self._open()
+        except BaseException:
+            store_lock.release(self._lock)
+            raise
+
+    def _open(self) -> None:
+        settings = self.settings
         self.service = Service(
             settings,
             Store(settings.aggregator.store),
@@ -81,6 +90,7 @@ class Aggregator:
             self._tell("offline")
             self._link.stop()
             self.service.close()
+            store_lock.release(self._lock)
 
     def stop(self) -> None:
         """Ask `run` to end after the step at hand."""

@@ -71,6 +71,7 @@ from cloud_aggregator.tables import (
     TRAINING,
     put,
 )
+from config import store_lock
 from config.messages import Manifest, Status
 from config.topics import ALL
 
@@ -87,6 +88,17 @@ OF_ITS_PEAK = ("score", "severity", "received_ns")
 
 class StoreError(OSError):
     """The database cannot be opened, read or written; the message names it and the cause."""
+
+
+def locked(path: Path) -> int:
+    """Return a lock that says this store has its aggregator; the kernel takes it back however that ends."""
+    try:
+        return store_lock.hold(path, "aggregator")
+    except store_lock.InUseError as error:
+        raise StoreError(str(error)) from None
+    except OSError as error:
+        reason = f"{error.strerror}; check its folder"
+        raise StoreError(f"{path}: cannot be opened as the aggregator's store ({reason})") from None
 
 
 PRIVATE_MASK = 0o077

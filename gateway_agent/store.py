@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from config import wire
+from config import store_lock, wire
 from gateway_agent import rows, store_files
 from gateway_agent.events import Durable
 from gateway_agent.rows import SCHEMA_VERSION as SCHEMA_VERSION
@@ -222,7 +222,7 @@ class Store:
 
     def _unlock(self) -> None:
         if self._lock is not None:
-            os.close(self._lock)
+            store_lock.release(self._lock)
             self._lock = None
 
 

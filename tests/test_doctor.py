@@ -16,7 +16,7 @@ import pytest
 
 from cloud_aggregator import doctor_command as of_cloud
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from config import doctor, doctor_host, doctor_network
+from config import doctor, doctor_host, doctor_network, store_lock
 from config.doctor import Finding, Level
 from config.doctor_imports import TRIALS, imports
 from config.doctor_network import Life, age
@@ -205,12 +205,11 @@ def test_the_age_of_a_certificate(begins_days: float, ends_days: float, level: L
 
 def test_a_running_agent_is_seen_without_taking_its_lock(tmp_path: Path) -> None:
     settings = gateway_settings(gateway={"id": "north", "site": "bridge", "store": tmp_path / "gateway.db"})
-    lock = tmp_path / "gateway.db.lock"
     with closing(Store(tmp_path / "gateway.db")):
-        assert of_gateway.is_locked(lock)
+        assert store_lock.holder_of(tmp_path / "gateway.db") == os.getpid()
         (found,) = of_gateway.store(settings)
         assert found.level == "ok" and "of a running agent" in found.text
-    assert not of_gateway.is_locked(lock)
+    assert not store_lock.holder_of(tmp_path / "gateway.db")
     (tmp_path / "gateway.db").write_bytes(b"no database at all" * 100)
     assert levels(of_gateway.store(settings))["store"] == "failure"
 
