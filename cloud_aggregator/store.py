@@ -112,6 +112,7 @@ class Store:
         self.path = path
         if not create and not path.exists():
             raise StoreError(f"{path}: there is no store yet; the aggregator has not run with these settings")
+        self.is_new, self.was_empty = not path.exists(), False  # was_empty: the file was there, and nothing in it
         self.models = models_table.Models(self._read)
         before = os.umask(PRIVATE_MASK)
         try:
@@ -138,6 +139,7 @@ class Store:
                 reason = f"it has schema {found} and is not yet taken over; start the aggregator of this version once"
             if reason:
                 raise StoreError(f"{self.path}: cannot be opened as the aggregator's store ({reason})")
+            self.was_empty = found == 0 and not self.is_new
             if create and found < SCHEMA_VERSION:
                 self._take_over()
                 META.create_all(self._db)
