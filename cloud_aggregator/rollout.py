@@ -75,6 +75,7 @@ class Staging:
     recall: Made | None = None  # of those who had a model that was stopped
     waiting: Made | None = None  # made since, and given to nobody yet
     before: int = 0  # the version that all had before, to be kept for whoever wants it back
+    used: int = 0  # versions up to this may have been given out by the store that this one was set back from
 
     @property
     def alone(self) -> tuple[str, ...]:
@@ -89,16 +90,18 @@ class Staging:
 
     @property
     def newest(self) -> int:
-        """The highest version among these."""
+        """The highest version among these, or that may have been used."""
         held = (self.candidate, self.recall, self.waiting)
-        return max(self.rollout.version, self.rollout.recall, *(one.manifest.version for one in held if one), 0)
+        return max(
+            self.rollout.version, self.rollout.recall, self.used, *(one.manifest.version for one in held if one), 0
+        )
 
 
 def stored(staging: Staging, everywhere: int) -> bytes:
     """Return how a release stands as bytes, with the version that all have; the models themselves lie elsewhere."""
     held = {name: getattr(staging, name) for name in ("candidate", "recall", "waiting")}
     versions = {name: one.manifest.version for name, one in held.items() if one is not None}
-    known = {"everywhere": everywhere, "before": staging.before}
+    known = {"everywhere": everywhere, "before": staging.before, "used": staging.used}
     return json.dumps({"rollout": asdict(staging.rollout), **known, **versions}).encode()
 
 
@@ -125,7 +128,7 @@ def restored(
     found = {name: of(held[name]) for name in ("candidate", "recall", "waiting") if name in held}
     models = {name: Made(*one) for name, one in found.items() if one is not None}
     return of(held["everywhere"]) if held["everywhere"] else None, Staging(
-        rollout, before=held.get("before", 0), **models
+        rollout, before=held.get("before", 0), used=held.get("used", 0), **models
     )
 
 
