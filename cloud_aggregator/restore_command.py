@@ -32,7 +32,7 @@ orders, rounds."""
 EPILOG = """examples:
   cloud-aggregator restore /mnt/usb/site.fedgate -c /var/lib/fedgate/site/aggregator.toml
       onto a new disk: folder, settings, keys, store; asks for the passphrase
-  cloud-aggregator restore /mnt/usb/site.fedgate -c site/aggregator.toml --passphrase-file /root/passphrase --replace
+  cloud-aggregator restore /mnt/usb/site.fedgate -c site/aggregator.toml --passphrase-file passphrase --replace
       over a store that is damaged: it is set aside, and whom it knows to be revoked stays so
   cloud-aggregator restore /mnt/usb/site.fedgate -c site/aggregator.toml --check
       is the file whole and the passphrase right? Nothing is changed
