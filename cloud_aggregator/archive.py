@@ -16,18 +16,20 @@ import secrets
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Annotated, BinaryIO, Literal, cast
+
+from pydantic import Field, StringConstraints, ValidationError
 
 from cloud_aggregator.sealing import MAGIC, SALT_BYTES, Sealer, SealError, Unsealer
 from config.identity import PRIVATE_MODE
+from config.table import Table
 from config.version import VERSION
 
-FORMAT = 1
+FORMAT: Literal[1] = 1
 MANIFEST, ITS_DIGEST, STORE = "manifest.json", "manifest.json.sha256", "aggregator.db"
 MANIFEST_BYTES_MAX = 1 << 20
-SMALL_BYTES_MAX = 16 << 20  # of each part but the store: these are held in memory while a backup is read
+PARTS_MAX, SMALL_BYTES_MAX = 32, 4 << 20  # of each part but the store: these are held in memory while it is read
 PIECE_BYTES = 1 << 20
 
 Advance = Callable[[int], None]  # is told how many bytes more are done
@@ -37,33 +39,48 @@ class ArchiveError(ValueError):
     """A file that is no backup, or not a whole one; the message says what was expected."""
 
 
-@dataclass(frozen=True)
-class Part:
+Text = Annotated[str, StringConstraints(min_length=1, max_length=4_096)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Part(Table):
     """One file of a backup."""
 
-    name: str
-    size_bytes: int
+    name: Text
+    size_bytes: Count
     sha256: str
-    mode: int
+    mode: Count
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Facts(Table):
+    """What a store holds, in numbers that can be compared with those of another day."""
+
+    models: Count
+    model_version: Count
+    alarms: Count
+    gateways: Count
+    enrolled: Count
+    revoked: Count
+    rounds: Count
+    training: Count
+
+
+class Manifest(Table):
     """What a backup says of itself."""
 
-    site: str
-    made_ns: int
-    folder: str  # of the settings, when it was made
-    has_keys: bool
-    schema: int
-    parts: tuple[Part, ...]
-    facts: dict[str, Any] = field(default_factory=dict)
-    format: int = FORMAT
+    format: Literal[1] = FORMAT
     version: str = VERSION
+    site: Text
+    made_ns: Count
+    folder: Text  # of the settings, when it was made
+    has_keys: bool
+    schema_version: Count
+    facts: Facts
+    parts: Annotated[tuple[Part, ...], Field(max_length=PARTS_MAX)]
 
     def to_bytes(self) -> bytes:
         """Return it as it is stored."""
-        return json.dumps(asdict(self), indent=1).encode()
+        return self.model_dump_json(indent=1).encode()
 
 
 def part_of(name: str, content: Path | bytes, mode: int, advance: Advance) -> Part:
@@ -74,7 +91,7 @@ def part_of(name: str, content: Path | bytes, mode: int, advance: Advance) -> Pa
             digest.update(piece)
             size += len(piece)
             advance(len(piece))
-    return Part(name, size, digest.hexdigest(), mode)
+    return Part(name=name, size_bytes=size, sha256=digest.hexdigest(), mode=mode)
 
 
 def _opened(content: Path | bytes) -> BinaryIO:
@@ -103,7 +120,7 @@ def write(
         with tarfile.open(fileobj=cast(BinaryIO, sealer or raw), mode="w|", format=tarfile.PAX_FORMAT) as tar:
             body = manifest.to_bytes()
             for name, said in ((MANIFEST, body), (ITS_DIGEST, _digest_line(body))):
-                _add(tar, Part(name, len(said), "", PRIVATE_MODE), io.BytesIO(said), manifest.made_ns, advance)
+                _add(tar, part_of(name, said, PRIVATE_MODE, advance), io.BytesIO(said), manifest.made_ns, advance)
             for part in manifest.parts:
                 with _opened(contents[part.name]) as file:
                     _add(tar, part, file, manifest.made_ns, advance)
@@ -145,6 +162,13 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
+def own_as_folder(path: Path) -> None:
+    """Give a file that root has made to whom its folder belongs, as SQLite does: the service is another user's."""
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -172,7 +196,7 @@ def reading(path: Path, passphrase: str | None) -> Iterator[tuple[Manifest, Iter
                     raise ArchiveError("it holds more than its manifest names")
             while source.read(PIECE_BYTES):  # the last piece of what is sealed says that nothing is missing
                 pass
-    except (ArchiveError, SealError, tarfile.TarError, EOFError) as error:
+    except (ArchiveError, SealError, tarfile.TarError, EOFError, OverflowError) as error:
         raise ArchiveError(f"{path}: {error}; take another backup") from None
 
 
@@ -190,18 +214,15 @@ def _manifest(tar: tarfile.TarFile) -> Manifest:
     if _of(tar, second).read(MANIFEST_BYTES_MAX) != _digest_line(body):
         raise ArchiveError(f"{MANIFEST} is damaged: its SHA-256 is another")
     try:
-        said = json.loads(body)
-        number = said["format"]
-        said["parts"] = tuple(Part(**part) for part in said["parts"])
-        manifest = None if number != FORMAT else Manifest(**said)
+        number = json.loads(body)["format"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ArchiveError(f"its manifest cannot be read ({error})") from None
-    if manifest is None:
+    if number != FORMAT:
         raise ArchiveError(f"it has format {number!r}, this version reads {FORMAT}; update fedgate")
-    is_typed = isinstance(manifest.made_ns, int) and all(isinstance(part.mode, int) for part in manifest.parts)
-    if not is_typed or len({part.name for part in manifest.parts}) != len(manifest.parts):
-        raise ArchiveError("its manifest contradicts itself")
-    return manifest
+    try:
+        return Manifest.model_validate_json(body, strict=True)
+    except ValidationError as error:
+        raise ArchiveError(f"its manifest cannot be read ({error.error_count()} faults)") from None
 
 
 def _parts(tar: tarfile.TarFile, manifest: Manifest) -> Iterator[tuple[Part, BinaryIO]]:

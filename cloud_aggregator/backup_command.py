@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from config import cli, store_lock
 from config.table import Table
 
 if TYPE_CHECKING:
-    from cloud_aggregator.archive import Manifest
+    from cloud_aggregator.archive import Facts, Manifest
     from config.settings import AggregatorSettings
 
 NAME = "cloud-aggregator"
@@ -130,10 +130,12 @@ def read_note(store: Path) -> tuple[int, str, bool] | None:
 
 def write_note(store: Path, made_ns: int, file: Path, *, has_keys: bool) -> None:
     """Remember a backup, for `cloud-aggregator doctor`."""
+    from cloud_aggregator.archive import own_as_folder
     from config import identity
 
     body = {"made_ns": made_ns, "file": str(file), "has_keys": has_keys}
     identity.write(note_of(store), json.dumps(body).encode(), identity.PRIVATE_MODE)
+    own_as_folder(note_of(store))
 
 
 class Progress:
@@ -197,6 +199,9 @@ def make(
         files = {name: path for name, path in found.items() if path.exists()} | {archive.STORE: copy}
         # Small ones may be replaced while this runs, so what is digested is what is written.
         contents = {name: copy if path == copy else path.read_bytes() for name, path in files.items()}
+        for name, body in contents.items():
+            if isinstance(body, bytes) and len(body) > archive.SMALL_BYTES_MAX:
+                raise OSError(f"{files[name]}: {len(body)} bytes; at most {archive.SMALL_BYTES_MAX} go into a backup")
         size = copy.stat().st_size
         digested, written = Progress("digesting", size), Progress("writing", size)
         parts = tuple(
@@ -206,7 +211,15 @@ def make(
         with closing(sqlite3.connect(copy)) as db:
             facts, schema = facts_of(db), int(db.execute("PRAGMA user_version").fetchone()[0])
         folder, site = str(config.parent.resolve()), settings.aggregator.site
-        manifest = archive.Manifest(site, made_ns, folder, has_keys, schema, parts, facts)
+        manifest = archive.Manifest(
+            site=site,
+            made_ns=made_ns,
+            folder=folder,
+            has_keys=has_keys,
+            schema_version=schema,
+            facts=facts,
+            parts=parts,
+        )
         archive.write(file, manifest, contents, passphrase, written.advance)
     write_note(store, made_ns, file.resolve(), has_keys=has_keys)
     return manifest
@@ -277,37 +290,36 @@ def check(db: sqlite3.Connection, store: Path) -> None:
         raise sqlite3.DatabaseError(f"{store}: it is damaged ({'; '.join(found)}); an older backup is the better one")
 
 
-def facts_of(db: sqlite3.Connection) -> dict[str, Any]:
-    """Return what a store holds, in numbers that can be compared with those of another day."""
+def facts_of(db: sqlite3.Connection) -> Facts:
+    """Return what a store holds."""
+    from cloud_aggregator.archive import Facts
     from cloud_aggregator.state import training_place
 
-    def one(statement: str) -> Any:
-        with suppress(sqlite3.OperationalError):  # a table that an older store lacks
-            row = db.execute(statement).fetchone()
-            return row[0] if row else None
-        return None
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 
-    training = one("SELECT body FROM training")
-    meta = training_place(training)[1] if training else {}
-    return {
-        "models": one("SELECT count(*) FROM models") or 0,
-        "model_version": one("SELECT max(version) FROM models") or 0,
-        "alarms": one("SELECT count(*) FROM alarms") or 0,
-        "gateways": one("SELECT count(*) FROM gateways") or 0,
-        "enrolled": one("SELECT count(DISTINCT gateway) FROM certificates WHERE reason = ''") or 0,
-        "revoked": one("SELECT count(*) FROM certificates WHERE reason <> ''") or 0,
-        "rounds": one("SELECT count(*) FROM rounds") or 0,
-        "training": meta.get("training", 0),
-        "run": meta.get("run", ""),
-        "round_index": meta.get("round_index", 0),
-    }
+    def count(what: str, table: str, where: str = "") -> int:
+        if table not in tables:  # of an older store
+            return 0
+        return int(db.execute(f"SELECT {what} FROM {table} {where}").fetchone()[0] or 0)  # noqa: S608 - ours, all three
+
+    training = db.execute("SELECT body FROM training").fetchone() if "training" in tables else None
+    return Facts(
+        models=count("count(*)", "models"),
+        model_version=count("max(version)", "models"),
+        alarms=count("count(*)", "alarms"),
+        gateways=count("count(*)", "gateways"),
+        enrolled=count("count(DISTINCT gateway)", "certificates", "WHERE reason = ''"),
+        revoked=count("count(*)", "certificates", "WHERE reason <> ''"),
+        rounds=count("count(*)", "rounds"),
+        training=training_place(training[0])[1].get("training", 0) if training else 0,
+    )
 
 
-def told(facts: dict[str, Any]) -> str:
+def told(facts: Facts) -> str:
     """Return the facts of a store as one line."""
     return (
-        f"{facts['models']} models, the newest {facts['model_version']}; {facts['alarms']} alarms; {facts['gateways']} "
-        f"gateways, {facts['enrolled']} names enrolled, {facts['revoked']} certificates over; {facts['rounds']} rounds"
+        f"{facts.models} models, the newest {facts.model_version}; {facts.alarms} alarms; {facts.gateways} gateways, "
+        f"{facts.enrolled} names enrolled, {facts.revoked} certificates over; {facts.rounds} rounds"
     )
 
 
@@ -321,7 +333,11 @@ def _show(arguments: argparse.Namespace, manifest: Manifest) -> None:
     size = file.stat().st_size
     if arguments.json:
         said = {"file": str(file), "size_bytes": size, "made": time_of(manifest.made_ns), "has_keys": manifest.has_keys}
-        print(json.dumps({**said, "parts": [part.name for part in manifest.parts], **manifest.facts}, indent=2))
+        print(
+            json.dumps(
+                {**said, "parts": [part.name for part in manifest.parts], **manifest.facts.model_dump()}, indent=2
+            )
+        )
         return
     keys = "sealed, with the keys" if manifest.has_keys else "WITHOUT release.key and ca.key: keep those apart"
     print(f"{file}: {size / MIB:.1f} MiB of {time_of(manifest.made_ns)}, {keys}\n{told(manifest.facts)}")

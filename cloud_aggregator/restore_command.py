@@ -89,22 +89,27 @@ def _refuse_beside(arguments: argparse.Namespace) -> None:
 
 
 def _refuse_over(store: Path, *, is_replacing: bool) -> None:
-    if store.exists() and not is_replacing:
-        raise ValueError(f"{store}: a store is here already; give --replace to set it aside, or name another folder")
+    log = store.with_name(f"{store.name}-wal")
+    is_there = store.exists() or (log.exists() and log.stat().st_size > 0)
+    if is_there and not is_replacing:
+        raise ValueError(
+            f"{store}: a store, or its log, is here already; give --replace to set it aside, or name another folder"
+        )
 
 
 def _put_back(arguments: argparse.Namespace, passphrase: str | None) -> dict[str, Any]:
     """Check all of a backup and put it in place; return what there is to say of it."""
     from cloud_aggregator.archive import reading
 
-    begun = _Restoring(arguments.config)
+    begun = _Restoring(arguments.file, arguments.config)
     with _staging(arguments.config.parent) as staged:
         with reading(arguments.file, passphrase) as (manifest, parts):
             progress = backup_command.Progress("reading", arguments.file.stat().st_size)
             for part, content in parts:
                 begun.take(part.name, part.mode, content, staged, progress)
         settings = begun.check(manifest, staged)
-        said: dict[str, Any] = {"file": str(arguments.file), "made": time_of(manifest.made_ns)} | manifest.facts
+        said: dict[str, Any] = {"file": str(arguments.file), "made": time_of(manifest.made_ns)}
+        said |= manifest.facts.model_dump()
         if arguments.check:
             return {**said, "is_changed": False, "has_keys": manifest.has_keys}
         done = begun.put(manifest, settings, staged, is_replacing=arguments.replace)
@@ -128,8 +133,8 @@ def _staging(folder: Path) -> Iterator[Path]:
 class _Restoring:
     """A backup that is being put back: what was read of it, and where it belongs."""
 
-    def __init__(self, config: Path) -> None:
-        self._config = config
+    def __init__(self, file: Path, config: Path) -> None:
+        self._file, self._config = file.resolve(), config
         self._small: dict[str, tuple[int, bytes]] = {}
 
     def take(self, name: str, mode: int, content: BinaryIO, staged: Path, progress: backup_command.Progress) -> None:
@@ -152,9 +157,9 @@ class _Restoring:
         """
         from cloud_aggregator.tables import SCHEMA_VERSION
 
-        if manifest.schema > SCHEMA_VERSION:
+        if manifest.schema_version > SCHEMA_VERSION:
             raise ValueError(
-                f"the backup is of fedgate {manifest.version} (schema {manifest.schema}), this one knows "
+                f"the backup is of fedgate {manifest.version} (schema {manifest.schema_version}), this one knows "
                 f"{SCHEMA_VERSION}; update fedgate"
             )
         if not staged.exists() or SETTINGS not in self._small:
@@ -165,8 +170,10 @@ class _Restoring:
                 schema = int(db.execute("PRAGMA user_version").fetchone()[0])
             except sqlite3.DatabaseError as error:
                 raise ValueError(str(error)) from None
-        if schema != manifest.schema:
-            raise ValueError(f"the store in the backup has schema {schema}, its manifest says {manifest.schema}")
+        if schema != manifest.schema_version:
+            raise ValueError(
+                f"the store in the backup has schema {schema}, its manifest says {manifest.schema_version}"
+            )
         settings = self._read_settings()
         if settings.aggregator.site != manifest.site:
             raise ValueError(
@@ -205,7 +212,7 @@ class _Restoring:
             places = backup_command.places(self._config, settings)
             written, kept = self._write_small(manifest, places)
             aside = _put_store(staged, store)
-            backup_command.write_note(store, manifest.made_ns, self._config, has_keys=manifest.has_keys)
+            backup_command.write_note(store, manifest.made_ns, self._file, has_keys=manifest.has_keys)
         finally:
             store_lock.release(lock)
         missing = [str(path) for name, path in places.items() if backup_command.is_secret(name) and not path.exists()]
@@ -216,6 +223,7 @@ class _Restoring:
 
     def _write_small(self, manifest: Manifest, places: dict[str, Path]) -> tuple[list[str], list[str]]:
         """Write the files that are not here; return these, and those that are here and say something else."""
+        from cloud_aggregator.archive import own_as_folder
         from config import identity
 
         written, kept = [], []
@@ -231,6 +239,7 @@ class _Restoring:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             is_public = mode & READABLE and not backup_command.is_secret(name)
             identity.write(path, wanted, identity.PUBLIC_MODE if is_public else identity.PRIVATE_MODE)
+            own_as_folder(path)
             written.append(str(path))
         return written, kept
 
@@ -248,12 +257,12 @@ def _known(store: Path, manifest: Manifest) -> tuple[Known, list[str]]:
         registry = _registry(store)
     except (sqlite3.Error, OSError, ValueError) as error:
         return Known(), [f"the store that was here cannot be read ({error}), so nothing of it is known"]
-    known = Known(facts["model_version"], facts["training"], tuple(registry.certificates.values()))
+    known = Known(facts.model_version, facts.training, tuple(registry.certificates.values()))
     enrolled = sorted(
         {one.gateway for one in known.certificates if one.issued_ns > manifest.made_ns and not one.reason}
     )
     lost = [
-        f"by the store that was here: {facts['model_version'] - manifest.facts['model_version']} models, {since} alarms"
+        f"by the store that was here: {facts.model_version - manifest.facts.model_version} versions, {since} alarms"
     ]
     if enrolled:
         lost.append(
@@ -289,22 +298,21 @@ def _set_anew(staged: Path, manifest: Manifest, known: Known) -> list[str]:
 
 def _put_store(staged: Path, store: Path) -> str:
     """Give a store its place; at every instant there is one. Return where the one before was set aside, if any."""
-    from cloud_aggregator.archive import sync_folder
+    from cloud_aggregator.archive import own_as_folder, sync_folder
 
     staged = _moved(staged, store.with_name(f".{store.name}.restored"))
-    aside = ""
+    kept = store.with_name(f"{store.name}.before-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+    kept.unlink(missing_ok=True)
     if store.exists():
-        kept = store.with_name(f"{store.name}.before-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
-        kept.unlink(missing_ok=True)
         kept.hardlink_to(store)
-        for suffix in WITH_IT:  # beside the new one it would be taken for its own
-            with suppress(FileNotFoundError):
-                store.with_name(store.name + suffix).rename(kept.with_name(kept.name + suffix))
-        aside = str(kept)
+    for suffix in WITH_IT:  # beside the new one it would be taken for its own
+        with suppress(FileNotFoundError):
+            store.with_name(store.name + suffix).rename(kept.with_name(kept.name + suffix))
+    own_as_folder(staged)
     sync_folder(store.parent)
     staged.replace(store)
     sync_folder(store.parent)
-    return aside
+    return str(kept) if kept.exists() else ""
 
 
 def _moved(staged: Path, target: Path) -> Path:
@@ -332,7 +340,9 @@ def _lost(manifest: Manifest) -> list[str]:
 
 
 def _text(said: dict[str, Any]) -> str:
-    lines = [f"{said['file']}: of {said['made']}; {told(said)}"]
+    from cloud_aggregator.archive import Facts
+
+    lines = [f"{said['file']}: of {said['made']}; {told(Facts(**{name: said[name] for name in Facts.model_fields}))}"]
     if not said["is_changed"]:
         return f"{lines[0]}\nit is whole{'' if said['has_keys'] else ', and without keys'}; nothing was changed"
     lines.append(f"put back: {said['store']}, {len(said['written'])} files")

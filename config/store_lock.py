@@ -50,6 +50,9 @@ def hold(store: Path, program: str) -> int:
         raise _in_use(store, program, os.getpid())
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_MODE)
     try:
+        if os.geteuid() == 0:  # and the service is another user's, to whom the folder belongs
+            owner = path.parent.stat()
+            os.fchown(lock, owner.st_uid, owner.st_gid)
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = _holder(lock)

@@ -6,6 +6,7 @@ exchanged; what must be refused leaves everything as it was.
 
 from __future__ import annotations
 
+import getpass
 import itertools
 import json
 import os
@@ -16,10 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from cloud_aggregator import archive, backup_command, sealing, store
@@ -275,17 +277,17 @@ def test_a_plain_file_in_the_place_of_a_sealed_one_is_refused(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"schema": SCHEMA_VERSION + 1}, "update fedgate"),
+        ({"schema_version": SCHEMA_VERSION + 1}, "update fedgate"),
         ({"format": 2}, "it has format 2, this version reads 1"),
         ({"site": "tower"}, "the backup of 'tower'; name another folder"),
-        ({"schema": 3}, "has schema 4, its manifest says 3"),
+        ({"schema_version": 3}, "has schema 4, its manifest says 3"),
     ],
 )
 def test_another_version_or_site_is_refused(
     change: dict[str, Any], words: str, site: Folder, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = archive.write
-    monkeypatch.setattr(archive, "write", lambda file, made, *more: write(file, replace(made, **change), *more))
+    monkeypatch.setattr(archive, "write", lambda file, made, *more: write(file, made.model_copy(update=change), *more))
     backup(site, tmp_path / "b")
     restore(tmp_path / "b", tmp_path / "new", code=2)
     assert words in capsys.readouterr().err and not (tmp_path / "new").exists()
@@ -295,7 +297,7 @@ def test_a_store_that_is_there_or_runs_is_not_touched(site: Folder, tmp_path: Pa
     backup(site, tmp_path / "b")
     before = everything(site.path)
     restore(tmp_path / "b", site.path, code=2)
-    assert "a store is here already; give --replace" in capsys.readouterr().err
+    assert "a store, or its log, is here already; give --replace" in capsys.readouterr().err
     lock = store.locked(site.path / "aggregator.db")
     restore(tmp_path / "b", site.path, "--replace", code=1)
     said = capsys.readouterr().err
@@ -446,7 +448,7 @@ def test_whom_the_store_that_was_there_has_shut_out_stays_out(site: Folder, tmp_
     restore(tmp_path / "b", site.path, "--replace")
     said = capsys.readouterr().out
     assert "2 certificates more are over, by the store that was there: south, west" in said
-    assert f"by the store that was here: {10**7 - 1} models" in said
+    assert f"by the store that was here: {10**7 - 1} versions, " in said
     with opened(site) as back:
         registry = back.registry()
         assert registry.admitted == {"east"} and registry.barred == {"west", "south"}
@@ -470,3 +472,96 @@ def test_a_store_that_cannot_be_read_is_set_aside_all_the_same(site: Folder, tmp
     ).read_text()
     with opened(site) as back:
         assert len(back.rows("alarms")) == 500
+
+
+def test_a_log_that_was_left_is_never_taken_for_that_of_the_new_store(
+    site: Folder, tmp_path: Path, capsys: Capture
+) -> None:
+    """SQLite would write what is in it over the store."""
+    backup(site, tmp_path / "b")
+    database, log = site.path / "aggregator.db", site.path / "aggregator.db-wal"
+    with opened(site, *map(alarm, range(500, 600))):
+        left = log.read_bytes()
+    database.unlink()
+    log.write_bytes(left)
+    restore(tmp_path / "b", site.path, code=2)
+    assert "a store, or its log, is here already" in capsys.readouterr().err
+    restore(tmp_path / "b", site.path, "--replace")
+    (aside,) = site.path.glob("aggregator.db.before-*-wal")
+    assert aside.read_bytes() == left
+    with opened(site) as back:
+        assert len(back.rows("alarms")) == 500
+
+
+def test_a_newer_list_of_revocations_is_kept_and_counts(site: Folder, tmp_path: Path) -> None:
+    backup(site, tmp_path / "b")
+    site.authority.write_revoked([(0xA2, datetime(2026, 1, 1, tzinfo=UTC))])
+    (site.path / "aggregator.db").unlink()
+    restore(tmp_path / "b", site.path)
+    with aggregator_of(site) as aggregator:
+        until(lambda: aggregator.service.state.registry and aggregator.service.state.registry.barred == {"west"})
+
+
+def test_a_site_without_certificates_has_a_way_back_too(tmp_path: Path) -> None:
+    old, new = tmp_path / "site", tmp_path / "new"
+    assert cloud_aggregator(["init", str(old), "--loopback"]) == 0
+    with closing(Store(old / "aggregator.db")) as made:
+        made.commit([alarm(1)])
+    backup(Folder(old, 0), tmp_path / "b")
+    restore(tmp_path / "b", new)
+    with closing(Store(new / "aggregator.db", create=False)) as back:
+        assert len(back.rows("alarms")) == 1
+    assert (new / "gateway.toml").exists() and not (new / "release.key").exists()
+
+
+def test_a_passphrase_is_asked_for_twice_and_never_shown(
+    site: Folder, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = iter(["one long passphrase", "another passphrase", *["one long passphrase"] * 3])
+    monkeypatch.setattr(getpass, "getpass", lambda _: next(typed))
+    backup(site, tmp_path / "b", "--encrypt", code=2)
+    assert "the two are not the same" in capsys.readouterr().err
+    backup(site, tmp_path / "b", "--encrypt")
+    restore(tmp_path / "b", tmp_path / "new")  # a file that is sealed asks by itself
+    said = capsys.readouterr()
+    assert "long passphrase" not in said.out + said.err and next(typed, "") == ""
+
+
+def test_long_work_says_how_far_it_is(
+    site: Folder, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup_command, "WORD_S", 0.0)
+    backup(site, tmp_path / "b")
+    said = capsys.readouterr().err
+    assert all(f"cloud-aggregator: {what}: 100% of 0 MiB" in said for what in ("copying", "digesting", "writing"))
+
+
+@pytest.mark.parametrize(
+    "change", [{"folder": ""}, {"made_ns": "now"}, {"facts": {}}, {"parts": 7}, {"schema_version": -1}]
+)
+def test_a_manifest_that_somebody_made_up_is_refused(
+    change: dict[str, Any], site: Folder, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to_bytes = archive.Manifest.to_bytes
+    monkeypatch.setattr(
+        archive.Manifest, "to_bytes", lambda self: json.dumps({**json.loads(to_bytes(self)), **change}).encode()
+    )
+    backup(site, tmp_path / "b")
+    restore(tmp_path / "b", tmp_path / "new", code=2)
+    assert "its manifest cannot be read (" in capsys.readouterr().err
+
+
+def test_no_bytes_make_it_fall_over(site: Folder, tmp_path: Path, capsys: Capture) -> None:
+    """Each is refused in words, or restores what was there: the padding of an archive is nobody's."""
+    file, new = tmp_path / "b", tmp_path / "new"
+    backup(site, file)
+    good, rng = file.read_bytes(), np.random.default_rng(5)
+    for _ in range(60):
+        bad = bytearray(good)
+        for at in rng.integers(0, 6_000, size=3):
+            bad[at] = rng.integers(256)
+        file.write_bytes(bad)
+        capsys.readouterr()
+        words = ["restore", str(file), "-c", str(new / "aggregator.toml"), "--check"]
+        assert cloud_aggregator(words) in (0, 2) and not new.exists()
+        assert "Traceback" not in capsys.readouterr().err
