@@ -7,6 +7,7 @@ exchanged; what must be refused leaves everything as it was.
 from __future__ import annotations
 
 import getpass
+import io
 import itertools
 import json
 import os
@@ -24,7 +25,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from cloud_aggregator import archive, backup_command, sealing, store
+from cloud_aggregator import archive, backup_command, restore_command, sealing, store
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
 from cloud_aggregator.numbering import beginning
@@ -293,15 +294,22 @@ def test_another_version_or_site_is_refused(
     assert words in capsys.readouterr().err and not (tmp_path / "new").exists()
 
 
-def test_a_store_that_is_there_or_runs_is_not_touched(site: Folder, tmp_path: Path, capsys: Capture) -> None:
-    backup(site, tmp_path / "b")
+def test_a_store_that_is_there_or_runs_is_not_touched(
+    site: Folder, tmp_path: Path, passphrase: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup(site, tmp_path / "b", "--passphrase-file", passphrase)
     before = everything(site.path)
     restore(tmp_path / "b", site.path, code=2)
     assert "a store, or its log, is here already; give --replace" in capsys.readouterr().err
     lock = store.locked(site.path / "aggregator.db")
-    restore(tmp_path / "b", site.path, "--replace", code=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(getpass, "getpass", lambda _: pytest.fail("it asks for a passphrase that it has no use for"))
+        restore(tmp_path / "b", site.path, "--replace", code=1)
     said = capsys.readouterr().err
     assert f"another aggregator runs on this store: process {os.getpid()}" in said and "stop it first" in said
+    monkeypatch.setattr(restore_command, "_refuse_beside", lambda _: None)  # one that starts after that look
+    restore(tmp_path / "b", site.path, "--replace", "--passphrase-file", passphrase, code=1)
+    assert f"another aggregator runs on this store: process {os.getpid()}" in capsys.readouterr().err
     store_lock.release(lock)
     assert everything(site.path) == before
 
@@ -565,3 +573,68 @@ def test_no_bytes_make_it_fall_over(site: Folder, tmp_path: Path, capsys: Captur
         words = ["restore", str(file), "-c", str(new / "aggregator.toml"), "--check"]
         assert cloud_aggregator(words) in (0, 2) and not new.exists()
         assert "Traceback" not in capsys.readouterr().err
+
+
+# --- the seal by itself -----------------------------------------------------------------------------------------------
+
+PIECE = 64
+
+
+def sealed(content: bytes) -> bytes:
+    out = io.BytesIO()
+    sealer = sealing.Sealer(out, "a long passphrase", bytes(sealing.SALT_BYTES))
+    for at in range(0, len(content), 7):
+        sealer.write(content[at : at + 7])
+    sealer.close()
+    return out.getvalue()
+
+
+def unsealed(body: bytes) -> bytes:
+    reader = sealing.Unsealer(io.BytesIO(body), "a long passphrase")
+    return b"".join(iter(lambda: reader.read(11), b""))
+
+
+@pytest.mark.parametrize("length", [0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE, 5 * PIECE + 3])
+def test_what_is_sealed_comes_back_and_in_no_other_order(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "PIECE_BYTES", PIECE)
+    content = os.urandom(length)
+    body = sealed(content)
+    assert unsealed(body) == content
+    head, whole = len(sealing.MAGIC) + sealing.SALT_BYTES, PIECE + sealing.TAG_BYTES
+    pieces = [body[at : at + whole] for at in range(head, len(body), whole)]
+    assert len(pieces) == max(-(-length // PIECE), 1)
+    wrong = [body[:head], body + b"x", body + pieces[-1], body[:-1]]
+    if len(pieces) > 1:
+        wrong += [b"".join([body[:head], *pieces[:-1]]), b"".join([body[:head], *pieces[1:]])]
+    if len(pieces) > 2:
+        wrong.append(b"".join([body[:head], pieces[1], pieces[0], *pieces[2:]]))
+    wrong += [body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :] for at in (0, head - 1, head, len(body) - 1)]
+    for other in wrong:
+        with pytest.raises(sealing.SealError):
+            unsealed(other)
+
+
+def test_an_archive_whose_end_was_cut_off_behind_its_last_part_is_refused(
+    site: Folder, tmp_path: Path, passphrase: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "PIECE_BYTES", 1 << 14)
+    file, new = tmp_path / "b", tmp_path / "new"
+    backup(site, file)
+    out = io.BytesIO()
+    sealer = sealing.Sealer(out, "correct horse battery", bytes(sealing.SALT_BYTES))
+    sealer.write(file.read_bytes() + bytes(5 << 14))
+    sealer.close()
+    file.write_bytes(out.getvalue())
+    restore(file, new, "--passphrase-file", passphrase, "--check")
+    file.write_bytes(out.getvalue()[: -(2 << 14)])
+    restore(file, new, "--passphrase-file", passphrase, "--check", code=2)
+
+
+def test_a_manifest_that_was_bent_is_not_believed(site: Folder, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "b"
+    backup(site, file)
+    good = file.read_bytes()
+    assert good.count(b'"alarms": 500') == 1
+    file.write_bytes(good.replace(b'"alarms": 500', b'"alarms": 501'))
+    restore(file, tmp_path / "new", code=2)
+    assert "manifest.json is damaged: its SHA-256 is another" in capsys.readouterr().err
