@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloud_aggregator import (
+    backup_command,
     certificate_command,
     doctor_command,
     gateways_command,
@@ -18,6 +19,7 @@ from cloud_aggregator import (
     losses_command,
     orders_command,
     release_command,
+    restore_command,
     set_back,
 )
 from config import cli, mqtt, signing
@@ -38,6 +40,7 @@ EPILOG = """examples:
   cloud-aggregator check -c aggregator.toml    is the file right? names file, line, key, value, what was expected
   cloud-aggregator run -c aggregator.toml      run until SIGTERM or Ctrl-C
   cloud-aggregator status -c aggregator.toml   gateways and the training at hand; also: models, alarms, rounds
+  cloud-aggregator backup FILE -c aggregator.toml   one file to put the site back from; restore FILE does that
   cloud-aggregator release -c aggregator.toml  how the release of a model stands; --canary, --go-on, --pause, --stop
 """
 NS = 1_000_000_000
@@ -59,6 +62,8 @@ def main(argv: list[str] | None = None) -> int:
     losses_command.add(commands)
     orders_command.add(commands)
     release_command.add(commands)
+    backup_command.add(commands)
+    restore_command.add(commands)
     for name, act, text in (
         ("run", _run, "run the aggregator"),
         ("check", _check, "check the settings and the release key"),

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
+from contextlib import ExitStack
 
-from cloud_aggregator import defence
+from cloud_aggregator import defence, relisting
 from cloud_aggregator.doorkeeper import Doorkeeper
 from cloud_aggregator.events import Connection, Event, Heard, Log, Outward, Publish, Send, Tick
 from cloud_aggregator.fleet import CAUSE
 from cloud_aggregator.poster import Poster
 from cloud_aggregator.registry import Bar, Issue, TurnAway
 from cloud_aggregator.service import Service
-from cloud_aggregator.store import Store
-from config import clock, signing
+from cloud_aggregator.store import Store, locked
+from config import clock, signing, store_lock
 from config.algorithm import check_budget
 from config.loop import Loop
 from config.messages import Status
@@ -42,9 +43,20 @@ class Aggregator:
         check_budget(settings.algorithm, settings.rounds, settings.features)
         self._loop: Loop[Event] = Loop()
         self._clock = clock.Clock()
+        with ExitStack() as undo:
+            self._lock = locked(settings.aggregator.store)
+            undo.callback(store_lock.release, self._lock)
+            store = Store(settings.aggregator.store)
+            undo.callback(store.close)
+            self._open(settings, store)
+            undo.pop_all()
+
+    def _open(self, settings: AggregatorSettings, store: Store) -> None:
+        if store.was_empty:
+            LOG.warning("%s was there and empty: a copy without its log, %s-wal?", store.path, store.path.name)
         self.service = Service(
             settings,
-            Store(settings.aggregator.store),
+            store,
             signing.load_private(settings.aggregator.release_key),
             now_ns=self._clock.now_ns(),
             beginning=secrets.token_hex(BEGINNING_BYTES),
@@ -53,6 +65,8 @@ class Aggregator:
         self._doorkeeper = None
         if settings.identity is not None:
             self._doorkeeper = Doorkeeper(settings, settings.identity, self._loop.put, self._renew)
+            if not store.is_new:
+                relisting.check(str(store.path), store.registry(), self._doorkeeper.listed())
         self._poster = None if settings.webhook is None else Poster(settings.webhook, self._loop.put)
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
@@ -81,6 +95,7 @@ class Aggregator:
             self._tell("offline")
             self._link.stop()
             self.service.close()
+            store_lock.release(self._lock)
 
     def stop(self) -> None:
         """Ask `run` to end after the step at hand."""

@@ -56,6 +56,7 @@ from cloud_aggregator.tables import (
     TRAINING,
     put,
 )
+from config import store_lock
 from config.messages import Manifest, Status
 from config.topics import ALL
 
@@ -74,6 +75,17 @@ class StoreError(OSError):
     """The database cannot be opened, read or written; the message names it and the cause."""
 
 
+def locked(path: Path) -> int:
+    """Return a lock that says this store has its aggregator; the kernel takes it back however that ends."""
+    try:
+        return store_lock.hold(path, "aggregator")
+    except store_lock.InUseError as error:
+        raise StoreError(str(error)) from None
+    except OSError as error:
+        reason = f"{error.strerror}; check its folder"
+        raise StoreError(f"{path}: cannot be opened as the aggregator's store ({reason})") from None
+
+
 PRIVATE_MASK = 0o077
 CHECKPOINT_PAGES = 16_000  # 64 MiB: as large as the file beside the database becomes
 
@@ -85,6 +97,7 @@ class Store:
         self.path = path
         if not create and not path.exists():
             raise StoreError(f"{path}: there is no store yet; the aggregator has not run with these settings")
+        self.is_new, self.was_empty = not path.exists(), False  # was_empty: the file was there, and nothing in it
         self.models = models_table.Models(self._read)
         before = os.umask(PRIVATE_MASK)
         try:
@@ -111,6 +124,7 @@ class Store:
                 reason = f"it has schema {found} and is not yet taken over; start the aggregator of this version once"
             if reason:
                 raise StoreError(f"{self.path}: cannot be opened as the aggregator's store ({reason})")
+            self.was_empty = found == 0 and not self.is_new
             if create and found < SCHEMA_VERSION:
                 self._take_over()
                 META.create_all(self._db)
