@@ -20,7 +20,7 @@ from config.loop import Loop
 from config.messages import Status
 from config.mqtt import Link, Will
 from config.settings import AggregatorSettings
-from config.topics import ALL, CLOUD, Channel, Topic, topic_of, watch
+from config.topics import ALL, CLOUD, Channel, Topic, party, topic_of, watch
 from config.version import VERSION
 
 LOG = logging.getLogger("fedgate.aggregator")
@@ -61,7 +61,7 @@ class Aggregator:
             settings.broker,
             f"{CLOUD}.{site}",
             [watch(site, ANY_GATEWAY, channel) for channel in WATCHED],
-            lambda topic, payload: self._loop.offer(Heard(topic, payload), len(payload)),
+            lambda topic, payload: self._loop.offer(Heard(topic, payload), len(payload), party(topic)),
             lambda up: self._loop.put(Connection(up)),
             Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
         )

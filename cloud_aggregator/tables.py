@@ -11,6 +11,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Float,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -76,6 +77,7 @@ ALARMS = Table(
     Column("ended", String),  # how, where its gateway did not tell the end
     Column("sequence", BigInteger),  # see `Alarm`, and ...
     Column("store_id", String),  # ... of which store; unknown of alarms before 0.6
+    Index("alarms_of_gateway", "gateway", "received_ns"),
 )
 GATEWAYS = Table(
     "gateways",
@@ -123,7 +125,9 @@ SCORES = Table(
     Column("windows", Integer, nullable=False),
     Column("body", String, nullable=False),
     Column("received_ns", BigInteger, nullable=False),
+    Column("total_bytes", BigInteger),  # of all that the gateway ever had kept, with this; unknown before 0.6
     UniqueConstraint("gateway", "item"),
+    Index("scores_of_gateway", "gateway", "total_bytes"),
 )
 # Changes of alarms that the webhook has not taken yet, in their order.
 POSTS = Table(
@@ -132,6 +136,7 @@ POSTS = Table(
     Column("number", Integer, primary_key=True),
     Column("id", String, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("gateway", String),  # whose they are; unknown of changes before 0.6
 )
 # What Home Assistant was told of; brokers keep it until it is taken back.
 DISCOVERED = Table("discovered", META, Column("topic", String, primary_key=True))
@@ -174,7 +179,7 @@ SCHEMA_VERSION = 4  # 1 before 0.4, 2 before 0.5, 3 before 0.6
 ADDED = (
     *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),
     *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
-    *(ALARMS.c.sequence, ALARMS.c.store_id, ROUNDS.c.late, GATEWAYS.c.lives),
+    *(ALARMS.c.sequence, ALARMS.c.store_id, ROUNDS.c.late, GATEWAYS.c.lives, POSTS.c.gateway, SCORES.c.total_bytes),
 )
 
 

@@ -38,6 +38,7 @@ def _shortened(text: str) -> str:
 
 
 Short = Annotated[str, AfterValidator(_shortened)]
+Words = Annotated[str, AfterValidator(lambda text: _shortened(text[:NAME_MAX]))]
 
 
 class MessageError(ValueError):
@@ -85,10 +86,10 @@ class Transfer(Message):
 class Device(Message):
     """What a gateway watches, for whoever has to mend it; `config.outlets.DeviceTable` says what may stand in it."""
 
-    manufacturer: Short = ""
-    model: Short = ""
-    serial: Short = ""
-    location: Short = ""
+    manufacturer: Words = ""
+    model: Words = ""
+    serial: Words = ""
+    location: Words = ""
     category: Name = "other"
 
 

@@ -76,8 +76,9 @@ def test_scores_of_an_outage_are_stored_once_and_acknowledged(tmp_path: Path) ->
 
 def test_the_newest_of_each_gateway_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_table, "LOSSES_KEPT", 3)
-    monkeypatch.setattr(history_table, "SCORES_KEPT", 3)
     batch = gathered([SCORE], "synchronised", "boot")
+    row_bytes = len(batch.to_bytes()) + history_table.ROW_BYTES
+    monkeypatch.setattr(history_table, "SCORES_BYTES", 3 * row_bytes)
     with cloud(tmp_path, mean_of(2)) as made:
         store = made.service.store
         store.commit([RecordLoss("west", STONE, 1), RecordScores("west", "first", batch, 1)])

@@ -186,6 +186,7 @@ AGGREGATOR_MISTAKES = [
     ("nu = 0.5", "mu = 0.5", "algorithm.settings.mu: setting 'mu' is unknown to fedavg; expected one of"),
     ('name = "fedavg"', "seed = -1", "algorithm.seed: expected greater than or equal to 0, got -1"),
     ('site = "bridge"', 'sites = "bridge"', "aggregator.site: is missing"),
+    ("quorum = 3", "[limits]\nmax_payload_bytes = 300000", "limits.max_payload_bytes: 300000 given, and with broker"),
 ]
 
 
