@@ -17,7 +17,7 @@ from cloud_aggregator.store import Store
 from config import clock, signing
 from config.algorithm import check_budget
 from config.loop import Loop
-from config.messages import Status
+from config.messages import Status, shown
 from config.mqtt import Link, Will
 from config.settings import AggregatorSettings
 from config.topics import ALL, CLOUD, Channel, Topic, party, topic_of, watch
@@ -127,4 +127,4 @@ class Aggregator:
                 case Issue() | TurnAway() | Bar() if self._doorkeeper is not None:
                     self._doorkeeper.carry_out(effect)
                 case Log(level=level, text=text):
-                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)
+                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", shown(text))
