@@ -151,6 +151,9 @@ def test_who_asks_for_the_most_delays_itself() -> None:
         made.acknowledged(number, 0.1)
         out.append(message.topic)
     assert out[:20].count(topics["north"]) >= 9 and set(out[:3]) == set(topics.values())
+    for number in range(500):  # however many there are, all of them together have their bound
+        made.add(Outgoing(f"fedgate/v1/bridge/{number}/chunk/digest", chunk, False, 1), 2)
+    assert made.waiting_bytes < backlog_module.WAITING_BYTES_MAX + 2 * len(chunk)
 
 
 def test_what_the_broker_does_not_take_is_not_sent_and_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from cloud_aggregator import alarms, history_table, machine, models_table, rollout, rounds, store, webhook
+from cloud_aggregator.__main__ import main
 from cloud_aggregator.alarms import CHANGE_S, CHANGES, RESERVED
 from cloud_aggregator.events import (
     Answered,
@@ -48,11 +49,12 @@ from cloud_aggregator.events import (
 )
 from cloud_aggregator.registry import Certificate, ForgetCertificates, ForgetPasses, Pass, RecordCertificate, RecordPass
 from cloud_aggregator.rollout import Staging
+from cloud_aggregator.shell import Aggregator
 from cloud_aggregator.state import restore
 from cloud_aggregator.store import Store
 from config.backlog import Backlog, Outgoing
 from config.loss_messages import Tombstone
-from config.messages import NAME_MAX, SHORT_MAX, Alarm, FleetAlarm, Manifest, RoundOpen, Status, Want
+from config.messages import CONTROL, NAME_MAX, SHORT_MAX, Alarm, FleetAlarm, Manifest, RoundOpen, Status, Want
 from config.telemetry import Scores
 from config.topics import Topic, party, topic_of, urgency
 from config.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, ChunkHeader, describe
@@ -60,10 +62,11 @@ from gateway_agent.events import Item, Keep, Queue, Save, Settle
 from gateway_agent.store import Store as GatewayStore
 from tests.agents import after, commissioned
 from tests.agents import heard as heard_by_agent
-from tests.cloud_service import cloud, heard, mean_of, receipts, said_under
+from tests.cloud_service import chunks_of, cloud, heard, mean_of, receipts, said_under
 from tests.sites import KEY, NS, T0_NS, aggregator_settings, frame, samples
 from tests.test_aggregator_machine import ALARM, READY
 from tests.test_gateway_models import FIRST, signed
+from tests.test_losses import settings_file
 from tests.watchers import CALM
 
 ROOT = Path(__file__).parent.parent
@@ -234,6 +237,28 @@ def test_scores_of_a_gateway_are_bounded_in_bytes_and_those_of_others_stay(
 
 def held(number: int) -> HoldUpdate:
     return HoldUpdate("west", "run", number, "digest", b"body")
+
+
+def test_what_a_gateway_says_ends_no_command_and_writes_nothing_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Counts of 4,300 digits ended `status`, an escape cleared the terminal, and a line break forged one of the log."""
+    forged = "x\n2026-11-22 07:00:00,000 INFO fedgate.identity: gateway-7 is revoked"
+    with cloud(tmp_path, mean_of(2)) as made:
+        many = b'{"state":"online","dropped":{"a":%s}}' % (b"9" * 4_300)
+        refusal = json.dumps({"state": "online", "refusal": "\x1b[2J\x1b]0;owned\x07\nall is well"}).encode()
+        alarm = json.dumps({**ALARM.model_dump(), "text": forged}).encode()
+        said = made.hear(
+            *(heard("west", "status", payload) for payload in (many, refusal)), heard("west", "alarm", alarm)
+        )
+        update = made.body(1.0, run=forged)
+        said += made.hear(*chunks_of("west", update))
+    Aggregator._carry_out(cast("Any", None), [Log("warning", forged), *(one for one in said if isinstance(one, Log))])
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) >= 4 and not any(map(CONTROL.search, told))
+    assert main(["status", "-c", str(settings_file(tmp_path))]) == 0
+    shown = capsys.readouterr().out
+    assert "all is well" in shown and not any(map(CONTROL.search, shown.splitlines()))
 
 
 def certified(number: int) -> list[Durable]:
