@@ -13,25 +13,27 @@ LOSSES_KEPT = 1_000  # of one gateway
 ROW_BYTES = 256  # that the database adds to a row, and the short columns of it
 SCORES_BYTES = 16 * 1024 * 1024  # of one gateway: weeks without a link at a window every five seconds
 ALARMS_KEPT, ALARMS_BYTES = 10_000, 16 * 1024 * 1024  # that are over, of one gateway
-PRUNED_EVERY = 100  # alarms of a gateway: each time all of them are looked through
+# Of one gateway, after which all of its rows are looked through: an index for it would be written with each row.
+ALARMS_BETWEEN, SCORES_BYTES_BETWEEN = 100, 1024 * 1024
 TEXTS = ("id", "text", "feature", "rule", "boot_id", "model_digest", "store_id")  # of an alarm, that can be long
 
 
-class AlarmTable:
-    """The alarms of gateways within their bounds; a process looks after every so many of one gateway."""
+class History:
+    """Keeps what was stored of gateways within its bounds."""
 
     def __init__(self) -> None:
-        self._since = Counter[str]()  # alarms of a gateway that were stored since it was looked through
+        # What was stored of a gateway since its rows were looked through, by this process.
+        self._alarms, self._score_bytes = Counter[str](), Counter[str]()
 
-    def prune(self, db: Connection, gateway: str) -> None:
+    def prune_alarms(self, db: Connection, gateway: str) -> None:
         """Remove the oldest alarms of a gateway that are over, beyond so many or so many bytes; one that stands stays.
 
         Call it once for each alarm that was stored, within the transaction that is open.
         """
-        self._since[gateway] += 1
-        if self._since[gateway] < PRUNED_EVERY:
+        self._alarms[gateway] += 1
+        if self._alarms[gateway] < ALARMS_BETWEEN:
             return
-        del self._since[gateway]
+        del self._alarms[gateway]
         over = (ALARMS.c.gateway == gateway) & ALARMS.c.cleared_ns.is_not(None)
         newest_first = (ALARMS.c.received_ns.desc(), ALARMS.c.onset_ns.desc(), ALARMS.c.id)
         place = func.row_number().over(order_by=newest_first)
@@ -41,23 +43,32 @@ class AlarmTable:
         to_go = select(kept.c.id).where((kept.c.place > ALARMS_KEPT) | (kept.c.size_bytes > ALARMS_BYTES))
         db.execute(delete(ALARMS).where(ALARMS.c.gateway == gateway, ALARMS.c.id.in_(to_go)))
 
+    def apply(self, db: Connection, effect: RecordLoss | RecordScores) -> None:
+        """Store one message, within the transaction that is open; one that is here already changes nothing."""
+        match effect:
+            case RecordLoss():
+                _loss(db, effect)
+            case RecordScores(gateway=gateway, item=item, scores=scores):
+                if db.execute(select(SCORES.c.number).filter_by(gateway=gateway, item=item)).first():
+                    return
+                body = scores.model_dump_json()
+                values = {"t_ns": scores.t_ns, "windows": len(scores.scores), "body": body}
+                values |= {"gateway": gateway, "item": item, "received_ns": effect.received_ns}
+                db.execute(insert(SCORES).values(**values))
+                self._score_bytes[gateway] += len(body) + ROW_BYTES
+                if self._score_bytes[gateway] >= SCORES_BYTES_BETWEEN:
+                    del self._score_bytes[gateway]
+                    _prune_scores(db, gateway)
 
-def apply(db: Connection, effect: RecordLoss | RecordScores) -> None:
-    """Store one message, within the transaction that is open; one that is here already changes nothing."""
-    match effect:
-        case RecordLoss():
-            _loss(db, effect)
-        case RecordScores(gateway=gateway, item=item, scores=scores):
-            if db.execute(select(SCORES.c.number).filter_by(gateway=gateway, item=item)).first():
-                return
-            body = scores.model_dump_json()
-            values = {"t_ns": scores.t_ns, "windows": len(scores.scores), "body": body}
-            values |= {"gateway": gateway, "item": item, "received_ns": effect.received_ns}
-            before = db.execute(select(func.max(SCORES.c.total_bytes)).filter_by(gateway=gateway)).scalar()
-            total_bytes = (before or 0) + len(body.encode()) + ROW_BYTES
-            db.execute(insert(SCORES).values(**values, total_bytes=total_bytes))
-            is_old = SCORES.c.total_bytes <= total_bytes - SCORES_BYTES
-            db.execute(delete(SCORES).where(SCORES.c.gateway == gateway, is_old))
+
+def _prune_scores(db: Connection, gateway: str) -> None:
+    """Remove the oldest scores of a gateway beyond so many bytes."""
+    size = func.length(cast(SCORES.c.body, LargeBinary)) + ROW_BYTES
+    of_newer = func.sum(size).over(order_by=SCORES.c.number.desc(), rows=(None, 0))
+    kept = select(SCORES.c.number, of_newer.label("size_bytes")).filter_by(gateway=gateway).subquery()
+    newest_to_go = db.execute(select(func.max(kept.c.number)).where(kept.c.size_bytes > SCORES_BYTES)).scalar()
+    if newest_to_go is not None:
+        db.execute(delete(SCORES).where(SCORES.c.gateway == gateway, SCORES.c.number <= newest_to_go))
 
 
 def _loss(db: Connection, effect: RecordLoss) -> None:

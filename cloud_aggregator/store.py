@@ -106,7 +106,7 @@ class Store:
         if not create and not path.exists():
             raise StoreError(f"{path}: there is no store yet; the aggregator has not run with these settings")
         self.models = models_table.Models(self._read)
-        self._alarm_table = history_table.AlarmTable()
+        self._history = history_table.History()
         before = os.umask(PRIVATE_MASK)
         try:
             self._db: Connection = self._connect()
@@ -176,7 +176,7 @@ class Store:
             case DropHeld():
                 self._db.execute(delete(HELD))
             case RecordLoss() | RecordScores():
-                history_table.apply(self._db, effect)
+                self._history.apply(self._db, effect)
             case RecordModel() | SaveRollout():
                 models_table.apply(self._db, effect)
             case RecordAlarm():
@@ -222,7 +222,7 @@ class Store:
             kept = OF_ITS_RAISE if alarm.state == "raised" else (*OF_ITS_PEAK, "ended")
             values = {name: values[name] for name in (*kept, f"{alarm.state}_ns")}
         put(self._db, ALARMS, key, values)
-        self._alarm_table.prune(self._db, effect.gateway)
+        self._history.prune_alarms(self._db, effect.gateway)
 
     def _fleet(self, effect: RecordFleet) -> None:
         alarm = effect.alarm

@@ -11,7 +11,6 @@ from sqlalchemy import (
     Column,
     Connection,
     Float,
-    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -77,7 +76,6 @@ ALARMS = Table(
     Column("ended", String),  # how, where its gateway did not tell the end
     Column("sequence", BigInteger),  # see `Alarm`, and ...
     Column("store_id", String),  # ... of which store; unknown of alarms before 0.6
-    Index("alarms_of_gateway", "gateway", "received_ns"),
 )
 GATEWAYS = Table(
     "gateways",
@@ -125,9 +123,7 @@ SCORES = Table(
     Column("windows", Integer, nullable=False),
     Column("body", String, nullable=False),
     Column("received_ns", BigInteger, nullable=False),
-    Column("total_bytes", BigInteger),  # of all that the gateway ever had kept, with this; unknown before 0.6
     UniqueConstraint("gateway", "item"),
-    Index("scores_of_gateway", "gateway", "total_bytes"),
 )
 # Changes of alarms that the webhook has not taken yet, in their order.
 POSTS = Table(
@@ -179,7 +175,7 @@ SCHEMA_VERSION = 4  # 1 before 0.4, 2 before 0.5, 3 before 0.6
 ADDED = (
     *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),
     *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
-    *(ALARMS.c.sequence, ALARMS.c.store_id, ROUNDS.c.late, GATEWAYS.c.lives, POSTS.c.gateway, SCORES.c.total_bytes),
+    *(ALARMS.c.sequence, ALARMS.c.store_id, ROUNDS.c.late, GATEWAYS.c.lives, POSTS.c.gateway),
 )
 
 

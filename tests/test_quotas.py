@@ -222,6 +222,7 @@ def largest_batch() -> Scores:
 def test_scores_of_a_gateway_are_bounded_in_bytes_and_those_of_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(history_table, "SCORES_BYTES_BETWEEN", 1)
     monkeypatch.setattr(history_table, "SCORES_BYTES", 1_000_000)
     with cloud(tmp_path, mean_of(2)) as made:
         for number, gateway in enumerate(["north", *["west"] * 20]):
@@ -231,8 +232,8 @@ def test_scores_of_a_gateway_are_bounded_in_bytes_and_those_of_others_stay(
             (receipt,) = receipts(made.hear(heard(gateway, "telemetry", payload, item)))
             assert receipt.accepted
         rows = made.service.store.rows("scores", "gateway", "t_ns", "body")
-        assert [row["gateway"] for row in rows] == ["north", *["west"] * 5] and rows[-1]["t_ns"] == 20
-        assert sum(len(row["body"]) for row in rows[2:]) <= 1_000_000  # and the message with which these begin
+        assert [row["gateway"] for row in rows] == ["north", *["west"] * 4] and rows[-1]["t_ns"] == 20
+        assert sum(len(row["body"]) for row in rows[1:]) <= 1_000_000
 
 
 def held(number: int) -> HoldUpdate:
@@ -308,8 +309,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(models_table, "MANIFESTS_KEPT", KEPT)
     for name in ("LOSSES_KEPT", "ALARMS_KEPT"):
         monkeypatch.setattr(history_table, name, KEPT)
-    monkeypatch.setattr(history_table, "PRUNED_EVERY", LOOKED_THROUGH)
+    monkeypatch.setattr(history_table, "ALARMS_BETWEEN", LOOKED_THROUGH)
     row_bytes = len(BATCH.to_bytes()) + history_table.ROW_BYTES
+    monkeypatch.setattr(history_table, "SCORES_BYTES_BETWEEN", 1)
     monkeypatch.setattr(history_table, "SCORES_BYTES", KEPT * row_bytes)
     yield
 
@@ -334,7 +336,7 @@ def test_a_flood_leaves_a_table_of_the_aggregator_in_its_bound(tmp_path: Path, t
 
 def test_a_flood_leaves_the_alarms_of_a_gateway_in_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_table, "ALARMS_BYTES", 500_000)
-    monkeypatch.setattr(history_table, "PRUNED_EVERY", LOOKED_THROUGH)
+    monkeypatch.setattr(history_table, "ALARMS_BETWEEN", LOOKED_THROUGH)
     made = Store(tmp_path / "a.db")
     made.commit(alarm(0))
     for number in range(FLOOD):
