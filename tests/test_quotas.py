@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from cloud_aggregator import alarms, history_table, machine, models_table, rollout, rounds, store, webhook
+from cloud_aggregator import alarms, announcing, history_table, machine, models_table, rollout, rounds, store, webhook
 from cloud_aggregator.__main__ import main
 from cloud_aggregator.alarms import CHANGE_S, CHANGES, RESERVED
 from cloud_aggregator.events import (
@@ -48,6 +48,7 @@ from cloud_aggregator.events import (
     Tick,
 )
 from cloud_aggregator.registry import Certificate, ForgetCertificates, ForgetPasses, Pass, RecordCertificate, RecordPass
+from cloud_aggregator.release import GOLDEN_ROWS, GOLDEN_VALUES
 from cloud_aggregator.rollout import Staging
 from cloud_aggregator.shell import Aggregator
 from cloud_aggregator.state import restore
@@ -133,6 +134,9 @@ def test_a_site_as_large_as_its_broker_is_invited_and_told_of_in_one_message(tmp
         told = largest_alarm("fleet").model_dump() | {"common": "power", "gateways": names, "text": "t" * SHORT_MAX}
         fleet = replace(state.outward.fleet, alarm=FleetAlarm.model_validate(told))
         effects = alarms.connected(replace(state, outward=replace(state.outward, fleet=fleet)))[1]
+        golden = ((-1.1754943508222875e-38,) * (GOLDEN_VALUES // GOLDEN_ROWS),) * GOLDEN_ROWS
+        widest = FIRST[0].model_copy(update={"golden_x": golden, "golden_score": golden[0][:GOLDEN_ROWS]})
+        assert packet_bytes(announcing.manifest(state, widest)) < PACKET_BYTES_MAX / 2  # with room for what is set
         of_fleet = [one for one in effects if isinstance(one, Publish) and one.topic.endswith("/fleet")]
         assert len(of_fleet) == 2 and all(map(json.loads, (one.payload for one in of_fleet)))
         assert max(map(packet_bytes, [invitation, *of_fleet])) < PACKET_BYTES_MAX
