@@ -153,8 +153,9 @@ def _rows(arguments: argparse.Namespace, table: str, *columns: str) -> list[dict
 
 def _status(arguments: argparse.Namespace) -> int:
     with _open(arguments) as store:
-        rows, latest, closed = store.rows("gateways"), store.latest_model(), len(store.rows("rounds", "id"))
+        rows, latest, rounds = store.rows("gateways"), store.latest_model(), store.rows("rounds", "id")
         stored, told = store.training(), store.outward()
+    closed = rounds[-1]["id"] if rounds else 0  # of which the newest are kept
     gateways = [_gateway(row) for row in rows]
     version = latest[0].version if latest else 0
     training = _training(stored, load(arguments.config, AggregatorSettings)) if stored else None

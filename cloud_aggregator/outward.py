@@ -9,7 +9,7 @@ from typing import Any
 from cloud_aggregator.events import Post
 from cloud_aggregator.fleet import Disturbance, Fleet, restored_fleet
 from cloud_aggregator.standing import Alarms, Quiet, restored
-from cloud_aggregator.webhook import DROPPED, REFUSED, Queue
+from cloud_aggregator.webhook import DROPPED, REFUSED, Queue, in_turns
 from config.topics import ALL
 
 ALARMS_REFUSED = "alarms_refused"
@@ -30,7 +30,7 @@ class Outward:
 
 def outward(
     alarms: Iterable[Mapping[str, Any]],
-    posts: Iterable[tuple[str, bytes]],
+    posts: Iterable[Post],
     discovered: Iterable[str],
     counts: Mapping[str, int],
 ) -> Outward:
@@ -40,8 +40,6 @@ def outward(
         alarms=restored(row for row in rows if row["gateway"] != ALL),
         fleet=restored_fleet(row for row in rows if row["gateway"] == ALL),
         alarms_refused=counts.get(ALARMS_REFUSED, 0),
-        queue=Queue(
-            tuple(Post(*post) for post in posts), dropped=counts.get(DROPPED, 0), refused=counts.get(REFUSED, 0)
-        ),
+        queue=Queue(in_turns(posts), dropped=counts.get(DROPPED, 0), refused=counts.get(REFUSED, 0)),
         discovered=frozenset(discovered),
     )

@@ -18,10 +18,10 @@ from cloud_aggregator.store import Store, locked
 from config import clock, signing, store_lock
 from config.algorithm import check_budget
 from config.loop import Loop
-from config.messages import Status
+from config.messages import Status, shown
 from config.mqtt import Link, Will
 from config.settings import AggregatorSettings
-from config.topics import ALL, CLOUD, Channel, Topic, topic_of, watch
+from config.topics import ALL, CLOUD, Channel, Topic, party, topic_of, watch
 from config.version import VERSION
 
 LOG = logging.getLogger("fedgate.aggregator")
@@ -75,7 +75,7 @@ class Aggregator:
             settings.broker,
             f"{CLOUD}.{site}",
             [watch(site, ANY_GATEWAY, channel) for channel in WATCHED],
-            lambda topic, payload: self._loop.offer(Heard(topic, payload), len(payload)),
+            lambda topic, payload: self._loop.offer(Heard(topic, payload), len(payload), party(topic)),
             lambda up: self._loop.put(Connection(up)),
             Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
         )
@@ -142,4 +142,4 @@ class Aggregator:
                 case Issue() | TurnAway() | Bar() if self._doorkeeper is not None:
                     self._doorkeeper.carry_out(effect)
                 case Log(level=level, text=text):
-                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)
+                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", shown(text))

@@ -132,6 +132,7 @@ POSTS = Table(
     Column("number", Integer, primary_key=True),
     Column("id", String, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("gateway", String),  # whose they are; unknown of changes before 0.6
 )
 # What Home Assistant was told of; brokers keep it until it is taken back.
 DISCOVERED = Table("discovered", META, Column("topic", String, primary_key=True))
@@ -174,7 +175,7 @@ SCHEMA_VERSION = 4  # 1 before 0.4, 2 before 0.5, 3 before 0.6
 ADDED = (
     *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),
     *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
-    *(ALARMS.c.sequence, ALARMS.c.store_id, ROUNDS.c.late, GATEWAYS.c.lives),
+    *(ALARMS.c.sequence, ALARMS.c.store_id, ROUNDS.c.late, GATEWAYS.c.lives, POSTS.c.gateway),
 )
 
 

@@ -32,12 +32,13 @@ Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
 CONTROL = re.compile(f"[{CONTROLS}]")
 
 
-def _shortened(text: str) -> str:
-    """Return prose as far as it may be shown: what is too long or unfit makes no message worthless."""
+def shown(text: str) -> str:
+    """Return prose as far as it may be shown, in a terminal or a log: what is too long or unfit is cut or replaced."""
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[:SHORT_MAX])
 
 
-Short = Annotated[str, AfterValidator(_shortened)]
+Short = Annotated[str, AfterValidator(shown)]
+Words = Annotated[str, AfterValidator(lambda text: shown(text[:NAME_MAX]))]
 
 
 class MessageError(ValueError):
@@ -71,7 +72,7 @@ def first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     # Behind the key pydantic names the member of a union that it tried, such as "constrained-float".
     key = ".".join(str(part) for part in problem["loc"] if not UNION_MEMBER.search(str(part)))[:80] or "payload"
-    return f"{_shortened(key)}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
+    return f"{shown(key)}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
 
 
 class Transfer(Message):
@@ -85,10 +86,10 @@ class Transfer(Message):
 class Device(Message):
     """What a gateway watches, for whoever has to mend it; `config.outlets.DeviceTable` says what may stand in it."""
 
-    manufacturer: Short = ""
-    model: Short = ""
-    serial: Short = ""
-    location: Short = ""
+    manufacturer: Words = ""
+    model: Words = ""
+    serial: Words = ""
+    location: Words = ""
     category: Name = "other"
 
 
@@ -244,7 +245,7 @@ class Receipt(Message):
     """The aggregator's word that an item is on its disk, or why it never will be."""
 
     accepted: bool
-    reason: str = ""
+    reason: Short = ""
 
 
 class Manifest(Signed):
