@@ -51,7 +51,7 @@ MODEL = Made(*FIRST)
 
 @pytest.fixture(autouse=True)
 def _quick_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What makes a guess dear makes a test slow; `test_a_guess_is_dear` looks at the real number."""
+    """What makes a guess dear makes a test slow; `test_sealing` looks at the real number."""
     monkeypatch.setattr(sealing, "SCRYPT_N", 2)
 
 
@@ -372,11 +372,6 @@ def test_one_backup_at_a_time_and_one_that_was_killed_is_in_nobodys_way(
     assert not (site.path / ".aggregator.db.copy").exists() and not (tmp_path / ".b.part").exists()
 
 
-def test_a_guess_is_dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert (sealing.SCRYPT_N, sealing.SCRYPT_R, sealing.SCRYPT_P) == (2**17, 8, 1)
-
-
 # --- what is set anew -------------------------------------------------------------------------------------------------
 
 
@@ -575,43 +570,7 @@ def test_no_bytes_make_it_fall_over(site: Folder, tmp_path: Path, capsys: Captur
         assert "Traceback" not in capsys.readouterr().err
 
 
-# --- the seal by itself -----------------------------------------------------------------------------------------------
-
-PIECE = 64
-
-
-def sealed(content: bytes) -> bytes:
-    out = io.BytesIO()
-    sealer = sealing.Sealer(out, "a long passphrase", bytes(sealing.SALT_BYTES))
-    for at in range(0, len(content), 7):
-        sealer.write(content[at : at + 7])
-    sealer.close()
-    return out.getvalue()
-
-
-def unsealed(body: bytes) -> bytes:
-    reader = sealing.Unsealer(io.BytesIO(body), "a long passphrase")
-    return b"".join(iter(lambda: reader.read(11), b""))
-
-
-@pytest.mark.parametrize("length", [0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE, 5 * PIECE + 3])
-def test_what_is_sealed_comes_back_and_in_no_other_order(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "PIECE_BYTES", PIECE)
-    content = os.urandom(length)
-    body = sealed(content)
-    assert unsealed(body) == content
-    head, whole = len(sealing.MAGIC) + sealing.SALT_BYTES, PIECE + sealing.TAG_BYTES
-    pieces = [body[at : at + whole] for at in range(head, len(body), whole)]
-    assert len(pieces) == max(-(-length // PIECE), 1)
-    wrong = [body[:head], body + b"x", body + pieces[-1], body[:-1]]
-    if len(pieces) > 1:
-        wrong += [b"".join([body[:head], *pieces[:-1]]), b"".join([body[:head], *pieces[1:]])]
-    if len(pieces) > 2:
-        wrong.append(b"".join([body[:head], pieces[1], pieces[0], *pieces[2:]]))
-    wrong += [body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :] for at in (0, head - 1, head, len(body) - 1)]
-    for other in wrong:
-        with pytest.raises(sealing.SealError):
-            unsealed(other)
+# --- an archive bent by hand ------------------------------------------------------------------------------------------
 
 
 def test_an_archive_whose_end_was_cut_off_behind_its_last_part_is_refused(
