@@ -49,7 +49,7 @@ MODEL = Made(*FIRST)
 
 @pytest.fixture(autouse=True)
 def _quick_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What makes a guess dear makes a test slow; `test_a_guess_is_dear` looks at the real number."""
+    """What makes a guess dear makes a test slow; `test_sealing` looks at the real number."""
     monkeypatch.setattr(sealing, "SCRYPT_N", 2)
 
 
@@ -370,11 +370,6 @@ def test_one_backup_at_a_time_and_one_that_was_killed_is_in_nobodys_way(
     assert not (site.path / ".aggregator.db.copy").exists() and not (tmp_path / ".b.part").exists()
 
 
-def test_a_guess_is_dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert (sealing.SCRYPT_N, sealing.SCRYPT_R, sealing.SCRYPT_P) == (2**17, 8, 1)
-
-
 # --- what is set anew -------------------------------------------------------------------------------------------------
 
 
@@ -556,6 +551,9 @@ def test_no_bytes_make_it_fall_over(site: Folder, tmp_path: Path, capsys: Captur
         words = ["restore", str(file), "-c", str(new / "aggregator.toml"), "--check"]
         assert cloud_aggregator(words) in (0, 2) and not new.exists()
         assert "Traceback" not in capsys.readouterr().err
+
+
+# --- an archive bent by hand ------------------------------------------------------------------------------------------
 
 
 def test_an_archive_whose_end_was_cut_off_behind_its_last_part_is_refused(

@@ -1,4 +1,7 @@
-"""Goal: what is sealed with a passphrase comes back as it was, or not at all, whatever was cut, moved or bent."""
+"""Goal: what was sealed comes back as it was, or not at all, and a guess at the passphrase is dear.
+
+Method: small pieces, so that every way to cut, exchange and repeat them is tried, with a quick key.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ def unsealed(body: bytes) -> bytes:
 @pytest.mark.parametrize("length", [0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE, 5 * PIECE + 3])
 def test_what_is_sealed_comes_back_and_in_no_other_order(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(sealing, "SCRYPT_N", 2)
     content = os.urandom(length)
     body = sealed(content)
     assert unsealed(body) == content
@@ -44,3 +48,8 @@ def test_what_is_sealed_comes_back_and_in_no_other_order(length: int, monkeypatc
     for other in wrong:
         with pytest.raises(sealing.SealError):
             unsealed(other)
+
+
+def test_a_guess_is_dear() -> None:
+    assert (sealing.SCRYPT_N, sealing.SCRYPT_R, sealing.SCRYPT_P) == (2**17, 8, 1)  # 128 MiB each
+    assert unsealed(sealed(b"content")) == b"content"
