@@ -75,10 +75,26 @@ def test_a_cold_that_does_nothing_explains_no_change() -> None:
     assert weather_of(COLUMNS, idle, found) == "unusual"
 
 
-def test_unrest_with_a_calm_mean_is_left_over() -> None:
-    found = rows(1, 50, cold=COLD)
-    found[:, :4] += 4.0 * np.random.default_rng(2).choice([-1.0, 1.0], size=(50, 4))
-    assert of_weather(found) == "unusual"
+def exact(cold: float, shifts: Floats) -> Floats:
+    """Return windows (6, 7) in a cold that are where the regression expects them, but for shifts (6, 4)."""
+    beside = np.tile([cold, 0.0], (6, 1))
+    return np.column_stack([beside @ np.array([SLOPES, GAIN]) + shifts, beside, np.full(6, 0.5)])
+
+
+def test_the_mean_is_judged_and_each_window_too() -> None:
+    turns = np.array([1.0, -1.0] * 3)[:, None] * np.ones(4)
+    assert of_weather(exact(-4.5, np.zeros((6, 4)))) == "explained"
+    assert of_weather(exact(-4.5, 1.1 * np.abs(turns))) == "unusual"  # all to one side, none of them far
+    assert of_weather(exact(-4.5, 1.1 * turns)) == "explained"
+    assert of_weather(exact(-4.5, 3.0 * turns)) == "unusual"  # unrest with a calm mean
+
+
+def test_a_slope_that_the_baseline_hardly_shows_explains_nothing() -> None:
+    for seed in range(1, 11):
+        mild = rows(seed, 60)
+        found = exact(-40.0, np.zeros((6, 4)))
+        found[:, :4] = np.linalg.lstsq(mild[:, 4:6], mild[:, :4] - mild[:, :4].mean(axis=0), rcond=None)[0][0] * -40.0
+        assert weather_of(COLUMNS, mild, found) == "unusual"
 
 
 def test_without_a_measurement_nothing_is_said() -> None:

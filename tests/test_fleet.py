@@ -10,6 +10,7 @@ import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.events import Connection, Durable, Effect, Heard, Log, Publish, RecordFleet, Tick
+from cloud_aggregator.fleet import restored_fleet
 from cloud_aggregator.outward import Outward
 from cloud_aggregator.state import State, restore
 from cloud_aggregator.store import Store
@@ -307,6 +308,15 @@ def test_it_survives_a_restart_and_is_told_again(tmp_path: Path, capsys: pytest.
     assert len([row for row in store.rows("alarms") if row["gateway"] == "all"]) == 1
     store.close()
     assert before.text not in _shown(tmp_path, capsys)["status"]
+
+
+@pytest.mark.parametrize("common", ["weather-or-load", "clock", "structure-or-area", None])
+def test_a_cause_that_an_older_store_names_is_undetermined(common: str | None) -> None:
+    raised = after(site(), *story((USUAL,) * 3), Tick())[0].outward.fleet.alarm
+    assert raised is not None
+    row = {**raised.model_dump(), "common": common, "raised_ns": raised.t_ns, "cleared_ns": None, "gateways": "a b c"}
+    restored = restored_fleet([row]).alarm
+    assert restored is not None and restored.common == "undetermined" and restored.gateways == ("a", "b", "c")
 
 
 def _shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
