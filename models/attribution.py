@@ -31,7 +31,7 @@ from models.units import LEAST, ROUNDING, STILL, in_own_units, scales
 
 Evidence = Literal["", "usual", "unusual", "explained"]  # "": nothing was measured that says so
 
-# Chosen on one half of the simulated causes of docs/results/fleet-causes.md, reported on the other.
+# Chosen on simulated causes, and reported on others: docs/results/fleet-causes.md.
 LEFT_OVER = 0.85  # times the largest distance within the baseline that may be left over
 BESIDE = 0.8  # times that distance that may lie beside the way back, where an anomaly fades
 FADED = 0.8  # of the distance of the first half of the windows since the onset, that of the second half
@@ -78,17 +78,17 @@ def evidence_of(
 
     `is_from_boot` tells whether the anomaly began with the first window after a boot, None where that is not known.
     """
-    known, features = np.asarray(baseline, dtype=np.float64), columns.features(np.shape(baseline)[1])
+    known, features = np.asarray(baseline), columns.features(np.shape(baseline)[1])
     if not features or len(rows) == 0 or len(known) < BLOCKS:
         return "", ""
-    latest = np.asarray(rows, dtype=np.float64)[-min(LATEST, len(known) // BLOCKS) :]
+    latest = np.asarray(rows)[-min(LATEST, len(known) // BLOCKS) :]
     parts = {"weather": list(columns.weather), "power": list(columns.power)}
     outside = {cause: _is_outside(known[:, part], latest[:, part]) for cause, part in parts.items() if part}
     out = {cause: parts[cause] for cause, is_out in outside.items() if is_out}
     by = _explaining(out, columns, known, latest, limits) if out else ""
     weather, power = (_said(outside[cause], cause == by) if cause in outside else "" for cause in parts)
     if is_from_boot and power != "explained":
-        power = _said(True, _is_fading(features, known, np.asarray(rows, dtype=np.float64), limits))
+        power = _said(True, _is_fading(features, known, np.asarray(rows), limits))
     return weather, "usual" if power == "" and is_from_boot is False else power
 
 
@@ -96,13 +96,13 @@ def _said(is_outside: bool, is_explained: bool) -> Evidence:
     return ("explained" if is_explained else "unusual") if is_outside else "usual"
 
 
-def _is_outside(known: Floats, latest: Floats) -> bool:
+def _is_outside(known: Array, latest: Array) -> bool:
     """Tell whether covariates lie where the baseline (n, q) never was."""
-    mean = latest.mean(axis=0)
+    mean = latest.mean(axis=0, dtype=np.float64)
     return bool(((mean < known.min(axis=0)) | (mean > known.max(axis=0))).any())
 
 
-def _explaining(out: Mapping[str, list[int]], columns: Columns, baseline: Floats, rows: Floats, limits: Limits) -> str:
+def _explaining(out: Mapping[str, list[int]], columns: Columns, baseline: Array, rows: Array, limits: Limits) -> str:
     """Return which of the causes whose covariates are `out` does most to the features of windows (k, F); empty where
     the windows are not like the baseline (n, F) but for what all covariates do.
     """
@@ -134,7 +134,7 @@ def _unsure(c: Floats, z: Floats, at: Floats, healthy: Floats) -> float:
     return float(np.sqrt((BLOCKS - 1) * np.square(effects - effects.mean(axis=0)).sum(axis=1).mean()))
 
 
-def _is_fading(features: list[int], baseline: Floats, rows: Floats, limits: Limits) -> bool:
+def _is_fading(features: list[int], baseline: Array, rows: Array, limits: Limits) -> bool:
     """Tell whether windows (k, F) since an onset go straight back to the middle of a baseline (n, F).
 
     What is left in the second half of them must lie in the direction in which they have moved since the first: a change
@@ -152,11 +152,11 @@ def _is_fading(features: list[int], baseline: Floats, rows: Floats, limits: Limi
     return bool(has_faded) and beside <= limits.beside * _largest_within(z, half).mean
 
 
-def _in_units(baseline: Floats, rows: Floats, columns: list[int]) -> tuple[Floats, Floats]:
+def _in_units(baseline: Array, rows: Array, columns: list[int]) -> tuple[Floats, Floats]:
     """Return columns of a baseline (n, F) and of rows (k, F) in deviations of the baseline, as `models.units` bounds
     them.
     """
-    healthy = baseline[:, columns]
+    healthy = np.asarray(baseline[:, columns], dtype=np.float64)
     center = healthy.mean(axis=0)
     units = {"center": center, "scale": scales(center, healthy.std(axis=0))}
     return in_own_units(units, healthy), in_own_units(units, rows[:, columns])
