@@ -134,12 +134,8 @@ def removed(state: State, gateway: str) -> Result:
 
 
 def status_changed(state: State, gateway: str, before: Status | None) -> Result:
-    """Note what befell a gateway, and tell of what it has changed in what it says of its device."""
+    """End the alarms that a gateway no longer knows of, and tell of a change in what it says of its device."""
     after = state.gateways[gateway]
-    if before is not None:
-        known = state.outward.disturbances.get(gateway, fleet.Disturbance())
-        befell = {**state.outward.disturbances, gateway: fleet.disturbed(known, before, after, state.now_ns)}
-        state = replace(state, outward=replace(state.outward, disturbances=befell))
     state, ends = _forgotten(state, gateway)
     if before is not None and (before.device, before.version) == (after.device, after.version):
         return state, ends
@@ -175,8 +171,8 @@ def connected(state: State) -> Result:
 
 def ticked(state: State) -> Result:
     """Judge the fleet, and send what waits for the webhook."""
-    facts = fleet.Facts(state.gateways, state.outward.alarms, state.outward.disturbances)
-    before, now = state.outward.fleet, fleet.judge(state.settings.fleet, state.outward.fleet, facts, state.now_ns)
+    before, settings = state.outward.fleet, state.settings.fleet
+    now = fleet.judge(settings, before, state.gateways, state.outward.alarms, state.now_ns)
     state = replace(state, outward=replace(state.outward, fleet=now))
     effects: list[Effect] = []
     if now.alarm is not None and now.alarm != before.alarm:
@@ -198,8 +194,8 @@ def posted(state: State, event: Posted) -> Result:
 
 def _fleet_changed(state: State, before: FleetAlarm | None, now: FleetAlarm) -> Result:
     effects: list[Effect] = [RecordFleet(now, state.now_ns)]
-    # Who joins is stored and shown; whom the webhook wakes wants to hear of the beginning, the end and the cause.
-    if before is None or (before.id, before.state, before.common) != (now.id, now.state, now.common):
+    # Who joins is stored and shown; whom the webhook wakes wants to hear of the beginning and the end.
+    if before is None or (before.id, before.state) != (now.id, now.state):
         state, posts = _post(state, ALL, now, active=now.state == "raised")
         effects += [*posts, _log("site", now)]
     return state, [*effects, *_fleet_told(state)]

@@ -34,6 +34,7 @@ ALWAYS = "anomaly"  # what a gateway is there for is never one cause too many
 ROW = (
     *("id", "cause", "kind", "severity", "text", "onset_ns", "score", "level"),
     *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence", "store_id"),
+    *("weather", "power"),
 )
 Ended = Literal["", "superseded", "forgotten", "removed"]  # how an alarm ended whose gateway did not tell its end
 
@@ -46,7 +47,6 @@ class Standing:
     onset_ns: int  # as far as it can be believed, else the time of arrival
     is_raised: bool
     is_cleared: bool
-    is_astray: bool = False  # a clock that claims to be right gave it an impossible onset
     ended: Ended = ""
 
     @property
@@ -101,7 +101,6 @@ def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, cards: Ma
         onset_ns=min([max([alarm.onset_ns if is_believed else now_ns, *earlier_ns]), *later_ns]),
         is_raised=alarm.state == "raised",
         is_cleared=alarm.state == "cleared",
-        is_astray=not is_possible and alarm.clock != "unsynchronised",
     )
 
 

@@ -64,11 +64,22 @@ from config.topics import ALL
 # Columns of an alarm that carry the same name in the message.
 SAME_IN_ALARM = (
     *("cause", "kind", "severity", "text", "onset_ns", "score", "level"),
-    *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence", "store_id"),
+    *(
+        "model_version",
+        "model_digest",
+        "clock",
+        "boot_id",
+        "rule",
+        "feature",
+        "sequence",
+        "store_id",
+        "weather",
+        "power",
+    ),
 )
 
 
-OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature")
+OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature", "weather", "power")
 OF_ITS_PEAK = ("score", "severity", "received_ns")
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
 
+from models.attribution import Evidence
 from models.features import FeatureSpec
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -26,6 +27,7 @@ LARGEST, CHUNKS_MAX = 2**63 - 1, 100_000  # what a database holds; of one transf
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 LISTED_MAX = 10_000  # of what one message lists
 Counts = Annotated[dict[Name, Count], Field(max_length=LISTED_MAX)]
+Common = Literal["power", "weather", "undetermined"]  # the cause of anomalies of many gateways
 Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
 
 
@@ -313,6 +315,8 @@ class Alarm(Message):
     monotonic_ns: Moment | None = None  # at `t_ns`: how long after the boot
     sequence: Count = 0  # its number among the items of its store: orders alarms whatever the clock says; 0: unknown
     store_id: Name = ""  # names that store, as in a status
+    weather: Evidence = ""  # what the covariates of the gateway say of an anomaly, at its raising: see
+    power: Evidence = ""  # `models.attribution`; of power also whether it began with a boot
 
     @property
     def item(self) -> str:
@@ -326,9 +330,9 @@ def alarm_item(alarm_id: str, state: str) -> str:
 
 
 class FleetAlarm(Alarm):
-    """Anomalies of many gateways of a site as one alarm, and what they seem to have in common."""
+    """Anomalies of many gateways of a site as one alarm, and the cause that most of them have measured, if any."""
 
-    common: Literal["power", "clock", "weather-or-load", "structure-or-area"]
+    common: Common
     gateways: tuple[Id, ...]  # whose anomalies it is made of
 
 
@@ -336,7 +340,7 @@ class Maintenance(Message):
     """An alarm as a building automation system wants it: which device, what, since when, until when.
 
     `since` and `until` are ISO 8601 in UTC; `until` is empty while the alarm is active. `rule` and `feature` say what
-    raised it. Under `all` the device is the whole site, with what its `gateways` have in `common`.
+    raised it. Under `all` the device is the whole site, with the cause its `gateways` have in `common`.
     """
 
     id: str
