@@ -248,4 +248,5 @@ def _without(state: State, gateway: str) -> State:
         incoming={name: one for name, one in state.incoming.items() if name != gateway},
         held={name: one for name, one in state.held.items() if name != gateway},
         lives={name: one for name, one in state.lives.items() if name != gateway},
+        seen={name: one for name, one in state.seen.items() if name != gateway},
     )

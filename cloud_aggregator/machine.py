@@ -10,13 +10,14 @@ from cloud_aggregator import (
     impostors,
     incoming,
     orders,
+    presence,
     relisting,
     rounds,
     staging,
     telemetry,
     updates,
 )
-from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Ordered, Posted, RecordGateway, Tick
+from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Ordered, Posted, Tick
 from cloud_aggregator.registry import Asked, Barred, Listed
 from cloud_aggregator.state import State
 from config import topics
@@ -48,9 +49,9 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
     """Take in one event: what its sender can make fail."""
     state = replace(state, now_ns=now_ns)
     match event:
-        case Heard(topic=where, payload=payload):
+        case Heard(topic=where, payload=payload, is_retained=is_retained):
             try:
-                return _heard(state, topics.parse(where), payload)
+                return _heard(state, topics.parse(where), payload, is_retained)
             except topics.TopicError as error:
                 return _dropped(state, ("", ""), f"{where!r} dropped: {error}")
             except MessageError as error:
@@ -82,18 +83,19 @@ def _dropped(state: State, sender: tuple[str, str], text: str) -> Result:
 
 
 def _connection(state: State, up: bool) -> Result:
-    state = replace(state, connected=up)
+    state, beat = presence.connection_changed(state, up)
     if not up:
-        return state, []
+        return state, beat
     state, opening = rounds.open_round(state)
     state, told = alarms.connected(state)
-    return state, [*announcing.known(state), *opening, *told]
+    return state, [*beat, *announcing.known(state), *opening, *told]
 
 
 def _tick(state: State) -> Result:
     effects: list[Effect] = []
     in_turn = (
         incoming.ask_for_missing,
+        presence.beat_if_due,
         impostors.ticked,
         containment.unblock,
         rounds.close_if_due,
@@ -110,7 +112,7 @@ def _tick(state: State) -> Result:
     return state, effects
 
 
-def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
+def _heard(state: State, where: topics.Topic, payload: bytes, is_retained: bool) -> Result:
     if where.site != state.settings.aggregator.site or where.gateway == topics.ALL:
         raise MessageError(f"it is not from a gateway of site {state.settings.aggregator.site}")
     if where.item == topics.TRIED and not payload:
@@ -120,7 +122,8 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
         return state, []
     match where.channel:
         case "status":
-            return _status(state, where.gateway, Status.from_bytes(payload).compact())
+            status = Status.from_bytes(payload).compact()
+            return _status(presence.noted(state, where.gateway, status, is_retained=is_retained), where.gateway, status)
         case "update":
             return updates.chunk_arrived(state, where.gateway, payload)
         case "alarm":
@@ -147,5 +150,4 @@ def _status(state: State, gateway: str, status: Status) -> Result:
         return state, [*found, Log("info", f"status of {gateway}: it was said before one that is here already")]
     state = replace(state, gateways={**state.gateways, gateway: status})
     state, told = alarms.status_changed(state, gateway, known)
-    record = RecordGateway(gateway, status, state.now_ns, impostors.stored(state, gateway))
-    return state, [record, *found, *told]
+    return state, [impostors.record(state, gateway), *found, *told]
