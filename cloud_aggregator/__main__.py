@@ -88,8 +88,10 @@ def _discriminator_options(command: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from cloud_aggregator.shell import Aggregator
     from cloud_aggregator.store import StoreError
+    from config.supervisor import Supervisor
 
     cli.log_to_stderr(verbose=not arguments.quiet)
+    Supervisor().starting()
     settings = load(arguments.config, AggregatorSettings)
     try:
         aggregator = Aggregator(settings)

@@ -53,11 +53,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from config.settings import GatewaySettings, load
+    from config.supervisor import Supervisor
     from gateway_agent import renewal
     from gateway_agent.shell import Agent
     from gateway_agent.store import StoreError
 
     cli.log_to_stderr(verbose=not arguments.quiet)
+    Supervisor().starting()
     settings = load(arguments.config, GatewaySettings)
     renewal.require(settings)
     try:
