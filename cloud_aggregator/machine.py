@@ -115,8 +115,8 @@ def _tick(state: State) -> Result:
 def _heard(state: State, where: topics.Topic, payload: bytes, is_retained: bool) -> Result:
     if where.site != state.settings.aggregator.site or where.gateway == topics.ALL:
         raise MessageError(f"it is not from a gateway of site {state.settings.aggregator.site}")
-    if where.item == topics.TRIED and not payload:
-        return state, []
+    if not payload and (where.item == topics.TRIED or where.channel in ("status", "alarm")):
+        return state, []  # what was retained is taken away, or the broker is tried
     admission.check(state, where.gateway)
     if containment.is_blocked(state, where.gateway) and not _is_last_will(where.channel, payload):
         return state, []
