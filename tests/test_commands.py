@@ -166,14 +166,17 @@ def test_a_gateways_status_shows_what_is_stored(folder: Path, capsys: Capture) -
     arguments = ("status", "-c", str(folder / "gateway.toml"))
     store = Store(folder / "gateway.db")
     value, text = shown(gateway_agent, capsys, *arguments)
-    assert value["model"] is None and "none yet" in text and "0 of 2000 windows" in text
+    assert value["model"] is None and "none yet" in text
+    assert text.startswith("The agent learns what is normal: 0 of 2000 windows.\n")
     manifest, body = FIRST
     alarms = json.dumps({"anomaly": {"active": True}, "sensors": {"faulty-load": 5}}).encode()
     item = Item("topic", (b"four", b"five5"), False, 1)
     kept = save_model(manifest, body, {})
     store.commit([Keep(Seen(np.zeros(3, np.float32), 1)), kept, Save(ALARMS, alarms), Queue("u", item)])
     value, text = shown(gateway_agent, capsys, *arguments)
+    assert value["running"] and value["sentence"] == "The agent watches with model 1: anomaly, faulty-load."
     store.close()
+    assert shown(gateway_agent, capsys, *arguments)[1].startswith("The agent does not run; ")
     assert (value["gateway"], value["site"], value["baseline_windows"]) == ("gateway-1", "bridge", 1)
     assert value["model"]["version"] == 1 and value["model"]["digest"] == manifest.model.digest
     assert (value["anomaly_active"], value["sensor_alarms"], value["outbox"]) == (True, {"faulty-load": 5}, {"u": 9})
