@@ -23,7 +23,7 @@ from config.supervisor import Supervisor
 
 PROGRAM = "/usr/sbin/mosquitto"
 NAME = b"broker.watchdog"  # client id
-ANSWER_S = 20.0  # within which the broker has to answer
+ANSWER_S = 20.0  # within which the broker has to answer, or in half of the time that systemd waits
 BEGIN_S = 0.5  # between two attempts while it starts
 PAUSE_S = 30.0  # between two questions where systemd does not say how often it wants to hear
 PINGREQ = b"\xc0\x00"
@@ -33,8 +33,8 @@ SETTINGS = ("listener", "certfile", "keyfile")
 class Question:
     """The connection over which the broker is asked."""
 
-    def __init__(self, conf: Path) -> None:
-        held = settings(conf)
+    def __init__(self, conf: Path, answer_s: float = ANSWER_S) -> None:
+        held, self._answer_s = settings(conf), answer_s
         port, *host = held["listener"]
         self._address = (host[0] if host and host[0] not in ("0.0.0.0", "::") else "localhost", int(port))  # noqa: S104 - compared, not bound
         self._own = (held["certfile"][0], held["keyfile"][0]) if "certfile" in held else None
@@ -64,7 +64,7 @@ class Question:
 
     def _connected(self) -> socket.socket:
         """Return a connection on which the CONNECT has been said."""
-        line: socket.socket = socket.create_connection(self._address, ANSWER_S)
+        line: socket.socket = socket.create_connection(self._address, self._answer_s)
         if self._own is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             # Nothing is told it, and a certificate that expired must not look like a broker that hangs.
@@ -107,13 +107,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("conf", type=Path, metavar="FILE", help="mosquitto.conf")
     parser.add_argument("--program", default=PROGRAM, help=f"default: {PROGRAM}")
     arguments = parser.parse_args(argv)
+    supervisor = Supervisor()
     try:
-        question = Question(arguments.conf)
+        question = Question(arguments.conf, min(ANSWER_S, 2 * supervisor.pause_s))
     except (OSError, ValueError) as error:
         sys.stderr.write(f"broker_watch: {error}\n")
         return 2
     broker = os.getpid()
-    supervisor = Supervisor()
     if os.fork() == 0:
         watch(question, supervisor, broker)
         os._exit(0)

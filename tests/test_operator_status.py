@@ -20,9 +20,10 @@ from cloud_aggregator.registry import Certificate, RecordCertificate
 from cloud_aggregator.store import Store
 from config.messages import Status
 from firmware_sim.broker import broker
+from tests import waiting
 from tests.cloud_service import READY, Cloud, cloud, mean_of
 from tests.sites import NS, topic
-from tests.test_processes import free_port, listening, running, state_of, until, write
+from tests.test_processes import free_port, listening, running, speaking, state_of, until, write
 
 Capture = pytest.CaptureFixture[str]
 DAY_S = 86_400
@@ -155,6 +156,7 @@ def test_seen_is_the_time_of_a_live_message(tmp_path: Path) -> None:
         waited = {"clock": "synchronised", "t_ns": made.now_ns - 1_500 * NS}
         for event, ago_s in (
             (Heard(where, status(made), is_retained=True), 2_000),
+            (Heard(where, status(made, **waited), is_retained=True), 2_000),
             (Heard(where, Status(state="offline").to_bytes()), 2_000),  # the last will, which waited at the broker
             (Heard(where, status(made)), 2_000),  # it waited there, too, for all we know
             (Heard(where, status(made, **waited)), 1_500),
@@ -198,6 +200,25 @@ def test_a_service_that_ended_without_a_word_shows_at_once(tmp_path: Path, capsy
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert "DOES NOT RUN" in line(settings, capsys, 2)
+
+
+@pytest.mark.slow
+def test_what_the_broker_had_kept_is_no_live_message(tmp_path: Path, capsys: Capture) -> None:
+    port, where = free_port(), topic("north", "status", "agent")
+    write(tmp_path, port)
+    said = READY.model_copy(update={"clock": "synchronised", "t_ns": time.time_ns()}).to_bytes()
+
+    def seen() -> list[tuple[str, bool]]:
+        rows = asked(tmp_path / "aggregator.toml", capsys)["gateways"]
+        return [(one["state"], bool(one["seen"])) for one in rows]
+
+    with broker(tmp_path / "broker", port=port), speaking(port) as north:
+        assert north.publish(where, said, retain=True)
+        waiting.until(lambda: north.drain(0.1))
+        with running("cloud_aggregator", tmp_path):
+            waiting.until(lambda: (tmp_path / "aggregator.db").exists() and seen() == [("online", False)])
+            assert north.publish(where, said, retain=True)
+            waiting.until(lambda: seen() == [("online", True)])
 
 
 def seen_by_check(settings: Path, capsys: Capture) -> str:

