@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +19,10 @@ from cloud_aggregator import (
     orders_command,
     release_command,
     restore_command,
-    set_back,
+    status_command,
 )
 from config import cli, mqtt, signing
 from config.algorithm import check_budget
-from config.messages import Status
 from config.settings import AggregatorSettings, load
 
 if TYPE_CHECKING:
@@ -39,16 +37,10 @@ EPILOG = """examples:
   cloud-aggregator doctor -c aggregator.toml   what works here and what does not: machine, store, training, broker
   cloud-aggregator check -c aggregator.toml    is the file right? names file, line, key, value, what was expected
   cloud-aggregator run -c aggregator.toml      run until SIGTERM or Ctrl-C
-  cloud-aggregator status -c aggregator.toml   gateways and the training at hand; also: models, alarms, rounds
+  cloud-aggregator status -c aggregator.toml   does it run, gateways, the training at hand; also: models, alarms, rounds
   cloud-aggregator backup FILE -c aggregator.toml   one file to put the site back from; restore FILE does that
   cloud-aggregator release -c aggregator.toml  how the release of a model stands; --canary, --go-on, --pause, --stop
 """
-NS = 1_000_000_000
-GATEWAY_COLUMNS = (
-    *("gateway", "state", "baseline_windows", "baseline_needed", "can_train", "windows", "windows_lost", "dropped"),
-    *("model_version", "settling", "alarms_active", "privacy_epsilon", "identity"),
-    *("refusal", "training_remarks", "seen"),
-)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -64,10 +56,10 @@ def main(argv: list[str] | None = None) -> int:
     release_command.add(commands)
     backup_command.add(commands)
     restore_command.add(commands)
+    status_command.add(commands)
     for name, act, text in (
         ("run", _run, "run the aggregator"),
         ("check", _check, "check the settings and the release key"),
-        ("status", _status, "show the gateways and the training at hand"),
         ("models", _models, "list the released models"),
         ("alarms", _alarms, "list the alarms, newest last"),
         ("rounds", _rounds, "list the closed rounds"),
@@ -101,8 +93,10 @@ def _discriminator_options(command: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from cloud_aggregator.shell import Aggregator
     from cloud_aggregator.store import StoreError
+    from config.supervisor import Supervisor
 
     cli.log_to_stderr(verbose=not arguments.quiet)
+    Supervisor().starting()
     settings = load(arguments.config, AggregatorSettings)
     try:
         aggregator = Aggregator(settings)
@@ -151,126 +145,50 @@ def _rows(arguments: argparse.Namespace, table: str, *columns: str) -> list[dict
         return store.rows(table, *columns)
 
 
-def _status(arguments: argparse.Namespace) -> int:
-    with _open(arguments) as store:
-        rows, latest, rounds = store.rows("gateways"), store.latest_model(), store.rows("rounds", "id")
-        stored, told = store.training(), store.outward()
-    closed = rounds[-1]["id"] if rounds else 0  # of which the newest are kept
-    gateways = [_gateway(row) for row in rows]
-    version = latest[0].version if latest else 0
-    training = _training(stored, load(arguments.config, AggregatorSettings)) if stored else None
-    known = {row["gateway"]: Status.model_validate_json(row["status"]) for row in rows}
-    older = set_back.told(known, training["run"], training["round_index"]) if training else ""
-    fleet = told.fleet.alarm.model_dump(mode="json") if told.fleet.alarm and told.fleet.active else None
-    queue = told.queue
-    webhook = {"waiting": len(queue.waiting), "dropped": queue.dropped, "refused": queue.refused}
-    summary: dict[str, Any] = {"rounds_closed": closed, "model_version": version, "training": training}
-    summary |= {"gateways": gateways, "fleet": fleet, "webhook": webhook, "alarms_refused": told.alarms_refused}
-    summary |= {"store_is_older": older}
-    text = f"{closed} rounds closed, model version {version}\n"
-    text += f"WARNING: {older}\n" if older else ""
-    if training:
-        figures = ", ".join(f"{name} {value:.4g}" for name, value in training["figures"].items())
-        place = f"round {training['round_index']}, phase {training['phase']}, answers {training['answers']}"
-        text += f"training {training['run']}: {place}{'; ' if figures else ''}{figures}\n"
-    if fleet:
-        text += f"fleet alarm since {_time(fleet['onset_ns'])}: {fleet['text']}\n"
-    if any(webhook.values()):
-        given_up = f"{webhook['dropped']} were given up, {webhook['refused']} refused"
-        text += f"webhook: {webhook['waiting']} changes wait, {given_up}\n"
-    if told.alarms_refused:
-        text += f"alarms: {told.alarms_refused} messages refused, of gateways with too many causes\n"
-    _show(arguments, summary, text + _text(GATEWAY_COLUMNS, gateways))
-    return 0
-
-
-def _gateway(row: dict[str, Any]) -> dict[str, Any]:
-    trouble = json.loads(row["lives"] or "{}").get("trouble") or ""
-    said = {"gateway": row["gateway"], "seen": _time(row["seen_ns"]), **json.loads(row["status"])}
-    return {**said, "identity": trouble.removeprefix("identity-")}
-
-
-def _training(stored: bytes, settings: AggregatorSettings) -> dict[str, Any]:
-    """Return where a stored training is, and every single number that its algorithm tells or keeps, by name; but for
-    those that the settings already say.
-    """
-    from cloud_aggregator.state import training_place
-    from models.arrays import generator
-    from models.features import feature_names
-    from models.federated import build
-
-    arrays, meta = training_place(stored)
-    choice = settings.algorithm
-    begun = build(choice.name, len(feature_names(settings.features)), choice.settings)
-    constant = begun.start(generator(choice.seed, 0, "cloud")).shared
-    numbers = {name: array for name, array in arrays.items() if array.shape == ()}
-    figures = {name: float(array) for name, array in numbers.items() if name not in constant or array != constant[name]}
-    return {name: meta[name] for name in ("run", "round_index", "phase")} | {
-        "answers": len(meta["counted"]),
-        "figures": figures,
-    }
-
-
 def _models(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator.models_table import state_of
+
+    times = ("canary_ns", "released_ns", "stopped_ns")
+    with _open(arguments) as store:
+        rows, release = store.rows("models", "version", "manifest", *times), store.models.rollout()
     models = []
-    for row in _rows(arguments, "models", "version", "manifest"):
+    for row in rows:
         manifest = json.loads(row["manifest"])
         models.append(
-            {
-                "version": row["version"],
-                "released": _time(manifest["created_ns"]),
-                "digest": manifest["model"]["digest"],
-            }
-            | {"size_bytes": manifest["model"]["size_bytes"]}
+            {"version": row["version"], "state": state_of(row, release, rows[-1]["version"])}
+            | {"made": cli.moment(manifest["created_ns"])}
+            | {name.removesuffix("_ns"): cli.moment(row[name]) for name in times}
+            | {"digest": manifest["model"]["digest"], "size_bytes": manifest["model"]["size_bytes"]}
             | {name: manifest[name] for name in ("algorithm", "detector", "run", "round_index", "gateways")}
         )
-    _show(
-        arguments,
-        models,
-        _text(("version", "released", "algorithm", "detector", "gateways", "size_bytes", "digest"), models),
-    )
+    columns = ("version", "state", "made", "canary", "released", "stopped", "algorithm", "detector", "gateways")
+    _show(arguments, models, cli.cells((*columns, "size_bytes", "digest"), models))
     return 0
 
 
 def _alarms(arguments: argparse.Namespace) -> int:
     alarms = _rows(arguments, "alarms")
     for row in alarms:
-        row |= {name.removesuffix("_ns"): _time(row[name]) for name in ("onset_ns", "raised_ns", "cleared_ns")}
+        row |= {name.removesuffix("_ns"): cli.moment(row[name]) for name in ("onset_ns", "raised_ns", "cleared_ns")}
     alarms.sort(key=lambda row: (row["onset_ns"], row["gateway"]))
     columns = (
         *("gateway", "cause", "rule", "severity", "onset", "raised", "cleared", "ended", "score", "level"),
         *("model_version", "clock", "common", "gateways"),
     )
-    _show(arguments, alarms, _text(columns, alarms))
+    _show(arguments, alarms, cli.cells(columns, alarms))
     return 0
 
 
 def _rounds(arguments: argparse.Namespace) -> int:
-    rounds = [row | {"closed": _time(row["closed_ns"])} for row in _rows(arguments, "rounds")]
+    rounds = [row | {"closed": cli.moment(row["closed_ns"])} for row in _rows(arguments, "rounds")]
     columns = ("run", "round_index", "phase", "algorithm", "closed", "gateways", "empty", "late")
     last = ("refused", "bytes_received")
-    _show(arguments, rounds, _text((*columns, *last), rounds))
+    _show(arguments, rounds, cli.cells((*columns, *last), rounds))
     return 0
 
 
 def _show(arguments: argparse.Namespace, value: Any, text: str) -> None:
     print(json.dumps(value, indent=2) if arguments.json else text)
-
-
-def _text(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> str:
-    return cli.table(columns, ([_cell(row.get(name)) for name in columns] for row in rows))
-
-
-def _cell(value: Any) -> str:
-    if value is None or value == "":
-        return "-"
-    if isinstance(value, dict):  # counts by kind
-        return str(sum(value.values()))
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _time(t_ns: int | None) -> str:
-    return "" if t_ns is None else datetime.fromtimestamp(t_ns / NS, UTC).isoformat(timespec="seconds")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ answer or the power was lost, gets the same answer.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from cloud_aggregator import alarms, impostors, rounds
 from cloud_aggregator.events import Effect, Log, OrderError, Publish
@@ -106,14 +106,18 @@ def _admitted(state: State, request: Asked) -> Result:
         raise SecondDeviceError(
             f"another device is or was {request.gateway}; take another name, or a token with --replace"
         )
+    is_first = not any(one.key == request.key for one in held)
     state, ends = _end(state, (one for one in others if not one.reason), "replaced")
+    # Of the same device with another key, what it says of itself and its alarms go on.
+    is_another = bool(others) and is_first and not request.is_same_device
+    state, left = _left(state, request.gateway, "replaced") if is_another else (state, [])
     state = _with_pass(state, used := replace(token, key=request.key))
     state, effects = _issued(state, request)
     stored = [one for one in ends if not isinstance(one, Bar)]
     cut = (request.gateway,) if stored else ()
     if cut or request.gateway in registry.barred:  # and is so no more
         effects = [_bar(state, cut), *effects]
-    return state, [RecordPass(used), *stored, *effects]
+    return state, [RecordPass(used), *stored, *effects, *left]
 
 
 def _check_key(registry: Registry, request: Asked) -> None:
@@ -229,14 +233,20 @@ def removed(state: State, body: dict[str, Any]) -> Answer:
     held = [] if state.registry is None else [one for one in state.registry.of(gateway) if not one.reason]
     if not held and gateway not in state.gateways and gateway not in state.outward.alarms:
         raise OrderError(f"no gateway {gateway!r} is known; 'cloud-aggregator gateways list' shows which are")
-    causes = {known.alarm.cause for known in state.outward.alarms.get(gateway, {}).values()}
     state, voided = _without_passes(state, gateway)
     state, ends = _end(state, held, "removed")
-    state, told = alarms.removed(state, gateway)
+    state, left = _left(state, gateway, "removed")
+    return state, [*voided, *ends, *left], f"{gateway} is forgotten"
+
+
+def _left(state: State, gateway: str, how: Literal["removed", "replaced"]) -> Result:
+    """Forget what a device that is gone said of itself, end its alarms, and take away what the broker shows of it."""
+    causes = {known.alarm.cause for known in state.outward.alarms.get(gateway, {}).values()}
+    state, told = alarms.gone(state, gateway, how)
     state, closing = rounds.close_if_due(_without(state, gateway))
     retained = [("status", "agent"), ("manifest", "current"), *(("alarm", cause) for cause in sorted(causes))]
     cleared = [Publish(topic(state, gateway, channel, item), b"", retain=True) for channel, item in retained]
-    return state, [ForgetGateway(gateway), *voided, *ends, *told, *closing, *cleared], f"{gateway} is forgotten"
+    return state, [ForgetGateway(gateway), *told, *closing, *cleared]
 
 
 def _registry(state: State) -> Registry:
@@ -263,4 +273,5 @@ def _without(state: State, gateway: str) -> State:
         incoming={name: one for name, one in state.incoming.items() if name != gateway},
         held={name: one for name, one in state.held.items() if name != gateway},
         lives={name: one for name, one in state.lives.items() if name != gateway},
+        seen={name: one for name, one in state.seen.items() if name != gateway},
     )

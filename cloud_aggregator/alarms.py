@@ -127,10 +127,10 @@ def _forgotten(state: State, gateway: str) -> Result:
     return _ended(state, gateway, ends, "forgotten")
 
 
-def removed(state: State, gateway: str) -> Result:
-    """End the alarms of a gateway that the operator has taken away."""
+def gone(state: State, gateway: str, how: Literal["removed", "replaced"]) -> Result:
+    """End the alarms of a device that is gone: taken away, or another has its name."""
     state = _with_quiet(state, gateway, None)
-    return _ended(state, gateway, standing.removed(state.outward.alarms, gateway, state.now_ns), "removed")
+    return _ended(state, gateway, standing.gone(state.outward.alarms, gateway, state.now_ns, how), how)
 
 
 def status_changed(state: State, gateway: str, before: Status | None) -> Result:

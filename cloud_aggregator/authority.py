@@ -28,6 +28,7 @@ SINCE_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 SKEW = timedelta(days=1)  # by which the clocks of aggregator and broker may differ
 CA_LIFE = timedelta(days=30 * 365)
 OWN_LIFE = timedelta(days=2 * 365)
+CLIENT_USE = ExtendedKeyUsageOID.CLIENT_AUTH
 RENEWED_BEFORE = OWN_LIFE / 3
 KEY_USAGES = (
     *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
@@ -53,9 +54,8 @@ class Authority:
 
     def issue(self, name: str, key: PublicKey, serial: int, not_before: datetime, not_after: datetime) -> bytes:
         """Return a certificate, in PEM, with which `name` can log in at the broker."""
-        usage = ExtendedKeyUsageOID.CLIENT_AUTH
         span = (not_before - self._skew, not_after)
-        return identity.certificate_pem(self._signed(name, key, serial, span, usage, ()))
+        return identity.certificate_pem(self._signed(name, key, serial, span, (CLIENT_USE,), ()))
 
     def _signed(
         self,
@@ -63,14 +63,14 @@ class Authority:
         key: PublicKey,
         serial: int,
         validity: tuple[datetime, datetime],
-        usage: ObjectIdentifier,
+        usages: Iterable[ObjectIdentifier],
         hosts: Iterable[str],
     ) -> x509.Certificate:
         last = min(validity[1], self.certificate.not_valid_after_utc)
         builder = _builder(name, self.certificate.subject, key, serial, (validity[0], last))
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_usage("digital_signature"), critical=True)
-        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(issuer, critical=False)
         if names := [_general_name(host) for host in hosts]:
@@ -79,14 +79,15 @@ class Authority:
 
     def write_own(self, site: str, hosts: Iterable[str], now: datetime) -> None:
         """Write the certificates of the broker, for these hosts, and of the aggregator; their keys are kept."""
-        for name, key_file, file, usage, names in (
-            ("broker", SERVER_KEY, SERVER, ExtendedKeyUsageOID.SERVER_AUTH, tuple(hosts)),
-            (f"{CLOUD}.{site}", CLOUD_KEY, CLOUD_CERTIFICATE, ExtendedKeyUsageOID.CLIENT_AUTH, ()),
+        for name, key_file, file, usages, names in (
+            # A client, too: of itself, see `broker_watch`.
+            ("broker", SERVER_KEY, SERVER, (ExtendedKeyUsageOID.SERVER_AUTH, CLIENT_USE), tuple(hosts)),
+            (f"{CLOUD}.{site}", CLOUD_KEY, CLOUD_CERTIFICATE, (CLIENT_USE,), ()),
         ):
             path = self.folder / key_file
             key = identity.load_key(path) if path.exists() else identity.new_key(path)
             validity = (SINCE_EVER, now + OWN_LIFE)
-            made = self._signed(name, key.public_key(), x509.random_serial_number(), validity, usage, names)
+            made = self._signed(name, key.public_key(), x509.random_serial_number(), validity, usages, names)
             identity.write(self.folder / file, identity.certificate_pem(made), PUBLIC_MODE)
 
     def own_end(self) -> datetime:

@@ -68,6 +68,10 @@ class Barrier:
         if is_due or broker_process.running(self._spec) != self._process:
             self.bar(self._undone or self._now)
 
+    def is_held(self, name: str) -> bool:
+        """Tell whether a name that is good stays denied until somebody restarts the broker."""
+        return name in self._held and not self._spec.restart_command
+
     def bar(self, bar: Bar) -> str:
         """Shut out whom the registry wants out, let in who is good again, and return what is in the way of that."""
         if self._undone is not None:  # what is undone of the one before is done with this one

@@ -7,11 +7,11 @@ import signal
 import subprocess
 from pathlib import Path
 
+from cloud_aggregator.processes import process_name
 from config.identity_settings import Identity
 
 BROKER = "mosquitto"
 COMMAND_S = 30.0
-STARTED = 19  # place of the starting time in /proc/<pid>/stat behind the name, which may hold anything
 BY_HAND = "neither identity.broker_pid_file nor identity.reload_command is set: reload the broker by hand"
 
 
@@ -40,12 +40,9 @@ def running(spec: Identity) -> str | None:
     if spec.broker_pid_file is None:
         return None
     try:
-        pid = _pid(spec.broker_pid_file)
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return process_name(_pid(spec.broker_pid_file))
     except (OSError, ValueError):
         return ""
-    return f"{boot} {pid} {fields[STARTED]}"
 
 
 def _run(name: str, command: tuple[str, ...]) -> None:

@@ -31,6 +31,10 @@ NS = 1_000_000_000
 SERIAL_BYTES = 16
 ANSWER_S = 10.0
 OWN_CHECK_S = 3_600.0
+NOTICE = (
+    "the broker denies {} everything until it is restarted, because another device had this name before; on the "
+    "aggregator's machine: sudo systemctl restart fedgate-broker (docs/security.md, A name that another device gets)"
+)
 DONE = "done; the aggregator ended before it could say so"
 
 
@@ -102,6 +106,8 @@ class Doorkeeper:
                     moments = (moment(one.issued_ns), moment(one.not_after_ns))
                     body = self._authority.issue(one.gateway, held[0], int(one.serial, 16), *moments)
                     said = {"certificate": body.decode(), "authority": self._authority_pem.decode()}
+                    if self._barrier.is_held(one.gateway):
+                        said["notice"] = NOTICE.format(one.gateway)
                     held[1]((HTTPStatus.OK, said | {"release_key": self._release_key}))
             case TurnAway(number=number, reason=reason):
                 if held := self._waiting.get(number):
@@ -127,7 +133,8 @@ class Doorkeeper:
         serial = f"{self._random_bits(8 * SERIAL_BYTES - 1) | 1:x}"
         number = next(self._numbers)
         self._waiting[number] = (question.key, answered)
-        self._put(Asked(number, question.gateway, identity.key_digest(question.key), serial, digest))
+        key = identity.key_digest(question.key)
+        self._put(Asked(number, question.gateway, key, serial, digest, question.is_same_device))
         return number
 
     def forget(self, number: int) -> None:

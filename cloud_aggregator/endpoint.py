@@ -1,7 +1,8 @@
 """Where devices ask for certificates: two paths over HTTPS, for whoever is not in yet and so cannot use the broker.
 
     GET  /v1/authority      the certificate of the site's authority; a device compares it with its token
-    POST /v1/certificate    {"request": PEM, "token": secret, or empty to renew} -> certificate and keys
+    POST /v1/certificate    {"request": PEM, "token": secret, or empty to renew, "same_device": with another key}
+                            -> certificate, keys, and a "notice" where the name is not good at the broker yet
 
 It stands open to the network the gateways are in, so everything about it is bounded: how many are served at once and
 how long, how much one may say, and how often.
@@ -47,6 +48,7 @@ class Question:
     gateway: str
     key: PublicKey
     secret: str  # of its token; empty for a renewal
+    is_same_device: bool = False  # see `Asked`
 
 
 Answer = tuple[HTTPStatus, dict[str, str]]
@@ -263,9 +265,9 @@ def read_question(body: bytes) -> Question:
     """Return what the body of a request asks; raises `IdentityError`."""
     try:
         given = json.loads(body)
-        request, secret = given["request"], given.get("token", "")
+        request, secret, is_same = given["request"], given.get("token", ""), given.get("same_device", False)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise IdentityError('body: expected JSON {"request": PEM, "token": text}') from None
     if not isinstance(request, str) or not isinstance(secret, str):
         raise IdentityError('body: expected JSON {"request": PEM, "token": text}')
-    return Question(*identity.read_request(request.encode(errors="replace")), secret)
+    return Question(*identity.read_request(request.encode(errors="replace")), secret, is_same is True)

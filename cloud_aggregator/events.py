@@ -25,6 +25,7 @@ class Heard:
 
     topic: str
     payload: bytes
+    is_retained: bool = False  # the broker had kept it: it says how things were, and not when
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,10 @@ class RecordModel:
 
 @dataclass(frozen=True)
 class SaveRollout:
-    """Store how the release at hand stands."""
+    """Store how the release at hand stands, and with the models that it is about since when."""
 
     body: bytes
+    now_ns: int
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,17 @@ class RecordGateway:
     status: Status
     seen_ns: int
     lives: str = ""  # what is known of who speaks under its name; see `lives`
+
+
+@dataclass(frozen=True)
+class RecordService:
+    """Store that the service works, and how it stands with the broker; see `heartbeat`."""
+
+    process: str
+    began_ns: int
+    beat_ns: int
+    is_connected: bool
+    link_ns: int  # since when that is so
 
 
 @dataclass(frozen=True)
@@ -258,6 +271,7 @@ Durable = (
     | SaveRollout
     | RecordAlarm
     | RecordGateway
+    | RecordService
     | RecordLoss
     | RecordScores
     | RecordFleet

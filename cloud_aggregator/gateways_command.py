@@ -69,10 +69,17 @@ def _list(arguments: argparse.Namespace) -> int:
         if state == "removed":
             continue
         rows.append(
-            {"gateway": gateway, "state": state, "until": _time(last.not_after_ns), "seen": _time(seen.get(gateway))}
+            {
+                "gateway": gateway,
+                "state": state,
+                "until": _time(last.not_after_ns),
+                "seen": _time(seen.get(gateway) or None),
+            }
         )
     strangers = sorted(seen.keys() - registry.names)
-    rows += [{"gateway": one, "state": "not enrolled", "until": "-", "seen": _time(seen[one])} for one in strangers]
+    rows += [
+        {"gateway": one, "state": "not enrolled", "until": "-", "seen": _time(seen[one] or None)} for one in strangers
+    ]
     nameless = sorted(one.serial for one in registry.of(NAMELESS))  # of a store that is older than revoked.crl
     rows += [{"gateway": NAMELESS, "state": f"revoked, serial {one}", "until": "-", "seen": "-"} for one in nameless]
     waiting = sorted(one.gateway for one in registry.passes.values() if not one.key and one.expires_ns > time.time_ns())

@@ -29,7 +29,7 @@ def heard(state: State, gateway: str, status: Status) -> tuple[State, list[Effec
         return state, [], is_news
     state, effects = _changed(state, gateway, before, after)
     if effects and not is_news:  # else it is stored with its status
-        effects.append(RecordGateway(gateway, state.gateways[gateway], state.now_ns, stored(state, gateway)))
+        effects.append(record(state, gateway))
     return state, effects, is_news
 
 
@@ -59,14 +59,14 @@ def ticked(state: State) -> Result:
     for gateway, one in state.lives.items():
         if lives.over(one, state.now_ns) and gateway in state.gateways:
             state, more = _over(state, gateway, one)
-            status = state.gateways[gateway]
-            effects += [*more, RecordGateway(gateway, status, state.now_ns, stored(state, gateway))]
+            effects += [*more, record(state, gateway)]
     return state, effects
 
 
-def stored(state: State, gateway: str) -> str:
-    """Return what is stored of who speaks under a gateway's name."""
-    return lives.to_text(state.lives[gateway]) if gateway in state.lives else ""
+def record(state: State, gateway: str) -> RecordGateway:
+    """Return the effect that stores what is known of a gateway."""
+    speaks = lives.to_text(state.lives[gateway]) if gateway in state.lives else ""
+    return RecordGateway(gateway, state.gateways[gateway], state.seen.get(gateway, 0), speaks)
 
 
 def _changed(state: State, gateway: str, before: Lives, after: Lives) -> Result:

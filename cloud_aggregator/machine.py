@@ -11,6 +11,7 @@ from cloud_aggregator import (
     incoming,
     newest,
     orders,
+    presence,
     relisting,
     rounds,
     signatures,
@@ -18,7 +19,7 @@ from cloud_aggregator import (
     telemetry,
     updates,
 )
-from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Ordered, Posted, RecordGateway, Tick
+from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Ordered, Posted, Tick
 from cloud_aggregator.registry import Asked, Barred, Listed
 from cloud_aggregator.state import State
 from config import topics
@@ -50,9 +51,9 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
     """Take in one event: what its sender can make fail."""
     state = replace(state, now_ns=now_ns)
     match event:
-        case Heard(topic=where, payload=payload):
+        case Heard(topic=where, payload=payload, is_retained=is_retained):
             try:
-                return _heard(state, topics.parse(where), payload)
+                return _heard(state, topics.parse(where), payload, is_retained)
             except topics.TopicError as error:
                 return _dropped(state, ("", ""), f"{where!r} dropped: {error}")
             except MessageError as error:
@@ -86,13 +87,13 @@ def _dropped(state: State, sender: tuple[str, str], text: str) -> Result:
 
 
 def _connection(state: State, up: bool) -> Result:
-    state = replace(state, connected=up)
+    state, beat = presence.connection_changed(state, up)
     if not up:
-        return state, []
+        return state, beat
     state, opening = rounds.open_round(replace(state, announced_week=signatures.week(state.now_ns)))
     state, told = alarms.connected(state)
     state, numbers = newest.publish(state)
-    return state, [*numbers, *announcing.known(state), *opening, *told]
+    return state, [*beat, *numbers, *announcing.known(state), *opening, *told]
 
 
 def _sign_anew(state: State) -> Result:
@@ -109,6 +110,7 @@ def _tick(state: State) -> Result:
     effects: list[Effect] = []
     in_turn = (
         incoming.ask_for_missing,
+        presence.beat_if_due,
         impostors.ticked,
         containment.unblock,
         rounds.close_if_due,
@@ -125,20 +127,21 @@ def _tick(state: State) -> Result:
     return state, effects
 
 
-def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
+def _heard(state: State, where: topics.Topic, payload: bytes, is_retained: bool) -> Result:
     is_ours = where.gateway == topics.ALL and where.channel == "newest"  # that the broker has kept
     if where.site != state.settings.aggregator.site or (where.gateway == topics.ALL and not is_ours):
         raise MessageError(f"it is not from a gateway of site {state.settings.aggregator.site}")
     if is_ours:
         return newest.learn(state, payload)
-    if where.item == topics.TRIED and not payload:
-        return state, []
+    if not payload and (where.item == topics.TRIED or where.channel in ("status", "alarm")):
+        return state, []  # what was retained is taken away, or the broker is tried
     admission.check(state, where.gateway)
     if containment.is_blocked(state, where.gateway) and not _is_last_will(where.channel, payload):
         return state, []
     match where.channel:
         case "status":
-            return _status(state, where.gateway, Status.from_bytes(payload).compact())
+            status = Status.from_bytes(payload).compact()
+            return _status(presence.noted(state, where.gateway, status, is_retained=is_retained), where.gateway, status)
         case "update":
             return updates.chunk_arrived(state, where.gateway, payload)
         case "alarm":
@@ -168,8 +171,7 @@ def _status(state: State, gateway: str, status: Status) -> Result:
         return state, [*found, Log("info", f"status of {gateway}: it was said before one that is here already")]
     state = replace(state, gateways={**state.gateways, gateway: status})
     state, told = alarms.status_changed(state, gateway, known)
-    record = RecordGateway(gateway, status, state.now_ns, impostors.stored(state, gateway))
-    return state, [record, *noticed, *found, *told]
+    return state, [impostors.record(state, gateway), *noticed, *found, *told]
 
 
 def _with_all_spent(state: State, gateway: str, status: Status) -> tuple[State, Status, list[Effect]]:

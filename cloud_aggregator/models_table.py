@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Column, Connection, Integer, LargeBinary, Row, Select, Table, delete, func, select, update
 
 from cloud_aggregator.events import RecordModel, SaveRollout
-from cloud_aggregator.rollout import needed
+from cloud_aggregator.rollout import UNDER_WAY, Rollout, needed
 from cloud_aggregator.tables import META, MODELS, put
 from config.messages import Manifest
 
@@ -24,8 +26,39 @@ def apply(db: Connection, effect: RecordModel | SaveRollout) -> None:
             rest = {"digest": manifest.model.digest, "manifest": manifest.model_dump_json(), "body": body}
             put(db, MODELS, {"version": manifest.version}, rest)
             _prune(db)
-        case SaveRollout(body=body):
+        case SaveRollout(body=body, now_ns=now_ns):
             put(db, ROLLOUT, {"id": 1}, {"body": body})
+            for version, column in _reached(body):
+                is_first = (MODELS.c.version == version) & MODELS.c[column].is_(None)
+                db.execute(update(MODELS).where(is_first).values({column: now_ns}))
+
+
+def _reached(body: bytes) -> list[tuple[int, str]]:
+    """Return what models have come to by a stored release: version, and the column that says when."""
+    held = json.loads(body)
+    stage = held["rollout"]
+    given = [(held.get("candidate"), "canary_ns")] if stage["canaries"] else []
+    given += [(held.get("recall"), "canary_ns")] if stage["recalled"] else []
+    given += [(stage["version"], "stopped_ns")] if stage["stage"] == "stopped" else []
+    return [(version, column) for version, column in [(held["everywhere"], "released_ns"), *given] if version]
+
+
+def state_of(row: Mapping[str, Any], body: bytes | None, latest: int) -> str:
+    """Return how a stored model stands, by its row and the stored release: `everywhere`, `waits`, `canary`, `stopped`,
+    `given back` (to the canaries of one that was stopped), `replaced` or `not released`. `latest` is the highest
+    version, which all have where nothing was ever staged.
+    """
+    held: dict[str, Any] = json.loads(body) if body else {"everywhere": latest, "rollout": asdict(Rollout())}
+    stage, version = held["rollout"], row["version"]
+    states = (
+        ("everywhere", version == held["everywhere"]),
+        ("waits", version == held.get("waiting")),
+        ("canary", stage["stage"] in UNDER_WAY and version == held.get("candidate")),
+        ("stopped", row["stopped_ns"] is not None),
+        ("replaced", row["released_ns"] is not None),
+        ("given back", row["canary_ns"] is not None),
+    )
+    return next((state for state, holds in states if holds), "not released")
 
 
 def _prune(db: Connection) -> None:

@@ -95,6 +95,7 @@ class Asked:
     key: str
     serial: str  # that a new certificate is to get: drawn outside, where randomness is
     digest: str = ""  # of its token; empty: it has been enrolled and renews
+    is_same_device: bool = False  # it says that it had the name before, and has made another key
 
 
 @dataclass(frozen=True)

@@ -285,7 +285,7 @@ def _set_anew(staged: Path, manifest: Manifest, known: list[Certificate]) -> lis
             (int(row["number"]), row["kind"], row["body"]) for row in store.rows("orders") if row["answer"] is None
         )
         held = Stored(store.training(), store.models.rollout(), store.registry(), orders)
-        renewal = renewed(held, time_of(manifest.made_ns), manifest.made_ns, known)
+        renewal = renewed(held, time_of(manifest.made_ns), manifest.made_ns, time.time_ns(), known)
         store.commit(renewal.effects)
     with closing(sqlite3.connect(staged)) as db:
         db.execute("PRAGMA journal_mode = DELETE")  # one file, to be moved; the aggregator sets it back

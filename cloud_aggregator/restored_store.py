@@ -35,13 +35,13 @@ class Renewal(NamedTuple):
     lines: list[str]
 
 
-def renewed(stored: Stored, made: str, made_ns: int, known: Iterable[Certificate]) -> Renewal:
-    """Return what makes a store of `made_ns` good to go on with; `made` is that time as it is shown, and `known` are
-    the certificates of the store that is replaced, where there is one that can be read.
+def renewed(stored: Stored, made: str, made_ns: int, now_ns: int, known: Iterable[Certificate]) -> Renewal:
+    """Return what makes a store of `made_ns` good to go on with at `now_ns`; `made` is that time as it is shown, and
+    `known` are the certificates of the store that is replaced, where there is one that can be read.
     """
     parts = (
         _training(stored),
-        _release(stored, made),
+        _release(stored, made, now_ns),
         _revoked(stored.registry, known),
         _tokens(stored.registry, made_ns),
         _orders(stored, made),
@@ -64,7 +64,7 @@ def _training(stored: Stored) -> Renewal:
     return Renewal([SaveTraining(arrays, meta), DropHeld()], [text])
 
 
-def _release(stored: Stored, made: str) -> Renewal:
+def _release(stored: Stored, made: str, now_ns: int) -> Renewal:
     """Let no release go on by itself. Which versions were used since, the gateways have signed: see `newest`."""
     held: dict[str, Any] = json.loads(stored.rollout) if stored.rollout else {"rollout": {"stage": "none"}}
     rollout = held["rollout"]
@@ -73,7 +73,7 @@ def _release(stored: Stored, made: str) -> Renewal:
     why = f"the store was put back from a backup of {made}; what became of this release since is not known"
     paused = {**held, "rollout": {**rollout, "stage": "paused", "why": why}}
     text = f"the release of model {rollout['version']} is paused: cloud-aggregator release --go-on or --stop"
-    return Renewal([SaveRollout(json.dumps(paused).encode())], [text])
+    return Renewal([SaveRollout(json.dumps(paused).encode(), now_ns)], [text])
 
 
 def _revoked(registry: Registry, known: Iterable[Certificate]) -> Renewal:

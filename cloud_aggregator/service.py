@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import admission, containment, defence, machine, rollout
+from cloud_aggregator import admission, containment, defence, machine, presence, rollout
 from cloud_aggregator.events import Durable, Effect, Event, Heard, Ordered, Outward
 from cloud_aggregator.state import State, restore
 from cloud_aggregator.store import Store
@@ -30,8 +30,11 @@ class Service:
         now_ns: int,
         beginning: str,
         material: defence.Material = defence.NOTHING,
+        process: str = "",
     ) -> None:
-        """Go on with what the store holds; `beginning` names a training that starts anew."""
+        """Go on with what the store holds; `beginning` names a training that starts anew, `process` is the one that
+        runs this.
+        """
         self.store = store
         everywhere, staging = rollout.restored(store.models.rollout(), store.models.of, store.models.latest())
         self.state = restore(
@@ -48,6 +51,7 @@ class Service:
             store.lives(),
             staging,
         )
+        self.state = presence.begun(self.state, store.seen(), store.service(), process)
         self.state = admission.begun(self.state, store.registry())
 
     def step(self, now_ns: int, event: Event) -> list[Outward]:

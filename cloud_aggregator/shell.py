@@ -12,6 +12,7 @@ from cloud_aggregator.doorkeeper import Doorkeeper
 from cloud_aggregator.events import Connection, Event, Heard, Log, Outward, Publish, Send, Tick
 from cloud_aggregator.fleet import CAUSE
 from cloud_aggregator.poster import Poster
+from cloud_aggregator.processes import own_name
 from cloud_aggregator.registry import Bar, Issue, TurnAway
 from cloud_aggregator.service import Service
 from cloud_aggregator.store import Store, locked
@@ -61,6 +62,7 @@ class Aggregator:
             now_ns=self._clock.now_ns(),
             beginning=secrets.token_hex(BEGINNING_BYTES),
             material=defence.read(settings),
+            process=own_name(),
         )
         self._doorkeeper = None
         if settings.identity is not None:
@@ -78,6 +80,7 @@ class Aggregator:
             lambda topic, payload: self._loop.offer(Heard(topic, payload), len(payload), party(topic)),
             lambda up: self._loop.put(Connection(up)),
             Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
+            lambda topic, payload: self._loop.offer(Heard(topic, payload, is_retained=True), len(payload)),
         )
 
     def run(self) -> None:

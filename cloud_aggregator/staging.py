@@ -63,7 +63,7 @@ def _is_known(state: State, new: Made, known: Made) -> bool:
 
 
 def _saved(state: State) -> SaveRollout:
-    return SaveRollout(rollout.stored(state.staging, state.manifest.version if state.manifest else 0))
+    return SaveRollout(rollout.stored(state.staging, state.manifest.version if state.manifest else 0), state.now_ns)
 
 
 def _next(state: State) -> Result:

@@ -36,7 +36,12 @@ ROW = (
     *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence", "store_id"),
     *("weather", "power"),
 )
-Ended = Literal["", "superseded", "forgotten", "removed"]  # how an alarm ended whose gateway did not tell its end
+# How an alarm ended whose gateway did not tell its end.
+Ended = Literal["", "superseded", "forgotten", "removed", "replaced"]
+WHY: dict[Literal["removed", "replaced"], str] = {
+    "removed": "removed: the operator has taken its gateway away",
+    "replaced": "replaced: another device has taken the name of its gateway",
+}
 
 
 @dataclass(frozen=True)
@@ -163,11 +168,9 @@ def forgotten(alarms: Alarms, gateway: str, now_ns: int) -> list[Alarm]:
     return [_end(known, now_ns, text) for known in of_its_own]
 
 
-def removed(alarms: Alarms, gateway: str, now_ns: int) -> list[Alarm]:
-    """Return the ends of all alarms of a gateway that stand, as it is gone for good."""
-    return [
-        _end(known, now_ns, "removed: the operator has taken its gateway away") for known in active(alarms, gateway)
-    ]
+def gone(alarms: Alarms, gateway: str, now_ns: int, how: Literal["removed", "replaced"]) -> list[Alarm]:
+    """Return the ends of all alarms of a gateway that stand, as its device is gone for good."""
+    return [_end(known, now_ns, WHY[how]) for known in active(alarms, gateway)]
 
 
 def _end(known: Standing, t_ns: int, text: str) -> Alarm:

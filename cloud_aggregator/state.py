@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud_aggregator import defence, numbering, release
-from cloud_aggregator.events import HoldUpdate, SaveTraining
+from cloud_aggregator.events import HoldUpdate, RecordService, SaveTraining
 from cloud_aggregator.lives import Lives
 from cloud_aggregator.outward import Outward
 from cloud_aggregator.registry import Registry
@@ -110,6 +110,7 @@ class State:
     shared: Parcel | None = None  # the parameters of the open round
     gateways: dict[str, Status] = field(default_factory=dict)
     lives: dict[str, Lives] = field(default_factory=dict)  # gateway -> who speaks under its name
+    seen: dict[str, int] = field(default_factory=dict)  # gateway -> when it was last heard live, see `presence`
     incoming: dict[str, Incoming] = field(default_factory=dict)  # one a gateway, by gateway
     manifest: Manifest | None = None
     model: bytes = b""
@@ -117,6 +118,8 @@ class State:
     newest: Newest = NOTHING_NEWEST  # that was published last, or came back to an aggregator that had lost its own
     announced_week: int = -1  # in which what is retained was signed
     connected: bool = False
+    connected_ns: int = 0  # since when it is, or is not
+    heartbeat: RecordService | None = None  # as it was last stored; None: it is not to be
     outward: Outward = field(default_factory=Outward)  # what is held of alarms, and of whom they were told
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
     failures: dict[str, HourlyCount] = field(default_factory=dict)  # by gateway: messages whose handling failed

@@ -35,6 +35,7 @@ from cloud_aggregator.events import (
     RecordModel,
     RecordRound,
     RecordScores,
+    RecordService,
     SaveRollout,
     SaveTraining,
 )
@@ -54,6 +55,7 @@ from cloud_aggregator.tables import (
     POSTS,
     ROUNDS,
     SCHEMA_VERSION,
+    SERVICE,
     TRAINING,
     put,
 )
@@ -194,6 +196,8 @@ class Store:
                 last = {"online": online, "status": status.model_dump_json()}
                 last |= {"seen_ns": effect.seen_ns, "lives": effect.lives}
                 put(self._db, GATEWAYS, {"gateway": gateway}, last)
+            case RecordService():
+                put(self._db, SERVICE, {"id": 1}, vars(effect))
             case RecordFleet():
                 self._fleet(effect)
             case Enqueue(post=post):
@@ -251,6 +255,15 @@ class Store:
         """Return the last known status of every gateway."""
         rows = self._read(select(GATEWAYS.c.gateway, GATEWAYS.c.status))
         return {row.gateway: Status.model_validate_json(row.status).compact() for row in rows}
+
+    def service(self) -> RecordService | None:
+        """Return the last sign of the service; None where there was none."""
+        rows = self._read(select(*(column for column in SERVICE.c if column.name != "id")))
+        return RecordService(**rows[0]._asdict()) if rows else None
+
+    def seen(self) -> dict[str, int]:
+        """Return when every gateway was last heard live; 0: not yet."""
+        return {row.gateway: row.seen_ns for row in self._read(select(GATEWAYS.c.gateway, GATEWAYS.c.seen_ns))}
 
     def lives(self) -> dict[str, Lives]:
         """Return who speaks under the name of every gateway."""

@@ -48,6 +48,9 @@ MODELS = Table(
     Column("digest", String, nullable=False),
     Column("manifest", String, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("canary_ns", BigInteger),  # when it was given to some, ...
+    Column("released_ns", BigInteger),  # ... when to all, ...
+    Column("stopped_ns", BigInteger),  # ... and when its release was stopped; unknown of models before 0.6
 )
 ALARMS = Table(
     "alarms",
@@ -87,6 +90,17 @@ GATEWAYS = Table(
     Column("status", String, nullable=False),
     Column("seen_ns", BigInteger, nullable=False),
     Column("lives", String),  # see `lives`
+)
+# That the service works, and how it stands with the broker; one row, see `heartbeat`.
+SERVICE = Table(
+    "service",
+    META,
+    Column("id", Integer, primary_key=True),
+    Column("process", String, nullable=False),
+    Column("began_ns", BigInteger, nullable=False),
+    Column("beat_ns", BigInteger, nullable=False),
+    Column("is_connected", Boolean, nullable=False),
+    Column("link_ns", BigInteger, nullable=False),
 )
 # Updates that came after their round, and those counted in an open round whose sum grows with them, as they arrived.
 HELD = Table(
@@ -178,7 +192,7 @@ ADDED = (
     *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),
     *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
     *(ALARMS.c.sequence, ALARMS.c.store_id, ALARMS.c.weather, ALARMS.c.power, ROUNDS.c.late, GATEWAYS.c.lives),
-    POSTS.c.gateway,
+    *(MODELS.c.canary_ns, MODELS.c.released_ns, MODELS.c.stopped_ns, POSTS.c.gateway),
 )
 
 

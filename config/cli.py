@@ -8,11 +8,14 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from config.version import VERSION
 
+NS = 1_000_000_000
 # What every command ends with: 0 where it is done, 128 and its number where a signal ended it, and
 USAGE_ERROR = 2  # where trying again cannot help: what was asked for or what stands in a file is not good
 SERVICE_ERROR = 1  # where it was understood and is not done or not good: an order refused, a promise broken, a fault
@@ -108,6 +111,11 @@ def on_terminate(stop: Callable[[], None]) -> None:
         signal.signal(number, lambda _number, _frame: stop())
 
 
+def moment(t_ns: int | None) -> str:
+    """Return a moment of Unix time as text, in UTC to the second; empty where there is none."""
+    return "" if t_ns is None else datetime.fromtimestamp(t_ns / NS, UTC).isoformat(timespec="seconds")
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return an aligned text table."""
     cells = [list(columns), *[[str(cell) for cell in row] for row in rows]]
@@ -115,3 +123,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
     )
+
+
+def cells(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return a table of the named values of rows; what is missing or empty is a dash."""
+    return table(columns, ([_shown(row.get(name)) for name in columns] for row in rows))
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, dict):  # counts by kind
+        return str(sum(value.values()))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -44,6 +44,7 @@ class Trial:
     says: tuple[str, ...]  # topics that it must be allowed to publish to
     never: tuple[str, ...]  # topics that it must not be allowed to publish to
     others: str = ""  # a subscription that must not tell it anything of others; empty: it may hear all
+    why_mute: Callable[[], str] = str  # asks somebody else why nothing passes; empty where he does not know
 
     def own(self, item: str) -> str:
         """Return a topic of its own to try things with."""
@@ -84,7 +85,10 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
         return
     if not heard:
         own = watch(trial.site, trial.name, "doctor")
-        advice = f"allow user {trial.user} to read and write {own} (config/mosquitto.acl)"
+        advice = trial.why_mute() or (
+            f"if another device had the name {trial.user} before, restart the broker (docs/security.md, A name that "
+            f"another device gets); else allow it to read and write {own} (config/mosquitto.acl)"
+        )
         yield failure("broker echo", f"user {trial.user} does not hear what it says on {trial.own('echo')}", advice)
         return
     tests: tuple[tuple[str, Callable[[Trial], Finding]], ...] = (

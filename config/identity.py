@@ -37,7 +37,7 @@ HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
 ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})")
 PORT_MAX = 65_535
 # Names with rights of their own in the access list. A gateway of such a name would have them.
-RESERVED = frozenset({ALL, CLOUD, "operator", "building", "home-assistant"})
+RESERVED = frozenset({ALL, CLOUD, "broker", "operator", "building", "home-assistant"})
 # Ends of client ids under which a gateway connects a second time; whoever is cut off loses these too.
 OTHER_CLIENTS = (".sensors", ".doctor", ".doctor-session", ".doctor-queue")
 PrivateKey = ec.EllipticCurvePrivateKey

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from config.supervisor import Supervisor
+
 LOG = logging.getLogger("fedgate.loop")
 TICK_S = 1.0
 # Of messages that wait, half of them of one sender: many minutes of sample frames. Beyond that the newest are dropped
@@ -85,14 +87,16 @@ class Loop(Generic[Event]):
         self._run(step_all, tick, at_once=AT_ONCE_MAX)
 
     def _run(self, step_all: Callable[[list[Event]], None], tick: Callable[[], Event], at_once: int) -> None:
-        next_tick_s = time.monotonic()
+        next_tick_s, supervisor = time.monotonic(), Supervisor()
         while not self._stopping.is_set():
             now_s = time.monotonic()
             if now_s >= next_tick_s:
                 next_tick_s = now_s + TICK_S
                 step_all([tick()])
+                supervisor.works()
             if events := self._waiting(max(next_tick_s - time.monotonic(), 0.0), at_once):
                 step_all(events)
+        supervisor.stopping()
 
     def _waiting(self, timeout_s: float, at_once: int) -> list[Event]:
         """Return the events that wait, after so long at most where none does; none, too, where it is to stop."""

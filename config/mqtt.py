@@ -49,7 +49,7 @@ class Link:
     """One client of one broker.
 
     `on_message(topic, payload)` and `on_connection(connected)` are called from the network thread and should only hand
-    over.
+    over. `on_retained` is called instead of `on_message`, where it is given, with what the broker had kept of earlier.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Link:
         on_message: Callable[[str, bytes], None],
         on_connection: Callable[[bool], None],
         will: Will | None = None,
+        on_retained: Callable[[str, bytes], None] | None = None,
     ) -> None:
         self.bytes_sent = 0
         self.bytes_received = 0
@@ -73,6 +74,7 @@ class Link:
         self._is_refused, self._complaint = True, ""
         self._broker, self._subscriptions = broker, tuple(subscriptions)
         self._on_message, self._on_connection = on_message, on_connection
+        self._on_retained = on_retained or on_message
         self._client = client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
         client.username_pw_set(broker.user or client_id, password(broker))
         self._context = tls.context_of(broker)
@@ -223,7 +225,7 @@ class Link:
 
     def _received(self, _client: Any, _data: Any, message: paho.MQTTMessage) -> None:
         self.bytes_received += len(message.topic) + len(message.payload)
-        self._on_message(message.topic, bytes(message.payload))
+        (self._on_retained if message.retain else self._on_message)(message.topic, bytes(message.payload))
 
 
 def take_over(broker: Broker, user: str, client_id: str) -> bool:

@@ -23,7 +23,7 @@ EPILOG = """examples:
   gateway-agent doctor -c gateway.toml    what works here and what does not: machine, libraries, settings, broker
   gateway-agent check -c gateway.toml     is the file right? names file, line, key, value, what was expected
   gateway-agent run -c gateway.toml       run until SIGTERM or Ctrl-C
-  gateway-agent status -c gateway.toml    what is stored: baseline, model in force, alarms, what waits to be sent
+  gateway-agent status -c gateway.toml    does it run, baseline, model in force, alarms, what waits to be sent
   gateway-agent models -c gateway.toml    models: in force, before, refused or gone back from, and why
 """
 
@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, act, text in (
         ("run", _run, "run the agent"),
-        ("status", _status, "show what the agent has stored"),
+        ("status", _status, "show whether the agent runs, and what it has stored"),
         ("check", _check, "check the settings and the release key"),
     ):
         command = commands.add_parser(name, help=text, description=text)
@@ -53,11 +53,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from config.settings import GatewaySettings, load
+    from config.supervisor import Supervisor
     from gateway_agent import renewal
     from gateway_agent.shell import Agent
     from gateway_agent.store import StoreError
 
     cli.log_to_stderr(verbose=not arguments.quiet)
+    Supervisor().starting()
     settings = load(arguments.config, GatewaySettings)
     renewal.require(settings)
     try:
@@ -92,6 +94,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
+    from config import store_lock
     from config.settings import GatewaySettings, load
     from gateway_agent.store import Store
 
@@ -102,12 +105,32 @@ def _status(arguments: argparse.Namespace) -> int:
         summary = store.summary()
     summary |= {"gateway": settings.gateway.id, "site": settings.gateway.site, "model": _model(summary["model"])}
     summary["baseline_needed"] = settings.baseline.windows
+    summary["running"] = store_lock.holder_of(settings.gateway.store) != 0
     summary["flash_budget"] = settings.store.flash_bytes_per_day
+    summary["sentence"] = _sentence(summary)
     if arguments.json:
         print(json.dumps(summary, indent=2))
     else:
-        print(cli.table(("what", "value"), _rows(summary)))
+        print(f"{summary['sentence']}\n{cli.table(('what', 'value'), _rows(summary))}")
     return 0
+
+
+def _sentence(summary: dict[str, Any]) -> str:
+    """Return in one sentence what the agent does."""
+    windows, needed = summary["baseline_windows"], summary["baseline_needed"]
+    if not summary["running"]:
+        return "The agent does not run; this is what it stored."
+    if summary["model"] is not None:
+        alarms = _alarms(summary)
+        return f"The agent watches with model {summary['model']['version']}: {alarms or 'no alarm'}."
+    if windows < needed:
+        return f"The agent learns what is normal: {windows} of {needed} windows."
+    return "The agent has its baseline and waits for a model."
+
+
+def _alarms(summary: dict[str, Any]) -> str:
+    """Return the causes of the alarms that stand."""
+    return ", ".join([*(["anomaly"] if summary["anomaly_active"] else []), *summary["sensor_alarms"]])
 
 
 def _model(body: bytes | None) -> dict[str, Any] | None:
@@ -130,13 +153,12 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     def waiting(what: str) -> int:
         return sum(held[what] for held in summary["waiting"].values())
 
-    alarms = (["anomaly"] if summary["anomaly_active"] else []) + list(summary["sensor_alarms"])
     return [
         ("gateway", f"{summary['gateway']} of site {summary['site']}"),
         ("store", f"{summary['store']} ({summary['store_bytes'] / 1024:.0f} KiB)"),
         ("baseline", f"{summary['baseline_windows']} of {summary['baseline_needed']} windows"),
         ("model in force", in_force),
-        ("active alarms", ", ".join(alarms) or "none"),
+        ("active alarms", _alarms(summary) or "none"),
         *([] if spent is None else [("privacy spent", f"epsilon {spent}")]),
         ("waiting to be sent", f"{waiting('items')} items, {waiting('bytes')} bytes of the store"),
         *((f"  {kind}", f"{held['items']}, {held['bytes']} bytes") for kind, held in summary["waiting"].items()),

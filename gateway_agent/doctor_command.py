@@ -205,10 +205,25 @@ def _brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
     yield from found
     if is_there:
         trial = doctor_broker.of_gateway(settings.broker, site, user, settings.limits.max_payload_bytes)
-        yield from doctor_broker.examine(trial, until_s)
+        yield from doctor_broker.examine(replace(trial, why_mute=lambda: _notice(settings)), until_s)
     if (sensors := settings.sensors.broker) is not None:
         found, _ = doctor_network.reach(sensors)
         yield from (replace(one, name=one.name.replace("broker", "sensors'", 1)) for one in found)
+
+
+def _notice(settings: GatewaySettings) -> str:
+    """Return what the aggregator has to say of this gateway; empty where it cannot be asked."""
+    if settings.identity is None:
+        return ""
+    from config.identity import IdentityError
+    from gateway_agent import enrolment
+    from gateway_agent.renewal import files_of
+
+    try:
+        files = enrolment.Files(**files_of(settings))
+        return enrolment.asked_for_notice(settings.gateway.id, settings.identity.enrolment, files)
+    except (enrolment.EnrolmentError, IdentityError, ValueError, OSError):  # each is a finding of its own
+        return ""
 
 
 def _certificates(broker: Broker, user: str) -> Iterator[Finding]:

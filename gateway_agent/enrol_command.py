@@ -50,7 +50,10 @@ def _enrol(arguments: argparse.Namespace) -> int:
     until = datetime.fromtimestamp(validity.not_after_s, UTC).isoformat(timespec="seconds")
     if arguments.json:
         files = {name: str(path) for name, path in paths.items()}
-        print(json.dumps({"gateway": token.gateway, "until": until, "files": files}, indent=2))
+        said = {"gateway": token.gateway, "until": until, "files": files, "notice": validity.notice}
+        print(json.dumps(said, indent=2))
     else:
         print(f"{token.gateway} is enrolled; its certificate is good until {until} and is renewed by itself")
+        if validity.notice:
+            print(f"NOT YET: {validity.notice}")
     return 0

@@ -31,6 +31,7 @@ from config.tls import believing, trusting
 CALL_S = 30.0
 CERTIFICATE = "/v1/certificate"  # where one is asked for
 ANSWER_BYTES_MAX = 64 * 1024
+NOTICE_CHARACTERS = 400
 BUSY = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 
 
@@ -55,6 +56,7 @@ class Validity:
     not_before_s: float
     not_after_s: float
     is_new: bool = False  # made just now
+    notice: str = ""  # what the aggregator has to say besides
 
 
 def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
@@ -76,7 +78,7 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     context = believing(alone.decode())  # what was compared and nothing else
     key_file = files.key.with_name(f"{files.key.name}.new") if new_key and files.key.exists() else files.key
     key = identity.load_key(key_file) if key_file.exists() else identity.new_key(key_file)
-    asked = question(token.gateway, key, token.secret)
+    asked = question(token.gateway, key, token.secret, is_same_device=new_key)
     answer = _answer(_called(host, port, context, CERTIFICATE, asked), f"{host}:{port}")
     made = _checked(answer, key, token.gateway, believed)
     release_key = _release_key(answer["release_key"].encode(), token)
@@ -85,7 +87,7 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     if key_file != files.key:
         key_file.replace(files.key)
     identity.write(files.certificate, identity.certificate_pem(made), PUBLIC_MODE)
-    return _validity(made, is_new=True)
+    return _validity(made, is_new=True, notice=_notice(answer))
 
 
 def _release_key(body: bytes, token: Token) -> bytes:
@@ -116,12 +118,20 @@ def renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validity:
     `whose` answer it is stands in an error: a captive portal may have given it.
     """
     key, held = identity.load_key(files.key), identity.load_certificate(files.certificate)
-    made = _checked(_answer(body, whose), key, gateway, identity.load_certificate(files.authority))
+    answer = _answer(body, whose)
+    made = _checked(answer, key, gateway, identity.load_certificate(files.authority))
     # Not by the later end: what was made while the aggregator's clock was ahead ends last and is not good yet.
     is_new = made.serial_number != held.serial_number
     if is_new:
         identity.write(files.certificate, identity.certificate_pem(made), PUBLIC_MODE)
-    return _validity(made if is_new else held, is_new=is_new)
+    return _validity(made if is_new else held, is_new=is_new, notice=_notice(answer))
+
+
+def asked_for_notice(gateway: str, address: str, files: Files) -> str:
+    """Return what the aggregator has to say of this gateway, and keep nothing; raises as `renew` does."""
+    host, port = identity.split_address(address)
+    body = _called(host, port, trusting(files.authority), CERTIFICATE, question(gateway, identity.load_key(files.key)))
+    return _notice(_answer(body, f"{host}:{port}"))
 
 
 def validity(files: Files) -> Validity:
@@ -129,14 +139,24 @@ def validity(files: Files) -> Validity:
     return _validity(identity.load_certificate(files.certificate))
 
 
-def _validity(certificate: x509.Certificate, *, is_new: bool = False) -> Validity:
+def _validity(certificate: x509.Certificate, *, is_new: bool = False, notice: str = "") -> Validity:
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return Validity(first.timestamp(), last.timestamp(), is_new)
+    return Validity(first.timestamp(), last.timestamp(), is_new, notice)
 
 
-def question(gateway: str, key: PrivateKey, secret: str = "") -> bytes:
-    """Return how a gateway asks for a certificate of its key: with the secret of its token, or with none to renew."""
-    return json.dumps({"request": identity.make_request(key, gateway).decode(), "token": secret}).encode()
+def _notice(answer: dict[str, str]) -> str:
+    """Return what the aggregator says besides, as one line to be printed; those before 0.6 say nothing."""
+    text = " ".join(str(answer.get("notice", ""))[:NOTICE_CHARACTERS].split())
+    return "".join(one for one in text if one.isprintable())
+
+
+def question(gateway: str, key: PrivateKey, secret: str = "", *, is_same_device: bool = False) -> bytes:
+    """Return how a gateway asks for a certificate of its key: with the secret of its token, or with none to renew.
+
+    One that had the name before and has made another key says that it is the same device, whose alarms go on.
+    """
+    asked = {"request": identity.make_request(key, gateway).decode(), "token": secret}
+    return json.dumps(asked | ({"same_device": True} if is_same_device else {})).encode()
 
 
 def _answer(body: bytes, whose: str) -> dict[str, str]:

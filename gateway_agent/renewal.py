@@ -2,8 +2,9 @@
 
 When it is due is told by the wall clock, which may jump, so it is asked at every look and nothing is scheduled by it.
 A clock that says a time before the certificate was made cannot tell, and the aggregator is asked to. So it is while the
-broker does not let us in, for whatever reason: a clock that stood still while the gateway was off knows nothing of the
-end that the broker sees. Whatever goes wrong is tried again for ever: what is here stays here.
+broker does not let us in, or passes on nothing that we say: a clock that stood still while the gateway was off knows
+nothing of the end that the broker sees, and the aggregator may know why. Whatever goes wrong is tried again for ever:
+what is here stays here.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Renewer:
         self._job = {"gateway": settings.gateway.id, "address": spec.enrolment, "files": files}
         self._share = spec.renew_share - between(0.0, SPREAD)
         self._validity: tuple[float, float] | None = None
-        self._failures = 0
+        self._failures, self._notice = 0, ""
         self._was_shut_out = False  # when it was looked at last
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -136,6 +137,9 @@ class Renewer:
         self._failures = 0
         said = json.loads(done.stdout)
         self._validity = (said["not_before_s"], said["not_after_s"])
+        if said["notice"] and said["notice"] != self._notice:
+            LOG.warning("the aggregator says: %s", said["notice"])
+        self._notice = said["notice"]
         return bool(said["is_new"])
 
     def _failed(self, problem: str) -> None:

@@ -23,7 +23,7 @@ from config.mqtt import Link, Will
 from config.settings import Broker, GatewaySettings
 from config.topics import ALL, Channel, Topic, topic_of, watch
 from config.version import VERSION
-from gateway_agent import release_key
+from gateway_agent import echo, release_key
 from gateway_agent.events import Anchored, Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
 from gateway_agent.renewal import Renewer
 from gateway_agent.service import Service
@@ -64,15 +64,15 @@ class Agent:
             secret=secrets.token_bytes(SECRET_BYTES),
             stopwatch=time.thread_time_ns,
         )
+        self._echo = echo.Echo(topic_of(Topic(settings.gateway.site, settings.gateway.id, "doctor", echo.ITEM)))
         self._links = _links(
             settings,
-            lambda topic, payload: self._loop.offer(Heard(topic, payload), len(topic) + len(payload)),
+            self._heard,
             lambda up: self._loop.put(Connection(up)),
         )
         self._renewer = None
         if settings.identity is not None:
-            link = self._links[0]
-            self._renewer = Renewer(settings, settings.identity, link.renew, lambda: not link.is_connected)
+            self._renewer = Renewer(settings, settings.identity, self._links[0].renew, self._is_shut_out)
         self._carry_out(self.service.begun)
 
     def run(self) -> None:
@@ -91,15 +91,35 @@ class Agent:
         """Ask `run` to end after the step at hand."""
         self._loop.stop()
 
+    def _heard(self, topic: str, payload: bytes) -> None:
+        """Take in a message, from the network thread."""
+        if topic == self._echo.topic:
+            self._echo.came_back()
+        else:
+            self._loop.offer(Heard(topic, payload), len(topic) + len(payload))
+
+    def _is_shut_out(self) -> bool:
+        return not self._links[0].is_connected or self._is_mute()
+
+    def _is_mute(self) -> bool:
+        """Tell whether the broker has acknowledged all that was said, and passes on none of it."""
+        return self._echo.is_missing(time.monotonic()) and self._links[0].waiting_bytes == 0
+
     def _tick(self) -> Event:
         sent = sum(link.bytes_sent for link in self._links)
         received = sum(link.bytes_received for link in self._links)
         link = self._links[0]
+        if not self._echo.is_told and self._is_mute():
+            self._echo.is_told = True
+            LOG.warning("%s", echo.TEXT)
         if by_ns := self._clock.follow():
             self._step(Anchored(self._clock.anchor_ns, by_ns, self._clock.quality()))
         return Tick(self._clock.quality(), sent, received, link.waiting_bytes, link.trouble)
 
     def _step(self, event: Event) -> None:
+        if isinstance(event, Connection):
+            self._echo.begin(time.monotonic() if event.up else None)
+            self._links[0].publish(self._echo.topic, b"")
         self._carry_out(self.service.step(self._clock.now_ns(), event))
 
     def _carry_out(self, effects: Sequence[Outward]) -> None:
@@ -157,6 +177,7 @@ def _links(
     """Return the link to the aggregator's broker first and, where the sensors talk to another, the link to that."""
     site, name = settings.gateway.site, settings.gateway.id
     cloud = [watch(site, ALL, channel) for channel in OF_ALL] + [watch(site, name, channel) for channel in OF_ITS_OWN]
+    cloud.append(topic_of(Topic(site, name, "doctor", echo.ITEM)))
     sensors = [watch(site, name, "sample")] + [source.topic for source in settings.source if source.kind == "json"]
     will = Will(_status_topic(settings), Status(state="offline", version=VERSION).to_bytes())
     if settings.sensors.broker is None:

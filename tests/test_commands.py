@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cloud_aggregator import rollout
 from cloud_aggregator import store as registry
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound
+from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveRollout
+from cloud_aggregator.rollout import Staging
 from cloud_aggregator.state import save_training
 from config.messages import Status
 from config.version import VERSION
@@ -164,14 +166,17 @@ def test_a_gateways_status_shows_what_is_stored(folder: Path, capsys: Capture) -
     arguments = ("status", "-c", str(folder / "gateway.toml"))
     store = Store(folder / "gateway.db")
     value, text = shown(gateway_agent, capsys, *arguments)
-    assert value["model"] is None and "none yet" in text and "0 of 2000 windows" in text
+    assert value["model"] is None and "none yet" in text
+    assert text.startswith("The agent learns what is normal: 0 of 2000 windows.\n")
     manifest, body = FIRST
     alarms = json.dumps({"anomaly": {"active": True}, "sensors": {"faulty-load": 5}}).encode()
     item = Item("topic", (b"four", b"five5"), False, 1)
     kept = save_model(manifest, body, {})
     store.commit([Keep(Seen(np.zeros(3, np.float32), 1)), kept, Save(ALARMS, alarms), Queue("u", item)])
     value, text = shown(gateway_agent, capsys, *arguments)
+    assert value["running"] and value["sentence"] == "The agent watches with model 1: anomaly, faulty-load."
     store.close()
+    assert shown(gateway_agent, capsys, *arguments)[1].startswith("The agent does not run; ")
     assert (value["gateway"], value["site"], value["baseline_windows"]) == ("gateway-1", "bridge", 1)
     assert value["model"]["version"] == 1 and value["model"]["digest"] == manifest.model.digest
     assert (value["anomaly_active"], value["sensor_alarms"], value["outbox"]) == (True, {"faulty-load": 5}, {"u": 9})
@@ -180,22 +185,23 @@ def test_a_gateways_status_shows_what_is_stored(folder: Path, capsys: Capture) -
         assert words in text
 
 
+def nothing(value: Any, text: str) -> bool:
+    """Tell whether a status is that of a store that no service has run on."""
+    service: dict[str, Any] = {"state": "never ran", "broker": "not connected", "data_age_s": None, "is_live": False}
+    rest = ("gateways", "fleet", "training", "rounds_closed", "model_version", "alarms_refused", "store_is_older")
+    assert value.pop("service") == service | dict.fromkeys(("since", "last_sign", "broker_since", "data_as_of"), "")
+    assert value.pop("webhook") == {"waiting": 0, "dropped": 0, "refused": 0}
+    assert value.keys() == set(rest) and not any(value.values())
+    return text.splitlines()[0] == "service: has never run on this store"
+
+
 def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
     def look(part: str) -> tuple[Any, str]:
         return shown(cloud_aggregator, capsys, part, "-c", str(folder / "aggregator.toml"))
 
     store = registry.Store(folder / "aggregator.db")
     assert [look(part)[0] for part in ("models", "alarms", "rounds")] == [[], [], []]
-    assert look("status")[0] == {
-        "rounds_closed": 0,
-        "model_version": 0,
-        "training": None,
-        "gateways": [],
-        "fleet": None,
-        "webhook": {"waiting": 0, "dropped": 0, "refused": 0},
-        "alarms_refused": 0,
-        "store_is_older": "",
-    }
+    assert nothing(*look("status"))
     second = 10**9
     said = {"refusal": "round 1: no memory", "training_remarks": "round 0: all rows lie outside"}
     status = Status(state="online", can_train=True, baseline_windows=5, baseline_needed=60, **said)
@@ -203,6 +209,7 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
         [
             RecordGateway("north", status, 2 * second),
             RecordModel(*FIRST),
+            SaveRollout(rollout.stored(Staging(), FIRST[0].version), 7 * second),
             RecordRound("run", 0, "fedavg", ("east", "north"), 1, 3 * second, 4_096, ("east",)),
             RecordAlarm("north", RAISED, 4 * second),
             RecordAlarm("south", CLEARED, 4 * second),
@@ -218,6 +225,11 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
     assert "1970-01-01T00:00:02+00:00" in text and all(words in text for words in said.values())
     value, text = look("models")
     assert value[0]["digest"] == FIRST[0].model.digest and FIRST[0].model.digest in text
+    assert (value[0]["state"], value[0]["released"], value[0]["canary"]) == (
+        "everywhere",
+        "1970-01-01T00:00:07+00:00",
+        "",
+    )
     value, text = look("rounds")
     assert (value[0]["bytes_received"], value[0]["empty"]) == (4_096, "east") and "4096" in text
     assert (value[0]["gateways"], value[0]["refused"]) == ("east north", 1)

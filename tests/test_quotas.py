@@ -42,6 +42,7 @@ from cloud_aggregator.events import (
     RecordModel,
     RecordRound,
     RecordScores,
+    RecordService,
     SaveRollout,
     SaveTraining,
     Send,
@@ -287,8 +288,9 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "training": lambda number: [SaveTraining({"number": np.array(number)})],
     "rounds": lambda number: [RecordRound("run", number, "fedavg", ("a",), 0, number)],
     "models": lambda number: [model(number)],
-    "rollout": lambda number: [SaveRollout(rollout.stored(Staging(), number))],
+    "rollout": lambda number: [SaveRollout(rollout.stored(Staging(), number), number)],
     "alarms": alarm,
+    "service": lambda number: [RecordService("process", number, number, True, number)],
     "gateways": lambda number: [RecordGateway("west", READY, number)],
     "held": lambda number: [held(number)],
     "losses": lambda number: [RecordLoss("west", STONE.model_copy(update={"id": f"{number}"}), number)],
@@ -300,7 +302,7 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "certificates": certified,
     "passes": lambda number: [ForgetPasses(number - KEPT), RecordPass(Pass(f"{number}", "west", number, False))],
 }
-ONE = {"training", "rollout", "gateways", "held", "counts"}
+ONE = {"training", "rollout", "service", "gateways", "held", "counts"}
 LOOKED_THROUGH = 5  # alarms
 
 

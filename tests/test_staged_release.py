@@ -329,7 +329,7 @@ def test_the_command_shows_how_a_release_stands(tmp_path: Path, capsys: pytest.C
     models = [RecordModel(*one) for one in made.staged.models.values()]
     known = [RecordGateway(name, one, T0_NS) for name, one in made.staged.gateways.items()]
     assert made.staged.rollout is not None
-    store.commit([*models, *known, SaveRollout(made.staged.rollout)])
+    store.commit([*models, *known, SaveRollout(made.staged.rollout, T0_NS)])
     assert main(["release", "-c", str(path)]) == 0
     said = capsys.readouterr().out
     assert "all gateways: model 1" in said and "release of model 2: watching" in said and "south" in said

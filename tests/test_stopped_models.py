@@ -111,7 +111,7 @@ def test_the_store_keeps_models_that_are_new_or_of_use_and_what_is_said_of_all(t
     with_store = Store(tmp_path / "aggregator.db")
     made = [Made(manifest.model_copy(update={"version": version}), body) for version in range(1, count + 1)]
     release = Staging(Rollout("paused", 3, since_ns=T0_NS), candidate=made[2], waiting=made[4], before=1)
-    with_store.commit([*[RecordModel(*one) for one in made[:5]], SaveRollout(rollout.stored(release, 2))])
+    with_store.commit([*[RecordModel(*one) for one in made[:5]], SaveRollout(rollout.stored(release, 2), 1)])
     for one in made[5:]:
         with_store.commit([RecordModel(*one)])
     kept = {version for version in range(1, count + 1) if with_store.models.of(version) is not None}

@@ -58,6 +58,8 @@ DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py"
     "authority.py",
     "barrier.py",
     "broker_process.py",
+    "broker_watch.py",
+    "processes.py",
     "quarantine.py",
     "doorkeeper.py",
     "endpoint.py",

@@ -40,7 +40,7 @@ def stored(rollout: Rollout | None = None) -> Releases:
     """Return the releases of a world in which this one is stored; without any, all have model 1."""
     releases = Releases(pytest.fail)
     said = {"rollout": asdict(rollout or Rollout("everywhere", 1)), "everywhere": 1, "candidate": 2, "recall": 3}
-    releases.committed([SaveRollout(json.dumps(said).encode())])
+    releases.committed([SaveRollout(json.dumps(said).encode(), 1)])
     return releases
 
 

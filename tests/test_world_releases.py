@@ -54,7 +54,9 @@ STAGED = Rollout("watching", 2, canaries=("north",))
 
 
 def stage(rollout: Rollout = STAGED) -> SaveRollout:
-    return SaveRollout(json.dumps({"rollout": asdict(rollout), "everywhere": 1, "before": 0, "candidate": 2}).encode())
+    return SaveRollout(
+        json.dumps({"rollout": asdict(rollout), "everywhere": 1, "before": 0, "candidate": 2}).encode(), 1
+    )
 
 
 def run_by_another(seen: Said) -> None:
@@ -66,7 +68,7 @@ def run_by_another(seen: Said) -> None:
 def given_a_lower_one(seen: Said) -> None:
     recalled = replace(STAGED, stage="stopped", recall=3, recalled=("north",), canaries=())
     held = {"rollout": asdict(recalled), "everywhere": 1, "before": 0, "recall": 3}
-    seen.commit(SaveRollout(json.dumps(held).encode()))
+    seen.commit(SaveRollout(json.dumps(held).encode(), 1))
     seen.commit(stage(replace(STAGED, canaries=("west",))))
 
 
