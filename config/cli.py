@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from config import extras
 from config.version import VERSION
 
 # What every command ends with: 0 where it is done, 128 and its number where a signal ended it, and
@@ -67,9 +68,9 @@ def _warn(name: str, message: Warning | str, *_where: object) -> None:
     complain(name, f"warning: {message}")
 
 
-def missing(name: str, error: ModuleNotFoundError, extra: str) -> int:
+def missing(name: str, error: ModuleNotFoundError) -> int:
     """Say which extra brings a package that is not installed, and return the exit code."""
-    complain(name, f"needs the package {error.name}, which is not installed: pip install 'fedgate[{extra}]'")
+    complain(name, f"needs the package {error.name}, which is not installed; {extras.advice(error.name)}")
     return USAGE_ERROR
 
 

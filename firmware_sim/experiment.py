@@ -24,6 +24,7 @@ from models.federated import ALGORITHMS, COMMON_SETTINGS
 
 BARE_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 TO_STDOUT = "-"
+STUDY_OPTIONS = frozenset({"profile", "results", "jobs", "fresh"})
 HELP = {
     "algorithm": f"one of {', '.join(ALGORITHMS)}; default support-vector-election",
     "data": "table (.csv, .npz) with a column `label`, or folder of recordings with evaluation.toml",
@@ -83,6 +84,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--results", type=Path, metavar="DIR", default=absent, help=results)
     group.add_argument("--jobs", type=int, metavar="N", default=absent, help="cells at a time, default one a core")
     group.add_argument("--fresh", action="store_true", default=absent, help="forget finished cells and begin anew")
+
+
+def study_of(path: Path) -> str | None:
+    """Return the name of the study in an experiment file, or None where the file describes a single evaluation."""
+    try:
+        name = tomllib.loads(path.read_text(encoding=settings.ENCODING)).get("study")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return None  # whoever reads the file in earnest says what is wrong with it
+    return name if isinstance(name, str) else None
 
 
 def experiment_of(args: argparse.Namespace) -> Experiment:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmware_sim.recordings.errors import ChoiceError, DamagedError
+from firmware_sim.recordings.gaps import Gaps
 from firmware_sim.recordings.options import ReadOptions
 from firmware_sim.recordings.recording import DAMAGED, LABEL_TEXT, UNKNOWN, Channel, State, positions, shortened
 
@@ -107,13 +108,16 @@ def stamp_unit(column: Column) -> str:
     return column.unit or (column.name.rpartition("_")[2] if "_" in column.name else "")
 
 
-def states_from(labels: NDArray[np.float64] | None, texts: Sequence[str] | None, rate_hz: float) -> tuple[State, ...]:
-    """Join rows of equal label and text to states.
+def states_from(
+    labels: NDArray[np.float64] | None, texts: Sequence[str] | None, rate_hz: float, gaps: Gaps
+) -> tuple[State, ...]:
+    """Join rows of equal label and text to states; one that lasts over a gap goes on in it.
 
     Args:
         labels: shape (T,), 0 healthy, above 0 damaged, negative or NaN unknown; None where no column says.
         texts: the T states in words; None where no column says.
         rate_hz: rows per second.
+        gaps: between the rows.
 
     Raises:
         DamagedError: a label is not a whole number; the message gives its row.
@@ -133,7 +137,9 @@ def states_from(labels: NDArray[np.float64] | None, texts: Sequence[str] | None,
     starts = [0, *(np.flatnonzero(changed) + 1).tolist()]
     ends = [*starts[1:], count]
     return tuple(
-        written_state(float(known[a]), "" if texts is None else texts[a], a / rate_hz, b / rate_hz)
+        written_state(
+            float(known[a]), "" if texts is None else texts[a], gaps.start_s(a, rate_hz), gaps.end_s(b, rate_hz)
+        )
         for a, b in zip(starts, ends, strict=True)
     )
 

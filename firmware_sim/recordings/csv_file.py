@@ -55,15 +55,16 @@ def read_csv(source: Source, options: ReadOptions) -> Recording:
     clock = _clock(cells, stamps, header, options)
     labels = None if chosen.label is None else numbers[:, len(chosen.channels)]
     if chosen.change is not None:
-        found += (_change_points(numbers[:, -1], clock.rate_hz),)
+        found += (_change_points(numbers[:, -1], clock),)
     return Recording(
         name=source.name,
         channels=channels_of(layout.columns, chosen),
         rate_hz=clock.rate_hz,
         values=numbers[:, : len(chosen.channels)],
         t0_ns=clock.t0_ns,
-        states=states_from(labels, cells.texts if chosen.state is not None else None, clock.rate_hz),
+        states=states_from(labels, cells.texts if chosen.state is not None else None, clock.rate_hz, clock.gaps),
         found=(*found, *layout.found, *chosen.found, *clock.found),
+        gaps=clock.gaps,
     )
 
 
@@ -202,6 +203,6 @@ def _clock(cells: _Cells, stamps: StampReader | None, header: LvmHeader | None, 
     raise ChoiceError("columns", "no column of time stamps, so no sampling rate", "set rate_hz, or timestamp")
 
 
-def _change_points(marks: NDArray[np.float64], rate_hz: float) -> str:
-    at_s = ", ".join(f"{row / rate_hz:g}" for row in np.flatnonzero(marks > 0)[:20])
+def _change_points(marks: NDArray[np.float64], clock: Timing) -> str:
+    at_s = ", ".join(f"{clock.gaps.start_s(row, clock.rate_hz):g}" for row in np.flatnonzero(marks > 0)[:20].tolist())
     return f"{int(np.sum(marks > 0))} change points marked" + (f", at {at_s} s" if at_s else "")

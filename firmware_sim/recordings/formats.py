@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from config import extras
 from firmware_sim.recordings.csv_file import read_csv
 from firmware_sim.recordings.errors import ChoiceError, MissingLibraryError, RecordingError, UnknownFormatError
 from firmware_sim.recordings.mat_file import read_mat
@@ -69,8 +70,8 @@ def read(path: Path, options: ReadOptions | None = None) -> Recording:
         _check_options(options, chosen, source.suffix, is_zip=opened.suffix == ".zip")
         return _finish(chosen.read(source, options), options)
     except ModuleNotFoundError as error:
-        remedy = "install the extra that reads recordings: pip install 'fedgate[sim]'"
-        raise MissingLibraryError(source.title, f"this format needs the library {error.name}", remedy) from error
+        needed = f"this format needs the package {error.name}, which is not installed"
+        raise MissingLibraryError(source.title, needed, extras.advice(error.name)) from error
     except RecordingError as error:
         error.file = source.title
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,9 @@ def read_parquet(source: Source, options: ReadOptions) -> Recording:
         rate_hz=clock.rate_hz,
         values=values,
         t0_ns=clock.t0_ns,
-        states=states_from(labels, texts, clock.rate_hz),
+        states=states_from(labels, texts, clock.rate_hz, clock.gaps),
         found=(*chosen.found, *clock.found),
+        gaps=clock.gaps,
     )
 
 
@@ -131,7 +133,7 @@ def _clock(table: Any, columns: list[Column], chosen: Roles, options: ReadOption
     except ValueError as error:
         raise DamagedError(place, f"not a time ({error})", "set timestamp_format, or timestamp") from error
     clock = timing(stamps_ns, reader.absolute, options.rate_hz)
-    return Timing(clock.rate_hz, clock.t0_ns, (reader.meaning, *clock.found))
+    return replace(clock, found=(reader.meaning, *clock.found))
 
 
 def _stamps_ns(stamps: Any, place: str) -> NDArray[np.int64]:

@@ -15,8 +15,6 @@ from firmware_sim.studies import STUDIES
 from firmware_sim.studies.runner import Outcome, measured
 from firmware_sim.studies.study import StudyError, load_options
 
-STUDY_OPTIONS = frozenset({"profile", "results", "jobs", "fresh"})
-
 
 def run_study(args: argparse.Namespace, name: str, say: Callable[[str], None]) -> tuple[str, dict[str, Any]]:
     """Run the study of an experiment file; return the report in Markdown and as JSON.
