@@ -31,7 +31,7 @@ from firmware_sim.experiment import (
     experiment_of,
     study_of,
 )
-from firmware_sim.folders import Folder, load_folder
+from firmware_sim.folders import FOLDER_FILE, Folder, load_folder
 from firmware_sim.recordings import RecordingError
 from firmware_sim.splits import Plan, Split, split_folder, split_table
 from firmware_sim.trials import run_trial
@@ -160,9 +160,11 @@ def _prefixed(say: Callable[[str], None], start: str) -> Callable[[str], None]:
 def _load(experiment: Experiment) -> Table | Folder:
     path = Path(experiment.data or "")
     if not path.is_dir():
-        return load_table(path)
-    for option in sorted({"clients", "split"} & experiment.model_fields_set):
-        raise OptionError(f"--{option} belongs to tables; {path} is a folder, and names its gateways: leave it out")
+        return load_table(path, experiment.read)
+    for option in sorted({"clients", "split", "read"} & experiment.model_fields_set):
+        raise OptionError(
+            f"--{option} belongs to tables; {path} is a folder, and {FOLDER_FILE} in it says this: leave it out"
+        )
     return load_folder(path)
 
 

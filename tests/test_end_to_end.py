@@ -27,8 +27,8 @@ from models.detectors import DETECTORS
 from models.features import feature_names
 from models.federated import build
 from models.federated.run import run
-from tests.some_packages import only
 from tests.soak import some
+from tests.some_packages import only
 from tests.waiting import PATIENCE_S
 
 SPEED = "100"  # times real time: fast enough for a test, slow enough for agents and nodes to share two cores

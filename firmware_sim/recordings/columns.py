@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,25 @@ class Roles:
     change: int | None
     channels: tuple[int, ...]
     found: tuple[str, ...]
+
+
+class Numbers(NamedTuple):
+    """The columns of a table that are neither time nor state: what is left where no clock is wanted."""
+
+    names: tuple[str, ...]  # C of them, without units
+    values: NDArray[np.float64]  # (T, C), NaN where a cell is empty
+    labels: NDArray[np.float64] | None  # (T,) None where no column is a label
+    found: tuple[str, ...]
+
+
+def numbers_of(columns: Sequence[Column], chosen: Roles, values: NDArray[np.float64]) -> Numbers:
+    """The table with these values (T, C or C + 1): those of the channels and, where there is one, of the label."""
+    count = len(chosen.channels)
+    others = [columns[i].name for i in (chosen.timestamp, chosen.state, chosen.change) if i is not None]
+    found = (f"read as time or state and left out: {shortened(others)}",) if others else ()
+    names = tuple(columns[i].name for i in chosen.channels)
+    labels = None if chosen.label is None else values[:, count]
+    return Numbers(names, values[:, :count], labels, (*chosen.found, *found))
 
 
 def split_unit(header: str) -> tuple[str, str]:

@@ -16,7 +16,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.columns import Roles, channels_of, roles, stamp_unit, states_from
+from firmware_sim.recordings.columns import (
+    Numbers,
+    Roles,
+    channels_of,
+    numbers_of,
+    roles,
+    stamp_unit,
+    states_from,
+)
 from firmware_sim.recordings.csv_layout import MISSING, Layout, detect, stream_at
 from firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
 from firmware_sim.recordings.lvm_header import LvmHeader, read_lvm_header
@@ -66,6 +74,20 @@ def read_csv(source: Source, options: ReadOptions) -> Recording:
         found=(*found, *layout.found, *chosen.found, *clock.found),
         gaps=clock.gaps,
     )
+
+
+def read_csv_table(source: Source, options: ReadOptions) -> Numbers:
+    """Read a table whose rows need no clock; otherwise its cells and columns are read as those of a recording.
+
+    Raises:
+        DamagedError, ChoiceError: as `read_csv` does.
+    """
+    text, _ = _decode(source, options)
+    layout = detect(text, options)
+    chosen = roles(layout.columns, options)
+    wanted = [i for i in (*chosen.channels, chosen.label) if i is not None]
+    cells = _parse(text, layout, wanted, replace(chosen, state=None), None)
+    return numbers_of(layout.columns, chosen, np.frombuffer(cells.numbers, dtype=np.float64).reshape(-1, len(wanted)))
 
 
 def _decode(source: Source, options: ReadOptions) -> tuple[str, tuple[str, ...]]:

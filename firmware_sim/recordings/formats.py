@@ -67,7 +67,7 @@ def read(path: Path, options: ReadOptions | None = None) -> Recording:
             known = f"known endings: {', '.join(SUFFIXES)}, and .gz or .zip around them"
             raise UnknownFormatError("", f"ending {source.suffix!r}", known)
         chosen = SUFFIXES[source.suffix]
-        _check_options(options, chosen, source.suffix, is_zip=opened.suffix == ".zip")
+        check_options(options, chosen, source.suffix, is_zip=opened.suffix == ".zip")
         return _finish(chosen.read(source, options), options)
     except ModuleNotFoundError as error:
         needed = f"this format needs the package {error.name}, which is not installed"
@@ -77,7 +77,7 @@ def read(path: Path, options: ReadOptions | None = None) -> Recording:
         raise
 
 
-def _check_options(options: ReadOptions, chosen: Format, suffix: str, *, is_zip: bool) -> None:
+def check_options(options: ReadOptions, chosen: Format, suffix: str, *, is_zip: bool) -> None:
     """Refuse what would do nothing, as its author expects it to do something."""
     usable = chosen.options | ({"member"} if is_zip else set())
     idle = sorted(options.model_dump(exclude_defaults=True).keys() - usable)

@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.columns import Column, Roles, channels_of, roles, split_unit, stamp_unit, states_from
+from firmware_sim.recordings.columns import (
+    Column,
+    Numbers,
+    Roles,
+    channels_of,
+    numbers_of,
+    roles,
+    split_unit,
+    stamp_unit,
+    states_from,
+)
 from firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
 from firmware_sim.recordings.options import ReadOptions
 from firmware_sim.recordings.recording import Recording, as_float64
@@ -40,6 +50,15 @@ def read_parquet(source: Source, options: ReadOptions) -> Recording:
         found=(*chosen.found, *clock.found),
         gaps=clock.gaps,
     )
+
+
+def read_parquet_table(source: Source, options: ReadOptions) -> Numbers:
+    """Read a table whose rows need no clock; raises as `read_parquet` does."""
+    table = _load(source.data)
+    columns = [_column(field) for field in table.schema]
+    chosen = roles(columns, options)
+    wanted = [i for i in (*chosen.channels, chosen.label) if i is not None]
+    return numbers_of(columns, chosen, np.column_stack([_numbers(table, i) for i in wanted]))
 
 
 def _load(data: bytes) -> Any:

@@ -25,7 +25,7 @@ def run_study(args: argparse.Namespace, name: str, say: Callable[[str], None]) -
     if name not in STUDIES:
         raise StudyError(f"{args.experiment}: study {name!r} is unknown; expected one of {', '.join(STUDIES)}")
     given = vars(args)
-    for key in sorted((HELP.keys() - {"data", "json"}) & given.keys() | {"set"} & given.keys()):
+    for key in sorted((HELP.keys() - {"data", "json"}) & given.keys() | {"set", "read"} & given.keys()):
         option = f"--{key.replace('_', '-')}"
         raise OptionError(f"{option}: a study takes this from its experiment file; edit a copy of {args.experiment}")
     profile, results = given.get("profile", "full"), given.get("results", Path("out/results"))
