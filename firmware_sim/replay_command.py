@@ -119,7 +119,11 @@ def _replay(arguments: argparse.Namespace) -> int:
     )
     if arguments.json:
         said = {"frames": count, "seconds": recording.length_s, "channels": list(recording.channel_names)}
-        print(json.dumps({**said, "gaps": len(recording.gaps.rows), "windows_lost_to_gaps": lost}))
+        print(
+            json.dumps(
+                {**said, "gaps": len(recording.gaps.rows), "windows_lost_to_gaps": lost, "checked": file is not None}
+            )
+        )
     elif not arguments.quiet:
         print(f"{count} frames, {recording.length_s:.0f} s of {', '.join(recording.channel_names)}, all acknowledged")
         print(_gaps_in_words(recording, lost))

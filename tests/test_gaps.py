@@ -160,6 +160,9 @@ def test_what_a_replay_says_it_loses_is_what_the_gateway_loses(
     assert (said["gaps"], said["windows_lost_to_gaps"]) == (1, lost)
     assert main(["replay", str(path), "--gateway-config", str(config)]) == 0
     assert f"1 gaps in time; {lost} windows lost to gaps" in capsys.readouterr().out
+    assert main(["replay", str(path), "--gateway", "north", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["checked"], said["windows_lost_to_gaps"]) == (False, None)
     assert main(["replay", str(path), "--gateway", "north"]) == 0
     assert "only the settings of the gateway say: give --gateway-config" in capsys.readouterr().out
 
