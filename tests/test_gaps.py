@@ -253,6 +253,13 @@ def test_gaps_are_found_by_the_usual_interval(at_s: list[float], gaps: list[tupl
     assert list(zip(found.rows.tolist(), (found.lost_ns / NS).tolist(), strict=True)) == gaps
 
 
+def test_a_clock_that_runs_wild_overflows_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "wild.csv"
+    path.write_text("t [ns],load\n" + "".join(f"{-((-1) ** i) * 4 * 10**18},1\n" for i in range(40)))
+    whole = read(path)
+    assert (whole.gaps.lost_ns < 0).all() and len(whole.cut(0.0, whole.length_s).values) == 40
+
+
 def test_a_gap_does_not_slow_a_rate_from_coarse_stamps(tmp_path: Path) -> None:
     at_s = [t for t in (*range(20), *range(80, 100)) for _ in range(5)]
     path = tmp_path / "coarse.csv"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NS_PER_S = 1_000_000_000
+LARGEST_NS = 2**62  # a century and a half; two of them still fit into int64
 LONG = 1.5  # usual intervals between two time stamps, from which on rows are missing between them
 _NONE = np.zeros(0, dtype=np.int64)
 
@@ -41,7 +42,7 @@ class Gaps(NamedTuple):
 
     def row_at(self, at_s: float, rate_hz: float, count: int) -> int:
         """Return the row of `count` that begins nearest to a time, or the one behind the gap that the time lies in."""
-        lost_s = np.concatenate([[0.0], np.cumsum(np.maximum(self.lost_ns, 0)) / NS_PER_S])
+        lost_s = np.concatenate([[0.0], np.cumsum(np.maximum(self.lost_ns, 0), dtype=np.float64) / NS_PER_S])
         starts = np.concatenate([[0], self.rows])
         ends = np.concatenate([self.rows, [count]])
         part = int(np.searchsorted(starts / rate_hz + lost_s, at_s, side="right")) - 1
@@ -56,7 +57,9 @@ GAPLESS = Gaps()
 
 
 def _forward_s(lost_ns: NDArray[np.int64]) -> float:
-    return int(np.maximum(lost_ns, 0).sum()) / NS_PER_S
+    return (
+        float(np.maximum(lost_ns, 0).sum(dtype=np.float64)) / NS_PER_S
+    )  # as a float, which a wild clock cannot overflow
 
 
 def find_gaps(stamps_ns: NDArray[np.int64]) -> Gaps:
@@ -71,4 +74,4 @@ def find_gaps(stamps_ns: NDArray[np.int64]) -> Gaps:
         return GAPLESS
     usual_ns = float(np.median(forward))
     at = np.flatnonzero((intervals_ns > LONG * usual_ns) | (intervals_ns < 0))
-    return Gaps(at + 1, intervals_ns[at] - round(usual_ns))
+    return Gaps(at + 1, np.maximum(intervals_ns[at], -LARGEST_NS) - min(round(usual_ns), LARGEST_NS))
