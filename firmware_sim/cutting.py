@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from firmware_sim.recordings import Recording
 from models.features import FeatureSpec
-from models.signal import Block, Lost, StreamSpec, Window, Windower, push, start
+from models.signal import Block, Lost, StreamSpec, Window, push, rest, start
 
 BEGINNING_NS = 0  # of a recording that does not say when it began
 
@@ -35,12 +35,4 @@ def cut_windows(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Rec
                 columns = [spec.channels.index(channel) for channel in stream.channels]
                 state, events = push(state, Block(stream.name, t_ns, recording.rate_hz, values[:, columns]))
                 yield from events
-    yield from _undecided(state)
-
-
-def _undecided(state: Windower) -> Iterator[Lost]:
-    """Yield the windows that are over, but lack samples that would only have come behind the end of the recording."""
-    first = state.next
-    while state.begun and first + state.spec.samples - 1 <= state.newest:
-        yield Lost(state.time_ns(first), state.spec.channels, "the recording ends without the samples that it lacks")
-        first += state.spec.hop_samples
+    yield from rest(state)

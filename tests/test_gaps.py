@@ -236,6 +236,26 @@ def test_missing_values_at_the_end_are_counted_too() -> None:
     assert [type(event).__name__ for event in events] == ["Window", "Lost"]
 
 
+@pytest.mark.parametrize("more", [{}, {"aggregate": "mean"}, {"aggregate": "mean", "fill": "hold", "gap_s": 9.0}])
+def test_the_last_window_of_a_recording_is_whole_without_a_sample_behind_it(more: dict[str, object]) -> None:
+    recording = Recording("r", (Channel("load"),), float(RATE_HZ), np.arange(80.0)[:, None])
+    spec = spec_of("load", rate_hz=10.0, window_s=4.0)
+    stream = StreamSpec.model_validate({"name": "deck", "channels": ["load"], **more})
+    events = list(cut_windows(spec, [stream], recording))
+    assert [event.values.mean() for event in events if isinstance(event, Window)] == [19.5, 59.5] and len(events) == 2
+
+
+def test_each_source_bridges_as_its_own_settings_say(tmp_path: Path) -> None:
+    """A reading of the climate holds for 900 s, a sample of the deck for three places."""
+    path, config = tmp_path / "both.csv", settings_of(tmp_path, TWO_SOURCES)
+    for silent, windows in (("load", 6), ("temperature", 9)):
+        rows = [f"{'' if silent == 'load' and 90 <= i < 110 else i},{'' if 90 <= i < 110 else 7}" for i in range(200)]
+        path.write_text("load,temperature\n" + "\n".join(rows) + "\n")
+        words = ["-c", str(config), "--label", "1", "--read", "rate_hz=10", "--out", str(tmp_path / f"{silent}.csv")]
+        assert main(["label", str(path), *words]) == 0
+        assert (tmp_path / f"{silent}.csv").read_text().count("\n") == 2 + windows
+
+
 @pytest.mark.parametrize(
     ("at_s", "gaps"),
     [
