@@ -16,7 +16,7 @@ from models.signal import Lost
 
 NS = 1_000_000_000
 SITE = "bridge"
-TOLD = "it has this stream with so many channels, and how many windows are lost to gaps,"
+UNCHECKED = "stream, channels and lost windows are not checked: give --gateway-config instead of --gateway"
 
 
 def add_arguments(replay: argparse.ArgumentParser) -> None:
@@ -131,10 +131,8 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _gaps_in_words(recording: Recording, lost: int | None) -> str:
-    gaps = f"{len(recording.gaps.rows)} gaps in time"
-    if lost is None:
-        return f"{gaps}; whether {TOLD} only the settings of the gateway say: give --gateway-config"
-    return f"{gaps}; {lost} windows lost to gaps"
+    gaps = f"gaps in time: {len(recording.gaps.rows)}"
+    return f"{gaps}; {UNCHECKED}" if lost is None else f"{gaps}; windows lost to gaps: {lost}"
 
 
 def _t0_ns(text: str, recording: Recording) -> int:

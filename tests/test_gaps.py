@@ -159,12 +159,12 @@ def test_what_a_replay_says_it_loses_is_what_the_gateway_loses(
     said = json.loads(capsys.readouterr().out)
     assert (said["gaps"], said["windows_lost_to_gaps"]) == (1, lost)
     assert main(["replay", str(path), "--gateway-config", str(config)]) == 0
-    assert f"1 gaps in time; {lost} windows lost to gaps" in capsys.readouterr().out
+    assert f"gaps in time: 1; windows lost to gaps: {lost}\n" in capsys.readouterr().out
     assert main(["replay", str(path), "--gateway", "north", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["checked"], said["windows_lost_to_gaps"]) == (False, None)
     assert main(["replay", str(path), "--gateway", "north"]) == 0
-    assert "only the settings of the gateway say: give --gateway-config" in capsys.readouterr().out
+    assert "lost windows are not checked: give --gateway-config" in capsys.readouterr().out
 
 
 def test_frames_of_a_replay_carry_the_time_of_the_recording(tmp_path: Path) -> None:
