@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from cloud_aggregator import signatures
 from cloud_aggregator.events import Effect, Publish
 from cloud_aggregator.rollout import Made
 from cloud_aggregator.state import Fetched, Parcel, State, topic
-from config.messages import Manifest, MessageError
+from config.messages import Manifest, MessageError, audience_of
 from config.topics import ALL
 from config.transfer import pieces_of
 from models.records import replace
@@ -24,8 +25,10 @@ def chunks(state: State, gateway: str, parcel: Parcel, missing: tuple[int, ...] 
 
 
 def manifest(state: State, current: Manifest, gateway: str = ALL) -> Publish:
-    """Return the announcement of a model, retained."""
-    return Publish(topic(state, gateway, "manifest", "current"), current.to_bytes(), retain=True)
+    """Return the announcement of a model, retained, and signed for those whom it is for."""
+    for_whom = audience_of(state.settings.aggregator.site, gateway)
+    signed = signatures.signed(current, state.key, for_whom, state.now_ns)
+    return Publish(topic(state, gateway, "manifest", "current"), signed.to_bytes(), retain=True)
 
 
 def taken_back(state: State, gateway: str) -> Publish:

@@ -18,6 +18,7 @@ from gateway_agent import (
     candidate,
     fetching,
     learning,
+    newest,
     probation,
     reanchoring,
     reloading,
@@ -106,7 +107,7 @@ def _connection(state: State, up: bool) -> tuple[State, list[Effect]]:
     state, told = tell(fetching.ask_anew(sending.connected(state)))
     state, kept = telemetry.flushed(state)
     state, sends = sending.send_due(state)
-    return state, [*told, *kept, *sends]
+    return state, [*told, *newest.repeated(state), *kept, *sends]
 
 
 def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
@@ -117,7 +118,7 @@ def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
     state = fetching.forget(state)
     effects: list[Effect] = []
     in_turn = (alarms.silent_sources, sending.send_due, learning.take_part, fetching.ask)
-    for act in (*in_turn, candidate.put_in_force, probation.ticked, alarms.without_model):
+    for act in (*in_turn, candidate.put_in_force, probation.ticked, alarms.without_model, newest.watch_age):
         state, more = act(state)
         effects += more
     state = fetching.forget(state)
@@ -168,6 +169,8 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> tuple[State
             return learning.invited(state, payload)
         case "manifest":
             return candidate.heard(state, payload, is_own=where.gateway != topics.ALL)
+        case "newest":
+            return newest.announced(state, payload)
         case "chunk":
             return _chunk(state, payload)
         case "receipt":
