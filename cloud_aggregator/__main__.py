@@ -78,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return cli.run(NAME, arguments.act, arguments)
     except ModuleNotFoundError as error:
-        return cli.missing(NAME, error, "aggregator")
+        return cli.missing(NAME, error)
 
 
 def _discriminator_options(command: argparse.ArgumentParser) -> None:

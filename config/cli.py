@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from config import extras
 from config.version import VERSION
 
 NS = 1_000_000_000
@@ -70,9 +71,9 @@ def _warn(name: str, message: Warning | str, *_where: object) -> None:
     complain(name, f"warning: {message}")
 
 
-def missing(name: str, error: ModuleNotFoundError, extra: str) -> int:
+def missing(name: str, error: ModuleNotFoundError) -> int:
     """Say which extra brings a package that is not installed, and return the exit code."""
-    complain(name, f"needs the package {error.name}, which is not installed: pip install 'fedgate[{extra}]'")
+    complain(name, f"needs the package {error.name}, which is not installed; {extras.advice(error.name)}")
     return USAGE_ERROR
 
 

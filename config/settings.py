@@ -29,6 +29,7 @@ from models.promise import block_windows
 from models.signal import Aggregate, StreamSpec
 from models.threshold import MINIMUM_SCORES
 
+ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that editors on Windows put at the beginning
 Positive = Annotated[float, Field(gt=0)]
 # A name that becomes part of an alarm's cause, such as faulty-<role>, and with it of a topic.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,56}$")]
@@ -283,9 +284,11 @@ AnySettings = TypeVar("AnySettings", bound=Table)
 def load(path: Path, kind: type[AnySettings]) -> AnySettings:
     """Return the checked settings in a TOML file, paths made absolute; raises `SettingsError`."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from None
+        text = path.read_text(encoding=ENCODING)
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: byte {error.start} is not UTF-8, as settings are; save it as UTF-8") from None
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read ({error.strerror})") from None
     try:
         # By way of JSON, since pydantic's strict mode takes a list for a tuple and a string for a path only there.
         settings = kind.model_validate_json(as_json(text), strict=True)

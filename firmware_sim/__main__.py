@@ -6,16 +6,11 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from config import cli
-from config.messages import first_problem
-from firmware_sim import reading, replay_command, world_command
-from firmware_sim.recordings import RecordingError
 
 NAME = "firmware-sim"
 DESCRIPTION = "Replay recorded sensor streams through the same code as in the field, and compare federated algorithms."
@@ -33,16 +28,21 @@ MANY_FEATURES = 5_040  # what nearly every number of steps divides; how many the
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the command."""
+    words = sys.argv[1:] if argv is None else argv
+    asked = next((word for word in words if not word.startswith("-")), "")
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_demo, _add_demo_building, _add_info, replay_command.add, _add_label, _add_evaluate, _add_check):
-        add(commands)
-    world_command.add(commands)
-    arguments = parser.parse_args(argv)
+    for name, (text, add_arguments) in COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        if name == asked:  # what the others take is not looked up: it would be most of the time that --help needs
+            add_arguments(command)
+    arguments = parser.parse_args(words)
     try:
+        from firmware_sim.recordings.errors import RecordingError
+
         return cli.run(NAME, arguments.act, arguments, RecordingError)
     except ModuleNotFoundError as error:
-        return cli.missing(NAME, error, "sim")
+        return cli.missing(NAME, error)
 
 
 class _WithoutLabels:
@@ -54,11 +54,13 @@ class _WithoutLabels:
         return (name for name in sorted(ALGORITHMS) if not build(name, 2, {}).labels)
 
 
-def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _demo_arguments(demo: argparse.ArgumentParser) -> None:
+    from firmware_sim import replay_command
     from firmware_sim.scenarios import STORIES
 
-    text = "Run broker, aggregator, gateways and sensor nodes as processes on a real recording, and report how it went."
-    demo = commands.add_parser("demo", help="the whole system on a real bridge recording", description=text)
+    demo.description = (
+        "Run broker, aggregator, gateways and sensor nodes as processes on a real recording, and report how it went."
+    )
     demo.add_argument("--scenario", choices=sorted(STORIES), default="munich", help="which story (default: munich)")
     demo.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes (default: out/demo-SCENARIO)")
     demo.add_argument("--speed", type=replay_command.positive, help="times real time (default: the scenario's own)")
@@ -74,59 +76,73 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     demo.set_defaults(act=_demo)
 
 
-def _add_demo_building(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _building_arguments(demo: argparse.ArgumentParser) -> None:
     from firmware_sim import building
 
-    text = "Five rooms watched by five gateways as processes: real recordings, a fault in each, alarms and profiles."
-    demo = commands.add_parser("demo-building", help="the whole system on five rooms", description=text)
+    demo.description = (
+        "Five rooms watched by five gateways as processes: real recordings, a fault in each, alarms and profiles."
+    )
     building.add_arguments(demo)
     demo.set_defaults(act=building.main)
 
 
-def _add_info(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    info = commands.add_parser(
-        "info", help="what is in a recording", description="Show channels, rate, units, length, states."
-    )
+def _info_arguments(info: argparse.ArgumentParser) -> None:
+    from firmware_sim import reading
+
+    info.description = "Show channels, rate, units, length, gaps, states."
     info.add_argument("--json", action="store_true", help="print JSON")
     reading.add_arguments(info)
     info.set_defaults(act=_info)
 
 
-def _add_label(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = "Append the windows of a recording, each with its label, to the table that training.labelled names."
-    label = commands.add_parser("label", help="make a table of labelled windows for gateways", description=text)
+def _replay_arguments(replay: argparse.ArgumentParser) -> None:
+    from firmware_sim import replay_command
+
+    replay_command.add_arguments(replay)
+
+
+def _label_arguments(label: argparse.ArgumentParser) -> None:
+    from firmware_sim import reading
+
+    label.description = (
+        "Append the windows of a recording, each with its label, to the table that training.labelled names. No window"
+        " spans a gap in time; how many were lost to gaps is said."
+    )
     label.add_argument("--config", "-c", type=Path, required=True, metavar="FILE", help="gateway.toml: its [features]")
     label.add_argument("--label", type=int, required=True, metavar="N", help="0 normal, 1 and above a kind of fault")
     label.add_argument("--out", type=Path, required=True, metavar="CSV", help="the table; made where it is absent")
     label.add_argument("--channels", metavar="NAME,NAME", help="which play the roles of features.channels, in order")
-    label.add_argument("--start", type=float, default=0.0, metavar="S", help="from this second (default: 0)")
-    label.add_argument("--end", type=float, metavar="S", help="to this second (default: the end)")
+    reading.add_part(label)
     label.add_argument("--json", action="store_true", help="print JSON")
     reading.add_arguments(label)
     label.set_defaults(act=_label)
 
 
-def _add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _evaluate_arguments(command: argparse.ArgumentParser) -> None:
     from firmware_sim.experiment import add_arguments
 
-    text = "Train and test a federated algorithm on a table or on recordings, beside its baselines."
-    command = commands.add_parser("evaluate", help="compare federated algorithms on data", description=text)
+    command.description = "Train and test a federated algorithm on a table or on recordings, beside its baselines."
     add_arguments(command)
     command.set_defaults(act=_evaluate)
 
 
-def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = "Check an experiment file, or the evaluation.toml of a folder of recordings, without running it."
-    check = commands.add_parser(
-        "check", help="check an experiment file or a folder's evaluation.toml", description=text
+def _check_arguments(check: argparse.ArgumentParser) -> None:
+    check.description = (
+        "Check an experiment file, or the evaluation.toml of a folder of recordings, without running it."
     )
     check.add_argument("file", type=Path, help="experiment file, evaluation.toml, or the folder that holds one")
     check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(act=_check)
 
 
+def _world_arguments(world: argparse.ArgumentParser) -> None:
+    from firmware_sim import world_command
+
+    world_command.add_arguments(world)
+
+
 def _evaluate(arguments: argparse.Namespace) -> int:
-    from firmware_sim import evaluate  # and every study and matplotlib with it
+    from firmware_sim import evaluate
 
     return evaluate.main(arguments)
 
@@ -158,6 +174,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _info(arguments: argparse.Namespace) -> int:
+    from firmware_sim import reading
     from firmware_sim.recordings import describe, render
 
     description = describe(reading.recording_of(arguments))
@@ -166,50 +183,80 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _label(arguments: argparse.Namespace) -> int:
-    from firmware_sim.labelling import append, features_of
+    from firmware_sim import reading
+    from firmware_sim.labelling import append, measures_of
 
     if arguments.label < 0:
         raise ValueError(f"--label: expected 0 for normal, 1 and above for a kind of fault, got {arguments.label}")
-    spec = features_of(arguments.config)
-    recording = reading.recording_of(arguments)
-    end_s = recording.length_s if arguments.end is None else min(arguments.end, recording.length_s)
+    spec, streams = measures_of(arguments.config)
+    part = reading.part_of(reading.recording_of(arguments), arguments)
     channels = arguments.channels.split(",") if arguments.channels else []
-    part = recording.cut(arguments.start, end_s)
-    place = str(arguments.recording)
-    count, lost = append(arguments.out, place, part, channels, spec, arguments.label)
+    done = append(arguments.out, str(arguments.recording), part, channels, spec, streams, arguments.label)
     if arguments.json:
-        print(json.dumps({"file": str(arguments.out), "windows": count, "left_out": lost, "label": arguments.label}))
-    else:
-        note = f", {lost} left out for missing samples" if lost else ""
-        print(f"{arguments.out}: {count} windows with label {arguments.label} appended{note}")
+        said = {"file": str(arguments.out), "windows": len(done.x), "label": arguments.label}
+        said |= {"windows_lost_to_gaps": done.lost, "windows_not_measurable": done.not_measurable}
+        print(json.dumps(said))
+        return 0
+    note = f", {done.lost} lost to gaps" if done.lost else ""
+    note += f", {done.not_measurable} left out without a measurable value" if done.not_measurable else ""
+    print(f"{arguments.out}: {len(done.x)} windows with label {arguments.label} appended{note}")
     return 0
 
 
 def _check(arguments: argparse.Namespace) -> int:
     from config.settings import load
-    from firmware_sim.experiment import Experiment, nested
+    from firmware_sim.experiment import study_of
     from firmware_sim.folders import FOLDER_FILE, FolderSettings, load_folder
-    from firmware_sim.studies import STUDIES
-    from firmware_sim.studies.study import load_options, study_of
-    from models.federated import build
 
     file: Path = arguments.file / FOLDER_FILE if arguments.file.is_dir() else arguments.file
     if file.name == FOLDER_FILE:
         kind = f"folder of {len(load(file, FolderSettings).gateways)} gateways; {load_folder(file.parent).read_as}"
-    elif (name := study_of(file)) in STUDIES:
-        options = load_options(file, STUDIES[name], "full")
-        kind = f"study of {len(STUDIES[name].cells(options))} cells: {options.title}"
+    elif (name := study_of(file)) is not None:
+        kind = _kind_of_study(file, name)
     else:
-        experiment = load(file, Experiment)
-        if experiment.data is None or not experiment.data.exists():
-            raise ValueError(f"{file}: data: expected an existing table or folder, got {experiment.data}")
-        try:
-            build(experiment.algorithm, MANY_FEATURES, nested(experiment.settings))
-        except ValidationError as error:
-            raise ValueError(f"{file}: set.{first_problem(error)}") from None
-        kind = f"experiment with {experiment.algorithm} on {experiment.data.name}"
+        kind = _kind_of_experiment(file)
     print(json.dumps({"ok": True, "file": str(file), "what": kind}) if arguments.json else f"{file}: good; {kind}")
     return 0
+
+
+def _kind_of_study(file: Path, name: str) -> str:
+    from firmware_sim.studies import STUDIES  # and matplotlib with them
+    from firmware_sim.studies.study import load_options
+
+    if name not in STUDIES:
+        raise ValueError(f"{file}: study {name!r} is unknown; expected one of {', '.join(STUDIES)}")
+    options = load_options(file, STUDIES[name], "full")
+    return f"study of {len(STUDIES[name].cells(options))} cells: {options.title}"
+
+
+def _kind_of_experiment(file: Path) -> str:
+    from pydantic import ValidationError
+
+    from config.messages import first_problem
+    from config.settings import load
+    from firmware_sim.experiment import Experiment, nested
+    from models.federated import build
+
+    experiment = load(file, Experiment)
+    if experiment.data is None or not experiment.data.exists():
+        raise ValueError(f"{file}: data: expected an existing table or folder, got {experiment.data}")
+    try:
+        build(experiment.algorithm, MANY_FEATURES, nested(experiment.settings))
+    except ValidationError as error:
+        raise ValueError(f"{file}: set.{first_problem(error)}") from None
+    return f"experiment with {experiment.algorithm} on {experiment.data.name}"
+
+
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "demo": ("the whole system on a real bridge recording", _demo_arguments),
+    "demo-building": ("the whole system on five rooms", _building_arguments),
+    "info": ("what is in a recording", _info_arguments),
+    "replay": ("play a recording to a gateway", _replay_arguments),
+    "label": ("make a table of labelled windows for gateways", _label_arguments),
+    "evaluate": ("compare federated algorithms on data", _evaluate_arguments),
+    "check": ("check an experiment file or a folder's evaluation.toml", _check_arguments),
+    "world": ("break network, power, disks and clocks, and check what was promised", _world_arguments),
+}
 
 
 if __name__ == "__main__":

@@ -6,26 +6,26 @@ the file was read is kept as a sentence, so that a result always says which clas
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from config import extras
 from firmware_sim.recordings import ReadOptions, RecordingError
+from firmware_sim.recordings.columns import Numbers
+from firmware_sim.recordings.csv_file import read_csv_table
+from firmware_sim.recordings.formats import SUFFIXES, check_options
+from firmware_sim.recordings.npz_file import read_arrays
+from firmware_sim.recordings.parquet_file import read_parquet_table
 from firmware_sim.recordings.recording import shortened
 from firmware_sim.recordings.source import Source, open_file, unpack
-from models.arrays import Array, Floats
+from models.arrays import Floats
 
 LABEL = "label"
-DELIMITERS = ",;\t"
-TABLE_SUFFIXES = (".csv", ".npz")
-ZIP_START = b"PK"
 
 
 class EvaluationError(ValueError):
@@ -51,85 +51,62 @@ class Table(NamedTuple):
     read_as: str
 
 
-def load_table(path: Path) -> Table:
-    """Read a table (.csv or .npz, also packed as .gz or .zip) with one column `label`.
+def load_table(path: Path, options: ReadOptions | None = None) -> Table:
+    """Read a table with one column `label`, of any format that `TABLES` names, also packed as .gz or .zip. Its columns
+    mean what they mean in a recording, and `options` what they mean there.
 
     Raises:
         DataError: the content is no table of numbers with two classes.
-        RecordingError: the file cannot be opened or unpacked.
+        RecordingError: the file cannot be opened or read; the message names the place in it.
     """
+    options = ReadOptions() if options is None else options
     try:
-        source = unpack(open_file(path), ReadOptions(), TABLE_SUFFIXES)
+        opened = open_file(path)
+        source = unpack(opened, options, tuple(TABLES))
+        if source.suffix not in TABLES:
+            expected = f"a table ({', '.join(TABLES)}, also as .gz or .zip) or a folder of recordings"
+            raise DataError(f"{path}: expected {expected}")
+        check_options(options, SUFFIXES[source.suffix], source.suffix, is_zip=opened.suffix == ".zip")
+        names, x, labels, found = TABLES[source.suffix](source, options)
+    except ModuleNotFoundError as error:
+        raise DataError(f"{path}: needs the package {error.name}; {extras.advice(error.name)}") from None
     except RecordingError as error:
         error.file = str(path)
         raise
-    if source.suffix not in TABLE_SUFFIXES:
-        raise DataError(f"{path}: expected a table (.csv or .npz, also as .gz or .zip) or a folder of recordings")
-    names, values = _csv_columns(source) if source.suffix == ".csv" else _npz_columns(source)
-    if names.count(LABEL) != 1 or len(names) < 2:
+    if labels is None or not names:
         expected = f"one column {LABEL!r} and at least one feature"
         raise DataError(f"{path}: expected {expected} among the columns, got {shortened(names)}")
-    _check_finite(path, names, values)
-    at = names.index(LABEL)
-    y, classes = _classes(path, values[:, at])
-    x = np.delete(values, at, axis=1)
-    return Table(path.name, Labelled(x, y), f"{len(x)} rows, {x.shape[1]} features; {classes}")
+    _check_finite(path, [*names, LABEL], np.column_stack([x, labels]))
+    y, classes = _classes(path, labels)
+    return Table(path.name, Labelled(x, y), "; ".join([f"{len(x)} rows, {x.shape[1]} features", classes, *found]))
 
 
-def _csv_columns(source: Source) -> tuple[list[str], Floats]:
-    try:
-        text = source.data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{source.title}: byte {error.start} is not UTF-8; save the table as UTF-8") from None
-    delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        names = [cell.strip() for cell in next(reader, [])]
-        rows = [_numbers(f"{source.title}:{reader.line_num}", names, row) for row in reader if row]
-    except csv.Error as error:
-        raise DataError(f"{source.title}:{reader.line_num}: cannot be split into cells ({error})") from None
-    return names, np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
-
-
-def _numbers(place: str, names: list[str], row: list[str]) -> list[float]:
-    if len(row) != len(names):
-        raise DataError(f"{place}: {len(row)} cells given, {len(names)} expected from the header")
-    try:
-        return [float(cell) for cell in row]
-    except ValueError:
-        name, cell = next((n, c) for n, c in zip(names, row, strict=True) if not _is_number(c))
-        raise DataError(f"{place}: column {name!r}: expected a number, got {cell[:40]!r}") from None
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _npz_columns(source: Source) -> tuple[list[str], Floats]:
-    """Join the arrays of an npz: (n,) is a column of its name, (n, k) are k columns."""
-    if not source.data.startswith(ZIP_START):
-        raise DataError(f"{source.title}: no npz file; write it with numpy.savez")
-    try:
-        with np.load(io.BytesIO(source.data), allow_pickle=False) as archive:
-            arrays: dict[str, Array] = {name: archive[name] for name in archive}
-    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
-        raise DataError(f"{source.title}: no npz file of plain arrays ({error})") from None
+def _npz_table(source: Source, _options: ReadOptions) -> Numbers:
+    """Join all arrays of an npz: (n,) is a column of its name, (n, k) are k columns."""
+    arrays = read_arrays(source.data)
     count = len(arrays[LABEL]) if LABEL in arrays and arrays[LABEL].ndim == 1 else -1
     names, columns = [], []
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or len(array) != count:
             found = f"array {name!r} is {array.dtype} of shape {array.shape}"
             raise DataError(f"{source.title}: {found}; expected {LABEL!r} (n,) and numbers (n,) or (n, k)")
-        columns.append(array.reshape(count, math.prod(array.shape[1:])).astype(np.float64))
-        names += [name] if array.ndim == 1 else [f"{name}[{column}]" for column in range(array.shape[1])]
-    return names, np.concatenate(columns, axis=1)
+        if name != LABEL:
+            columns.append(array.reshape(count, math.prod(array.shape[1:])).astype(np.float64))
+            names += [name] if array.ndim == 1 else [f"{name}[{column}]" for column in range(array.shape[1])]
+    x = np.concatenate([np.empty((max(count, 0), 0)), *columns], axis=1)
+    return Numbers(tuple(names), x, arrays[LABEL].astype(np.float64) if count >= 0 else None, ())
 
 
-def _check_finite(path: Path, names: list[str], values: Floats) -> None:
+TABLES: dict[str, Callable[[Source, ReadOptions], Numbers]] = {
+    ".csv": read_csv_table,
+    ".tsv": read_csv_table,
+    ".txt": read_csv_table,
+    ".npz": _npz_table,
+    ".parquet": read_parquet_table,
+}
+
+
+def _check_finite(path: Path, names: Sequence[str], values: Floats) -> None:
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         row, column = bad[0]

@@ -22,12 +22,18 @@ from config import cli
 from config.messages import first_problem
 from config.settings import SettingsError
 from firmware_sim.datasets import EvaluationError, Table, load_table
-from firmware_sim.experiment import TO_STDOUT, Experiment, OptionError, expectation, experiment_of
-from firmware_sim.folders import Folder, load_folder
+from firmware_sim.experiment import (
+    STUDY_OPTIONS,
+    TO_STDOUT,
+    Experiment,
+    OptionError,
+    expectation,
+    experiment_of,
+    study_of,
+)
+from firmware_sim.folders import FOLDER_FILE, Folder, load_folder
 from firmware_sim.recordings import RecordingError
 from firmware_sim.splits import Plan, Split, split_folder, split_table
-from firmware_sim.studies.command import STUDY_OPTIONS, output_of, run_study
-from firmware_sim.studies.study import study_of
 from firmware_sim.trials import run_trial
 from models.arrays import generator
 from models.features import FeatureError
@@ -83,6 +89,8 @@ def _reported(args: argparse.Namespace, say: Callable[[str], None]) -> tuple[str
     """Return where JSON is wanted, and the result as a page and for JSON."""
     study = study_of(args.experiment) if "experiment" in args else None
     if study is not None:
+        from firmware_sim.studies.command import output_of, run_study  # and every study and matplotlib with it
+
         return output_of(args), *run_study(args, study, say)
     for option in sorted(STUDY_OPTIONS & vars(args).keys()):
         raise OptionError(f"--{option}: only a study takes it, an experiment file with a key `study`; leave it out")
@@ -139,6 +147,7 @@ def evaluate(experiment: Experiment, say: Callable[[str], None]) -> dict[str, An
         "protocol": plan.protocol,
         "train_on": plan.train_on,
         "read_as": data.read_as,
+        "windows_lost_to_gaps": None if isinstance(data, Table) else data.lost,  # rows of a table are no windows
         "rows_per_client": _extremes(splits),
         "clients_untrained_alone": sum(trial.untrained for trial in trials),
     }
@@ -151,9 +160,11 @@ def _prefixed(say: Callable[[str], None], start: str) -> Callable[[str], None]:
 def _load(experiment: Experiment) -> Table | Folder:
     path = Path(experiment.data or "")
     if not path.is_dir():
-        return load_table(path)
-    for option in sorted({"clients", "split"} & experiment.model_fields_set):
-        raise OptionError(f"--{option} belongs to tables; {path} is a folder, and names its gateways: leave it out")
+        return load_table(path, experiment.read)
+    for option in sorted({"clients", "split", "read"} & experiment.model_fields_set):
+        raise OptionError(
+            f"--{option} belongs to tables; {path} is a folder, and {FOLDER_FILE} in it says this: leave it out"
+        )
     return load_folder(path)
 
 

@@ -19,14 +19,17 @@ from pydantic import BaseModel, Field, ValidationError
 from config import settings
 from config.messages import first_problem
 from firmware_sim.datasets import EvaluationError
+from firmware_sim.reading import READ, keys, options_of
+from firmware_sim.recordings import ReadOptions
 from firmware_sim.trials import Metric
 from models.federated import ALGORITHMS, COMMON_SETTINGS
 
 BARE_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 TO_STDOUT = "-"
+STUDY_OPTIONS = frozenset({"profile", "results", "jobs", "fresh"})
 HELP = {
     "algorithm": f"one of {', '.join(ALGORITHMS)}; default support-vector-election",
-    "data": "table (.csv, .npz) with a column `label`, or folder of recordings with evaluation.toml",
+    "data": "table (.csv, .npz, .parquet) with a column `label`, or folder of recordings with evaluation.toml",
     "clients": "clients that share the rows of a table, default 5; a folder names its gateways",
     "fraction": "share of the clients that take part in a round, default 1",
     "split": "rows of a table: iid (default) deals equal parts at random, biased gives each client a KMeans cluster",
@@ -57,6 +60,7 @@ class Experiment(settings.Table):
     repeats: Annotated[int, Field(ge=1, le=10_000)] = 10
     seed: Annotated[int, Field(ge=0)] = 0
     settings: dict[str, Any] = Field(default_factory=dict, alias="set")
+    read: ReadOptions = ReadOptions()
     output: Annotated[str | None, Field(alias="json")] = None
 
 
@@ -68,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         lines.append(f"  {name}: " + ", ".join(f"{p.name}={_as_text(p.default)}" for p in known))
     lines.append("  all: " + ", ".join(f"{name}={_as_text(value)}" for name, value in COMMON_SETTINGS.items()))
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = "\n".join([*lines, "With a table, normalisation is none unless it is set."])
+    parser.epilog = "\n".join([*lines, "With a table, normalisation is none unless it is set.", "", keys()])
     absent = argparse.SUPPRESS
     parser.add_argument("--experiment", type=Path, metavar="FILE", default=absent, help="TOML with these options")
     for key, text in HELP.items():
@@ -76,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{key.replace('_', '-')}", dest=key, metavar=metavar, default=absent, help=text)
     explained = "a setting of the algorithm, such as nu=0.3, c=null or network.leak=0.5; may be repeated"
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", default=absent, help=explained)
+    parser.add_argument("--read", action="append", metavar="KEY=VALUE", default=absent, help=f"of a table: {READ}")
     group = parser.add_argument_group("studies", "an experiment file with a key `study` reproduces a table of a paper")
     profile = "full (default), or short: a few cells in seconds, to see that all is in place"
     results = "folder for the report, its pictures and the finished cells; default out/results"
@@ -83,6 +88,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--results", type=Path, metavar="DIR", default=absent, help=results)
     group.add_argument("--jobs", type=int, metavar="N", default=absent, help="cells at a time, default one a core")
     group.add_argument("--fresh", action="store_true", default=absent, help="forget finished cells and begin anew")
+
+
+def study_of(path: Path) -> str | None:
+    """Return the name of the study in an experiment file, or None where the file describes a single evaluation."""
+    try:
+        name = tomllib.loads(path.read_text(encoding=settings.ENCODING)).get("study")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return None  # whoever reads the file in earnest says what is wrong with it
+    return name if isinstance(name, str) else None
 
 
 def experiment_of(args: argparse.Namespace) -> Experiment:
@@ -95,7 +109,12 @@ def experiment_of(args: argparse.Namespace) -> Experiment:
     base = settings.load(args.experiment, Experiment) if "experiment" in args else Experiment()
     given = {key: value for key, value in vars(args).items() if key in HELP}
     together = settings_of(getattr(args, "set", []), base.settings)
-    chosen = {**base.model_dump(exclude_unset=True, by_alias=True), **given, "set": together}
+    try:
+        read_as = {**base.read.model_dump(exclude_unset=True), **options_of(getattr(args, "read", []))}
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+    known = base.model_dump(exclude_unset=True, by_alias=True)
+    chosen = {**known, **given, "set": together} | ({"read": read_as} if read_as else {})
     try:
         experiment = Experiment.model_validate(chosen)
     except ValidationError as error:

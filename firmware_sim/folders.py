@@ -6,21 +6,25 @@ a window. So a gateway is evaluated on its own sensor, with its own healthy past
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from config import settings
 from config.messages import Id
+from firmware_sim.cutting import cut_windows
 from firmware_sim.datasets import DataError, Labelled
 from firmware_sim.recordings import ReadOptions, Recording, read
 from firmware_sim.recordings.recording import shortened
-from models.arrays import NEW_SERIES, Floats
+from gateway_agent.memory import missing_rows
+from models.arrays import Floats
 from models.features import FeatureSpec, extract_many, feature_names
+from models.signal import StreamSpec, Window
 
 FOLDER_FILE = "evaluation.toml"
 # A recorder's clock is a little off; a model trained at one rate bears that, but not another rate.
@@ -37,12 +41,22 @@ class GatewayRows(NamedTuple):
     gaps: NDArray[np.int64]  # (n,)
 
 
+class Measured(NamedTuple):
+    """The features of a recording's windows, and how many of its windows have none."""
+
+    x: Floats  # (n, F)
+    missing: NDArray[np.int64]  # (n,) windows missing before each, NEW_SERIES before the first
+    lost: int  # lack samples
+    not_measurable: int  # have all samples, but a feature that says nothing
+
+
 class Folder(NamedTuple):
-    """Recordings whose channels belong to gateways."""
+    """Recordings whose channels belong to gateways, and how many windows of all of them are lost to gaps."""
 
     name: str
     gateways: dict[str, GatewayRows]
     read_as: str
+    lost: int
 
 
 class FolderSettings(settings.Table):
@@ -78,37 +92,34 @@ def load_folder(path: Path) -> Folder:
     """
     plan = settings.load(path / FOLDER_FILE, FolderSettings)
     recordings = {name: read(path / name, plan.read) for name in (*plan.healthy, *plan.damaged)}
-    gateways, missing = {}, 0
+    gateways, lost, not_measurable = {}, 0, 0
     for gateway in plan.gateways:
         place = f"{path / FOLDER_FILE}: gateways.{gateway}"
-        gateways[gateway], left_out = _gateway_rows(place, plan, plan.gateways[gateway], recordings)
-        missing += left_out
-    note = f"; {missing} windows with missing samples left out" if missing else ""
-    return Folder(path.resolve().name, gateways, _read_as(plan, gateways) + note)
+        gateways[gateway], parts = _gateway_rows(place, plan, plan.gateways[gateway], recordings)
+        lost += sum(part.lost for part in parts)
+        not_measurable += sum(part.not_measurable for part in parts)
+    note = f"; {lost} windows lost to gaps" if lost else ""
+    note += f"; {not_measurable} windows without a measurable value left out" if not_measurable else ""
+    return Folder(path.resolve().name, gateways, _read_as(plan, gateways) + note, lost)
 
 
 def _gateway_rows(
     place: str, plan: FolderSettings, roles: dict[str, str], recordings: dict[str, Recording]
-) -> tuple[GatewayRows, int]:
-    """Return the windows of one gateway and how many were left out. No window crosses the border of `early`."""
-    parts, early, gaps, missing = [], [], [], 0
+) -> tuple[GatewayRows, list[Measured]]:
+    """Return the windows of one gateway, and what each part of a recording came to. No window crosses the border of
+    `early`.
+    """
+    parts, classes, early = [], [], []
     for name, recording in recordings.items():
-        values = values_of(f"{place}: {name}", recording, plan.features, roles)  # (T, C)
-        border = round(plan.train_share * len(values))
-        for is_early, part in ((True, slice(border)), (False, slice(border, None))):
-            start_ns = later(recording, plan.features, part.start or 0)
-            x, whole = windows(f"{place}: {name}", plan.features, values[part], start_ns)
-            parts.append(Labelled(x, np.full(len(x), int(name in plan.damaged))))
-            early.append(np.full(len(x), is_early))
-            gaps.append(gaps_between(whole))
-            missing += int((~whole).sum())
-    rows = Labelled(np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts]))
-    return GatewayRows(rows, np.concatenate(early), np.concatenate(gaps)), missing
-
-
-def gaps_between(whole: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return how many windows are missing before each of those that are whole, NEW_SERIES before the first."""
-    return np.concatenate([[NEW_SERIES], np.diff(np.flatnonzero(whole)) - 1])
+        whole = in_roles(f"{place}: {name}", recording, plan.features, roles)
+        border = round(plan.train_share * len(whole.values))
+        for is_early, first, end in ((True, 0, border), (False, border, len(whole.values))):
+            part = windows(f"{place}: {name}", plan.features, whole, first, end)
+            parts.append(part)
+            classes.append(np.full(len(part.x), int(name in plan.damaged)))
+            early.append(np.full(len(part.x), is_early))
+    rows = Labelled(np.concatenate([part.x for part in parts]), np.concatenate(classes))
+    return GatewayRows(rows, np.concatenate(early), np.concatenate([part.missing for part in parts])), parts
 
 
 def _read_as(plan: FolderSettings, gateways: dict[str, GatewayRows]) -> str:
@@ -121,8 +132,10 @@ def _read_as(plan: FolderSettings, gateways: dict[str, GatewayRows]) -> str:
     )
 
 
-def values_of(place: str, recording: Recording, spec: FeatureSpec, roles: dict[str, str]) -> Floats:
-    """Return the values (T, C) of the channels that play the roles of the features. Raises `DataError`."""
+def in_roles(place: str, recording: Recording, spec: FeatureSpec, roles: dict[str, str]) -> Recording:
+    """Return the channels that play the roles of the features, in their order, at the rate of the features. Raises
+    `DataError`.
+    """
     if abs(recording.rate_hz - spec.rate_hz) > RATE_TOLERANCE * spec.rate_hz:
         expected = f"features.rate_hz, {spec.rate_hz:g} Hz"
         raise DataError(f"{place}: recorded at {recording.rate_hz:g} Hz; expected {expected}")
@@ -130,31 +143,28 @@ def values_of(place: str, recording: Recording, spec: FeatureSpec, roles: dict[s
     for channel in wanted:
         if channel not in recording.channel_names:
             raise DataError(f"{place}: no channel {channel!r}; expected one of {shortened(recording.channel_names)}")
-    return recording.values[:, [recording.channel_names.index(channel) for channel in wanted]]
+    return replace(recording.select(wanted), rate_hz=spec.rate_hz)
 
 
-def later(recording: Recording, spec: FeatureSpec, rows: int) -> int | None:
-    """Return when a row of a recording was taken, in ns of Unix time; None where the recording does not know."""
-    return None if recording.t0_ns is None else recording.t0_ns + round(rows * 1e9 / spec.rate_hz)
-
-
-def windows(place: str, spec: FeatureSpec, values: Floats, start_ns: int | None) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the features (n, F) of the windows of values (T, C), the first taken at `start_ns`, and which of all had
-    every sample and are among them; one in which nothing could be measured is not.
+def windows(
+    place: str, spec: FeatureSpec, recording: Recording, first: int, end: int, streams: Sequence[StreamSpec] = ()
+) -> Measured:
+    """Return the features of the windows in the rows from `first` up to `end` of a recording as `in_roles` returns it.
+    Its gaps are bridged as the streams say, by default as those of one stream of frames. Raises `DataError`.
     """
-    if len(values) < spec.samples:
-        length_s = len(values) / spec.rate_hz
+    if end - first < spec.samples:
+        length_s = (end - first) / spec.rate_hz
         raise DataError(f"{place}: {length_s:g} s to cut windows from; expected at least {spec.window_s:g} s")
-    cut = sliding_window_view(values, spec.samples, axis=0)[:: spec.hop_samples].swapaxes(1, 2)  # (n, T, C)
-    whole = np.asarray(np.isfinite(cut).all(axis=(1, 2)))
-    if not whole.any():
-        raise DataError(f"{place}: every window has missing samples; expected some without")
-    if start_ns is None and any(step.needs_time for step in spec.steps):
+    if recording.t0_ns is None and any(step.needs_time for step in spec.steps):
         raise DataError(f"{place}: does not say when it was recorded; expected to, for features of kind 'calendar'")
-    hops_s = np.arange(len(whole)) * spec.hop_samples / spec.rate_hz
-    starts_ns = None if start_ns is None else start_ns + np.round(hops_s * 1e9).astype(np.int64)
-    times_ns = None if starts_ns is None else starts_ns[whole]
-    x = extract_many(spec, cut[whole], times_ns).astype(np.float64)
+    given = streams or (StreamSpec(name="recording", channels=spec.channels),)
+    events = list(cut_windows(spec, given, recording.rows(first, end)))
+    whole = [event for event in events if isinstance(event, Window)]
+    if not whole:
+        raise DataError(f"{place}: every window has missing samples; expected some without")
+    starts_ns = np.array([window.t_ns for window in whole], dtype=np.int64)
+    times_ns = None if recording.t0_ns is None else starts_ns
+    x = extract_many(spec, np.stack([window.values for window in whole]), times_ns).astype(np.float64)
     is_measured = np.isfinite(x).all(axis=1)
-    whole[whole] = is_measured
-    return x[is_measured], whole
+    missing = missing_rows(starts_ns[is_measured].tolist(), spec.hop_s)
+    return Measured(x[is_measured], missing, len(events) - len(whole), int((~is_measured).sum()))

@@ -7,31 +7,41 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from config.labelled import head
-from config.settings import AggregatorSettings, GatewaySettings, load
+from config.settings import ENCODING, AggregatorSettings, GatewaySettings, load
 from firmware_sim.datasets import DataError
-from firmware_sim.folders import gaps_between, values_of, windows
+from firmware_sim.folders import Measured, in_roles, windows
 from firmware_sim.recordings import Recording
 from models.features import FeatureSpec
+from models.signal import StreamSpec
 
 
-def features_of(config: Path) -> FeatureSpec:
-    """Return the features that a gateway measures by its settings, or by those of an aggregator, whose tables are the
-    ones that it trusts. Raises `SettingsError`.
+def measures_of(config: Path) -> tuple[FeatureSpec, tuple[StreamSpec, ...]]:
+    """Return the features that a gateway measures by its settings and the streams that it cuts windows from, or the
+    features of an aggregator, whose tables are the ones that it trusts, and no streams. Raises `SettingsError`.
     """
     try:
-        is_aggregators = "aggregator" in tomllib.loads(config.read_text(encoding="utf-8"))
+        is_aggregators = "aggregator" in tomllib.loads(config.read_text(encoding=ENCODING))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         is_aggregators = False  # `load` says what is wrong with it
-    return load(config, AggregatorSettings).features if is_aggregators else load(config, GatewaySettings).features
+    if is_aggregators:
+        return load(config, AggregatorSettings).features, ()
+    settings = load(config, GatewaySettings)
+    return settings.features, settings.streams
 
 
 def append(
-    table: Path, place: str, recording: Recording, channels: Sequence[str], spec: FeatureSpec, label: int
-) -> tuple[int, int]:
+    table: Path,
+    place: str,
+    recording: Recording,
+    channels: Sequence[str],
+    spec: FeatureSpec,
+    streams: Sequence[StreamSpec],
+    label: int,
+) -> Measured:
     """Append the windows of a recording, measured as the gateway measures them, each with the label.
 
-    `channels` are those of the recording in the order of `spec.channels`; none where the names are the same. Returns
-    how many windows were written, and how many were left out for missing samples.
+    `channels` are those of the recording in the order of `spec.channels`; none where the names are the same. `streams`
+    say which gaps are bridged, as `windows` takes them. Returns what was written and what was left out.
 
     Raises:
         DataError: the recording has other channels or another rate, or is too short; the table was measured with other
@@ -40,10 +50,12 @@ def append(
     chosen = channels or spec.channels
     if len(chosen) != len(spec.channels):
         raise DataError(f"{place}: {len(chosen)} channels given; expected one for each of {', '.join(spec.channels)}")
-    values = values_of(place, recording, spec, dict(zip(spec.channels, chosen, strict=True)))
-    rows, whole = windows(place, spec, values, recording.t0_ns)
-    measured = zip(rows.tolist(), gaps_between(whole).tolist(), strict=True)
-    lines = [",".join((*map(repr, row), str(gap), str(label))) for row, gap in measured]
+    whole = in_roles(place, recording, spec, dict(zip(spec.channels, chosen, strict=True)))
+    measured = windows(place, spec, whole, 0, len(whole.values), streams)
+    if not len(measured.x):
+        raise DataError(f"{place}: no window has a value for every feature; expected one at least")
+    rows = zip(measured.x.tolist(), measured.missing.tolist(), strict=True)
+    lines = [",".join((*map(repr, row), str(missing), str(label))) for row, missing in rows]
     with table.open("a+", encoding="utf-8", newline="") as file:
         file.seek(0)
         found = file.read().splitlines()
@@ -52,4 +64,4 @@ def append(
         if lines[0] in found:
             raise DataError(f"{table}: holds the windows of this recording with label {label} already")
         file.writelines(f"{line}\n" for line in ([] if found else head(spec)) + lines)
-    return len(rows), int((~whole).sum())
+    return measured

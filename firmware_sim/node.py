@@ -29,13 +29,14 @@ class ReplayError(OSError):
 
 
 def frames(recording: Recording, frame_s: float, t0_ns: int, boot: str) -> Iterator[tuple[float, Frame]]:
-    """Yield (seconds into the recording at which the frame is whole, frame), frame after frame."""
-    samples = max(round(frame_s * recording.rate_hz), 1)
-    for sequence, first in enumerate(range(0, len(recording.values), samples)):
-        values = recording.values[first : first + samples]  # (T, C)
-        t_ns = t0_ns + round(first / recording.rate_hz * NS)
-        meta = FrameMeta(t_ns=t_ns, rate_hz=recording.rate_hz, clock="utc", boot=boot, sequence=sequence)
-        yield (first + len(values)) / recording.rate_hz, Frame(meta, values)
+    """Yield (seconds into the recording at which the frame is whole, frame), frame after frame; none spans a gap."""
+    samples, gaps, rate_hz = max(round(frame_s * recording.rate_hz), 1), recording.gaps, recording.rate_hz
+    parts = gaps.parts(len(recording.values))
+    edges = [(row, min(row + samples, end)) for first, end in parts for row in range(first, end, samples)]
+    for sequence, (first, end) in enumerate(edges):
+        t_ns = t0_ns + gaps.stamp_ns(first, rate_hz)
+        meta = FrameMeta(t_ns=t_ns, rate_hz=rate_hz, clock="utc", boot=boot, sequence=sequence)
+        yield gaps.end_s(end, rate_hz), Frame(meta, recording.values[first:end])  # values (T, C)
 
 
 def replay(

@@ -3,34 +3,63 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from config.messages import first_problem
-from firmware_sim.recordings import Recording
+from firmware_sim.recordings import ReadOptions, Recording, read, shipped, shipped_names
 
 RECORDING = "a CSV, npz, mat, WAV, miniSEED or Parquet file, or a shipped one such as munich_bridge/ref_load_01"
+READ = "what the file does not say of itself, e.g. --read rate_hz=100 --read timestamp=time; the keys are below"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the recording, and what it does not say of itself."""
     command.add_argument("recording", type=Path, help=RECORDING)
-    text = "how to read the file where it does not say, e.g. rate_hz=100 timestamp=time (repeat for more)"
-    command.add_argument("--read", action="append", default=[], metavar="KEY=VALUE", help=text)
+    command.add_argument("--read", action="append", default=[], metavar="KEY=VALUE", help=READ)
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.epilog = keys()
+
+
+def keys() -> str:
+    """Return what --read takes, a line for each key."""
+    described = (f"  {key:<18}{field.description}" for key, field in ReadOptions.model_fields.items())
+    first = "keys of --read, of which each format takes some (columns=a,b units=a:kN,b:mm allow_cut=true):"
+    return "\n".join([first, *described])
+
+
+def add_part(command: argparse.ArgumentParser) -> None:
+    """Add which part of the recording is taken."""
+    text = "from this second on, those of gaps counted (default: 0)"
+    command.add_argument("--start", type=float, default=0.0, metavar="S", help=text)
+    command.add_argument("--end", type=float, metavar="S", help="to this second (default: the end)")
+
+
+def options_of(texts: Sequence[str]) -> dict[str, object]:
+    """Return the keys and values that --read was given; raises `ValueError` for what is none."""
+    given: dict[str, object] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--read {text}: expected KEY=VALUE")
+        several = [part.partition(":")[::2] for part in value.split(",")]
+        given[key] = value.split(",") if key == "columns" else dict(several) if key == "units" else value
+    return given
 
 
 def recording_of(arguments: argparse.Namespace) -> Recording:
     """Return the recording that is named; raises `RecordingError`, or `ValueError` for a bad --read."""
-    from firmware_sim.recordings import ReadOptions, read, shipped, shipped_names
-
-    pairs = [text.partition("=") for text in arguments.read]
-    bad = next((text for text, (_, equals, _) in zip(arguments.read, pairs, strict=True) if not equals), None)
-    if bad is not None:
-        raise ValueError(f"--read {bad}: expected KEY=VALUE")
     try:
-        options = ReadOptions.model_validate({key: value for key, _, value in pairs})
+        options = ReadOptions.model_validate(options_of(arguments.read))
     except ValidationError as error:
-        raise ValueError(f"--read {first_problem(error)}") from None
+        raise ValueError(f"--read {first_problem(error)}; firmware-sim info --help lists the keys") from None
     path: Path = arguments.recording
     return read(shipped(str(path)) if not path.exists() and str(path) in shipped_names() else path, options)
+
+
+def part_of(recording: Recording, arguments: argparse.Namespace) -> Recording:
+    """Return the part of a recording between --start and --end, gaps counted; raises `RecordingError`."""
+    end_s = recording.length_s if arguments.end is None else min(arguments.end, recording.length_s)
+    return recording.cut(arguments.start, end_s)

@@ -9,16 +9,19 @@ from pathlib import Path
 
 from config.settings import Broker, GatewaySettings, load
 from firmware_sim import reading
+from firmware_sim.cutting import cut_windows
 from firmware_sim.recordings import Recording
+from firmware_sim.recordings.recording import shortened
+from models.signal import Lost
 
 NS = 1_000_000_000
 SITE = "bridge"
+UNCHECKED = "stream, channels and lost windows are not checked: give --gateway-config instead of --gateway"
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
-    text = "Be a sensor node: publish a recording to a gateway over MQTT, in fedgate's sample frames."
-    replay = commands.add_parser("replay", help="play a recording to a gateway", description=text)
+def add_arguments(replay: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    replay.description = "Be a sensor node: publish a recording to a gateway over MQTT, in fedgate's sample frames."
     who = replay.add_mutually_exclusive_group(required=True)
     who.add_argument("--gateway", help="id of the gateway that listens")
     text = "gateway.toml of the gateway that listens: id, site, and the broker of its sensors with certificate and user"
@@ -30,8 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     replay.add_argument("--speed", type=positive, default=1.0, help="times real time (default: 1)")
     replay.add_argument("--channels", metavar="NAME,NAME", help="which channels, in which order (default: all)")
-    replay.add_argument("--start", type=float, default=0.0, metavar="S", help="from this second (default: 0)")
-    replay.add_argument("--end", type=float, metavar="S", help="to this second (default: the end)")
+    reading.add_part(replay)
     replay.add_argument("--frame", type=positive, metavar="S", help="seconds a frame (default: 1, or one sample)")
     replay.add_argument(
         "--t0", default="now", metavar="now|recorded|SECONDS", help="time of the recording's first sample"
@@ -57,29 +59,53 @@ def _address(text: str) -> Broker:
     return Broker(host=host, port=int(port))
 
 
-def _listener(arguments: argparse.Namespace) -> tuple[Broker, str, str]:
+def _listener(arguments: argparse.Namespace, settings: GatewaySettings | None) -> tuple[Broker, str, str]:
     """Return whom to play to: the broker, the site and the gateway."""
-    if arguments.gateway_config is None:
+    if settings is None:
         return arguments.broker or Broker(), arguments.site or SITE, arguments.gateway
     for name in ("broker", "site"):
         if getattr(arguments, name) is not None:
             raise ValueError(f"--{name}: {arguments.gateway_config} says it; leave it out, or give --gateway instead")
-    settings = load(arguments.gateway_config, GatewaySettings)
     broker = settings.sensors.broker or settings.broker
     user = broker.user or settings.gateway.id  # a node logs in as the gateway that it belongs to
     return broker.model_copy(update={"user": user}), settings.gateway.site, settings.gateway.id
 
 
+def _lost(settings: GatewaySettings, file: Path, name: str, recording: Recording) -> int:
+    """Return how many windows of a stream are lost where the recording has gaps; raises `ValueError` for a stream that
+    the gateway does not have, and for a recording that cannot be its.
+    """
+    sources = [source for source in settings.source if source.kind == "frames"]
+    source = next((source for source in sources if source.name == name), None)
+    if source is None:
+        there_are = ", ".join(source.name for source in sources) or "none"
+        raise ValueError(
+            f"--stream {name}: {file} has no [[source]] of kind 'frames' with this name, so the gateway would drop all;"
+            f" expected one of: {there_are}"
+        )
+    roles, given = [channel.role for channel in source.channels], recording.channel_names
+    if len(roles) != len(given):
+        expected = f"{len(roles)} for source {name!r} of {file}: {', '.join(roles)}"
+        raise ValueError(f"{len(given)} channels ({shortened(given)}); expected {expected}; choose with --channels")
+    (stream,) = (stream for stream in settings.streams if stream.name == name)
+    spec = settings.features.model_copy(update={"channels": stream.channels})
+    return sum(isinstance(event, Lost) for event in cut_windows(spec, [stream], recording))
+
+
 def _replay(arguments: argparse.Namespace) -> int:
     from firmware_sim.node import replay
 
+    file: Path | None = arguments.gateway_config
+    settings = None if file is None else load(file, GatewaySettings)
+    broker, site, gateway = _listener(arguments, settings)
     recording = reading.recording_of(arguments)
     if arguments.channels:
         recording = recording.select(arguments.channels.split(","))
-    t0_ns = _t0_ns(arguments.t0, recording) + round(arguments.start * NS)
-    end_s = recording.length_s if arguments.end is None else min(arguments.end, recording.length_s)
-    recording = recording.cut(arguments.start, end_s)
-    broker, site, gateway = _listener(arguments)
+    t0_ns, whole = _t0_ns(arguments.t0, recording), recording
+    recording = reading.part_of(whole, arguments)
+    first = whole.gaps.row_at(arguments.start, whole.rate_hz, len(whole.values))
+    t0_ns += whole.gaps.stamp_ns(first, whole.rate_hz)
+    lost = None if file is None or settings is None else _lost(settings, file, arguments.stream, recording)
     count = replay(
         recording,
         broker,
@@ -92,10 +118,21 @@ def _replay(arguments: argparse.Namespace) -> int:
         progress=not arguments.quiet,
     )
     if arguments.json:
-        print(json.dumps({"frames": count, "seconds": recording.length_s, "channels": list(recording.channel_names)}))
+        said = {"frames": count, "seconds": recording.length_s, "channels": list(recording.channel_names)}
+        print(
+            json.dumps(
+                {**said, "gaps": len(recording.gaps.rows), "windows_lost_to_gaps": lost, "checked": file is not None}
+            )
+        )
     elif not arguments.quiet:
         print(f"{count} frames, {recording.length_s:.0f} s of {', '.join(recording.channel_names)}, all acknowledged")
+        print(_gaps_in_words(recording, lost))
     return 0
+
+
+def _gaps_in_words(recording: Recording, lost: int | None) -> str:
+    gaps = f"gaps in time: {len(recording.gaps.rows)}"
+    return f"{gaps}; {UNCHECKED}" if lost is None else f"{gaps}; windows lost to gaps: {lost}"
 
 
 def _t0_ns(text: str, recording: Recording) -> int:

@@ -111,7 +111,9 @@ def rooms_of(folder: Path, channel: str | None) -> Building:
     if max(rates) > min(rates) * 1.001:
         raise RoomsError(f"{folder}: recorded at {sorted(rates)} Hz; expected rooms of one rate")
     text = f"Channel {found[0].channel_names[0]} of {', '.join(r.name for r in found)}. The faults are injected."
-    return building(found, text, tuple(note for note in found[0].found if note.startswith("gaps")))
+    holed = [recording for recording in found if len(recording.gaps.rows)]
+    notes = [f"{recording.name}: {len(recording.gaps.rows)} gaps in time; the parts are joined" for recording in holed]
+    return building(found, text, tuple(notes))
 
 
 def _is_temperature(name: str, channel: str | None) -> bool:

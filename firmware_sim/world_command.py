@@ -28,19 +28,14 @@ EPILOG = """examples:
 """
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
-    text = (
+def add_arguments(world: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    world.description = (
         "Run the real agent, aggregator and sensor nodes in a simulated world of broken networks, power, disks and "
         "clocks, and check that nothing was lost, counted twice or given away. Equal seeds give equal histories."
     )
-    world = commands.add_parser(
-        "world",
-        help="break network, power, disks and clocks, and check what was promised",
-        description=text,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    world.epilog = EPILOG
+    world.formatter_class = argparse.RawDescriptionHelpFormatter
     chosen = world.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--seed", type=_seed, metavar="N", help="one world, with its history")
     chosen.add_argument("--seeds", type=_seeds, metavar="A..B", help="worlds A to B, B left out")

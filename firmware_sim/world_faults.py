@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
-from config.settings import SettingsError
+from config.settings import ENCODING, SettingsError
 from config.table import Table
 from config.toml_lines import described
 
@@ -128,7 +128,7 @@ class Faults(Table):
 def load_faults(path: Path) -> Faults:
     """Return the faults in a TOML file; raises `SettingsError` with file, line, key and what was expected."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding=ENCODING)
         raw = tomllib.loads(text)
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read ({error.strerror})") from None

@@ -37,7 +37,19 @@ from models.stream import (
 )
 from models.stream import health as stream_health
 
-__all__ = ["Aggregate", "Block", "Lost", "SignalError", "StreamSpec", "Window", "Windower", "health", "push", "start"]
+__all__ = [
+    "Aggregate",
+    "Block",
+    "Lost",
+    "SignalError",
+    "StreamSpec",
+    "Window",
+    "Windower",
+    "health",
+    "push",
+    "rest",
+    "start",
+]
 
 RESTART_WINDOWS = 10  # a block further away from the grid than so many windows belongs to another time
 
@@ -145,6 +157,16 @@ def push(state: Windower, block: Block) -> tuple[Windower, list[Window | Lost]]:
     state, events = _begin(state)
     state, more = _take(state, block)
     return state, events + more
+
+
+def rest(state: Windower) -> list[Window | Lost]:
+    """Return what the windows come to that are over but wait for samples, where no more will come: a recording ends."""
+    events: list[Window | Lost] = []
+    first = state.next
+    while state.begun and state.newest >= first + state.spec.samples - 1:
+        events.append(_build(state, first))
+        first += state.spec.hop_samples
+    return events
 
 
 def health(state: Windower) -> dict[str, StreamHealth]:

@@ -27,8 +27,8 @@ from models.detectors import DETECTORS
 from models.features import feature_names
 from models.federated import build
 from models.federated.run import run
-from tests.demo_packages import demo_alone
 from tests.soak import some
+from tests.some_packages import only
 from tests.waiting import PATIENCE_S
 
 SPEED = "100"  # times real time: fast enough for a test, slow enough for agents and nodes to share two cores
@@ -38,7 +38,7 @@ DELAY_S_MAX = 30.0  # the window, the minimum duration and a hop, with room
 def play(folder: Path, *arguments: str) -> dict[str, Any]:
     """Run the demo as a user would after `make demo`, which installs no more than it needs, and return its report."""
     command = [sys.executable, "-m", "firmware_sim", "demo", "--out", str(folder), *arguments]
-    done = children.run(command, PATIENCE_S, text=True, env=demo_alone(folder.parent / "hides"))
+    done = children.run(command, PATIENCE_S, text=True, env=only(folder.parent / "hides", "demo"))
     assert done.returncode == 0, done.stderr + done.stdout
     for name in ("report.html", "report.png"):
         assert (folder / name).stat().st_size > 10_000

@@ -6,6 +6,8 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from firmware_sim.datasets import load_table
@@ -63,6 +65,32 @@ def test_a_table_reads_the_same_in_every_packing(tmp_path: Path) -> None:
         assert np.array_equal(table.rows.y, rows.y)
 
 
+def test_a_table_is_read_as_a_recording_would_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `info` reads, `evaluate` reads: decimal commas, other encodings, a column of time, text, parquet."""
+    rows = cloud()
+    times = [f"2024-01-01 00:{i // 60:02d}:{i % 60:02d}" for i in range(len(rows.y))]
+    lines = [
+        ";".join([at, "gut", *(f"{value!r}".replace(".", ",") for value in x), str(y)])
+        for at, x, y in zip(times, rows.x.tolist(), rows.y.tolist(), strict=True)
+    ]
+    written_by_a_spreadsheet = tmp_path / "t.csv"
+    written_by_a_spreadsheet.write_text("Zeit;Güte;a [°C];b;c;label\n" + "\n".join(lines) + "\n", encoding="cp1252")
+    columns = {"time": pyarrow.array(times), "a": rows.x[:, 0], "b": rows.x[:, 1], "c": rows.x[:, 2], "label": rows.y}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        table = load_table(tmp_path / name)
+        assert np.array_equal(table.rows.x, rows.x) and np.array_equal(table.rows.y, rows.y)
+        assert "read as time or state and left out: " in table.read_as
+    assert "left out, as they hold no numbers: 'Güte'" in load_table(tmp_path / "t.csv").read_as
+    lines = ["written today", "when,a,b,bad", *(f"{i},{i % 7},{i % 5},{int(i > 30)}" for i in range(40))]
+    (tmp_path / "named.csv").write_text("\n".join(lines) + "\n")
+    read_as = ["--read", "header_line=2", "--read", "timestamp=when", "--read", "label=bad"]
+    words = ("--data", str(tmp_path / "named.csv"), "--clients", "2", "--repeats", "1")
+    assert "40 rows, 2 features" in result(capsys, *words, *read_as)["read_as"]
+    assert "array means nothing for .csv" in one_line(capsys, *words, "--read", "array=x")
+    assert "--read array: expected KEY=VALUE" in one_line(capsys, *words, "--read", "array")
+
+
 def test_a_gateway_trains_on_its_early_healthy_windows_and_is_scored_on_all_others(tmp_path: Path) -> None:
     split = split_folder(load_folder(folder(tmp_path)), PLAN)
     # 20 s: windows start each half second, none crosses the border at 12 s: 23 early ones, 15 late ones.
@@ -93,7 +121,7 @@ def test_each_gateway_is_scored_in_its_own_units_even_when_it_was_never_drawn(
 
 def test_windows_with_missing_samples_are_left_out_and_counted(tmp_path: Path) -> None:
     read = load_folder(folder(tmp_path, holes=120))  # the first 1.2 s of one channel, in both recordings
-    assert read.read_as.endswith("; 6 windows with missing samples left out")
+    assert read.lost == 6 and read.read_as.endswith("; 6 windows lost to gaps")
     assert [len(gateway.rows.y) for gateway in read.gateways.values()] == [70, 76]
 
 
@@ -139,14 +167,14 @@ def test_a_wrong_option_is_named(csv_file: str, capsys: pytest.CaptureFixture[st
     ("text", "told"),
     [
         ("a,b\n1,2\n", "t.csv: expected one column 'label' and at least one feature among the columns, got 'a', 'b'"),
-        ("label\n1\n0\n", "at least one feature"),
-        ("", "expected one column 'label'"),
+        ("label\n1\n0\n", "no column of numbers among 'label'"),
+        ("", "t.csv, line 1: no rows from here on"),
         ("a,label\n1,0\n2,2\n", "t.csv: column 'label' holds '0', '2'; expected 0 and 1 (1 = anomaly), or -1 and +1"),
         ("a,label\n1,0\n2,0\n", "both present"),
         ("a,label\n1,0\n", "holds '0'"),
-        ("a,label\n1,0\n\n x ,1\n", "t.csv:4: column 'a': expected a number, got ' x '"),
-        ("a,label\n1,0\n,1\n", "t.csv:3: column 'a': expected a number, got ''"),
-        ("a,label\n1,0\n2\n", "t.csv:3: 1 cells given, 2 expected from the header"),
+        ("a,label\n1,0\n\n x ,1\n", "t.csv, line 4, column 'a': found ' x ', expected a number"),
+        ("a,label\n1,0\n,1\n", "t.csv: data row 2: column 'a' holds nan; fill or drop such rows"),
+        ("a,label\n1,0\n2\n", "t.csv, line 3: 1 cells, expected 2"),
         ("a,label\n1,0\nnan,1\n", "t.csv: data row 2: column 'a' holds nan; fill or drop such rows"),
         ('a,label\n"1,0\n', "cannot be split into cells"),
         ("a,label\n1,0\n2,0\n3,1\n", "t.csv: 1 row of class 1; expected at least 2 of each to hold some out"),
@@ -163,11 +191,10 @@ def test_wrong_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "--data is missing" in one_line(capsys)
     assert "gone.csv: no such file" in one_line(capsys, "--data", str(tmp_path / "gone.csv"))
     contents = {
-        "t.txt": (b"hello", "expected a table (.csv or .npz"),
+        "t.wav": (b"hello", "expected a table (.csv, .tsv, .txt, .npz, .parquet, also as .gz or .zip) or a folder"),
         "t.csv.gz": (b"hello", "cannot be unpacked"),
-        "l.csv": (b"a,label\n\xff,1\n", "byte 8 is not UTF-8"),
-        "t.npz": (b"hello", "no npz file; write it with numpy.savez"),
-        "u.npz": (b"PK\x03\x04 cut here", "no npz file of plain arrays"),
+        "t.npz": (b"hello", "expected the start of a zip archive; save it again with numpy.savez"),
+        "u.npz": (b"PK\x03\x04 cut here", "archive: cannot be read"),
     }
     for name, (content, told) in contents.items():
         (tmp_path / name).write_bytes(content)

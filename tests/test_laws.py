@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,10 @@ CASES = [(name, settings) for name in ALGORITHMS for settings in SETTINGS.get(na
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def trained(request: pytest.FixtureRequest) -> Trained:
-    name, settings = request.param
+    return trained_with(*request.param)
+
+
+def trained_with(name: str, settings: dict[str, Any]) -> Trained:
     algorithm = build(name, FEATURE_COUNT, settings)
     alike = settings.get("normalisation") == "none"
     gateways = fleet(SEED, labelled=algorithm.labels, alike=alike)

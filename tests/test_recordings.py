@@ -30,7 +30,7 @@ from firmware_sim.recordings import (
     shipped,
     shipped_names,
 )
-from firmware_sim.recordings.recording import NS_PER_S
+from firmware_sim.recordings.gaps import NS_PER_S
 from tests import recording_samples as samples
 from tests.recording_samples import DATA, RATE_HZ, START_NS, VALUES, read_bytes
 

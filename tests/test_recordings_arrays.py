@@ -9,7 +9,7 @@ import pytest
 import scipy.io
 
 from firmware_sim.recordings import DAMAGED, HEALTHY, UNKNOWN, Channel, ChoiceError, ReadOptions, State, read
-from firmware_sim.recordings.recording import NS_PER_S
+from firmware_sim.recordings.gaps import NS_PER_S
 from tests import recording_samples as samples
 from tests.recording_samples import VALUES, read_bytes
 

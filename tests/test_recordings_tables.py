@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firmware_sim.recordings import DAMAGED, HEALTHY, UNKNOWN, Channel, ChoiceError, Recording, State
-from firmware_sim.recordings.recording import NS_PER_S
+from firmware_sim.recordings.gaps import NS_PER_S
 from tests import recording_samples as samples
 from tests.recording_samples import START_NS, VALUES, read_bytes
 
@@ -135,7 +135,7 @@ def test_gaps_jitter_and_steps_back_are_told(tmp_path: Path) -> None:
     assert result.rate_hz == pytest.approx(1.0, rel=1e-2)
     said = "\n".join(result.found)
     assert "jitter 0.0196 s" in said
-    assert "gaps in time, not filled: 1, the longest of 11.01 s after row 50" in said
+    assert "gaps in time, split there: 1, the longest of 11.01 s after row 50" in said
     assert "rows that do not advance in time: 1, the first after row 52" in said
 
 

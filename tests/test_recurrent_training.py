@@ -223,5 +223,7 @@ def test_without_torch_the_error_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "models.detectors.recurrent_training", raising=False)
     monkeypatch.delattr(models.detectors, "recurrent_training", raising=False)
-    with pytest.raises(recurrent.TorchMissingError, match=r"^torch is not installed.*pip install 'fedgate\[lstm\]'$"):
+    with pytest.raises(
+        recurrent.TorchMissingError, match=r"^torch is not installed.*pip install '\.\[lstm\]' in a checkout"
+    ):
         recurrent.fit(waves(1), None, np.random.default_rng(0))

@@ -221,11 +221,25 @@ def test_what_is_not_toml_is_named_on_its_line(tmp_path: Path, text: str, line: 
     assert mistake(tmp_path, text).startswith(f"{line}: not TOML: ")
 
 
+def test_a_mark_of_the_byte_order_is_read_over(tmp_path: Path) -> None:
+    """As editors on Windows put it; the lines in what is wrong are counted as in any other file."""
+    text = (SHIPPED / "gateway.toml").read_bytes()
+    (tmp_path / "gateway.toml").write_bytes(b"\xef\xbb\xbf" + text)
+    shipped = load(SHIPPED / "gateway.toml", GatewaySettings)
+    assert load(tmp_path / "gateway.toml", GatewaySettings).features == shipped.features
+    (tmp_path / "wrong.toml").write_bytes(b"\xef\xbb\xbf[gateway]\nid = 3\n")
+    with pytest.raises(SettingsError, match=r"wrong\.toml:2: gateway\.id: "):
+        load(tmp_path / "wrong.toml", GatewaySettings)
+    (tmp_path / "wide.toml").write_text("id = 3", encoding="utf-16")
+    with pytest.raises(SettingsError, match=r"wide\.toml: byte 0 is not UTF-8.*save it as UTF-8"):
+        load(tmp_path / "wide.toml", GatewaySettings)
+
+
 def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nowhere\.toml: cannot be read \(.*No such file"):
         load(tmp_path / "nowhere.toml", GatewaySettings)
     (tmp_path / "latin.toml").write_bytes(b'id = "\xe9"')
-    with pytest.raises(SettingsError, match=r"latin\.toml: cannot be read \(.*utf-8"):
+    with pytest.raises(SettingsError, match=r"latin\.toml: byte 6 is not UTF-8.*save it as UTF-8"):
         load(tmp_path / "latin.toml", GatewaySettings)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
+import shutil
 import signal
 import socket
 import ssl
@@ -26,11 +28,13 @@ from config import identity
 from config.messages import Status
 from config.mqtt import Link
 from config.settings import Broker
+from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
 from gateway_agent.enrolment import Files, enrol
 from tests.site_folders import Folder, Heard, aggregator_of, broker_of, client, founded, relay, until
 from tests.sites import SITE, topic
-from tests.waiting import until_subscribed
+from tests.syntax import ROOT
+from tests.waiting import PATIENCE_S, until_subscribed
 
 pytestmark = [
     pytest.mark.slow,
@@ -266,6 +270,20 @@ def test_nothing_that_is_secret_can_be_read_on_the_wire(site: Folder, capsys: py
     scalar = key.private_numbers().private_value.to_bytes(32, "big")
     for secret in (scalar, mine.key.read_bytes().splitlines()[1], token.secret.encode(), b"a private number"):
         assert secret not in wire
+
+
+@pytest.mark.skipif(shutil.which("mosquitto_sub") is None, reason="no mosquitto_sub here (Debian: mosquitto-clients)")
+def test_an_operator_looks_on_as_the_page_says(site: Folder, tmp_path: Path) -> None:
+    words = ["certificate", "operator", "-c", str(site.path / "aggregator.toml"), "--out", str(tmp_path / "me")]
+    assert cloud_aggregator(words) == 0
+    page = (ROOT / "docs" / "run-aggregator.md").read_text(encoding="utf-8")
+    shown = [shlex.split(line) for line in page.splitlines() if line.startswith("mosquitto_sub ")]
+    assert len(shown) == 3
+    own = ["--cert", str(tmp_path / "me.pem"), "--key", str(tmp_path / "me.key")]
+    where = ["-h", "localhost", "-p", str(site.port), "--cafile", str(site.path / "ca.pem"), *own]
+    for line in shown:  # with -E it ends when the broker has taken every subscription
+        done = children.run([*line, "-E", *where], PATIENCE_S, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 def test_an_operator_may_look_and_not_touch(site: Folder, tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firmware_sim.recordings.errors import ChoiceError, DamagedError
+from firmware_sim.recordings.gaps import Gaps
 from firmware_sim.recordings.options import ReadOptions
 from firmware_sim.recordings.recording import DAMAGED, LABEL_TEXT, UNKNOWN, Channel, State, positions, shortened
 
@@ -47,6 +48,25 @@ class Roles:
     change: int | None
     channels: tuple[int, ...]
     found: tuple[str, ...]
+
+
+class Numbers(NamedTuple):
+    """The columns of a table that are neither time nor state: what is left where no clock is wanted."""
+
+    names: tuple[str, ...]  # C of them, without units
+    values: NDArray[np.float64]  # (T, C), NaN where a cell is empty
+    labels: NDArray[np.float64] | None  # (T,) None where no column is a label
+    found: tuple[str, ...]
+
+
+def numbers_of(columns: Sequence[Column], chosen: Roles, values: NDArray[np.float64]) -> Numbers:
+    """The table with these values (T, C or C + 1): those of the channels and, where there is one, of the label."""
+    count = len(chosen.channels)
+    others = [columns[i].name for i in (chosen.timestamp, chosen.state, chosen.change) if i is not None]
+    found = (f"read as time or state and left out: {shortened(others)}",) if others else ()
+    names = tuple(columns[i].name for i in chosen.channels)
+    labels = None if chosen.label is None else values[:, count]
+    return Numbers(names, values[:, :count], labels, (*chosen.found, *found))
 
 
 def split_unit(header: str) -> tuple[str, str]:
@@ -107,13 +127,16 @@ def stamp_unit(column: Column) -> str:
     return column.unit or (column.name.rpartition("_")[2] if "_" in column.name else "")
 
 
-def states_from(labels: NDArray[np.float64] | None, texts: Sequence[str] | None, rate_hz: float) -> tuple[State, ...]:
-    """Join rows of equal label and text to states.
+def states_from(
+    labels: NDArray[np.float64] | None, texts: Sequence[str] | None, rate_hz: float, gaps: Gaps
+) -> tuple[State, ...]:
+    """Join rows of equal label and text to states; one that lasts over a gap goes on in it.
 
     Args:
         labels: shape (T,), 0 healthy, above 0 damaged, negative or NaN unknown; None where no column says.
         texts: the T states in words; None where no column says.
         rate_hz: rows per second.
+        gaps: between the rows.
 
     Raises:
         DamagedError: a label is not a whole number; the message gives its row.
@@ -133,7 +156,9 @@ def states_from(labels: NDArray[np.float64] | None, texts: Sequence[str] | None,
     starts = [0, *(np.flatnonzero(changed) + 1).tolist()]
     ends = [*starts[1:], count]
     return tuple(
-        written_state(float(known[a]), "" if texts is None else texts[a], a / rate_hz, b / rate_hz)
+        written_state(
+            float(known[a]), "" if texts is None else texts[a], gaps.start_s(a, rate_hz), gaps.end_s(b, rate_hz)
+        )
         for a, b in zip(starts, ends, strict=True)
     )
 

@@ -16,7 +16,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.columns import Roles, channels_of, roles, stamp_unit, states_from
+from firmware_sim.recordings.columns import (
+    Numbers,
+    Roles,
+    channels_of,
+    numbers_of,
+    roles,
+    stamp_unit,
+    states_from,
+)
 from firmware_sim.recordings.csv_layout import MISSING, Layout, detect, stream_at
 from firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
 from firmware_sim.recordings.lvm_header import LvmHeader, read_lvm_header
@@ -55,16 +63,31 @@ def read_csv(source: Source, options: ReadOptions) -> Recording:
     clock = _clock(cells, stamps, header, options)
     labels = None if chosen.label is None else numbers[:, len(chosen.channels)]
     if chosen.change is not None:
-        found += (_change_points(numbers[:, -1], clock.rate_hz),)
+        found += (_change_points(numbers[:, -1], clock),)
     return Recording(
         name=source.name,
         channels=channels_of(layout.columns, chosen),
         rate_hz=clock.rate_hz,
         values=numbers[:, : len(chosen.channels)],
         t0_ns=clock.t0_ns,
-        states=states_from(labels, cells.texts if chosen.state is not None else None, clock.rate_hz),
+        states=states_from(labels, cells.texts if chosen.state is not None else None, clock.rate_hz, clock.gaps),
         found=(*found, *layout.found, *chosen.found, *clock.found),
+        gaps=clock.gaps,
     )
+
+
+def read_csv_table(source: Source, options: ReadOptions) -> Numbers:
+    """Read a table whose rows need no clock; otherwise its cells and columns are read as those of a recording.
+
+    Raises:
+        DamagedError, ChoiceError: as `read_csv` does.
+    """
+    text, _ = _decode(source, options)
+    layout = detect(text, options)
+    chosen = roles(layout.columns, options)
+    wanted = [i for i in (*chosen.channels, chosen.label) if i is not None]
+    cells = _parse(text, layout, wanted, replace(chosen, state=None), None)
+    return numbers_of(layout.columns, chosen, np.frombuffer(cells.numbers, dtype=np.float64).reshape(-1, len(wanted)))
 
 
 def _decode(source: Source, options: ReadOptions) -> tuple[str, tuple[str, ...]]:
@@ -202,6 +225,6 @@ def _clock(cells: _Cells, stamps: StampReader | None, header: LvmHeader | None, 
     raise ChoiceError("columns", "no column of time stamps, so no sampling rate", "set rate_hz, or timestamp")
 
 
-def _change_points(marks: NDArray[np.float64], rate_hz: float) -> str:
-    at_s = ", ".join(f"{row / rate_hz:g}" for row in np.flatnonzero(marks > 0)[:20])
+def _change_points(marks: NDArray[np.float64], clock: Timing) -> str:
+    at_s = ", ".join(f"{clock.gaps.start_s(row, clock.rate_hz):g}" for row in np.flatnonzero(marks > 0)[:20].tolist())
     return f"{int(np.sum(marks > 0))} change points marked" + (f", at {at_s} s" if at_s else "")

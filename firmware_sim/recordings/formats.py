@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from config import extras
 from firmware_sim.recordings.csv_file import read_csv
 from firmware_sim.recordings.errors import ChoiceError, MissingLibraryError, RecordingError, UnknownFormatError
 from firmware_sim.recordings.mat_file import read_mat
@@ -66,17 +67,17 @@ def read(path: Path, options: ReadOptions | None = None) -> Recording:
             known = f"known endings: {', '.join(SUFFIXES)}, and .gz or .zip around them"
             raise UnknownFormatError("", f"ending {source.suffix!r}", known)
         chosen = SUFFIXES[source.suffix]
-        _check_options(options, chosen, source.suffix, is_zip=opened.suffix == ".zip")
+        check_options(options, chosen, source.suffix, is_zip=opened.suffix == ".zip")
         return _finish(chosen.read(source, options), options)
     except ModuleNotFoundError as error:
-        remedy = "install the extra that reads recordings: pip install 'fedgate[sim]'"
-        raise MissingLibraryError(source.title, f"this format needs the library {error.name}", remedy) from error
+        needed = f"this format needs the package {error.name}, which is not installed"
+        raise MissingLibraryError(source.title, needed, extras.advice(error.name)) from error
     except RecordingError as error:
         error.file = source.title
         raise
 
 
-def _check_options(options: ReadOptions, chosen: Format, suffix: str, *, is_zip: bool) -> None:
+def check_options(options: ReadOptions, chosen: Format, suffix: str, *, is_zip: bool) -> None:
     """Refuse what would do nothing, as its author expects it to do something."""
     usable = chosen.options | ({"member"} if is_zip else set())
     idle = sorted(options.model_dump(exclude_defaults=True).keys() - usable)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from firmware_sim.recordings.gaps import NS_PER_S
 from firmware_sim.recordings.recording import LABEL_TEXT, Recording
 
 _MAX_STATES_SHOWN = 20
@@ -22,6 +23,7 @@ def describe(recording: Recording) -> dict[str, Any]:
         "rate_hz": recording.rate_hz,
         "samples": len(recording.values),
         "length_s": recording.length_s,
+        "gaps": _gaps(recording),
         "t0_ns": recording.t0_ns,
         "start": _date(recording.t0_ns),
         "channels": [
@@ -33,6 +35,12 @@ def describe(recording: Recording) -> dict[str, Any]:
         ],
         "found": list(recording.found),
     }
+
+
+def _gaps(recording: Recording) -> dict[str, float | int]:
+    """How often rows do not follow one another, and how long nothing was recorded, together and at the longest."""
+    lost_s = np.maximum(recording.gaps.lost_ns, 0) / NS_PER_S
+    return {"count": len(lost_s), "lost_s": float(lost_s.sum()), "longest_s": float(lost_s.max(initial=0.0))}
 
 
 def _statistics(recording: Recording, index: int) -> dict[str, float | int | None]:
@@ -55,7 +63,12 @@ def render(description: dict[str, Any]) -> str:
     start = description["start"] or "not in the file"
     count = f"{description['samples']} samples at {description['rate_hz']:.6g} Hz"
     length = f"{_duration(description['length_s'])}, {count}"
-    lines = [description["name"], f"  length  {length}", f"  start   {start}", "", *_channel_table(description), ""]
+    lines = [description["name"], f"  length  {length}", f"  start   {start}"]
+    if description["gaps"]["count"]:
+        lines.append(
+            f"  gaps    {description['gaps']['count']}, {_duration(description['gaps']['lost_s'])} not recorded"
+        )
+    lines += ["", *_channel_table(description), ""]
     states = description["states"]
     if states:
         lines.append("states")

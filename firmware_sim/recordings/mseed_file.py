@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmware_sim.recordings.errors import ChoiceError, DamagedError
+from firmware_sim.recordings.gaps import NS_PER_S
 from firmware_sim.recordings.options import ReadOptions
-from firmware_sim.recordings.recording import NS_PER_S, Channel, Recording, positions, shortened
+from firmware_sim.recordings.recording import Channel, Recording, positions, shortened
 from firmware_sim.recordings.source import MAX_BYTES, Source
 
 if TYPE_CHECKING:

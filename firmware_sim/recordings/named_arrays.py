@@ -12,6 +12,7 @@ Nothing standard says which array is what, so this follows the names that record
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,9 @@ def recording_from(name: str, arrays: Arrays, options: ReadOptions) -> Recording
         rate_hz=clock.rate_hz,
         values=values[:, chosen],
         t0_ns=clock.t0_ns,
-        states=_states(arrays, len(values), clock.rate_hz),
+        states=_states(arrays, len(values), clock),
         found=(*found, *clock.found),
+        gaps=clock.gaps,
     )
 
 
@@ -140,15 +142,22 @@ def _names(arrays: Arrays, key: str, channels: int) -> list[str]:
 def _clock(arrays: Arrays, chosen: Sequence[int], rows: int, channels: int, options: ReadOptions) -> Timing:
     t0_ns = _start_ns(arrays)
     key = next((name for name in _RATE_NAMES if name in arrays), None)
+    stamps = next((name for name in _TIME_UNITS if name in arrays), None)
+    if stamps is not None and (arrays[stamps].size != rows or arrays[stamps].dtype.kind not in "biuf"):
+        stamps = None
     if options.rate_hz is None and key is not None:
         rates_hz = set(_one_a_channel(arrays[key], key, channels)[list(chosen)].tolist())
         if len(rates_hz) > 1:
             written = ", ".join(f"{rate:.9g}" for rate in sorted(rates_hz))
             remedy = "choose columns of one rate, or set rate_hz"
             raise ChoiceError(f"array {key}", f"channels of different rates ({written} Hz)", remedy)
-        return Timing(rates_hz.pop(), t0_ns, (f"rate from array {key}",))
-    stamps = next((name for name in _TIME_UNITS if name in arrays), None)
-    if stamps is not None and arrays[stamps].size == rows and arrays[stamps].dtype.kind in "biuf":
+        clock = Timing(rates_hz.pop(), t0_ns, (f"rate from array {key}",))
+        if stamps is None:
+            return clock
+        stamped = _clock_of_stamps(arrays[stamps].reshape(-1), stamps, clock.rate_hz)
+        known_ns = stamped.t0_ns if t0_ns is None else t0_ns
+        return replace(clock, t0_ns=known_ns, found=(*clock.found, *stamped.found[2:]), gaps=stamped.gaps)
+    if stamps is not None:
         return _clock_of_stamps(arrays[stamps].reshape(-1), stamps, options.rate_hz)
     if options.rate_hz is None:
         raise ChoiceError("arrays", f"no sampling rate among {_shapes(arrays)}", "set rate_hz")
@@ -162,7 +171,7 @@ def _clock_of_stamps(stamps: NDArray[Any], key: str, declared_hz: float | None) 
     except ValueError as error:
         raise DamagedError(f"array {key}", f"not a time ({error})", "set rate_hz and remove the array") from error
     clock = timing(stamps_ns, reader.absolute, declared_hz)
-    return Timing(clock.rate_hz, clock.t0_ns, (reader.meaning, *clock.found))
+    return replace(clock, found=(reader.meaning, *clock.found))
 
 
 def _start_ns(arrays: Arrays) -> int | None:
@@ -178,19 +187,19 @@ def _start_ns(arrays: Arrays) -> int | None:
         raise DamagedError("array t0", str(error), "correct it") from error
 
 
-def _states(arrays: Arrays, rows: int, rate_hz: float) -> tuple[State, ...]:
+def _states(arrays: Arrays, rows: int, clock: Timing) -> tuple[State, ...]:
     labels, texts = arrays.get("label"), arrays.get("state_name", arrays.get("state"))
     if labels is not None and labels.dtype.kind not in "biuf":
         raise DamagedError("array label", f"elements of type {labels.dtype}, expected 0, 1 or -1", "correct it")
     if labels is not None and labels.size == rows > 1:
         several = None if texts is None or texts.size != rows else [str(text) for text in texts.reshape(-1)]
-        return states_from(as_float64(labels.reshape(-1)), several, rate_hz)
+        return states_from(as_float64(labels.reshape(-1)), several, clock.rate_hz, clock.gaps)
     if labels is None and texts is None:
         return ()
     if labels is not None and labels.size != 1:
         raise DamagedError("array label", f"{labels.size} labels for {rows} samples", "expected one, or one a sample")
     value = -1.0 if labels is None else float(labels.reshape(-1)[0])
-    return (written_state(value, "" if texts is None else _text(texts), 0.0, rows / rate_hz),)
+    return (written_state(value, "" if texts is None else _text(texts), 0.0, clock.gaps.end_s(rows, clock.rate_hz)),)
 
 
 def _text(array: NDArray[Any]) -> str:

@@ -32,10 +32,11 @@ def read_npz(source: Source, options: ReadOptions) -> Recording:
     Raises:
         DamagedError: no archive, an array that cannot be read, an array of Python objects; the place is the array.
     """
-    return recording_from(source.name, _load(source.data), options)
+    return recording_from(source.name, read_arrays(source.data), options)
 
 
-def _load(data: bytes) -> dict[str, NDArray[Any]]:
+def read_arrays(data: bytes) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an npz file by name; raises `DamagedError` and `FileAccessError`."""
     if not data.startswith(b"PK"):
         raise DamagedError("byte 0", f"found {data[:4]!r}, expected the start of a zip archive", _REMEDY)
     place = "archive"

@@ -27,7 +27,7 @@ def _known_stamp_format(text: str) -> str:
 class ReadOptions(BaseModel):
     """Everything left None or empty is detected from the file; an option a format cannot use is refused by `read`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)  # --help shows them
 
     rate_hz: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Samples per second; wins over what the file says."""
@@ -37,8 +37,11 @@ class ReadOptions(BaseModel):
     """Unit of a channel, by channel name; wins over what the file says."""
 
     delimiter: Literal[",", ";", "\t"] | None = None
+    """What separates the cells of a line: comma, semicolon or tab."""
     decimal: Literal[".", ","] | None = None
+    """What separates whole from fraction: point or comma."""
     encoding: Annotated[str, AfterValidator(_known_encoding)] | None = None
+    """Of the text, such as utf-8 or cp1252."""
     header_line: Annotated[int, Field(ge=1)] | None = None
     """Number of the line with the column names, where other lines stand above it."""
     timestamp: str | None = None

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.columns import Column, Roles, channels_of, roles, split_unit, stamp_unit, states_from
+from firmware_sim.recordings.columns import (
+    Column,
+    Numbers,
+    Roles,
+    channels_of,
+    numbers_of,
+    roles,
+    split_unit,
+    stamp_unit,
+    states_from,
+)
 from firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
 from firmware_sim.recordings.options import ReadOptions
 from firmware_sim.recordings.recording import Recording, as_float64
@@ -35,9 +46,19 @@ def read_parquet(source: Source, options: ReadOptions) -> Recording:
         rate_hz=clock.rate_hz,
         values=values,
         t0_ns=clock.t0_ns,
-        states=states_from(labels, texts, clock.rate_hz),
+        states=states_from(labels, texts, clock.rate_hz, clock.gaps),
         found=(*chosen.found, *clock.found),
+        gaps=clock.gaps,
     )
+
+
+def read_parquet_table(source: Source, options: ReadOptions) -> Numbers:
+    """Read a table whose rows need no clock; raises as `read_parquet` does."""
+    table = _load(source.data)
+    columns = [_column(field) for field in table.schema]
+    chosen = roles(columns, options)
+    wanted = [i for i in (*chosen.channels, chosen.label) if i is not None]
+    return numbers_of(columns, chosen, np.column_stack([_numbers(table, i) for i in wanted]))
 
 
 def _load(data: bytes) -> Any:
@@ -131,7 +152,7 @@ def _clock(table: Any, columns: list[Column], chosen: Roles, options: ReadOption
     except ValueError as error:
         raise DamagedError(place, f"not a time ({error})", "set timestamp_format, or timestamp") from error
     clock = timing(stamps_ns, reader.absolute, options.rate_hz)
-    return Timing(clock.rate_hz, clock.t0_ns, (reader.meaning, *clock.found))
+    return replace(clock, found=(reader.meaning, *clock.found))
 
 
 def _stamps_ns(stamps: Any, place: str) -> NDArray[np.int64]:

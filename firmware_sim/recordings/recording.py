@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
+from firmware_sim.recordings.gaps import GAPLESS, Gaps
 
 HEALTHY, DAMAGED, UNKNOWN = 0, 1, -1
 LABEL_TEXT = {HEALTHY: "healthy", DAMAGED: "damaged", UNKNOWN: "unknown"}
-NS_PER_S = 1_000_000_000
 MAX_VALUES = 2**27  # of all channels together: 1 GiB
 
 
@@ -28,7 +28,9 @@ class Channel:
 
 @dataclass(frozen=True)
 class State:
-    """What was true of the structure from `start_s` up to `end_s`, in seconds since the recording's first sample."""
+    """What was true of the structure from `start_s` up to `end_s`, in seconds since the recording's first sample, those
+    of gaps among them.
+    """
 
     start_s: float
     end_s: float
@@ -38,7 +40,7 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Samples of several channels on one regular clock.
+    """Samples of several channels on one regular clock, which goes on in the gaps between them.
 
     Args:
         name: the file's name without its endings.
@@ -48,6 +50,7 @@ class Recording:
         t0_ns: time of the first sample in nanoseconds since 1970 (UTC), None when the file does not say.
         states: in order of time, not overlapping.
         found: what the reader detected or decided, one sentence each.
+        gaps: where rows do not follow one another; no window may span one.
 
     Raises:
         DamagedError: no samples, a channel name twice, a rate that is no positive number.
@@ -60,6 +63,7 @@ class Recording:
     t0_ns: int | None = None
     states: tuple[State, ...] = ()
     found: tuple[str, ...] = ()
+    gaps: Gaps = GAPLESS
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.channels):
@@ -76,8 +80,8 @@ class Recording:
 
     @property
     def length_s(self) -> float:
-        """Duration in seconds: T samples last T / rate, the last one included."""
-        return len(self.values) / self.rate_hz
+        """Duration in seconds: T samples last T / rate, the last one included, and the gaps between them."""
+        return self.gaps.end_s(len(self.values), self.rate_hz)
 
     @property
     def channel_names(self) -> tuple[str, ...]:
@@ -108,13 +112,22 @@ class Recording:
         if not 0 <= start_s < end_s <= self.length_s * (1 + 1e-9):
             asked = f"asked for {start_s:g} s to {end_s:g} s of {self.length_s:g} s"
             raise ChoiceError("cut", asked, "choose 0 <= start < end <= length")
-        first, last = round(start_s * self.rate_hz), min(round(end_s * self.rate_hz), len(self.values))
+        first, last = (self.gaps.row_at(at_s, self.rate_hz, len(self.values)) for at_s in (start_s, end_s))
         if first == last:
             asked = f"no sample from {start_s:g} s to {end_s:g} s at {self.rate_hz:g} Hz"
             raise ChoiceError("cut", asked, "choose a longer piece")
-        t0_ns = None if self.t0_ns is None else self.t0_ns + round(first / self.rate_hz * NS_PER_S)
-        states = clip_states(self.states, first / self.rate_hz, last / self.rate_hz)
-        return replace(self, values=self.values[first:last], t0_ns=t0_ns, states=states)
+        return self.rows(first, last)
+
+    def rows(self, first: int, last: int) -> Recording:
+        """The rows from `first` up to, not including, `last`; start time, states and gaps move along."""
+        span_s = self.gaps.start_s(first, self.rate_hz), self.gaps.end_s(last, self.rate_hz)
+        return replace(
+            self,
+            values=self.values[first:last],
+            t0_ns=None if self.t0_ns is None else self.t0_ns + self.gaps.stamp_ns(first, self.rate_hz),
+            states=clip_states(self.states, *span_s),
+            gaps=self.gaps.between(first, last),
+        )
 
 
 def clip_states(states: Sequence[State], start_s: float, end_s: float) -> tuple[State, ...]:

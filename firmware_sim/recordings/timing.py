@@ -1,7 +1,7 @@
 """From the time written in each row to one sampling rate and one start time, for the formats that write times.
 
-A recording has one regular clock, files have whatever the logger wrote. What is lost in between (jitter, gaps, rows
-out of order) is said in words, because a window over a gap is not a window.
+A recording has one regular clock between its gaps, files have whatever the logger wrote. What is lost in between
+(jitter, gaps, rows out of order) is also said in words.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmware_sim.recordings.errors import ChoiceError
+from firmware_sim.recordings.gaps import GAPLESS, NS_PER_S, Gaps, find_gaps
 from firmware_sim.recordings.options import NUMERIC_STAMPS
-from firmware_sim.recordings.recording import NS_PER_S
 
 UNIT_NS = {"s": NS_PER_S, "sec": NS_PER_S, "ms": 1_000_000, "us": 1_000, "µs": 1_000, "μs": 1_000, "ns": 1}
 UNIT_NAMES = {NS_PER_S: "seconds", 1_000_000: "milliseconds", 1_000: "microseconds", 1: "nanoseconds"}
@@ -53,6 +53,7 @@ class Timing:
     rate_hz: float
     t0_ns: int | None
     found: tuple[str, ...]
+    gaps: Gaps = GAPLESS
 
 
 def stamp_reader(first: str, unit: str, declared: str | None = None, decimal: str = ".") -> StampReader:
@@ -149,40 +150,42 @@ def timing(stamps_ns: NDArray[np.int64], absolute: bool, declared_hz: float | No
         ChoiceError: no rate can be had from these times and none is declared.
     """
     t0_ns = int(stamps_ns[0]) if absolute else None
-    intervals_ns = np.diff(stamps_ns)  # (T - 1,)
-    measured_hz, said = _measured_rate(intervals_ns)
+    intervals_ns, gaps = np.diff(stamps_ns), find_gaps(stamps_ns)  # (T - 1,)
+    measured_hz, rate = _measured_rate(intervals_ns, gaps)
+    irregular = _irregular(intervals_ns, gaps)
     if declared_hz is not None:
         given = f"; the time stamps give {measured_hz:.6g} Hz" if measured_hz else ""
-        return Timing(declared_hz, t0_ns, (f"rate {declared_hz:g} Hz as declared{given}", *said[1:]))
+        return Timing(declared_hz, t0_ns, (f"rate {declared_hz:g} Hz as declared{given}", *irregular), gaps)
     if measured_hz is None:
         raise ChoiceError("time stamps", "the rows do not advance in time", "set rate_hz, or another timestamp column")
-    return Timing(measured_hz, t0_ns, said)
+    return Timing(measured_hz, t0_ns, (rate, *irregular), gaps)
 
 
-def _measured_rate(intervals_ns: NDArray[np.int64]) -> tuple[float | None, tuple[str, ...]]:
+def _measured_rate(intervals_ns: NDArray[np.int64], gaps: Gaps) -> tuple[float | None, str]:
     span_ns = int(intervals_ns.sum())
     if span_ns <= 0:
-        return None, ("no rate from the time stamps",)
+        return None, "no rate from the time stamps"
     median_ns = float(np.median(intervals_ns))
     if median_ns <= 0:
-        rate_hz = len(intervals_ns) / span_ns * NS_PER_S
-        return rate_hz, (f"rate {rate_hz:.6g} Hz: rows over time span, as most rows share their time with another",)
+        rate_hz = len(intervals_ns) / (span_ns - int(gaps.lost_ns.sum())) * NS_PER_S
+        return rate_hz, f"rate {rate_hz:.6g} Hz: rows over time span, as most rows share their time with another"
     regular_ns = intervals_ns[np.abs(intervals_ns - median_ns) <= median_ns / 2]
     # The mean of two middle intervals may be near neither of them.
     interval_ns, jitter_ns = (float(regular_ns.mean()), float(regular_ns.std())) if len(regular_ns) else (median_ns, 0)
     rate = f"rate {NS_PER_S / interval_ns:.6g} Hz from the time stamps: median interval {median_ns / NS_PER_S:.6g} s"
-    said = (f"{rate}, jitter {jitter_ns / NS_PER_S:.3g} s (standard deviation)", *_irregular(intervals_ns, median_ns))
-    return NS_PER_S / interval_ns, said
+    return NS_PER_S / interval_ns, f"{rate}, jitter {jitter_ns / NS_PER_S:.3g} s (standard deviation)"
 
 
-def _irregular(intervals_ns: NDArray[np.int64], median_ns: float) -> list[str]:
+def _irregular(intervals_ns: NDArray[np.int64], gaps: Gaps) -> list[str]:
     """Gaps and steps back in time, by the number of the data row before them (1 is the first)."""
     said = []
-    gaps = np.flatnonzero(intervals_ns > 1.5 * median_ns)
-    if len(gaps):
-        longest = int(gaps[np.argmax(intervals_ns[gaps])])
+    before = gaps.rows[gaps.lost_ns > 0] - 1
+    if len(before):
+        longest = int(before[np.argmax(intervals_ns[before])])
         longest_s = intervals_ns[longest] / NS_PER_S
-        said.append(f"gaps in time, not filled: {len(gaps)}, the longest of {longest_s:.6g} s after row {longest + 1}")
+        said.append(
+            f"gaps in time, split there: {len(before)}, the longest of {longest_s:.6g} s after row {longest + 1}"
+        )
     steps_back = np.flatnonzero(intervals_ns <= 0)
     if len(steps_back):
         first = int(steps_back[0]) + 1

@@ -15,8 +15,6 @@ from firmware_sim.studies import STUDIES
 from firmware_sim.studies.runner import Outcome, measured
 from firmware_sim.studies.study import StudyError, load_options
 
-STUDY_OPTIONS = frozenset({"profile", "results", "jobs", "fresh"})
-
 
 def run_study(args: argparse.Namespace, name: str, say: Callable[[str], None]) -> tuple[str, dict[str, Any]]:
     """Run the study of an experiment file; return the report in Markdown and as JSON.
@@ -27,7 +25,7 @@ def run_study(args: argparse.Namespace, name: str, say: Callable[[str], None]) -
     if name not in STUDIES:
         raise StudyError(f"{args.experiment}: study {name!r} is unknown; expected one of {', '.join(STUDIES)}")
     given = vars(args)
-    for key in sorted((HELP.keys() - {"data", "json"}) & given.keys() | {"set"} & given.keys()):
+    for key in sorted((HELP.keys() - {"data", "json"}) & given.keys() | {"set", "read"} & given.keys()):
         option = f"--{key.replace('_', '-')}"
         raise OptionError(f"{option}: a study takes this from its experiment file; edit a copy of {args.experiment}")
     profile, results = given.get("profile", "full"), given.get("results", Path("out/results"))

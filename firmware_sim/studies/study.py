@@ -57,21 +57,12 @@ class Study(NamedTuple):
     identity: Callable[[Any, Cell], Any]
 
 
-def study_of(path: Path) -> str | None:
-    """Return the name of the study in an experiment file, or None where the file describes a single evaluation."""
-    try:
-        name = tomllib.loads(path.read_text(encoding="utf-8")).get("study")
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        return None  # whoever reads the file in earnest says what is wrong with it
-    return name if isinstance(name, str) else None
-
-
 def load_options(path: Path, study: Study, profile: Profile) -> StudyOptions:
     """Return the options in an experiment file; raises `SettingsError`."""
     options = settings.load(path, study.options)
     if profile == "full":
         return options
-    raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    raw = tomllib.loads(path.read_text(encoding=settings.ENCODING))
     data = {} if options.data is None else {"data": str(options.data)}
     try:
         return study.options.model_validate_json(json.dumps({**raw, **data, **raw.get("short", {})}), strict=True)

@@ -226,7 +226,8 @@ def descended(
         if error.name != "torch":
             raise
         raise TorchMissingError(
-            "torch is not installed, expected it where a recurrent network is trained: pip install 'fedgate[lstm]'"
+            "torch is not installed, expected it where a recurrent network is trained: pip install '.[lstm]' in a"
+            " checkout of fedgate"
         ) from None
     rows = recurrent_training.examples(params, network, z, y, shares)
     return recurrent_training.descended(params, rows, rng, network, descent, anchored or trained_names(params))

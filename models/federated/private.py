@@ -99,7 +99,7 @@ class Privacy(BaseModel):
         except ModuleNotFoundError:
             raise ValueError(
                 "privacy needs the library dp-accounting, which is not installed here; expected it from: pip install "
-                "'fedgate[privacy]'"
+                "'.[privacy]' in a checkout of fedgate"
             ) from None
         return float(get_epsilon_gaussian(spent**-0.5, self.delta))
 

@@ -1,4 +1,4 @@
-"""An environment in which nothing can be imported but what the extra `demo` brings, as after `make demo` alone."""
+"""Environments in which nothing can be imported but what some extras bring, as after `make demo` alone."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ sys.meta_path = [Hides(finder) for finder in sys.meta_path]
 """
 
 
-def demo_alone(folder: Path) -> dict[str, str]:
+def only(folder: Path, *extras: str) -> dict[str, str]:
     """Return the environment of processes that import nothing else; what keeps them from it lies in `folder`."""
-    brought = _brought([*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["demo"]])
+    chosen = [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
+    brought = _brought([*PROJECT["dependencies"], *chosen])
     names = {name for name, of in packages_distributions().items() if not brought & set(map(canonicalize_name, of))}
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(HIDES.format(names=names))

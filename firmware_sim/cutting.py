@@ -1,0 +1,38 @@
+"""Recordings to windows, cut by the code that cuts a gateway's live streams: no window spans a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from firmware_sim.recordings import Recording
+from models.features import FeatureSpec
+from models.signal import Block, Lost, StreamSpec, Window, push, rest, start
+
+BEGINNING_NS = 0  # of a recording that does not say when it began
+
+
+def cut_windows(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Recording) -> Iterator[Window | Lost]:
+    """Yield the windows of a recording, oldest first, and in the place of those that lack samples why they are lost.
+
+    The recording's channels play the roles of `spec.channels`, in their order. As on a gateway a short gap is bridged
+    as its stream says. Behind one of more than ten windows, or where the time stamps go back so far, the windows begin
+    anew, and one is lost, whatever it lasted.
+
+    Raises `SignalError` for streams that do not bring these channels or not at this rate.
+    """
+    begin_ns = BEGINNING_NS if recording.t0_ns is None else recording.t0_ns
+    state = start(spec, streams)
+    jumps_ns = [0, *recording.gaps.lost_ns.tolist()]
+    for (first, end), jump_ns in zip(recording.gaps.parts(len(recording.values)), jumps_ns, strict=True):
+        if state.begun and abs(jump_ns) >= state.duration_ns(state.far - 1):
+            reason = f"time jumped by {jump_ns / 1e9:+.3f} s: the windows begin anew"
+            yield Lost(state.time_ns(state.next), spec.channels, reason)
+            state = start(spec, streams)
+        for row in range(first, end, spec.samples):
+            t_ns = begin_ns + recording.gaps.stamp_ns(row, recording.rate_hz)
+            values = recording.values[row : min(row + spec.samples, end)]  # (T, C)
+            for stream in streams:
+                columns = [spec.channels.index(channel) for channel in stream.channels]
+                state, events = push(state, Block(stream.name, t_ns, recording.rate_hz, values[:, columns]))
+                yield from events
+    yield from rest(state)
