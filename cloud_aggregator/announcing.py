@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cloud_aggregator import release
 from cloud_aggregator.events import Effect, Publish
 from cloud_aggregator.rollout import Made
 from cloud_aggregator.state import Fetched, Parcel, State, topic
@@ -24,8 +25,11 @@ def chunks(state: State, gateway: str, parcel: Parcel, missing: tuple[int, ...] 
 
 
 def manifest(state: State, current: Manifest, gateway: str = ALL) -> Publish:
-    """Return the announcement of a model, retained."""
-    return Publish(topic(state, gateway, "manifest", "current"), current.to_bytes(), retain=True)
+    """Return the announcement of a model, retained, and signed with the key of now: at its release it may have been
+    another.
+    """
+    signed = release.signed(current, state.key)
+    return Publish(topic(state, gateway, "manifest", "current"), signed.to_bytes(), retain=True)
 
 
 def taken_back(state: State, gateway: str) -> Publish:
@@ -40,7 +44,11 @@ def announced(state: State, made: Made, gateway: str = ALL) -> list[Effect]:
 
 def known(state: State) -> list[Effect]:
     """Return the announcements that hold now, for a broker that may have lost them; without the models themselves."""
-    effects: list[Effect] = [] if state.manifest is None else [manifest(state, state.manifest)]
+    effects: list[Effect] = []
+    if state.keys:  # first: by them gateways know who signs
+        effects.append(Publish(topic(state, ALL, "keys", "current"), state.keys, retain=True))
+    if state.manifest is not None:
+        effects.append(manifest(state, state.manifest))
     alone = ((name, state.staging.of(name)) for name in state.staging.alone)
     return [*effects, *(manifest(state, made.manifest, name) for name, made in alone if made is not None)]
 

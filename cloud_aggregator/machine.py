@@ -9,6 +9,7 @@ from cloud_aggregator import (
     containment,
     impostors,
     incoming,
+    new_keys,
     orders,
     relisting,
     rounds,
@@ -16,8 +17,19 @@ from cloud_aggregator import (
     telemetry,
     updates,
 )
-from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Ordered, Posted, RecordGateway, Tick
-from cloud_aggregator.registry import Asked, Barred, Listed
+from cloud_aggregator.events import (
+    Answered,
+    Connection,
+    Effect,
+    Event,
+    Heard,
+    Log,
+    Ordered,
+    Posted,
+    RecordGateway,
+    Tick,
+)
+from cloud_aggregator.registry import Asked, Barred, Listed, NotStated, Stated
 from cloud_aggregator.state import State
 from config import topics
 from config.loss_messages import Tombstone
@@ -70,6 +82,10 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
             return orders.told(state, event)
         case Listed():
             return relisting.taken(state, event)
+        case Stated():
+            return new_keys.taken(state, event)
+        case NotStated(order=order, problem=problem):
+            return state, [Answered(order, "the keys before are in force", problem)]
 
 
 def _dropped(state: State, sender: tuple[str, str], text: str) -> Result:

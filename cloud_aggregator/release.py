@@ -61,19 +61,20 @@ def make(
         gateways=gateways,
         created_ns=created_ns,
     )
-    return _signed(manifest, key), body
+    return signed(manifest, key), body
 
 
 def fitting(manifest: Manifest, body: bytes, key: Ed25519PrivateKey, limits: Limits) -> Manifest:
     """Return the manifest of a stored model as the present limits want it: it says how the body is cut."""
     transfer = describe(body, limits.max_payload_bytes)
-    return manifest if manifest.model == transfer else _signed(manifest.model_copy(update={"model": transfer}), key)
+    return manifest if manifest.model == transfer else signed(manifest.model_copy(update={"model": transfer}), key)
 
 
 def again(manifest: Manifest, key: Ed25519PrivateKey, version: int, created_ns: int) -> Manifest:
     """Return the manifest of a model that is released once more, as a gateway takes no version below one it had."""
-    return _signed(manifest.model_copy(update={"version": version, "created_ns": created_ns}), key)
+    return signed(manifest.model_copy(update={"version": version, "created_ns": created_ns}), key)
 
 
-def _signed(manifest: Manifest, key: Ed25519PrivateKey) -> Manifest:
+def signed(manifest: Manifest, key: Ed25519PrivateKey) -> Manifest:
+    """Return the manifest with the signature of this key."""
     return manifest.model_copy(update={"signature": signing.sign(key, manifest.signed_bytes())})

@@ -109,6 +109,7 @@ class State:
     staging: Staging = field(default_factory=Staging)  # of a model that not all have yet
     connected: bool = False
     outward: Outward = field(default_factory=Outward)  # what is held of alarms, and of whom they were told
+    keys: bytes = b""  # the statement of keys that the site goes by; empty: it has no root key
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
     failures: dict[str, Tally] = field(default_factory=dict)  # by gateway: messages whose handling failed
     fetched: dict[str, Fetched] = field(default_factory=dict)  # by gateway, see `announcing.wanted`

@@ -158,6 +158,7 @@ CERTIFICATES = Table(
     Column("not_after_ns", BigInteger, nullable=False),
     Column("reason", String, nullable=False),
     Column("ended_ns", BigInteger, nullable=False),
+    Column("authority", String),  # unknown before 0.6
 )
 PASSES = Table(
     "passes",
@@ -175,6 +176,7 @@ ADDED = (
     *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),
     *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
     *(ALARMS.c.sequence, ALARMS.c.store_id, ROUNDS.c.late, GATEWAYS.c.lives),
+    CERTIFICATES.c.authority,
 )
 
 

@@ -244,7 +244,7 @@ def test_who_is_shut_out_asks_whatever_its_clock_says(tmp_path: Path) -> None:
     broker = {"ca_file": seen.files.authority, "certificate_file": seen.files.certificate, "key_file": seen.files.key}
     settings = gateway_settings("north", broker=broker, identity={"enrolment": "cloud:1"})
     assert settings.identity is not None
-    at = Asking(settings, settings.identity, lambda: None, lambda: out[0])
+    at = Asking(settings, settings.identity, lambda: out[0])
     assert not at.look(T0_S + 1.0) and asked == ["look"]
     out[0] = True
     assert at.look(T0_S + 1.0) and asked == ["look"]  # it may be connecting yet
