@@ -47,6 +47,7 @@ NS = 1_000_000_000
 SERIAL_BYTES = 16
 ANSWER_S = 10.0
 OWN_CHECK_S = 3_600.0
+KEYS_CHECK_S = 60.0
 DONE = "done; the aggregator ended before it could say so"
 
 
@@ -62,12 +63,12 @@ class Doorkeeper:
     ) -> None:
         self._random_bits = random_bits
         self._settings, self._spec, self._put = settings, spec, put
-        self._keys_said = b""  # to devices that ask
+        self._statement, self._keys_said = b"", b""  # of keys: as it was signed, and as devices are told
         self._authority = Authority(spec.folder)
         self._numbers = count(1)
         self._waiting: dict[int, tuple[PublicKey, Callable[[Answer], None]]] = {}
         self._barrier = Barrier(settings, spec, self._authority, put)
-        self._own_s = 0.0
+        self._own_s = self._keys_s = 0.0
         self._endpoint: Endpoint | None = None
         if settings.enrolment is not None:
             listen, (certificate, key) = settings.enrolment.listen, (spec.folder / SERVER, spec.folder / SERVER_KEY)
@@ -93,7 +94,7 @@ class Doorkeeper:
             return None
         site_keys.settle(folder, release_file, keys)
         self._authority = Authority(folder)
-        body = (folder / site_keys.STATEMENT).read_bytes()
+        self._statement = body = (folder / site_keys.STATEMENT).read_bytes()
         root = (folder / site_keys.ROOT_PUB).read_text(encoding="ascii")
         self._keys_said = json.dumps({"root_key": root, "keys": body.decode()}).encode()
         return Stated(keys, body, site_keys.release_key(self._settings.aggregator, folder), order)
@@ -123,6 +124,11 @@ class Doorkeeper:
         if now_s >= self._own_s:
             self._own_s = now_s + OWN_CHECK_S
             self._renew_own()
+        if now_s >= self._keys_s:  # of a command that was cut off before it could say so
+            self._keys_s = now_s + KEYS_CHECK_S
+            path = self._spec.folder / site_keys.STATEMENT
+            if self._statement and path.exists() and path.read_bytes() != self._statement:
+                self._take_keys(0)
 
     def carry_out(self, effect: Told) -> None:
         """Do what the machine decided; what it rests on is stored."""

@@ -85,7 +85,7 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
         case Stated():
             return new_keys.taken(state, event)
         case NotStated(order=order, problem=problem):
-            return state, [Answered(order, "the keys before are in force", problem)]
+            return state, [Answered(order, "the keys before are in force", problem)] if order else []
 
 
 def _dropped(state: State, sender: tuple[str, str], text: str) -> Result:

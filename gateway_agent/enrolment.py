@@ -118,11 +118,12 @@ def renew(gateway: str, address: str, files: Files) -> Validity:
     Raises `EnrolmentError`; nothing that is here is lost by it.
     """
     host, port = identity.split_address(address)
-    try:
-        with suppress(OlderError):  # of an aggregator that was set back: what is here holds
-            trusted_keys.take(files, _stated(host, port)["keys"].encode())
-    except (StatementError, KeyFileError) as error:
-        raise EnrolmentError(f"{host}:{port}: the keys that it says are the site's are not taken: {error}") from None
+    if files.root_key.exists():  # one that was enrolled by 0.5 has none
+        try:
+            with suppress(OlderError):  # of an aggregator that was set back: what is here holds
+                trusted_keys.take(files, _stated(host, port)["keys"].encode())
+        except (StatementError, KeyFileError) as error:
+            raise EnrolmentError(f"{host}:{port}: what it says of the site's keys is not taken: {error}") from None
     asked = question(gateway, identity.load_key(files.key))
     body = _called(host, port, trusting(files.authority), CERTIFICATE, asked)
     return renewed(gateway, files, body, f"{host}:{port}")

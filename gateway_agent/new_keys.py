@@ -9,6 +9,8 @@ from gateway_agent.learning import refuse
 from gateway_agent.state import State, tell
 from models.records import replace
 
+REFUSED = "keys of the site refused:"
+
 
 def heard(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     """Take in a statement of the site's keys; one that was refused is refused again without another look."""
@@ -17,7 +19,9 @@ def heard(state: State, payload: bytes) -> tuple[State, list[Effect]]:
         return state, []
     taken = state.take_keys(payload)
     if taken.problem:
-        return refuse(replace(state, refused_keys=name), f"keys of the site refused: {taken.problem}")
+        return refuse(replace(state, refused_keys=name), f"{REFUSED} {taken.problem}")
+    if state.refusal.startswith(REFUSED):
+        state = replace(state, refusal="")
     if not taken.is_new:
         return state, []
     # A model that is refused here for good stays so (`Models.why_not`); of any other the aggregator is to know that it

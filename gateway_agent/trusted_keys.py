@@ -16,6 +16,7 @@ from typing import Protocol
 from config import identity, signing, statement
 from config.identity import PUBLIC_MODE
 from config.messages import Keys
+from config.statement import StatementError
 
 
 class Trusted(Protocol):
@@ -34,8 +35,10 @@ class Trusted(Protocol):
 def take(files: Trusted, body: bytes) -> bool:
     """Keep what a statement says; False where it is the one that is here.
 
-    Raises `StatementError` where it is not to be believed, and `KeyFileError` where there is no root key.
+    Raises `StatementError` where it is not to be believed, and `KeyFileError` where the root key cannot be used.
     """
+    if not files.root_key.exists():
+        raise StatementError(f"{files.root_key}: there is no root key here; enrol this gateway again, with a new token")
     root = signing.load_public(files.root_key)
     with _alone(files.statement.parent):
         held = files.statement.read_bytes() if files.statement.exists() else None

@@ -44,7 +44,7 @@ class Said:
         self.site.mkdir()
         self.mine.mkdir()
         found_authority(self.site, "bridge", moment(T0_NS))
-        self.files = Files(*(self.mine / name for name in ("key", "certificate", "ca", "release")))
+        self.files = Files(*(self.mine / name for name in ("key", "certificate", "ca", "release", "root", "keys")))
         self.key = identity.new_key(self.files.key)
         digest = identity.key_digest(self.key.public_key())
         self.one = Certificate("5", "north", digest, T0_NS, T0_NS + LIFE_S * NS)
