@@ -34,6 +34,8 @@ from models.records import replace
 
 DAY_NS = 86_400 * 1_000_000_000
 HOUR_NS = 3_600 * 1_000_000_000
+KEPT = 8  # certificates of a gateway that are never forgotten: a year of renewals, or some clocks that were ahead
+NEW_KEY = "on a device that is trusted again, 'gateway-agent enrol --new-key' makes another"
 Result = tuple[State, list[Effect]]
 Answer = tuple[State, list[Effect], str]
 
@@ -95,9 +97,10 @@ def _admitted(state: State, request: Asked) -> Result:
         raise AdmissionError("the token has expired; have another made")
     if token.key not in ("", request.key):
         raise SecondDeviceError("the token was used by another device; if that was not you, revoke this gateway")
+    _check_key(registry, request)
     held = registry.of(request.gateway)
-    if any(one.key == request.key and one.reason for one in held):
-        raise AdmissionError("this key was revoked; make a new one with --new-key")
+    if ended := [one.reason for one in held if one.key == request.key and one.reason]:
+        raise AdmissionError(f"this key of {request.gateway} was {ended[-1]}; {NEW_KEY}")
     others = [one for one in held if one.key != request.key and one.reason != "removed"]
     if others and not token.replaces:
         raise SecondDeviceError(
@@ -113,8 +116,15 @@ def _admitted(state: State, request: Asked) -> Result:
     return state, [RecordPass(used), *stored, *effects]
 
 
+def _check_key(registry: Registry, request: Asked) -> None:
+    """Raise `AdmissionError` for a key that was revoked under any name: whoever copied it has it still."""
+    if (whose := registry.revoked_keys.get(request.key)) is not None:
+        raise AdmissionError(f"this key was revoked as that of {whose}, and is let in under no name; {NEW_KEY}")
+
+
 def _renewed(state: State, request: Asked) -> Result:
     registry, identity = _site(state)
+    _check_key(registry, request)
     held = [one for one in registry.of(request.gateway) if one.key == request.key]
     if all(one.reason for one in held):
         why = held[-1].reason if held else "not enrolled with this key"
@@ -139,16 +149,21 @@ def _issued(state: State, request: Asked) -> Result:
     made = Certificate(
         request.serial, request.gateway, request.key, state.now_ns, not_after_ns, authority=request.authority
     )
-    before_ns = state.now_ns - round(identity.grace_days * DAY_NS)
-    kept = {
-        serial: one
-        for serial, one in registry.certificates.items()
-        if one.gateway != request.gateway or one.not_after_ns >= before_ns or one.reason
-    }
+    old = _expired_long_ago(registry, request.gateway, state.now_ns - round(identity.grace_days * DAY_NS))
+    kept = {serial: one for serial, one in registry.certificates.items() if serial not in old}
     state = replace(state, registry=replace(registry, certificates={**kept, made.serial: made}))
     told = Log("info", f"{request.gateway} has a certificate for {identity.certificate_days:g} days")
-    stored: list[Effect] = [ForgetCertificates(request.gateway, before_ns), RecordCertificate(made)]
-    return state, [*stored, Issue(request.number, made), told]
+    stored: list[Effect] = [ForgetCertificates(old)] if old else []
+    return state, [*stored, RecordCertificate(made), Issue(request.number, made), told]
+
+
+def _expired_long_ago(registry: Registry, gateway: str, before_ns: int) -> tuple[str, ...]:
+    """Return which certificates of a gateway nobody can use any more. The newest are not among them, whatever our clock
+    says: it may be ahead for a moment, and what is forgotten cannot be revoked. Nor are those that were ended, which
+    the broker's list would know more of than we.
+    """
+    held = sorted((one for one in registry.of(gateway) if not one.reason), key=lambda one: one.issued_ns)
+    return tuple(one.serial for one in held[:-KEPT] if one.not_after_ns < before_ns)
 
 
 def _with_pass(state: State, token: Pass) -> State:

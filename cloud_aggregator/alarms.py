@@ -16,6 +16,7 @@ from config.topics import ALL
 from models.records import replace
 
 Result = tuple[State, list[Effect]]
+Severity = Literal["warning", "major", "critical"]
 
 
 def heard(state: State, gateway: str, alarm: Alarm) -> Result:
@@ -44,6 +45,27 @@ def taken(state: State, gateway: str, alarm: Alarm) -> Result:
     told = [] if its_own else maintenance.of_change(state, gateway, known)
     state, late = _ended(state, gateway, its_own, "superseded")
     return state, [stored, *others, *posts, *told, *discovery, _log(gateway, alarm), *late]
+
+
+def of_ours(state: State, gateway: str, cause: str) -> list[Alarm]:
+    """Return the active alarms of a cause that this aggregator raised of a gateway."""
+    known = state.outward.alarms.get(gateway, {}).values()
+    return [one.alarm for one in known if one.active and one.alarm.cause == cause]
+
+
+def raise_ours(state: State, gateway: str, cause: str, severity: Severity, text: str) -> Result:
+    """Raise an alarm of our own of a gateway, unless it stands."""
+    if of_ours(state, gateway, cause):
+        return state, []
+    now_ns = state.now_ns
+    named = {"id": f"{gateway}.{cause}.{now_ns}", "cause": cause, "kind": "sensor", "state": "raised"}
+    alarm = Alarm.model_validate(named | {"severity": severity, "text": text, "onset_ns": now_ns, "t_ns": now_ns})
+    return taken(state, gateway, alarm)
+
+
+def end_ours(state: State, gateway: str, alarm: Alarm, text: str) -> Result:
+    """End an alarm of our own, and say why."""
+    return taken(state, gateway, alarm.model_copy(update={"state": "cleared", "t_ns": state.now_ns, "text": text}))
 
 
 def _refused(state: State, gateway: str, alarm: Alarm, reason: str) -> Result:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cloud_aggregator import release
+from cloud_aggregator import signatures
 from cloud_aggregator.events import Effect, Publish
 from cloud_aggregator.rollout import Made
 from cloud_aggregator.state import Fetched, Parcel, State, topic
-from config.messages import Manifest, MessageError
+from config.messages import Manifest, MessageError, audience_of
 from config.topics import ALL
 from config.transfer import pieces_of
 from models.records import replace
@@ -25,10 +25,9 @@ def chunks(state: State, gateway: str, parcel: Parcel, missing: tuple[int, ...] 
 
 
 def manifest(state: State, current: Manifest, gateway: str = ALL) -> Publish:
-    """Return the announcement of a model, retained, and signed with the key of now: at its release it may have been
-    another.
-    """
-    signed = release.signed(current, state.key)
+    """Return the announcement of a model, retained, and signed for those whom it is for."""
+    for_whom = audience_of(state.settings.aggregator.site, gateway)
+    signed = signatures.signed(current, state.key, for_whom, state.now_ns)
     return Publish(topic(state, gateway, "manifest", "current"), signed.to_bytes(), retain=True)
 
 
@@ -42,13 +41,14 @@ def announced(state: State, made: Made, gateway: str = ALL) -> list[Effect]:
     return [manifest(state, made.manifest, gateway), *chunks(state, gateway, Parcel(made.manifest.model, made.body))]
 
 
+def keys(state: State) -> list[Publish]:
+    """Return the announcement of the keys that the site goes by, retained: it goes before all that they sign."""
+    return [Publish(topic(state, ALL, "keys", "current"), state.keys, retain=True)] if state.keys else []
+
+
 def known(state: State) -> list[Effect]:
     """Return the announcements that hold now, for a broker that may have lost them; without the models themselves."""
-    effects: list[Effect] = []
-    if state.keys:  # first: by them gateways know who signs
-        effects.append(Publish(topic(state, ALL, "keys", "current"), state.keys, retain=True))
-    if state.manifest is not None:
-        effects.append(manifest(state, state.manifest))
+    effects: list[Effect] = [] if state.manifest is None else [manifest(state, state.manifest)]
     alone = ((name, state.staging.of(name)) for name in state.staging.alone)
     return [*effects, *(manifest(state, made.manifest, name) for name, made in alone if made is not None)]
 

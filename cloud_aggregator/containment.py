@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from cloud_aggregator import alarms
 from cloud_aggregator.events import Effect, Heard, Log, Publish
-from cloud_aggregator.state import State, Tally, topic
+from cloud_aggregator.state import HourlyCount, State, topic
 from config import topics
 from config.loss_messages import Tombstone
 from config.messages import Alarm, MessageError, Receipt
@@ -40,16 +40,16 @@ def attempt(act: Callable[[], T]) -> T | Exception:
         return error
 
 
-def one_more(known: Tally | None, now_ns: int) -> Tally:
+def one_more(known: HourlyCount | None, now_ns: int) -> HourlyCount:
     """Return a count with one more, which begins anew each hour and where the clock was set back."""
     if known is None or not _is_running(known, now_ns):
-        return Tally(1, now_ns)
+        return HourlyCount(1, now_ns)
     return replace(known, count=known.count + 1)
 
 
 def is_blocked(state: State, gateway: str) -> bool:
     """Tell whether nothing of a gateway is handled now."""
-    known = state.failures.get(gateway, Tally())
+    known = state.failures.get(gateway, HourlyCount())
     return known.count >= FAILURES_MAX and _is_running(known, state.now_ns)
 
 
@@ -61,7 +61,9 @@ def contain(state: State, message: Heard, error: Exception) -> Result:
     what = f"{type(error).__name__} at {_place(error)}: {str(error)[:SHOWN]!r}"
     text = f"{where.gateway}: a message of channel {where.channel} could not be handled ({what})"
     told = Log("warning", f"{text}; number {failures.count} within an hour")
-    state, raised = _raise(state, where.gateway) if failures.count == FAILURES_MAX else (state, [])
+    blocked = f"{FAILURES_MAX} of its messages could not be handled; nothing of it is, for an hour from the first"
+    is_full = failures.count == FAILURES_MAX
+    state, raised = alarms.raise_ours(state, where.gateway, CAUSE, "major", blocked) if is_full else (state, [])
     return state, [told, *_answer(state, where, message.payload), *raised]
 
 
@@ -69,14 +71,13 @@ def unblock(state: State) -> Result:
     """End the alarms of gateways that are blocked no more: their hour is over, or this process began since."""
     effects: list[Effect] = []
     for gateway in state.outward.alarms:
-        for alarm in () if is_blocked(state, gateway) else _raised(state, gateway):
-            said = {"state": "cleared", "t_ns": state.now_ns, "text": "its messages are handled again"}
-            state, told = alarms.taken(state, gateway, alarm.model_copy(update=said))
+        for alarm in () if is_blocked(state, gateway) else alarms.of_ours(state, gateway, CAUSE):
+            state, told = alarms.end_ours(state, gateway, alarm, "its messages are handled again")
             effects += told
     return state, effects
 
 
-def _is_running(known: Tally, now_ns: int) -> bool:
+def _is_running(known: HourlyCount, now_ns: int) -> bool:
     return 0 <= now_ns - known.begun_ns < HOUR_NS
 
 
@@ -104,24 +105,3 @@ def _answer(state: State, where: topics.Topic, payload: bytes) -> list[Effect]:
         return []
     receipt = Receipt(accepted=False, reason="the aggregator failed at it; its log says more")
     return [Publish(topic(state, where.gateway, "receipt", item), receipt.to_bytes())]
-
-
-def _raised(state: State, gateway: str) -> list[Alarm]:
-    known = state.outward.alarms.get(gateway, {}).values()
-    return [one.alarm for one in known if one.active and one.alarm.cause == CAUSE]
-
-
-def _raise(state: State, gateway: str) -> Result:
-    if _raised(state, gateway):
-        return state, []
-    alarm = Alarm(
-        id=f"{gateway}.{CAUSE}.{state.now_ns}",
-        cause=CAUSE,
-        kind="sensor",
-        state="raised",
-        severity="major",
-        text=f"{FAILURES_MAX} of its messages could not be handled; nothing of it is, for an hour from the first",
-        onset_ns=state.now_ns,
-        t_ns=state.now_ns,
-    )
-    return alarms.taken(state, gateway, alarm)

@@ -10,7 +10,7 @@ from cloud_aggregator import alarms, lives
 from cloud_aggregator.events import Effect, RecordGateway
 from cloud_aggregator.lives import Lives
 from cloud_aggregator.state import State
-from config.messages import Alarm, Status
+from config.messages import Status
 from models.records import replace
 
 REFUSED = "identity-refused"
@@ -35,36 +35,20 @@ def heard(state: State, gateway: str, status: Status) -> tuple[State, list[Effec
 
 def turned_away(state: State, gateway: str) -> Result:
     """Raise an alarm where another device came for the name of a gateway, and got no certificate."""
-    if _refused(state, gateway):
-        return state, []
-    alarm = Alarm(
-        id=f"{gateway}.{REFUSED}.{state.now_ns}",
-        cause=REFUSED,
-        kind="sensor",
-        state="raised",
-        severity="warning",
-        text="another device came with a token for this id and was turned away. Where it is to take the place, make "
-        "a token with --replace; where nobody meant it, revoke the gateway, which voids its tokens",
-        onset_ns=state.now_ns,
-        t_ns=state.now_ns,
+    text = (
+        "another device came with a token for this id and was turned away. Where it is to take the place, make a token "
+        "with --replace; where nobody meant it, revoke the gateway, which voids its tokens"
     )
-    return alarms.taken(state, gateway, alarm)
-
-
-def _refused(state: State, gateway: str) -> list[Alarm]:
-    known = state.outward.alarms.get(gateway, {}).values()
-    return [one.alarm for one in known if one.active and one.alarm.cause == REFUSED]
+    return alarms.raise_ours(state, gateway, REFUSED, "warning", text)
 
 
 def _passed(state: State) -> Result:
     """End the alarms about devices that were turned away, an hour after."""
     effects: list[Effect] = []
     for gateway in state.outward.alarms:
-        for alarm in _refused(state, gateway):
+        for alarm in alarms.of_ours(state, gateway, REFUSED):
             if not 0 <= state.now_ns - alarm.t_ns < REFUSED_STANDS_S * lives.NS:
-                text = f"it was turned away {REFUSED_STANDS_S:g} s ago"
-                end = alarm.model_copy(update={"state": "cleared", "t_ns": state.now_ns, "text": text})
-                state, more = alarms.taken(state, gateway, end)
+                state, more = alarms.end_ours(state, gateway, alarm, f"it was turned away {REFUSED_STANDS_S:g} s ago")
                 effects += more
     return state, effects
 

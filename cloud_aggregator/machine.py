@@ -10,9 +10,11 @@ from cloud_aggregator import (
     impostors,
     incoming,
     new_keys,
+    newest,
     orders,
     relisting,
     rounds,
+    signatures,
     staging,
     telemetry,
     updates,
@@ -89,7 +91,9 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
 
 
 def _dropped(state: State, sender: tuple[str, str], text: str) -> Result:
-    """Tell of a message that makes no sense: the 1st, 2nd, 4th, 8th, ... on a channel of a gateway in an hour."""
+    """Tell of a message that makes no sense, or says what cannot be: the 1st, 2nd, 4th, 8th, ... on a channel of a
+    gateway in an hour.
+    """
     tally = containment.one_more(state.dropped.get(sender), state.now_ns)
     others = state.dropped if len(state.dropped) < SENDERS_MAX or sender in state.dropped else {}
     state = replace(state, dropped={**others, sender: tally})
@@ -101,9 +105,20 @@ def _connection(state: State, up: bool) -> Result:
     state = replace(state, connected=up)
     if not up:
         return state, []
-    state, opening = rounds.open_round(state)
+    state, opening = rounds.open_round(replace(state, announced_week=signatures.week(state.now_ns)))
     state, told = alarms.connected(state)
-    return state, [*announcing.known(state), *opening, *told]
+    state, numbers = newest.publish(state)
+    return state, [*announcing.keys(state), *numbers, *announcing.known(state), *opening, *told]
+
+
+def _sign_anew(state: State) -> Result:
+    """Announce what is retained again in a new week, and with a new key: what was signed expires."""
+    week = signatures.week(state.now_ns)
+    if not state.connected or week == state.announced_week:
+        return state, []
+    invited = [rounds.invitation(state)] if state.opened else []
+    state, numbers = newest.publish(replace(state, announced_week=week))
+    return state, [*numbers, *announcing.known(state), *invited]
 
 
 def _tick(state: State) -> Result:
@@ -117,7 +132,7 @@ def _tick(state: State) -> Result:
         rounds.begin_anew_if_lost,
         rounds.remind,
     )
-    for act in (rounds.renumber, *in_turn, staging.watched, alarms.ticked):
+    for act in (rounds.renumber, *in_turn, staging.watched, alarms.ticked, newest.publish_if_changed, _sign_anew):
         state, more = act(state)
         effects += more
     if not state.opened and state.connected and rounds.may_open(state):
@@ -127,8 +142,11 @@ def _tick(state: State) -> Result:
 
 
 def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
-    if where.site != state.settings.aggregator.site or where.gateway == topics.ALL:
+    is_ours = where.gateway == topics.ALL and where.channel == "newest"  # that the broker has kept
+    if where.site != state.settings.aggregator.site or (where.gateway == topics.ALL and not is_ours):
         raise MessageError(f"it is not from a gateway of site {state.settings.aggregator.site}")
+    if is_ours:
+        return newest.learn(state, payload)
     if where.item == topics.TRIED and not payload:
         return state, []
     admission.check(state, where.gateway)
@@ -145,6 +163,8 @@ def _heard(state: State, where: topics.Topic, payload: bytes) -> Result:
             return state, telemetry.lost(state, where.gateway, Tombstone.from_bytes(payload))
         case "telemetry":
             return state, telemetry.scored(state, where.gateway, where.item, payload)
+        case "newest":
+            return newest.learn(state, payload)
         case "want":
             return announcing.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
@@ -158,10 +178,24 @@ def _status(state: State, gateway: str, status: Status) -> Result:
     known = state.gateways.get(gateway)
     if status.state == "offline" and known is not None:  # a last will knows nothing but that; the rest is still true
         status = known.model_copy(update={"state": "offline"})
+    state, status, noticed = _with_all_spent(state, gateway, status)
     state, found, is_news = impostors.heard(state, gateway, status)
     if not is_news:
         return state, [*found, Log("info", f"status of {gateway}: it was said before one that is here already")]
     state = replace(state, gateways={**state.gateways, gateway: status})
     state, told = alarms.status_changed(state, gateway, known)
     record = RecordGateway(gateway, status, state.now_ns, impostors.stored(state, gateway))
-    return state, [record, *found, *told]
+    return state, [record, *noticed, *found, *told]
+
+
+def _with_all_spent(state: State, gateway: str, status: Status) -> tuple[State, Status, list[Effect]]:
+    """Return a status with the most that this gateway has ever said of what it spent of its privacy, and notice one
+    that says less: its account was begun anew, or is an older one.
+    """
+    known = state.gateways.get(gateway)
+    most, said = known.privacy_epsilon if known else None, status.privacy_epsilon
+    if most is None or (said is not None and said >= most):
+        return state, status, []
+    text = f"{gateway} says that it has spent epsilon {said or 0.0:.4g} of its privacy, and said {most:.4g} before"
+    state, noticed = _dropped(state, (gateway, "privacy"), f"{text}: its store is new, or an older one")
+    return state, status.model_copy(update={"privacy_epsilon": most}), noticed

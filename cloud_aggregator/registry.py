@@ -67,6 +67,12 @@ class Registry:
         return self.names - self._living
 
     @cached_property
+    def revoked_keys(self) -> dict[str, str]:
+        """Whose each key was that was revoked: nobody is let in with one, whatever he calls himself."""
+        over = (one for one in self.certificates.values() if one.reason == "revoked" and one.key)
+        return {one.key: one.gateway for one in over}
+
+    @cached_property
     def _living(self) -> frozenset[str]:
         return frozenset(one.gateway for one in self.certificates.values() if not one.reason)
 
@@ -119,10 +125,9 @@ class RecordCertificate:
 
 @dataclass(frozen=True)
 class ForgetCertificates:
-    """Remove the certificates of a gateway that expired long ago."""
+    """Remove certificates, by serial, that expired long ago."""
 
-    gateway: str
-    before_ns: int
+    serials: tuple[str, ...]
 
 
 @dataclass(frozen=True)

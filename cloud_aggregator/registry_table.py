@@ -28,10 +28,8 @@ def apply(db: Connection, effect: Recorded) -> None:
             rest = {name: value for name, value in vars(one).items() if name != "serial"}
             if db.execute(update(CERTIFICATES).filter_by(serial=one.serial).values(**rest)).rowcount == 0:
                 db.execute(insert(CERTIFICATES).values(serial=one.serial, **rest))
-        case ForgetCertificates(gateway=gateway, before_ns=before_ns):
-            # But for those on the list of revoked ones, which would know more than this store.
-            old = delete(CERTIFICATES).where(CERTIFICATES.c.gateway == gateway, CERTIFICATES.c.reason == "")
-            db.execute(old.where(CERTIFICATES.c.not_after_ns < before_ns))
+        case ForgetCertificates(serials=serials):
+            db.execute(delete(CERTIFICATES).where(CERTIFICATES.c.serial.in_(serials)))
         case RecordPass(token=one):
             rest = {name: value for name, value in vars(one).items() if name != "digest"}
             if db.execute(update(PASSES).filter_by(digest=one.digest).values(**rest)).rowcount == 0:

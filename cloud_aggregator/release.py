@@ -1,11 +1,9 @@
-"""From parameters to a model that a gateway can trust: an ONNX graph, a golden pair, a signature."""
+"""From parameters to a model that a gateway can check: an ONNX graph and a golden pair."""
 
 from __future__ import annotations
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from config import signing
 from config.messages import Manifest
 from config.settings import Limits
 from config.survey import packed
@@ -24,7 +22,6 @@ GOLDEN_VALUES = 2_000  # about 40 KB of JSON: a manifest is one message
 def make(
     algorithm: Algorithm,
     server: Server,
-    key: Ed25519PrivateKey,
     *,
     version: int,
     name: str,
@@ -34,7 +31,7 @@ def make(
     gateways: int,
     created_ns: int,
 ) -> tuple[Manifest, bytes]:
-    """Return the signed manifest and the ONNX bytes of the server's shared parameters.
+    """Return the manifest, which is signed when it is announced, and the ONNX bytes of the server's shared parameters.
 
     The golden inputs are drawn from the version, so that equal parameters give equal bytes.
     """
@@ -61,20 +58,14 @@ def make(
         gateways=gateways,
         created_ns=created_ns,
     )
-    return signed(manifest, key), body
+    return manifest, body
 
 
-def fitting(manifest: Manifest, body: bytes, key: Ed25519PrivateKey, limits: Limits) -> Manifest:
+def fitting(manifest: Manifest, body: bytes, limits: Limits) -> Manifest:
     """Return the manifest of a stored model as the present limits want it: it says how the body is cut."""
-    transfer = describe(body, limits.max_payload_bytes)
-    return manifest if manifest.model == transfer else signed(manifest.model_copy(update={"model": transfer}), key)
+    return manifest.changed(model=describe(body, limits.max_payload_bytes))
 
 
-def again(manifest: Manifest, key: Ed25519PrivateKey, version: int, created_ns: int) -> Manifest:
+def again(manifest: Manifest, version: int, created_ns: int) -> Manifest:
     """Return the manifest of a model that is released once more, as a gateway takes no version below one it had."""
-    return signed(manifest.model_copy(update={"version": version, "created_ns": created_ns}), key)
-
-
-def signed(manifest: Manifest, key: Ed25519PrivateKey) -> Manifest:
-    """Return the manifest with the signature of this key."""
-    return manifest.model_copy(update={"signature": signing.sign(key, manifest.signed_bytes())})
+    return manifest.changed(version=version, created_ns=created_ns)

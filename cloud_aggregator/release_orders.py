@@ -31,8 +31,8 @@ def release_of(state: State, order: Ordered) -> tuple[Made, list[Effect]]:
     manifest, body = order.model
     if manifest.features != state.settings.features:
         raise OrderError(f"model {named} is of other [features]: every gateway would refuse it")
-    fitting = release.fitting(manifest, body, state.key, state.settings.limits)
-    new = Made(release.again(fitting, state.key, staging.next_version(state), state.now_ns), body)
+    fitting = release.fitting(manifest, body, state.settings.limits)
+    new = Made(release.again(fitting, staging.next_version(state), state.now_ns), body)
     return new, [RecordModel(*new)]
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from cloud_aggregator import admission
 from cloud_aggregator.events import Effect, Log
+from cloud_aggregator.names import first_of
 from cloud_aggregator.registry import NAMELESS, Certificate, Listed, RecordCertificate
 from cloud_aggregator.state import State
 from models.records import replace
-
-NAMED = 5  # that a line of the log names
 
 
 def taken(state: State, event: Listed) -> tuple[State, list[Effect]]:
@@ -25,7 +24,7 @@ def taken(state: State, event: Listed) -> tuple[State, list[Effect]]:
         return state, []
     registry = replace(state.registry, certificates={**known, **{one.serial: one for one in over}})
     who = sorted({f"serial {one.serial}" if one.gateway == NAMELESS else one.gateway for one in over})
-    words = ", ".join(who[:NAMED]) + (" and others" if len(who) > NAMED else "")
+    words = first_of(who)
     text = (
         f"this store is older than revoked.crl, which names {len(over)} certificates more: {words}. They stay revoked; "
         "what else came since the store was saved is not known here, see docs/operations.md, How to restore"

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from scipy.special import gammainc
 
+from cloud_aggregator.names import first_of
 from config.messages import Manifest, Status
 from config.rollout import ReleaseTable
 from models.arrays import select
@@ -21,7 +22,6 @@ from models.records import replace
 
 DAY_S = 86_400.0
 NS = 1_000_000_000
-NAMED = 5  # gateways that a text names
 OUTVOTED = 3  # canaries of whom one alone decides nothing
 STOPPED_MAX = 20  # remembered: a training that goes on makes another model sooner or later
 
@@ -204,9 +204,8 @@ def verdict(rollout: Rollout, told: Report, table: ReleaseTable, now_ns: int) ->
     lacking = [name for name in rollout.canaries if name not in told.rejected and not _is_done(name, told)]
     if not lacking:
         return "go on", f"{count} canaries have watched with it, and raised {told.alarms} alarms"
-    who = ", ".join(lacking[:NAMED]) + (" and others" if len(lacking) > NAMED else "")
-    text = f"{who} have not watched with it for {told.least_s / 3600:.3g} h"
-    text += f"; offline or silent: {', '.join(told.away[:NAMED])}" if told.away else ""
+    text = f"{first_of(lacking)} have not watched with it for {told.least_s / 3600:.3g} h"
+    text += f"; offline or silent: {first_of(told.away)}" if told.away else ""
     if now_ns - rollout.since_ns > table.patience_s * NS:
         return "pause", f"{text}, and {table.patience_s / 3600:g} h have passed"
     return "wait", text

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import warnings
 
-from cloud_aggregator import late, numbering, release, set_back, staging
+from cloud_aggregator import late, numbering, release, set_back, signatures, staging
 from cloud_aggregator.announcing import chunks
 from cloud_aggregator.containment import attempt
 from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, RecordRound
+from cloud_aggregator.names import first_of
 from cloud_aggregator.rollout import Made
 from cloud_aggregator.state import State, packed, save_training, topic
-from config import signing
-from config.messages import RoundOpen, round_number
+from config.messages import RoundOpen, audience_of, round_number
 from config.topics import ALL
 from models.arrays import alike, finite, generator, select
 from models.federated.algorithm import Server, close_round, is_silent, lacking
 from models.records import replace
 
 NS = 1_000_000_000
-NAMED = 5  # gateways that a line of the log names
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
 LOST_S = 600.0  # by then whoever holds an answer has sent it
 
@@ -76,8 +75,8 @@ def invitation(state: State) -> Publish:
         libraries=state.algorithm.libraries,
         training=state.training,
     )
-    signature = signing.sign(state.key, message.signed_bytes())
-    signed = message.model_copy(update={"signature": signature})
+    for_whom = audience_of(state.settings.aggregator.site, ALL)
+    signed = signatures.signed(message, state.key, for_whom, state.now_ns)
     return Publish(topic(state, ALL, "round", "open"), signed.to_bytes(), retain=True)
 
 
@@ -111,20 +110,19 @@ def _invited_again(state: State) -> list[Effect]:
     if not waited:
         return []
     count, quorum = len(state.counted), state.settings.rounds.quorum
-    names = ", ".join(waited[:NAMED]) + (" and others" if len(waited) > NAMED else "")
-    text = f"round {state.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {names}"
+    text = f"round {state.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {first_of(waited)}"
     return [invitation(state), Log("info" if count >= quorum else "warning", text)]
 
 
 def renumber(state: State) -> tuple[State, list[Effect]]:
-    """Give the training a number above every one that a gateway was invited to, and say so: gateways would take it for
-    an earlier one, where this store was lost or set back.
+    """Give the training a number above that of every one before it, and say so: gateways would take it for an earlier
+    one, where this store was lost or set back.
     """
-    told = max((status.training for status in state.gateways.values()), default=0)
-    if told <= state.training:
+    known = state.newest.training
+    if known <= state.training:
         return state, []
-    state = replace(state, training=numbering.above(told))
-    text = f"a gateway was invited to training {told}, later than the one at hand, which now is {state.training}"
+    state = replace(state, training=numbering.above(known))
+    text = f"there was a training {known}, later than the one at hand, which now is {state.training}"
     return state, [save_training(state), *([invitation(state)] if state.opened else []), Log("warning", text)]
 
 
@@ -175,10 +173,10 @@ def begin_anew_if_lost(state: State) -> tuple[State, list[Effect]]:
         return state, []
     if any(one.answered != number or one.outbox for one in waited.values()):
         return state, []
-    names = ", ".join(sorted(waited)[:NAMED]) + (" and others" if len(waited) > NAMED else "")
-    text = f"round {state.server.round_index} is given up: {names} answered it, and the answers were lost"
+    lost = f"{first_of(sorted(waited))} answered it, and the answers were lost"
+    given_up = state.server.round_index
     state, effects = _close(replace(state, total={}))
-    return state, [Log("warning", text), *effects]
+    return state, [Log("warning", f"round {given_up} is given up: {lost}"), *effects]
 
 
 def _close(state: State) -> tuple[State, list[Effect]]:
@@ -267,11 +265,13 @@ def _advanced(state: State) -> tuple[Server, str, bool]:
     if not state.total:
         return close_round(state.algorithm, state.server, {}), "changes nothing: nobody had anything to send", False
     server = attempt(lambda: close_round(state.algorithm, state.server, state.total))
-    if not isinstance(server, Exception) and finite(server.shared):
+    if isinstance(server, Exception):
+        failed = f"{type(server).__name__}: {server}"
+    elif finite(server.shared):
         why = lacking(server)
         return server, f"makes no model: {why}" if why else "", False
-    is_error = isinstance(server, Exception)
-    failed = f"{type(server).__name__}: {server}" if is_error else "its parameters are not finite"
+    else:
+        failed = "its parameters are not finite"
     return close_round(state.algorithm, state.server, {}), f"changes nothing: {failed}", True
 
 
@@ -280,7 +280,6 @@ def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:
         lambda: release.make(
             state.algorithm,
             state.server,
-            state.key,
             version=staging.next_version(state),
             name=state.settings.algorithm.name,
             run=state.run,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cloud_aggregator.names import first_of
 from config.messages import Status, round_number
 
-NAMED = 5  # gateways that the word names
 DIGITS_MAX = 18  # of the index of a round; what a gateway says is not to be trusted to be a number
 
 
@@ -21,7 +21,7 @@ def told(gateways: Mapping[str, Status], run: str, round_index: int) -> str:
     names = [name for name, one in gateways.items() if _index(one.answered, run) > round_index]
     if not names:
         return ""
-    who = ", ".join(sorted(names)[:NAMED]) + (" and others" if len(names) > NAMED else "")
+    who = first_of(sorted(names))
     return (
         f"this store is older than what {who} have answered: it asks for round {round_index}, and they gave theirs to "
         "later ones of the same training. Put the newest store back, or set another [algorithm] seed, which begins a "

@@ -27,7 +27,7 @@ LOG = logging.getLogger("fedgate.aggregator")
 ANY_GATEWAY = "+"
 STEP_S = 60.0  # of the wall clock, with which the service cannot go on: what it waits for would be over, or never
 BEGINNING_BYTES = 4
-WATCHED: tuple[Channel, ...] = ("status", "update", "alarm", "want", "tombstone", "telemetry")
+WATCHED: tuple[Channel, ...] = ("status", "update", "alarm", "want", "tombstone", "telemetry", "newest")
 
 
 class ClockSteppedError(RuntimeError):

@@ -6,7 +6,7 @@ release of another is under way waits for its end, and only the newest of severa
 
 from __future__ import annotations
 
-from cloud_aggregator import announcing, release, rollout
+from cloud_aggregator import announcing, newest, release, rollout
 from cloud_aggregator.events import Effect, Log, RecordModel, SaveRollout
 from cloud_aggregator.rollout import Made, Rollout, Staging, able, drawn
 from cloud_aggregator.state import State
@@ -14,16 +14,13 @@ from models.detectors.graph import is_alike
 from models.records import replace
 
 Result = tuple[State, list[Effect]]
-LOST_MOST = 10**9  # versions that a lost record may have known: one a second for thirty years
 
 
 def next_version(state: State) -> int:
-    """Return a version above every one that a gateway has held, also where this aggregator's own record of it was
-    lost. Who names one that is out of all proportion shuts out itself alone.
+    """Return a version above every one that this aggregator gave to a model, also where its record of that was lost and
+    its own signed word of it came back. What gateways say of theirs counts for nothing.
     """
-    own = max(state.manifest.version if state.manifest else 0, state.staging.newest)
-    held = (max(status.model_version, status.newest_version) for status in state.gateways.values())
-    return max([own, *(version for version in held if version <= own + LOST_MOST)]) + 1
+    return newest.of(state).highest_version + 1
 
 
 def made(state: State, new: Made) -> Result:
@@ -36,7 +33,7 @@ def made(state: State, new: Made) -> Result:
         return state, [Log("warning", f"{text}: released by order alone, cloud-aggregator release --version")]
     current = Made(state.manifest, state.model) if state.manifest else None
     latest = waiting or (candidate if stage.is_under_way else None) or current
-    if latest is not None and _is_known(new, latest):
+    if latest is not None and _is_known(state, new, latest):
         # Of sums over rows that have not changed; a fleet on cellular links need not fetch it again.
         return state, [Log("info", f"model {latest.manifest.version} is as it was, nothing to release")]
     version = new.manifest.version
@@ -59,8 +56,10 @@ def is_same(one: Made, other: Made) -> bool:
     return one.manifest.model.digest == other.manifest.model.digest or is_alike(one.body, other.body)
 
 
-def _is_known(new: Made, known: Made) -> bool:
-    return known.manifest.run == new.manifest.run and is_same(known, new)
+def _is_known(state: State, new: Made, known: Made) -> bool:
+    """Tell whether a model is one that gateways have or can have: they take none below the newest that was signed."""
+    is_taken = known.manifest.version >= state.newest.version
+    return is_taken and known.manifest.run == new.manifest.run and is_same(known, new)
 
 
 def _saved(state: State) -> SaveRollout:
@@ -70,7 +69,7 @@ def _saved(state: State) -> SaveRollout:
 def _next(state: State) -> Result:
     """Release the model that waits, where there is one and the settings do not leave that to the operator."""
     new, table = state.staging.waiting, state.settings.release
-    if new is not None and state.manifest is not None and _is_known(new, Made(state.manifest, state.model)):
+    if new is not None and state.manifest is not None and _is_known(state, new, Made(state.manifest, state.model)):
         state, new = emptied(state), None  # all have been given the same meanwhile
     if new is None or table.mode == "manual":
         return state, [_saved(state)]
@@ -87,7 +86,7 @@ def renumbered(state: State, new: Made) -> tuple[Made, list[Effect]]:
     version = next_version(state)
     if new.manifest.version + 1 == version:
         return new, []
-    new = Made(release.again(new.manifest, state.key, version, state.now_ns), new.body)
+    new = Made(release.again(new.manifest, version, state.now_ns), new.body)
     return new, [RecordModel(*new)]
 
 
@@ -177,7 +176,7 @@ def stopped(state: State, why: str) -> Result:
     effects: list[Effect] = [Log("warning", f"release of model {stage.version} is stopped: {why}")]
     recall, recalled = None, state.staging.alone
     if base is not None:
-        again = release.again(base, state.key, next_version(state), state.now_ns)
+        again = release.again(base, next_version(state), state.now_ns)
         recall = Made(again, state.model)
         effects.append(RecordModel(*recall))
     candidate, waiting = state.staging.candidate, state.staging.waiting

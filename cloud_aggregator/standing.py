@@ -78,10 +78,14 @@ def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, cards: Ma
     is_believed = is_possible and alarm.clock != "unsynchronised"
     same = [known for known in of_gateway.values() if known.alarm.cause == alarm.cause]
     counted = [(known, _is_of_one_card(known.alarm, alarm, cards)) for known in same if known.alarm.sequence > 0]
-    before = [known for known, is_one in counted if is_one is not False and known.alarm.sequence < alarm.sequence]
-    behind = [known for known, is_one in counted if is_one or (is_one is None and not is_believed)]
-    earlier_ns = [known.onset_ns for known in before]
-    later_ns = [known.onset_ns for known in behind if 0 < alarm.sequence < known.alarm.sequence]
+    earlier_ns = [
+        known.onset_ns for known, is_one in counted if is_one is not False and known.alarm.sequence < alarm.sequence
+    ]
+    later_ns = [
+        known.onset_ns
+        for known, is_one in counted
+        if (is_one or (is_one is None and not is_believed)) and 0 < alarm.sequence < known.alarm.sequence
+    ]
     if alarm.cause.startswith(OF_OURS):  # raised here, one after the other, wherever our clock has gone meanwhile
         earlier_ns, later_ns = [known.onset_ns + 1 for known in same], []
     return Standing(

@@ -17,7 +17,7 @@ from cloud_aggregator.outward import Outward
 from cloud_aggregator.registry import Registry
 from cloud_aggregator.rollout import Staging
 from config import wire
-from config.messages import Manifest, Status, Transfer
+from config.messages import Manifest, Newest, Status, Transfer
 from config.settings import AggregatorSettings
 from config.topics import Topic, topic_of
 from config.transfer import Assembly, describe
@@ -29,6 +29,7 @@ RUN_LENGTH = 12
 # Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the
 # model in force stays until the new training releases its own.
 TRAINING_FORMAT = 3
+NOTHING_NEWEST = Newest(version=0, highest_version=0, training=0)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Incoming:
 
 
 @dataclass(frozen=True)
-class Tally:
+class HourlyCount:
     """How often something happened within an hour, and when that hour began."""
 
     count: int = 0
@@ -107,13 +108,15 @@ class State:
     manifest: Manifest | None = None
     model: bytes = b""
     staging: Staging = field(default_factory=Staging)  # of a model that not all have yet
+    newest: Newest = NOTHING_NEWEST  # that was published last, or came back to an aggregator that had lost its own
+    announced_week: int = -1  # in which what is retained was signed
     connected: bool = False
     outward: Outward = field(default_factory=Outward)  # what is held of alarms, and of whom they were told
     keys: bytes = b""  # the statement of keys that the site goes by; empty: it has no root key
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
-    failures: dict[str, Tally] = field(default_factory=dict)  # by gateway: messages whose handling failed
+    failures: dict[str, HourlyCount] = field(default_factory=dict)  # by gateway: messages whose handling failed
     fetched: dict[str, Fetched] = field(default_factory=dict)  # by gateway, see `announcing.wanted`
-    dropped: dict[tuple[str, str], Tally] = field(default_factory=dict)  # of no sense, by gateway and channel
+    dropped: dict[tuple[str, str], HourlyCount] = field(default_factory=dict)  # of no sense, by gateway and channel
     uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
 
 
@@ -171,7 +174,7 @@ def restore(
         staging=_begun_by(staging or Staging(), now_ns),
     )
     if released is not None:
-        state = replace(state, manifest=release.fitting(*released, key, settings.limits), model=released[1])
+        state = replace(state, manifest=release.fitting(*released, settings.limits), model=released[1])
     return state if training is None else _resumed(state, training, held or {})
 
 

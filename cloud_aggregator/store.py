@@ -12,24 +12,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    Row,
-    Select,
-    create_engine,
-    delete,
-    event,
-    func,
-    insert,
-    inspect,
-    select,
-)
+from sqlalchemy import Row, Select, create_engine, delete, event, func, insert, inspect, select
 from sqlalchemy.engine import URL, Connection
-from sqlalchemy.exc import (
-    DataError,
-    DBAPIError,
-    IntegrityError,
-    SQLAlchemyError,
-)
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from cloud_aggregator import history_table, models_table, registry_table
 from cloud_aggregator.events import (

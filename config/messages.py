@@ -121,10 +121,8 @@ class Status(Message):
     refused_round: Name = ""  # the `round_number` of the invitation that this gateway will not answer
     training_remarks: Short = ""  # what its trainings in this run warned of, or why they had nothing to send
     answered: Name = ""  # the `round_number` of the last update that it made
-    training: Count = 0  # the highest that it was invited to, see `RoundOpen`
     candidate_version: Count = 0  # of a model on its way into force
     previous_version: Count = 0  # to go back to
-    newest_version: Count = 0  # that was ever in force
     probation_s: Annotated[float, Field(ge=0)] = 0.0  # that the model in force will still be watched
     model_windows: Count = 0  # judged by the model in force
     model_alarms: Count = 0  # of the structure, raised under it
@@ -142,6 +140,7 @@ class Status(Message):
     outbox_bytes: Count = 0  # of what waits to be sent, see [store]
     flash_bytes_written: Count = 0  # in this day of the gateway's
     store_problem: Short = ""
+    stale: Short = ""  # why what this gateway was told by the aggregator may not be the newest
 
     def compact(self) -> Status:
         """Return the same in a third of the memory: of which keys were given, only what `standing` asks is kept."""
@@ -164,9 +163,14 @@ class Status(Message):
 
 
 class Signed(Message):
-    """A message that a key of the site signs, because it decides what leaves a gateway or what runs on it."""
+    """A message that a key of the site signs, because it decides what leaves a gateway or what runs on it.
 
-    signature: str = ""
+    The signature covers whom it is for and until when it may be taken too, so that nobody else takes it, or later.
+    """
+
+    audience: LongName = ""  # see `audience_of`
+    expires_ns: Moment = 0  # 0: never, where the clock of who signed it was not set
+    signature: Name = ""
     _received: dict[str, Any] | None = PrivateAttr(default=None)
 
     @classmethod
@@ -182,11 +186,33 @@ class Signed(Message):
 
     __hash__ = None  # type: ignore[assignment]  # a message with lists and tables in it has none
 
+    def received_bytes(self) -> bytes:
+        """Return the message to be kept or passed on: with what this version does not know of, which is signed too."""
+        return self.to_bytes() if self._received is None else json.dumps(self._received).encode()
+
+    def changed(self, **values: Any) -> Self:
+        """Return the message with other values, for a signature of its own: what it was received as is over."""
+        message = self.model_copy(update=values)
+        message._received = None
+        return message
+
     def signed_bytes(self) -> bytes:
         """Return what the signature covers: everything but itself, with what this version does not know of too."""
+        return self._bytes_without("signature")
+
+    def content_bytes(self) -> bytes:
+        """Return what the message says, whomever it is for and until when: the same when it is signed anew."""
+        return self._bytes_without("signature", "audience", "expires_ns")
+
+    def _bytes_without(self, *keys: str) -> bytes:
         document = json.loads(self.to_bytes()) if self._received is None else self._received
-        kept = {key: value for key, value in document.items() if key != "signature"}
+        kept = {key: value for key, value in document.items() if key not in keys}
         return json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
+
+
+def audience_of(site: str, gateway: str) -> str:
+    """Return for whom a signed message is, as it is written in it: one gateway of a site, or `topics.ALL` of them."""
+    return f"{site}/{gateway}"
 
 
 class RoundOpen(Signed):
@@ -252,6 +278,17 @@ class Keys(Signed):
     release_key: Pem  # public
     authorities: Annotated[tuple[Pem, ...], Field(min_length=1, max_length=AUTHORITIES_MAX)]  # the newest first
     created_ns: Moment
+
+
+class Newest(Signed):
+    """The numbers that the aggregator has used last: whoever lost them, and whoever is new, takes nothing older.
+
+    None of them ever gets smaller.
+    """
+
+    version: Count  # of the model that all gateways are to have; 0: none yet
+    highest_version: Count  # that was given to any of them, or kept for later
+    training: Count  # of the training at hand, see `RoundOpen`
 
 
 class Score(Message):

@@ -27,9 +27,8 @@ class Scores(Message):
     scores: Annotated[tuple[float, ...], Field(max_length=WINDOWS_MAX)]
     alarms: Annotated[tuple[Count, ...], Field(max_length=WINDOWS_MAX)] = ()  # which windows, by index, lay in an alarm
     level: float
-    rules: Annotated[dict[Name, tuple[Count, ...]], Field(max_length=WINDOWS_MAX)] = Field(
-        default_factory=dict
-    )  # of others than `score`: in which windows
+    # Of others than `score`: in which windows.
+    rules: Annotated[dict[Name, tuple[Count, ...]], Field(max_length=WINDOWS_MAX)] = Field(default_factory=dict)
     model_version: Count
     clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
     boot_id: Name = ""

@@ -18,6 +18,7 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `round`    | down (`all`)     | `open`          | yes      | `RoundOpen`; empty: no round is open            |
 | `keys`     | down (`all`)     | `current`       | yes      | `Keys`: which keys the site goes by             |
 | `manifest` | down             | `current`       | yes      | `Manifest`; empty to one gateway: what all have |
+| `newest`   | down (`all`), up | `current`       | yes      | `Newest`; a gateway keeps it for the aggregator |
 | `chunk`    | down             | digest          | no       | chunk of a model or of shared parameters        |
 | `receipt`  | down             | item            | no       | `Receipt`: the aggregator has it on disk        |
 | `resend`   | down             | digest          | no       | `Want`: chunks the aggregator lacks             |
@@ -48,6 +49,7 @@ Channel = Literal[
     "round",
     "keys",
     "manifest",
+    "newest",
     "chunk",
     "receipt",
     "resend",

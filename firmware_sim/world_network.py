@@ -318,5 +318,5 @@ def concerns(name: str, topic: str) -> bool:
     """Tell whether a client has subscribed to a topic: the gateways and the aggregator as their shells do."""
     _, _, _, gateway, channel, _ = topic.split("/")
     if name == "cloud":
-        return channel in WATCHED and gateway != ALL
+        return channel in WATCHED and (gateway != ALL or channel == "newest")
     return channel in OF_ALL if gateway == ALL else gateway == name and channel in OF_ITS_OWN

@@ -124,7 +124,7 @@ def _model(body: bytes | None) -> dict[str, Any] | None:
 def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     model = summary["model"]
     in_force = f"version {model['version']} ({model['algorithm']}, {model['digest'][:12]})" if model else "none yet"
-    spent = summary["privacy_epsilon"]
+    spent = f"{held:.4g}" if isinstance(held := summary["privacy_epsilon"], float) else held
 
     def waiting(what: str) -> int:
         return sum(held[what] for held in summary["waiting"].values())
@@ -136,7 +136,7 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("baseline", f"{summary['baseline_windows']} of {summary['baseline_needed']} windows"),
         ("model in force", in_force),
         ("active alarms", ", ".join(alarms) or "none"),
-        *([] if spent is None else [("privacy spent", f"epsilon {spent:.4g}")]),
+        *([] if spent is None else [("privacy spent", f"epsilon {spent}")]),
         ("waiting to be sent", f"{waiting('items')} items, {waiting('bytes')} bytes of the store"),
         *((f"  {kind}", f"{held['items']}, {held['bytes']} bytes") for kind, held in summary["waiting"].items()),
         ("written today", f"{summary['flash_bytes_written'] / 2**20:.1f} MiB of {summary['flash_budget'] / 2**20:.0f}"),

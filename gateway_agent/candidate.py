@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from config.messages import Manifest
 from config.survey import unpacked
-from gateway_agent import fetching, probation
+from config.topics import ALL
+from gateway_agent import fetching, probation, signatures
 from gateway_agent.events import Effect, Log
 from gateway_agent.learning import refuse
 from gateway_agent.model_check import UNFIT, BrokenPromiseError, examined, loaded, mismatch, out_of_reach, run_in_shadow
@@ -44,18 +45,27 @@ def announced(state: State, manifest: Manifest, *, is_own: bool = False) -> tupl
     """
     known, reason = state.refused
     name, newest = named(manifest), max(state.models.newest, state.manifest.version if state.manifest else 0)
-    if final := state.models.why_not(name) or (reason if known == name else ""):
+    is_known = known in (name, _as_announced(manifest, is_own=is_own))
+    if final := state.models.why_not(name) or (reason if is_known else ""):
         return (state, []) if state.refusal == final else refuse(state, final)
     if manifest.version <= newest and not _is_lost(state, name):
         return _not_newer(state, manifest, newest, is_own=is_own)
     if state.candidate is not None and manifest.version < state.candidate.version:
         return state, []  # said before the one that is on its way, and heard after it
-    problem = mismatch(manifest, state.settings)
-    if not state.verified(manifest.signed_bytes(), manifest.signature):
-        return _refuse(state, manifest, "refused: its signature is not the release key's", is_signed=False)
-    if problem:
+    if problem := signatures.problem(state, manifest, state.settings.gateway.id if is_own else ALL):
+        return _refuse_announcement(state, manifest, f"refused: {problem}", is_own=is_own)
+    state = replace(state, announced=max(state.announced, manifest.version))
+    if state.newest is not None and manifest.version < state.newest.version:
+        why = f"is older than {state.newest.version}, which the aggregator has signed to be the newest"
+        return _refuse_announcement(state, manifest, why, is_own=is_own)
+    if problem := mismatch(manifest, state.settings):
         return _refuse(state, manifest, f"refused: {problem}")
     return put_in_force(replace(state, candidate=manifest, candidate_is_own=is_own))
+
+
+def _as_announced(manifest: Manifest, *, is_own: bool) -> str:
+    """Return the name of an announcement: one that is forged or misplaced must not keep out what it imitates."""
+    return f"{named(manifest)}.{manifest.signature}.{is_own}"
 
 
 def _is_lost(state: State, name: str) -> bool:
@@ -72,17 +82,19 @@ def _not_newer(state: State, manifest: Manifest, newest: int, *, is_own: bool) -
         return state, []
     held = state.manifest.version if state.manifest else 0
     where = f"{newest} in force" if newest == held else f"{newest}, which was in force"
-    return _refuse(state, manifest, f"is not newer than {where}", is_signed=False)
+    return _refuse_announcement(state, manifest, f"is not newer than {where}", is_own=is_own)
 
 
-def _refuse(
-    state: State, manifest: Manifest, why: str, *, is_signed: bool = True, is_final: bool = False
-) -> tuple[State, list[Effect]]:
-    """Say why a model is not taken. What is not signed leaves no trace in the store: anyone may have made it."""
+def _refuse_announcement(state: State, manifest: Manifest, why: str, *, is_own: bool) -> tuple[State, list[Effect]]:
+    """Say why an announcement is not taken, and leave no trace of it in the store: anyone may have made it."""
+    reason = f"model {manifest.version} {why}"
+    return refuse(replace(state, refused=(_as_announced(manifest, is_own=is_own), reason)), reason)
+
+
+def _refuse(state: State, manifest: Manifest, why: str, *, is_final: bool = False) -> tuple[State, list[Effect]]:
+    """Say why a model is not taken, and remember it."""
     reason, name = f"model {manifest.version} {why}", named(manifest)
     state = replace(state, refused=(name, reason))
-    if not is_signed:
-        return refuse(state, reason)
     models = state.models.rejecting(Rejected(manifest.version, name, reason, is_final))
     state, effects = refuse(replace(state, models=models), reason)
     return state, [save(models), *effects]

@@ -12,11 +12,12 @@ import numpy as np
 
 from config import wire
 from config.messages import RoundOpen, round_number
+from config.topics import ALL
 from config.transfer import split
-from gateway_agent import fetching, outbox
+from gateway_agent import fetching, outbox, signatures
 from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
 from gateway_agent.pipeline import training_data
-from gateway_agent.state import State, own_in, save_counted, save_own, tell, topic
+from gateway_agent.state import State, own_in, save_counted, save_invited, save_ledger, save_own, tell, topic
 from models.arrays import COUNTED, FEATURES, RADIUS, WEIGHT, Arrays, joined, parted
 from models.federated.algorithm import normalise
 from models.records import replace
@@ -38,8 +39,8 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     shared_bytes, most_bytes = message.shared.size_bytes, state.settings.limits.max_update_bytes
     if message.features != state.settings.features:
         return _refuse_round(state, message, "its features differ from the [features] of this gateway")
-    if not state.verified(message.signed_bytes(), message.signature):
-        return refuse(state, f"round {message.round_index}: its signature is not the release key's")
+    if problem := signatures.problem(state, message, ALL):
+        return refuse(state, f"round {message.round_index}: {problem}")
     if shared_bytes > most_bytes:
         reason = f"its shared parameters have {shared_bytes} bytes, at most {most_bytes} are taken"
         return _refuse_round(state, message, reason)
@@ -47,15 +48,20 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
         # Kept by a broker that was set back, or sent again: whoever answered it would forget the training at hand.
         reason = f"it is of training {message.training}, an earlier one than {state.newest_training}"
         return _refuse_round(state, message, reason)
-    state = replace(state, newest_training=max(state.newest_training, message.training))
+    saved: list[Effect] = []
+    if message.training > state.newest_training:  # on the disk before anything is answered
+        state = replace(state, newest_training=message.training)
+        saved = [save_invited(state)]
     lacking = [name for name in message.libraries if name not in state.libraries]
     if state.can_train and lacking:
-        return _unable(
+        state, effects = _unable(
             replace(state, round=None),
             f"round {message.round_index}: {message.algorithm} needs {', '.join(lacking)}, not installed here; "
             "this gateway runs the models of the others, and takes part once it is",
         )
-    return take_part(replace(state, round=message))
+    else:
+        state, effects = take_part(replace(state, round=message))
+    return state, [*saved, *effects]
 
 
 def _unable(state: State, reason: str) -> tuple[State, list[Effect]]:
@@ -142,7 +148,7 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
     item = Item(topic(state, "update", digest), tuple(chunks), retain=False, priority=UPDATE_PRIORITY)
     if "update" in parts:  # of one that says nothing nothing can be counted
         state = replace(state, awaited=digest, is_counted=False)
-    saved = [save_own(state), save_counted(state)]
+    saved = [save_own(state), *save_ledger(state), save_counted(state)]
     state, effects = outbox.queue(state, digest, item)
     logged: list[Effect] = [Log("warning", f"round {message.round_index}: {text}") for text in said.get("remarks", ())]
     logged.append(Log("info", f"round {message.round_index}: update of {len(body)} bytes made"))

@@ -19,6 +19,7 @@ from gateway_agent import (
     fetching,
     learning,
     new_keys,
+    newest,
     probation,
     reanchoring,
     reloading,
@@ -107,7 +108,7 @@ def _connection(state: State, up: bool) -> tuple[State, list[Effect]]:
     state, told = tell(fetching.ask_anew(sending.connected(state)))
     state, kept = telemetry.flushed(state)
     state, sends = sending.send_due(state)
-    return state, [*told, *kept, *sends]
+    return state, [*told, *newest.repeated(state), *kept, *sends]
 
 
 def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
@@ -118,7 +119,7 @@ def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
     state = fetching.forget(state)
     effects: list[Effect] = []
     in_turn = (alarms.silent_sources, sending.send_due, learning.take_part, fetching.ask)
-    for act in (*in_turn, candidate.put_in_force, probation.ticked, alarms.without_model):
+    for act in (*in_turn, candidate.put_in_force, probation.ticked, alarms.without_model, newest.watch_age):
         state, more = act(state)
         effects += more
     state = fetching.forget(state)
@@ -171,6 +172,8 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> tuple[State
             return new_keys.heard(state, payload)
         case "manifest":
             return candidate.heard(state, payload, is_own=where.gateway != topics.ALL)
+        case "newest":
+            return newest.announced(state, payload)
         case "chunk":
             return _chunk(state, payload)
         case "receipt":

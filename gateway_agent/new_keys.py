@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from config.messages import Keys
 from gateway_agent.events import Effect, Log
 from gateway_agent.learning import refuse
 from gateway_agent.state import State, tell
@@ -13,9 +14,13 @@ REFUSED = "keys of the site refused:"
 
 
 def heard(state: State, payload: bytes) -> tuple[State, list[Effect]]:
-    """Take in a statement of the site's keys; one that was refused is refused again without another look."""
+    """Take in a statement of the site's keys; one that was refused is refused again without another look.
+
+    Raises `MessageError`.
+    """
+    Keys.from_bytes(payload)  # so that no child is started for what is none
     name = hashlib.sha256(payload).hexdigest()
-    if not payload or name == state.refused_keys:
+    if name == state.refused_keys:
         return state, []
     taken = state.take_keys(payload)
     if taken.problem:
@@ -27,5 +32,7 @@ def heard(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     # A model that is refused here for good stays so (`Models.why_not`); of any other the aggregator is to know that it
     # may announce it again.
     refusal = "" if state.refusal == state.refused[1] else state.refusal
-    state, told = tell(replace(state, refused=("", ""), refusal=refusal))
+    # The aggregator believes no numbers that the key before signed: the same are to be kept for it with the new one's.
+    newest = None if state.newest is None else state.newest.changed(expires_ns=0)
+    state, told = tell(replace(state, refused=("", ""), refusal=refusal, newest=newest))
     return state, [Log("info", "the site has changed its keys; they are taken"), *told]

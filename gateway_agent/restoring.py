@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from config import wire
+from config.messages import Newest
 from config.settings import GatewaySettings
 from gateway_agent import life
 from gateway_agent import pipeline as walk
@@ -14,7 +15,10 @@ from gateway_agent.state import (
     ALARMS,
     COUNTED,
     FEATURES,
+    INVITED,
+    NEWEST,
     OWN,
+    PRIVACY,
     RESCUED,
     SECRET,
     BaselineError,
@@ -26,6 +30,7 @@ from gateway_agent.state import (
 from gateway_agent.versions import restored
 from models.arrays import Arrays
 from models.features import FeatureSpec
+from models.federated.algorithm import SPENT, ledger_of
 from models.records import replace
 from models.threshold import AlarmState
 
@@ -47,32 +52,27 @@ def restore(
 
     Raises `BaselineError` where the stored baseline does not fit the settings.
     """
-    own, answered, newest_training, remarks = _own(stored)
+    own, answered, remarks = _own(stored)
     _check_baseline(settings, stored, own)
     pipeline = walk.start(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
     )
     awaited, is_counted, *last = json.loads(stored.blobs.get(COUNTED, b'["", true]'))  # 0.2 did not ask
-    sensors, raised_by, raised_in = {}, RaisedBy(), {}
-    if ALARMS in stored.blobs:
-        held = json.loads(stored.blobs[ALARMS])
-        pipeline = replace(pipeline, alarm=AlarmState(**held["anomaly"]))
-        sensors, raised_by = held["sensors"], RaisedBy(*held.get("raised_by", ()))  # 0.3 knew one rule
-        raised_in = {cause: RaisedIn(*one) for cause, one in held.get("raised_in", {}).items()}
+    anomaly, sensors, raised_by, raised_in = _alarms(stored)
     return State(
         settings=settings,
         verified=verified,
         boot_id=boot_id,
         can_train=can_train,
         libraries=libraries,
-        pipeline=pipeline,
+        pipeline=replace(pipeline, alarm=anomaly),
         now_ns=now_ns,
         secret=stored.blobs.get(SECRET, b""),
         labelled=labelled or {},
         own=own,
         outbox=dict(stored.outbox),
         answered=answered,
-        newest_training=newest_training,
+        newest_training=int(stored.blobs.get(INVITED, b"0")),
         remarks=remarks,
         awaited=awaited,
         is_counted=is_counted,
@@ -84,6 +84,8 @@ def restore(
         sensor_alarms=sensors,
         raised_in=raised_in,
         models=restored(stored.blobs),
+        newest=Newest.from_bytes(stored.blobs[NEWEST]) if NEWEST in stored.blobs else None,
+        newest_ns=now_ns,
     )
 
 
@@ -104,10 +106,24 @@ def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> N
         )
 
 
-def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None, int, dict[int, str]]:
+def _alarms(stored: Stored) -> tuple[AlarmState, dict[str, int], RaisedBy, dict[str, RaisedIn]]:
+    """Return the anomaly, the alarms of sensors, and what raised them and when, as `state.save_alarms` stored them."""
+    held = json.loads(stored.blobs.get(ALARMS, b'{"anomaly": {}, "sensors": {}}'))
+    raised_in = {cause: RaisedIn(*one) for cause, one in held.get("raised_in", {}).items()}
+    raised_by = RaisedBy(*held.get("raised_by", ()))  # 0.3 knew one rule
+    return AlarmState(**held["anomaly"]), held["sensors"], raised_by, raised_in
+
+
+def ledger(stored: Stored, own: Arrays) -> Arrays:
+    """Return what was spent of this gateway's privacy, by that of its two copies which says more."""
+    copies = [ledger_of(own), wire.decode(stored.blobs[PRIVACY])[0] if PRIVACY in stored.blobs else {}]
+    return max(copies, key=lambda copy: float(copy.get(SPENT, 0.0)))
+
+
+def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None, dict[int, str]]:
     if OWN not in stored.blobs:
-        return {}, None, 0, {}
+        return ledger(stored, {}), None, {}
     own, meta = wire.decode(stored.blobs[OWN])
+    own |= ledger(stored, own)
     answered = tuple(meta["answered"]) if meta["answered"] else None
-    # 0.4 knew no numbers of trainings, 0.5 kept no remarks.
-    return own, answered, meta.get("training", 0), dict(meta.get("remarks", ()))
+    return own, answered, dict(meta.get("remarks", ()))  # 0.5 kept none

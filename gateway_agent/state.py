@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from config import wire
 from config.clock import Quality
-from config.messages import SHORT_MAX, Device, Manifest, RoundOpen, Score, Status, round_number
+from config.messages import SHORT_MAX, Device, Manifest, Newest, RoundOpen, Score, Status, round_number
 from config.settings import GatewaySettings
 from config.topics import Topic, topic_of
 from config.transfer import Assembly
@@ -29,13 +31,13 @@ from gateway_agent.versions import Models, Trial, told
 from gateway_agent.watch import SCORE
 from gateway_agent.weight import held_bytes
 from models.arrays import Arrays
-from models.federated.algorithm import EPSILON, outlives
+from models.federated.algorithm import EPSILON, ledger_of, outlives
 from models.records import replace
 
 # Keys of stored blobs.
 OWN, COUNTED, MEMORY = "own", "counted", "memory"
 ALARMS, FEATURES, SECRET = "alarms", "features", "secret"
-FLASH, RESCUED = "flash", "rescued"
+FLASH, RESCUED, NEWEST, INVITED, PRIVACY = "flash", "rescued", "newest", "invited", "privacy"
 ANOMALY = "anomaly"  # the cause of an alarm about the structure
 
 
@@ -117,6 +119,10 @@ class State:
     counted: frozenset[str] = frozenset()  # digests of models whose loads this process has marked
     tried: tuple[str, int] = ("", 0)  # the manifest whose model is or may be loaded, and when it was marked or loaded
     stopwatch: Callable[[], int] = int  # ns of this thread's CPU time; int() stands still
+    newest: Newest | None = None  # that the aggregator has signed
+    newest_ns: int = 0  # when this process took it in
+    announced: int = 0  # the highest version of a model whose announcement this process found to be signed
+    stale: str = ""  # why what is here may not be the newest
     unlent: str = ""  # the manifest, by its signed digest, whose site has no level for this gateway
     take_keys: Take = take_none  # keeps a statement of the site's keys
     refused_keys: str = ""  # the statement refused last, by its SHA-256
@@ -199,9 +205,8 @@ def status(state: State) -> Status:
         refused_round=state.refused_round,
         training_remarks="; ".join(state.remarks.values())[:SHORT_MAX],
         answered="" if state.answered is None else round_number(*state.answered),
-        training=state.newest_training,
         device=None if (device := state.settings.gateway.device) is None else Device(**device.model_dump()),
-        privacy_epsilon=float(state.own[EPSILON]) if EPSILON in state.own else None,
+        privacy_epsilon=None if (spent := float(state.own.get(EPSILON, np.inf))) == np.inf else spent,
         **told(state.models, state.settings, state.candidate, is_watched=state.trial is not None),
         store_id=life.store_id(state.secret),
         starts=state.life.starts,
@@ -212,6 +217,7 @@ def status(state: State) -> Status:
         outbox_bytes=held_bytes(state.outbox),
         flash_bytes_written=state.flash.written_bytes,
         store_problem=state.store_problem,
+        stale=state.stale,
     )
 
 
@@ -224,8 +230,20 @@ def tell(state: State) -> tuple[State, list[Effect]]:
 def save_own(state: State) -> Save:
     """Return the effect that stores what stays on this gateway, which round it answered last and what it said of it."""
     answered = list(state.answered) if state.answered else None
-    meta = {"answered": answered, "training": state.newest_training, "remarks": [*state.remarks.items()]}
-    return Save(OWN, wire.encode(state.own, meta))
+    return Save(OWN, wire.encode(state.own, {"answered": answered, "remarks": [*state.remarks.items()]}))
+
+
+def save_invited(state: State) -> Save:
+    """Return the effect that stores to which training this gateway was invited: apart, for `own` may be megabytes."""
+    return Save(INVITED, str(state.newest_training).encode())
+
+
+def save_ledger(state: State) -> list[Save]:
+    """Return the effect that stores once more what was spent of this gateway's privacy, none where there is no account:
+    one damaged row must not begin it anew.
+    """
+    ledger = ledger_of(state.own)
+    return [Save(PRIVACY, wire.encode(ledger))] if ledger else []
 
 
 def save_counted(state: State) -> Save:

@@ -12,14 +12,17 @@ import os
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from config import wire
 from gateway_agent import rows, store_files
 from gateway_agent.events import Durable
+from gateway_agent.restoring import ledger
 from gateway_agent.rows import SCHEMA_VERSION as SCHEMA_VERSION
 from gateway_agent.rows import Found
-from gateway_agent.state import Stored
+from gateway_agent.state import OWN, Stored
 from gateway_agent.store_errors import (
     StoreDamagedError as StoreDamagedError,
 )
@@ -209,7 +212,7 @@ class Store:
             "anomaly_active": bool(alarms["anomaly"].get("active")),
             "sensor_alarms": alarms["sensors"],
             "model": in_force(held.blobs),
-            "privacy_epsilon": _epsilon(held.blobs.get("own")),
+            "privacy_epsilon": _epsilon(held),
             "flash_bytes_written": json.loads(held.blobs.get("flash", b"[0, 0]"))[1],
             "damage": list(rows.read(self._db, self._schema).damage),
             "set_aside": [str(file) for file in store_files.set_aside(self.path)],
@@ -226,10 +229,11 @@ class Store:
             self._lock = None
 
 
-def _epsilon(own: bytes | None) -> float | None:
+def _epsilon(held: Stored) -> float | Literal["unknown"] | None:
     """Return what was spent of this gateway's privacy, nothing where it keeps no account of that."""
-    arrays = {} if own is None else wire.decode(own, size_max=len(own))[0]
-    return float(arrays[EPSILON]) if EPSILON in arrays else None
+    own = wire.decode(held.blobs[OWN], size_max=len(held.blobs[OWN]))[0] if OWN in held.blobs else {}
+    spent = ledger(held, own).get(EPSILON)
+    return None if spent is None else float(spent) if np.isfinite(spent) else "unknown"
 
 
 def _written_bytes() -> int | None:

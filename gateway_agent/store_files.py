@@ -13,11 +13,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from config import wire
 from gateway_agent import rows
 from gateway_agent.events import Keep, Queue, Save
 from gateway_agent.rows import SCHEMA_VERSION, Found
-from gateway_agent.state import RESCUED, Stored
+from gateway_agent.state import OWN, PRIVACY, RESCUED, Stored
 from gateway_agent.store_errors import StoreDamagedError, StoreError, kind_of
+from models.federated.algorithm import lost_ledger
 
 FIRST_SCHEMA = 1
 APPLICATION = 0x0FED_6000  # plus the schema; a second place for it, so that a damaged byte is no newer agent
@@ -226,10 +228,10 @@ def _guessed(db: sqlite3.Connection) -> int:
 
 def renewed(path: Path, found: Found) -> str:
     """Set a damaged file aside, closed or not, put a new one with what was found in its place, and say so."""
-    stored = found.stored
-    _written(
-        path.with_name(path.name + ".new"), Stored(stored.baseline, {**stored.blobs, RESCUED: b"1"}, stored.outbox)
-    )
+    stored, blobs = found.stored, {**found.stored.blobs, RESCUED: b"1"}
+    if not blobs.keys() & {OWN, PRIVACY}:
+        blobs[PRIVACY] = wire.encode(lost_ledger())  # an account that began anew would spend everything again
+    _written(path.with_name(path.name + ".new"), Stored(stored.baseline, blobs, stored.outbox))
     aside = _free_name(path)
     for suffix in WITH_IT:
         file = path.with_name(path.name + suffix)

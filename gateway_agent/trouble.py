@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway_agent import alarms, life, room, versions
+from gateway_agent import alarms, life, newest, room, versions
 from gateway_agent.events import Effect, Save, StoreState
 from gateway_agent.state import (
     SECRET,
@@ -15,6 +15,8 @@ from gateway_agent.state import (
     save_alarms,
     save_counted,
     save_features,
+    save_invited,
+    save_ledger,
     save_memory,
     save_own,
     tell,
@@ -45,7 +47,15 @@ def of_store(state: State, event: StoreState) -> tuple[State, list[Effect]]:
 
 def in_mind(state: State) -> Stored:
     """Return what a store would hold of what the agent knows: for a new one, where the old one cannot be read."""
-    saved = [save_own(state), save_counted(state), save_features(state), save_alarms(state), *save_memory(state)]
-    saved += [*life.saved(state.life), versions.save(state.models)]
+    saved = [
+        save_own(state),
+        *save_ledger(state),
+        save_invited(state),
+        save_counted(state),
+        save_features(state),
+        save_alarms(state),
+        *save_memory(state),
+    ]
+    saved += [*life.saved(state.life), versions.save(state.models), *newest.save(state)]
     blobs = {effect.key: effect.body for effect in saved if isinstance(effect, Save)}
     return Stored(tuple(state.pipeline.baseline), {**blobs, SECRET: state.secret}, dict(state.outbox))

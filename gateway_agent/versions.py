@@ -245,7 +245,6 @@ def told(models: Models, settings: GatewaySettings, candidate: Manifest | None, 
     return {
         "candidate_version": 0 if candidate is None else candidate.version,
         "previous_version": models.previous.version,
-        "newest_version": models.newest,
         "probation_s": max(settings.models.probation_s - watched_s, 0.0) if is_watched else 0.0,
         "model_windows": models.windows,
         "model_alarms": models.alarms,
@@ -255,5 +254,5 @@ def told(models: Models, settings: GatewaySettings, candidate: Manifest | None, 
 
 
 def named(manifest: Manifest) -> str:
-    """Return the name of a manifest: a digest of all that it says, and of who signed it."""
-    return hashlib.sha256(manifest.signed_bytes() + manifest.signature.encode()).hexdigest()
+    """Return the name of a manifest: a digest of what it says of its model, the same when it is signed anew."""
+    return hashlib.sha256(manifest.content_bytes()).hexdigest()

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from config import signing, wire
-from config.messages import Receipt, RoundOpen, Status, Want
+from cloud_aggregator import signatures
+from config import wire
+from config.messages import Receipt, RoundOpen, Status, Want, audience_of
 from config.topics import CHANNELS
 from config.transfer import ASK_MAX, describe, split
 from gateway_agent.events import (
@@ -56,7 +57,7 @@ def invitation(round_index: int = 0, shared: bytes = SHARED, **change: Any) -> b
 
 
 def signed(message: RoundOpen) -> RoundOpen:
-    return message.model_copy(update={"signature": signing.sign(KEY, message.signed_bytes())})
+    return signatures.signed(message, KEY, audience_of(SITE, "all"), T0_NS)
 
 
 def invited(state: State, round_index: int = 0, **change: Any) -> tuple[State, list[Effect]]:

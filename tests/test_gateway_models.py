@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import release
+from cloud_aggregator import release, signatures
 from config import signing, wire
-from config.messages import Manifest
+from config.messages import Manifest, audience_of
 from config.transfer import describe
 from gateway_agent.events import Log, Save
 from gateway_agent.graph_bytes import OPSET_MAX
@@ -29,11 +29,12 @@ from models.features import FeatureSpec
 from models.federated import build
 from models.federated.run import run
 from tests.agents import LIMIT, TICK, after, chunks, commissioned, heard, kinds, sent
-from tests.sites import FEATURES, KEY, NS, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
+from tests.sites import FEATURES, KEY, NS, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
 
 Made = tuple[Manifest, bytes]
 SPEC = FeatureSpec.model_validate(FEATURES)
 COUNT = 3  # of features
+FOR_ALL = audience_of(SITE, "all")
 ALGORITHM = build("support-vector-election", COUNT, {})
 LINEAR = {"weights": np.ones(COUNT), "intercept": np.array(0.5)}
 
@@ -42,10 +43,9 @@ def released(version: int) -> Made:
     """Return a good model and its manifest."""
     rows = np.random.default_rng(0).normal(size=(40, COUNT))
     server = run(ALGORITHM, {"a": {X: rows}}).server
-    return release.make(
+    manifest, body = release.make(
         ALGORITHM,
         server,
-        KEY,
         version=version,
         name="support-vector-election",
         run="run",
@@ -54,6 +54,7 @@ def released(version: int) -> Made:
         gateways=1,
         created_ns=T0_NS,
     )
+    return signatures.signed(manifest, KEY, FOR_ALL, T0_NS), body
 
 
 def signed(manifest: Manifest, key: Ed25519PrivateKey = KEY, **change: Any) -> Manifest:
@@ -207,7 +208,7 @@ def test_the_limits_of_a_message_may_change_between_release_and_restart() -> Non
     """How a body is cut stands in its manifest: the aggregator cuts and signs anew, and the digest stays."""
     manifest, body = FIRST
     limits = gateway_settings(limits={"max_payload_bytes": 2_048}).limits
-    fitting = release.fitting(manifest, body, KEY, limits)
+    fitting = signatures.signed(release.fitting(manifest, body, limits), KEY, FOR_ALL, T0_NS)
     assert fitting.model == describe(body, 2_048) and fitting.model != manifest.model
     state = in_force()
     state, effects = after(state, heard("manifest", "current", fitting.to_bytes(), "all"))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gateway_agent.events import Keep, Save
 from gateway_agent.state import SECRET
-from models.federated.algorithm import EPSILON
-from models.federated.private import RELEASES, Privacy
+from gateway_agent.store import Store
+from models.federated.algorithm import EPSILON, RELEASES
+from models.federated.private import Privacy
 from tests.sites import Site, aggregator_settings, gateway_settings
 
 NAMES = ("east", "north", "west")
@@ -103,3 +108,47 @@ def test_noise_of_the_gateways_under_masks_ends_rests_and_releases() -> None:
     made.run(lambda: told(made) == [pytest.approx(epsilon_after(2))] * 3, patience_s=50)
     made.run(lambda: made.in_force(2), patience_s=300)
     assert told(made) == [pytest.approx(epsilon_after(4))] * 3
+
+
+@pytest.mark.parametrize("lost", [["own"], ["privacy"], ["own", "privacy"]])
+def test_a_damaged_row_begins_no_account_anew(lost: list[str], tmp_path: Path) -> None:
+    """One flipped byte dropped the account, and the gateway spent its whole budget again."""
+    made = site(releases=3)
+    made.run(made.in_force)
+    held = made.shelves["north"].stored()
+    with closing(Store(tmp_path / "gateway.db")) as store:
+        store.commit([Save(key, body) for key, body in held.blobs.items()] + [Keep(seen) for seen in held.baseline])
+    with closing(sqlite3.connect(tmp_path / "gateway.db")) as db, db:
+        for key in lost:
+            db.execute("UPDATE blob SET body = zeroblob(1) || substr(body, 2) WHERE key = ?", [key])
+    with closing(Store(tmp_path / "gateway.db")) as store:
+        found = store.read()
+        assert store.damage
+    made.shelves["north"].blobs = dict(found.blobs)
+    made.restart("north")
+    is_known = len(lost) == 1
+    for _ in range(20):
+        made.flow()
+        made.tick()
+    assert float(made.agents["north"].own[EPSILON]) == (pytest.approx(epsilon_after(2)) if is_known else np.inf)
+    assert told(made) == [pytest.approx(epsilon_after(2))] * 3, "the aggregator keeps the most that it was told"
+    begin_anew(made, seed=6)
+    made.run(lambda: any("privacy budget is spent" in line for line in made.log), patience_s=400)
+    unknown = [line for line in made.log if line.startswith("north: ") and "is not known any more" in line]
+    assert bool(unknown) != is_known
+    assert int(made.agents["north"].own[RELEASES]) == (3 if is_known else 0), "which then sends nothing"
+
+
+def test_a_gateway_that_says_it_has_spent_less_than_before_is_noticed_and_not_believed() -> None:
+    made = site(releases=3)
+    made.run(made.in_force)
+    before = epsilon_after(2)
+    made.shelves["north"].blobs = {SECRET: b"another".ljust(32)}  # a new card
+    made.shelves["north"].baseline.clear()
+    made.restart("north")
+    made.flow()
+    (line,) = [line for line in made.log if "says that it has spent epsilon 0 " in line]
+    assert line.startswith("cloud: north ") and f"and said {before:.4g} before" in line
+    assert made.cloud.gateways["north"].privacy_epsilon == pytest.approx(before)
+    made.restart("cloud")
+    assert made.cloud.gateways["north"].privacy_epsilon == pytest.approx(before)

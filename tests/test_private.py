@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as any_array
 
 from models.arrays import SECRET, Arrays, Floats, exchange_secret, generator
-from models.federated.algorithm import EPSILON, NOISE_SECRET, Algorithm, UpdateError
-from models.federated.private import RELEASES, SPENT, Privacy, PrivacyWarning, bounded, private, with_noise
+from models.federated.algorithm import EPSILON, NOISE_SECRET, RELEASES, SPENT, Algorithm, UpdateError
+from models.federated.private import Privacy, PrivacyWarning, bounded, private, with_noise
 from models.federated.run import Outcome, run
 from tests.given_width import build
 from tests.toy import FEATURE_COUNT, fleet

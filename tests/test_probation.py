@@ -13,15 +13,16 @@ from itertools import count
 import numpy as np
 import pytest
 
-from config.messages import Manifest
+from config.messages import Manifest, audience_of
 from gateway_agent.memory import Memory
 from gateway_agent.probation import SLOW_STEPS, STORED_S
 from gateway_agent.scorer import ModelRefusedError
 from gateway_agent.state import status
 from models.arrays import Array, Arrays, Floats
 from models.promise import LEAST_BLOCKS
-from tests.agents import TICK, after, chunks, heard
-from tests.sites import NS, WINDOWS, frame, samples
+from tests.agents import ME, TICK, after, chunks, heard
+from tests.sites import NS, SITE, WINDOWS, frame, samples
+from tests.test_gateway_models import signed
 from tests.watchers import BLOCK, CALM, DEVIATION, FRAME, LEVEL, SENSITIVE, THIRD, Gateway, model
 
 
@@ -189,7 +190,8 @@ def test_a_model_that_is_too_slow_is_refused_or_goes() -> None:
 
 def test_a_model_for_this_gateway_alone_stands_above_what_all_are_told() -> None:
     gateway = Gateway(CALM)
-    manifest, body = SENSITIVE
+    body = SENSITIVE[1]
+    manifest = signed(SENSITIVE[0], audience=audience_of(SITE, ME))
     gateway.took(*after(gateway.state, heard("manifest", "current", manifest.to_bytes()), *chunks(body), TICK))
     gateway.offer(CALM)
     assert gateway.version == 2 and status(gateway.state).refusal == ""

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from cloud_aggregator.events import Connection
-from cloud_aggregator.staging import next_version
 from cloud_aggregator.state import TRAINING_FORMAT, restore, save_training
 from config import cli, wire
-from config.messages import LARGEST, Manifest
+from config.messages import Manifest
 from gateway_agent import pipeline as walk
 from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY
 from gateway_agent.model_check import out_of_reach
@@ -28,7 +27,7 @@ from models.signal import Block
 from models.threshold import AlarmState, Levels
 from tests.agents import Told, commissioned
 from tests.sites import KEY, T0_NS, WINDOWS, CloudShelf, Shelf, agent, aggregator_settings, gateway_settings
-from tests.test_aggregator_machine import OPEN, READY, after, opened, published, started, update
+from tests.test_aggregator_machine import OPEN, after, opened, published, started, update
 from tests.test_gateway_models import FIRST, in_force
 
 NS = 1_000_000_000
@@ -80,17 +79,6 @@ def test_a_model_that_an_older_release_stored_comes_back_in_force() -> None:
     shelf.blobs[MODEL] = wire.encode({name: arrays[name] for name in ("manifest", "onnx")})
     after_restart = agent(gateway_settings(), shelf)
     assert after_restart.manifest == before.manifest and after_restart.pipeline.judge is not None
-
-
-def test_a_version_is_above_every_one_that_a_gateway_holds() -> None:
-    assert next_version(OPEN) == 1
-    held = {**OPEN.gateways, "north": READY.model_copy(update={"model_version": 41})}
-    assert next_version(replace(OPEN, gateways=held)) == 42
-    for wild in (LARGEST, LARGEST - 1):  # of one gateway, which must not end the releases of all
-        wrong = {**held, "east": READY.model_copy(update={"newest_version": wild})}
-        assert next_version(replace(OPEN, gateways=wrong)) == 42
-    released = started(CloudShelf(released=FIRST))
-    assert next_version(released) == FIRST[0].version + 1
 
 
 def test_vectors_that_would_only_spoil_the_shared_model_are_refused() -> None:

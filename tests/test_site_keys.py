@@ -121,11 +121,12 @@ def fail_at(cut: int, patch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_that_the_key_before_could_not_vouch_for_is_taken_when_the_keys_come() -> None:
+    bad, good = signed(1), signed(2)
     known, asked = [False], list[bytes]()
 
     def take(body: bytes) -> Taken:
         asked.append(body)
-        known[0] = body == b"good"
+        known[0] = body == good
         return Taken(is_new=known[0], problem="" if known[0] else "its signature is not the root key's")
 
     state = replace(commissioned(), verified=lambda *_: known[0], take_keys=take)
@@ -134,10 +135,10 @@ def test_a_model_that_the_key_before_could_not_vouch_for_is_taken_when_the_keys_
     state, _ = after(state, announced)
     assert "signature" in state.refusal and state.candidate is None
     for _ in range(2):
-        state, _ = after(state, announced, heard("keys", "current", b"bad", "all"))
-    assert asked == [b"bad"]
+        state, _ = after(state, announced, heard("keys", "current", bad, "all"))
+    assert asked == [bad]
     state, _ = after(state, announced)
-    state, effects = after(state, heard("keys", "current", b"good", "all"))
+    state, effects = after(state, heard("keys", "current", good, "all"))
     assert state.refusal == "" and sent(effects, "status")  # so the aggregator knows that it may say it again
     state, effects = after(state, announced)
     assert state.candidate == manifest

@@ -203,7 +203,8 @@ class TestBorrowing:
         assert site.agents["south"].pipeline.judge is None
         site.feed("south", samples(8, 31), 30.0)
         site.run(lambda: site.agents["south"].pipeline.judge is not None, patience_s=60)
-        assert site.agents["south"].manifest == site.cloud.manifest
+        held, released = site.agents["south"].manifest, site.cloud.manifest
+        assert held is not None and released is not None and held.content_bytes() == released.content_bytes()
         assert sum("waits for this gateway's own baseline" in line for line in site.log) == 1
 
     def test_after_a_restart_it_borrows_again(self, site: Site) -> None:

@@ -42,7 +42,7 @@ NORMALISATION = ("center", "scale")
 
 # What a gateway has spent of its privacy belongs to its data and not to one training; EPSILON is the sum of it.
 LEDGER = "privacy."
-EPSILON = f"{LEDGER}epsilon"
+EPSILON, RELEASES, SPENT = f"{LEDGER}epsilon", f"{LEDGER}releases", f"{LEDGER}spent"
 
 # In `kept`: what the cloud's own noise is drawn from. It follows from the seed, until an aggregator puts in a real one.
 NOISE_SECRET = f"{LEDGER}secret"
@@ -211,6 +211,16 @@ def counting(data: Arrays) -> Arrays:
 def outlives(name: str) -> bool:
     """Tell whether a gateway's own tensor of this name is kept when another training begins."""
     return name in NORMALISATION or name.startswith(LEDGER)
+
+
+def ledger_of(own: Mapping[str, Array]) -> Arrays:
+    """Return what a gateway's own tensors say of the privacy that it has spent."""
+    return {name: array for name, array in own.items() if name.startswith(LEDGER)}
+
+
+def lost_ledger() -> Arrays:
+    """Return the ledger of a gateway that no longer knows what it has spent: there is no budget that it has left."""
+    return {RELEASES: np.array(0, np.int64), SPENT: np.array(np.inf), EPSILON: np.array(np.inf)}
 
 
 def personal_tensors(normalisation: str) -> tuple[str, ...]:

@@ -40,21 +40,22 @@ from models.arrays import FEATURES, SECRET, Array, Arrays
 from models.detectors.reservoir import IDENTITY
 from models.federated.algorithm import (
     EPSILON,
-    LEDGER,
     NOISE_SECRET,
+    RELEASES,
+    SPENT,
     Algorithm,
     Phase,
     Positive,
     Server,
     Train,
     UpdateError,
+    ledger_of,
 )
 from models.federated.alone import WEIGHTS
 from models.federated.tally import MEASURED_CHANGES
 from models.secret_noise import SECRET_BYTES, noised
 
 LIBRARY = "dp_accounting"
-RELEASES, SPENT = f"{LEDGER}releases", f"{LEDGER}spent"
 SLACK = 1e-6  # of the bound, for rounding
 FARTHEST = 6.0  # deviations by which the length of the noise may pass the root of its size: one in 60 million does
 
@@ -222,7 +223,7 @@ def _training(algorithm: Algorithm, index: int, privacy: Privacy) -> Train:
     phase = algorithm.phases[index]
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        ledger = {name: array for name, array in own.items() if name.startswith(LEDGER)}
+        ledger = ledger_of(own)
         inner = {name: array for name, array in own.items() if name not in ledger}
         following = _spent(ledger, privacy) if len(data[FEATURES]) else ledger
         if following and float(following[EPSILON]) > privacy.epsilon:
@@ -245,12 +246,17 @@ def _spent(ledger: Arrays, privacy: Privacy) -> Arrays:
     """Return the ledger with one release more."""
     spent = float(ledger.get(SPENT, 0.0)) + privacy.noise_multiplier**-2
     releases = int(ledger.get(RELEASES, 0)) + 1
-    epsilon = np.array(privacy.epsilon_of(spent))
+    epsilon = np.array(privacy.epsilon_of(spent) if math.isfinite(spent) else math.inf)
     return {**ledger, RELEASES: np.array(releases, np.int64), SPENT: np.array(spent), EPSILON: epsilon}
 
 
 def _told(ledger: Mapping[str, Array], following: Mapping[str, Array], privacy: Privacy) -> str:
     spent, count = float(ledger.get(EPSILON, 0.0)), int(ledger.get(RELEASES, 0))
+    if not math.isfinite(spent):
+        return (
+            "what this gateway has spent of its privacy is not known any more, for its store was damaged: it counts as "
+            "all, and no update is sent; docs/operations.md says how to go on"
+        )
     return (
         f"the privacy budget is spent: epsilon {spent:.4g} after {count} updates, and the next one would make it "
         f"{float(following[EPSILON]):.4g} of {privacy.epsilon:g}; this gateway runs the models of the others and sends "

@@ -11,10 +11,10 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from cloud_aggregator import release
+from cloud_aggregator import release, signatures
 from config import wire
 from config.frames import Frame, FrameMeta
-from config.messages import Manifest
+from config.messages import Manifest, audience_of
 from config.settings import GatewaySettings, load
 from config.signing import verified
 from config.topics import Topic, topic_of
@@ -90,10 +90,9 @@ def released(spec: FeatureSpec, key: Ed25519PrivateKey, max_payload_bytes: int) 
         "gamma": np.array(1.0 / count),
         "offset": np.array(1.0),
     }
-    return release.make(
+    manifest, body = release.make(
         build(ALGORITHM, count, {}),
         Server(shared=shared, kept={}),
-        key,
         version=1,
         name=ALGORITHM,
         run="bench",
@@ -102,6 +101,7 @@ def released(spec: FeatureSpec, key: Ed25519PrivateKey, max_payload_bytes: int) 
         gateways=3,
         created_ns=T0_NS,
     )
+    return signatures.signed(manifest, key, audience_of(SITE, "all"), T0_NS), body
 
 
 def commissioned() -> State:
