@@ -19,15 +19,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cloud_aggregator import doctor_command, site_keys
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.authority import Authority, authority_certificate
+from cloud_aggregator.events import Connection, Publish, Tick
+from cloud_aggregator.registry import Stated
 from config import identity, signing, statement
-from config.messages import Keys
+from config.messages import Keys, Newest, RoundOpen
 from config.settings import Site
 from config.statement import OlderError, StatementError
 from firmware_sim import children
 from gateway_agent import trusted_keys
 from gateway_agent.release_key import Taken
 from tests.agents import after, commissioned, heard, sent
+from tests.cloud_service import cloud, mean_of
 from tests.site_folders import Folder, founded
+from tests.sites import T0_NS
 from tests.test_commands import failed
 from tests.test_enrolment import files
 from tests.test_gateway_models import released
@@ -144,7 +148,35 @@ def test_a_model_that_the_key_before_could_not_vouch_for_is_taken_when_the_keys_
     assert state.candidate == manifest
 
 
+def test_numbers_that_the_key_before_signed_are_kept_anew_with_the_new_one() -> None:
+    """The aggregator believes none but its own key, and may ask for them when its store is lost."""
+    state = replace(commissioned(), verified=lambda *_: True, take_keys=lambda _: Taken(is_new=True))
+    numbers = Newest(version=1, highest_version=1, training=1, audience="bridge/all", expires_ns=2 * T0_NS)
+    old, new = (heard("newest", "current", one.to_bytes(), "all") for one in (numbers, numbers.changed(signature="n")))
+    state, _ = after(state, old, new)
+    assert state.newest is not None and state.newest.signature == ""
+    state, _ = after(state, heard("keys", "current", signed(), "all"), new)
+    assert state.newest is not None and state.newest.signature == "n"
+
+
 # The aggregator.
+
+
+def test_what_is_retained_is_signed_anew_after_gateways_were_told_of_the_key(tmp_path: Path) -> None:
+    body = signed()
+    with cloud(tmp_path, mean_of(3)) as here:
+        said = here.hear(Stated(Keys.from_bytes(body), body, RELEASE), Tick(), after_s=1.0)
+        told = [one for one in said if isinstance(one, Publish)]
+        assert told[0].topic.endswith("/all/keys/current") and told[0].payload == body
+        by_topic = {one.topic.split("/")[4]: one.payload for one in told[1:] if one.retain}
+        for name, kind in (("newest", Newest), ("round", RoundOpen)):
+            message = kind.from_bytes(by_topic[name])
+            assert signing.verified(RELEASE.public_key(), message.signed_bytes(), message.signature)
+        assert not [one for one in here.hear(Tick(), after_s=1.0) if isinstance(one, Publish)]
+        here.restart()
+        again = here.hear(Stated(Keys.from_bytes(body), body, RELEASE), Connection(True))
+        topics = [one.topic.split("/")[4] for one in again if isinstance(one, Publish)]
+        assert topics[0] == "keys" and {"newest", "round"} <= {*topics}
 
 
 @pytest.fixture
