@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloud_aggregator import (
+    backup_command,
     certificate_command,
     doctor_command,
     gateways_command,
@@ -19,6 +20,7 @@ from cloud_aggregator import (
     losses_command,
     orders_command,
     release_command,
+    restore_command,
     set_back,
 )
 from config import cli, mqtt
@@ -39,6 +41,7 @@ EPILOG = """examples:
   cloud-aggregator check -c aggregator.toml    is the file right? names file, line, key, value, what was expected
   cloud-aggregator run -c aggregator.toml      run until SIGTERM or Ctrl-C
   cloud-aggregator status -c aggregator.toml   gateways and the training at hand; also: models, alarms, rounds
+  cloud-aggregator backup FILE -c aggregator.toml   one file to put the site back from; restore FILE does that
   cloud-aggregator release -c aggregator.toml  how the release of a model stands; --canary, --go-on, --pause, --stop
 """
 NS = 1_000_000_000
@@ -61,6 +64,8 @@ def main(argv: list[str] | None = None) -> int:
     losses_command.add(commands)
     orders_command.add(commands)
     release_command.add(commands)
+    backup_command.add(commands)
+    restore_command.add(commands)
     for name, act, text in (
         ("run", _run, "run the aggregator"),
         ("check", _check, "check the settings and the release key"),
@@ -150,8 +155,9 @@ def _rows(arguments: argparse.Namespace, table: str, *columns: str) -> list[dict
 
 def _status(arguments: argparse.Namespace) -> int:
     with _open(arguments) as store:
-        rows, latest, closed = store.rows("gateways"), store.latest_model(), len(store.rows("rounds", "id"))
+        rows, latest, rounds = store.rows("gateways"), store.latest_model(), store.rows("rounds", "id")
         stored, told = store.training(), store.outward()
+    closed = rounds[-1]["id"] if rounds else 0  # of which the newest are kept
     gateways = [_gateway(row) for row in rows]
     version = latest[0].version if latest else 0
     training = _training(stored, load(arguments.config, AggregatorSettings)) if stored else None

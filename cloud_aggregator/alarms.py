@@ -10,23 +10,42 @@ from typing import Literal
 from cloud_aggregator import fleet, home_assistant, lives, maintenance, standing, webhook
 from cloud_aggregator.events import Effect, Log, Posted, Publish, RecordAlarm, RecordCount, RecordFleet
 from cloud_aggregator.outward import ALARMS_REFUSED
-from cloud_aggregator.state import State, topic
-from config.messages import Alarm, FleetAlarm, Receipt, Status
+from cloud_aggregator.state import NS, Spent, State, topic
+from config.messages import Alarm, FleetAlarm, MessageError, Receipt, Status
 from config.topics import ALL
 from models.records import replace
 
 Result = tuple[State, list[Effect]]
 Severity = Literal["warning", "major", "critical"]
+# Changes of a gateway's alarms that are taken as they come, and in which time one more is; the last of them are for
+# what is no trouble of a sensor.
+CHANGES, CHANGE_S, RESERVED = 1_000, 3.0, 200
+DESCRIBED_S = 60.0  # between two times at which others are told of what a gateway says of its device
 
 
 def heard(state: State, gateway: str, alarm: Alarm) -> Result:
-    """Take in a change of a gateway's alarm; one that was told before only gets its receipt again."""
+    """Take in a change of a gateway's alarm; one that was told before only gets its receipt again.
+
+    Raises `MessageError` where too many came lately. Such a change has no answer, so its gateway keeps it and sends it
+    again until it is taken.
+    """
     state = _with_quiet(state, gateway, None)
     if reason := standing.refusal(state.outward.alarms, gateway, alarm):
         return _refused(state, gateway, alarm, reason)
+    if not standing.is_told(state.outward.alarms.get(gateway, {}).get(alarm.id), alarm):
+        state = _with_change(state, gateway, alarm)
     state, effects = taken(state, gateway, alarm)
     receipt = Publish(topic(state, gateway, "receipt", alarm.item), Receipt(accepted=True).to_bytes())
     return state, [*effects, receipt]
+
+
+def _with_change(state: State, gateway: str, alarm: Alarm) -> State:
+    """Count one more change of a gateway's alarms; raises `MessageError` where it has to wait."""
+    before = state.alarmed.get(gateway, Spent()).after(state.now_ns, CHANGE_S)
+    most = CHANGES - RESERVED if alarm.kind == "sensor" else CHANGES
+    if before + 1 > most:
+        raise MessageError(f"{gateway} raises and clears more than {most} at once, and more than one in {CHANGE_S:g} s")
+    return replace(state, alarmed={**state.alarmed, gateway: Spent(before + 1, state.now_ns)})
 
 
 def taken(state: State, gateway: str, alarm: Alarm) -> Result:
@@ -115,17 +134,28 @@ def removed(state: State, gateway: str) -> Result:
 
 
 def status_changed(state: State, gateway: str, before: Status | None) -> Result:
-    """Note what befell a gateway, and tell of what it has changed in what it says of its device."""
+    """End the alarms that a gateway no longer knows of, and tell of a change in what it says of its device."""
     after = state.gateways[gateway]
-    if before is not None:
-        known = state.outward.disturbances.get(gateway, fleet.Disturbance())
-        befell = {**state.outward.disturbances, gateway: fleet.disturbed(known, before, after, state.now_ns)}
-        state = replace(state, outward=replace(state.outward, disturbances=befell))
     state, ends = _forgotten(state, gateway)
     if before is not None and (before.device, before.version) == (after.device, after.version):
         return state, ends
+    state, told = _described(state, gateway)
+    return state, [*ends, *told]
+
+
+def _described(state: State, gateway: str) -> Result:
+    """Tell others of a gateway's device, with each of its alarms: now, or where that was done just now a little later,
+    since a status of a few bytes may ask for thousands of messages.
+    """
+    last_ns = state.described_ns.get(gateway)
+    if last_ns is not None and 0 <= state.now_ns - last_ns < DESCRIBED_S * NS:
+        return replace(state, undescribed=state.undescribed | {gateway}), []
+    described_ns = {**state.described_ns, gateway: state.now_ns}
+    state = replace(state, described_ns=described_ns, undescribed=state.undescribed - {gateway})
+    if gateway not in state.gateways:  # it was taken away meanwhile
+        return state, []
     state, effects = home_assistant.gateway_changed(state, gateway)
-    return state, [*ends, *effects, *maintenance.of_gateway(state, gateway)]
+    return state, [*effects, *maintenance.of_gateway(state, gateway)]
 
 
 def connected(state: State) -> Result:
@@ -141,12 +171,15 @@ def connected(state: State) -> Result:
 
 def ticked(state: State) -> Result:
     """Judge the fleet, and send what waits for the webhook."""
-    facts = fleet.Facts(state.gateways, state.outward.alarms, state.outward.disturbances)
-    before, now = state.outward.fleet, fleet.judge(state.settings.fleet, state.outward.fleet, facts, state.now_ns)
+    before, settings = state.outward.fleet, state.settings.fleet
+    now = fleet.judge(settings, before, state.gateways, state.outward.alarms, state.now_ns)
     state = replace(state, outward=replace(state.outward, fleet=now))
     effects: list[Effect] = []
     if now.alarm is not None and now.alarm != before.alarm:
         state, effects = _fleet_changed(state, before.alarm, now.alarm)
+    for gateway in sorted(state.undescribed):
+        state, told = _described(state, gateway)
+        effects += told
     state, sends = _send(state)
     return state, [*effects, *sends]
 
@@ -161,8 +194,8 @@ def posted(state: State, event: Posted) -> Result:
 
 def _fleet_changed(state: State, before: FleetAlarm | None, now: FleetAlarm) -> Result:
     effects: list[Effect] = [RecordFleet(now, state.now_ns)]
-    # Who joins is stored and shown; whom the webhook wakes wants to hear of the beginning, the end and the cause.
-    if before is None or (before.id, before.state, before.common) != (now.id, now.state, now.common):
+    # Who joins is stored and shown; whom the webhook wakes wants to hear of the beginning and the end.
+    if before is None or (before.id, before.state) != (now.id, now.state):
         state, posts = _post(state, ALL, now, active=now.state == "raised")
         effects += [*posts, _log("site", now)]
     return state, [*effects, *_fleet_told(state)]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from cloud_aggregator import signatures
 from cloud_aggregator.events import Effect, Publish
 from cloud_aggregator.rollout import Made
-from cloud_aggregator.state import Fetched, Parcel, State, topic
+from cloud_aggregator.state import Parcel, Spent, State, topic
 from config.messages import Manifest, MessageError, audience_of
 from config.topics import ALL
 from config.transfer import pieces_of
 from models.records import replace
 
-NS = 1_000_000_000
 BODIES, BODY_S = 4, 60.0  # that a gateway is sent at once as it asks, and in which time it may ask for one more
 WHOLE_BYTES = 256 * 1024  # a smaller body counts for its share of this: such questions cost nobody anything
 
@@ -62,12 +61,10 @@ def wanted(state: State, gateway: str, digest: str, missing: tuple[int, ...]) ->
     parcel = _parcel(state, gateway, digest)
     effects = chunks(state, gateway, parcel, missing)
     asked = len(effects) / parcel.transfer.chunks * min(len(parcel.body) / WHOLE_BYTES, 1.0)
-    known = state.fetched.get(gateway, Fetched(0.0, state.now_ns))
-    passed_s = (state.now_ns - known.at_ns) / NS
-    before = max(known.bodies - passed_s / BODY_S, 0.0) if passed_s >= 0.0 else 0.0  # our clock was set back since
+    before = state.fetched.get(gateway, Spent()).after(state.now_ns, BODY_S)
     if before + asked > BODIES:
         raise MessageError(f"{gateway} asks for more than {BODIES} bodies, and more than one in {BODY_S:g} s")
-    return replace(state, fetched={**state.fetched, gateway: Fetched(before + asked, state.now_ns)}), [*effects]
+    return replace(state, fetched={**state.fetched, gateway: Spent(before + asked, state.now_ns)}), [*effects]
 
 
 def _parcel(state: State, gateway: str, digest: str) -> Parcel:

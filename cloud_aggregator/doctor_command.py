@@ -25,6 +25,8 @@ NAME = "cloud-aggregator"
 LIBRARIES = ("numpy", "pydantic", "cryptography", "scipy", "sklearn", "onnx", "sqlalchemy")
 MODELS_KEPT = 50  # for which there should be room
 REACH_S = 3.0
+DAY_NS = 86_400 * 1_000_000_000
+BACKUP_DAYS = 8  # one a week that is a day late
 LEFT_S = 12.0  # for what comes after the libraries
 MEMORY = Path("/proc/meminfo")
 MIB = 1024 * 1024
@@ -166,6 +168,23 @@ def _store(path: Path) -> Iterator[Finding]:
 
     advice = "stop the service, restore store and release key from one backup"
     yield guarded("store", (sqlite3.Error, StoreError), advice, whole)
+    yield last_backup(path, time.time_ns())
+
+
+def last_backup(store: Path, now_ns: int) -> Finding:
+    """Return how old the last backup of a store is."""
+    from cloud_aggregator.backup_command import read_note, time_of
+
+    held, advice = read_note(store), "cloud-aggregator backup FILE, once a day: docs/operations.md, Back up"
+    if held is None:
+        return warning("backup", "none was made of this store, or nobody knows of it", advice)
+    made_ns, file, has_keys = held
+    keys = "with the keys" if has_keys else "without the keys, which are kept apart"
+    text = f"of {time_of(made_ns)}, {keys}: {file}"
+    if made_ns > now_ns:
+        return warning("backup", f"{text}; that is to come", "set the clock")
+    days = (now_ns - made_ns) / DAY_NS
+    return warning("backup", f"{days:.0f} days old, {text}", advice) if days > BACKUP_DAYS else ok("backup", text)
 
 
 def _webhook(spec: Webhook) -> Iterator[Finding]:

@@ -71,6 +71,7 @@ class Post:
 
     id: str
     body: bytes
+    gateway: str = ""  # whose alarm it is
 
 
 @dataclass(frozen=True, eq=False)

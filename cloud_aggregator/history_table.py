@@ -1,42 +1,74 @@
-"""Tombstones, scores and alarms that are over in the store: the newest of each gateway."""
+"""Tombstones, scores and alarms that are over in the store: the newest of each gateway, by number and by bytes."""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Table, delete, func, insert, literal_column, select, update
+from collections import Counter
+
+from sqlalchemy import Connection, LargeBinary, cast, delete, func, insert, select, update
 
 from cloud_aggregator.events import RecordLoss, RecordScores
 from cloud_aggregator.tables import ALARMS, LOSSES, SCORES
 
 LOSSES_KEPT = 1_000  # of one gateway
-SCORES_KEPT = 10_000  # messages of one gateway: weeks without a link at a window every five seconds
-ALARMS_KEPT = 10_000  # that are over, of one gateway
-PRUNED_EVERY = 100  # rows: there is no index to find the oldest by
+ROW_BYTES = 256  # that the database adds to a row, and the short columns of it
+SCORES_BYTES = 16 * 1024 * 1024  # of one gateway: weeks without a link at a window every five seconds
+ALARMS_KEPT, ALARMS_BYTES = 10_000, 16 * 1024 * 1024  # that are over, of one gateway
+# Of one gateway, after which all of its rows are looked through: an index for it would be written with each row.
+ALARMS_BETWEEN, SCORES_BYTES_BETWEEN = 100, 1024 * 1024
+TEXTS = ("id", "text", "feature", "rule", "boot_id", "model_digest", "store_id")  # of an alarm, that can be long
 
 
-def prune_alarms(db: Connection, gateway: str) -> None:
-    """Remove the oldest alarms of a gateway that are over, beyond so many; one that stands stays."""
-    newest = db.execute(select(func.max(literal_column("rowid"))).select_from(ALARMS)).scalar()
-    if newest is None or newest % PRUNED_EVERY:
-        return
-    over = (ALARMS.c.gateway == gateway) & ALARMS.c.cleared_ns.is_not(None)
-    ordered = select(ALARMS.c.received_ns).where(over).order_by(ALARMS.c.received_ns.desc())
-    latest_to_go = db.execute(ordered.offset(ALARMS_KEPT).limit(1)).scalar()
-    if latest_to_go is not None:
-        db.execute(delete(ALARMS).where(over, ALARMS.c.received_ns <= latest_to_go))
+class History:
+    """Keeps what was stored of gateways within its bounds."""
+
+    def __init__(self) -> None:
+        # What was stored of a gateway since its rows were looked through, by this process.
+        self._alarms, self._score_bytes = Counter[str](), Counter[str]()
+
+    def prune_alarms(self, db: Connection, gateway: str) -> None:
+        """Remove the oldest alarms of a gateway that are over, beyond so many or so many bytes; one that stands stays.
+
+        Call it once for each alarm that was stored, within the transaction that is open.
+        """
+        self._alarms[gateway] += 1
+        if self._alarms[gateway] < ALARMS_BETWEEN:
+            return
+        del self._alarms[gateway]
+        over = (ALARMS.c.gateway == gateway) & ALARMS.c.cleared_ns.is_not(None)
+        newest_first = (ALARMS.c.received_ns.desc(), ALARMS.c.onset_ns.desc(), ALARMS.c.id)
+        place = func.row_number().over(order_by=newest_first)
+        texts = sum((func.coalesce(func.length(cast(ALARMS.c[name], LargeBinary)), 0) for name in TEXTS), ROW_BYTES)
+        of_newer = func.sum(texts).over(order_by=newest_first, rows=(None, 0))
+        kept = select(ALARMS.c.id, place.label("place"), of_newer.label("size_bytes")).where(over).subquery()
+        to_go = select(kept.c.id).where((kept.c.place > ALARMS_KEPT) | (kept.c.size_bytes > ALARMS_BYTES))
+        db.execute(delete(ALARMS).where(ALARMS.c.gateway == gateway, ALARMS.c.id.in_(to_go)))
+
+    def apply(self, db: Connection, effect: RecordLoss | RecordScores) -> None:
+        """Store one message, within the transaction that is open; one that is here already changes nothing."""
+        match effect:
+            case RecordLoss():
+                _loss(db, effect)
+            case RecordScores(gateway=gateway, item=item, scores=scores):
+                if db.execute(select(SCORES.c.number).filter_by(gateway=gateway, item=item)).first():
+                    return
+                body = scores.model_dump_json()
+                values = {"t_ns": scores.t_ns, "windows": len(scores.scores), "body": body}
+                values |= {"gateway": gateway, "item": item, "received_ns": effect.received_ns}
+                db.execute(insert(SCORES).values(**values))
+                self._score_bytes[gateway] += len(body) + ROW_BYTES
+                if self._score_bytes[gateway] >= SCORES_BYTES_BETWEEN:
+                    del self._score_bytes[gateway]
+                    _prune_scores(db, gateway)
 
 
-def apply(db: Connection, effect: RecordLoss | RecordScores) -> None:
-    """Store one message, within the transaction that is open; one that is here already changes nothing."""
-    match effect:
-        case RecordLoss():
-            _loss(db, effect)
-        case RecordScores(gateway=gateway, item=item, scores=scores):
-            if db.execute(select(SCORES.c.number).filter_by(gateway=gateway, item=item)).first():
-                return
-            values = {"t_ns": scores.t_ns, "windows": len(scores.scores), "body": scores.model_dump_json()}
-            values |= {"gateway": gateway, "item": item, "received_ns": effect.received_ns}
-            db.execute(insert(SCORES).values(**values))
-            _pruned(db, SCORES, gateway, SCORES_KEPT)
+def _prune_scores(db: Connection, gateway: str) -> None:
+    """Remove the oldest scores of a gateway beyond so many bytes."""
+    size = func.length(cast(SCORES.c.body, LargeBinary)) + ROW_BYTES
+    of_newer = func.sum(size).over(order_by=SCORES.c.number.desc(), rows=(None, 0))
+    kept = select(SCORES.c.number, of_newer.label("size_bytes")).filter_by(gateway=gateway).subquery()
+    newest_to_go = db.execute(select(func.max(kept.c.number)).where(kept.c.size_bytes > SCORES_BYTES)).scalar()
+    if newest_to_go is not None:
+        db.execute(delete(SCORES).where(SCORES.c.gateway == gateway, SCORES.c.number <= newest_to_go))
 
 
 def _loss(db: Connection, effect: RecordLoss) -> None:
@@ -48,14 +80,14 @@ def _loss(db: Connection, effect: RecordLoss) -> None:
     values |= {"why": " ".join(stone.why), "received_ns": effect.received_ns}
     if held is None:
         db.execute(insert(LOSSES).values(**key, **values))
-        _pruned(db, LOSSES, effect.gateway, LOSSES_KEPT)
+        _prune_losses(db, effect.gateway)
     elif held < stone.items:
         db.execute(update(LOSSES).filter_by(**key).values(**values))
 
 
-def _pruned(db: Connection, table: Table, gateway: str, kept: int) -> None:
-    """Remove the oldest rows of a gateway beyond so many."""
-    of_gateway = select(table.c.number).filter_by(gateway=gateway).order_by(table.c.number.desc())
-    newest_to_go = db.execute(of_gateway.offset(kept).limit(1)).scalar()
+def _prune_losses(db: Connection, gateway: str) -> None:
+    """Remove the oldest tombstones of a gateway beyond so many."""
+    of_gateway = select(LOSSES.c.number).filter_by(gateway=gateway).order_by(LOSSES.c.number.desc())
+    newest_to_go = db.execute(of_gateway.offset(LOSSES_KEPT).limit(1)).scalar()
     if newest_to_go is not None:
-        db.execute(delete(table).where(table.c.gateway == gateway, table.c.number <= newest_to_go))
+        db.execute(delete(LOSSES).where(LOSSES.c.gateway == gateway, LOSSES.c.number <= newest_to_go))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Integer, LargeBinary, Row, Select, Table, func, select, update
+from sqlalchemy import Column, Connection, Integer, LargeBinary, Row, Select, Table, delete, func, select, update
 
 from cloud_aggregator.events import RecordModel, SaveRollout
 from cloud_aggregator.rollout import needed
 from cloud_aggregator.tables import META, MODELS, put
 from config.messages import Manifest
 
-MODELS_KEPT = 20  # bodies: the newest, besides those that some gateway may want; what is said of a model stays
+MODELS_KEPT = 20  # bodies: the newest, besides those that some gateway may want
+MANIFESTS_KEPT = 1_000  # what is said of a model, likewise
 ROLLOUT = Table("rollout", META, Column("id", Integer, primary_key=True), Column("body", LargeBinary, nullable=False))
 
 
@@ -28,13 +29,17 @@ def apply(db: Connection, effect: RecordModel | SaveRollout) -> None:
 
 
 def _prune(db: Connection) -> None:
-    """Empty the bodies of models that are neither new nor of use. What the release at hand is about changes later in
-    the transaction, to what is stored of it already and to the newest.
+    """Empty the bodies of models that are neither new nor of use, and forget those that are older still. What the
+    release at hand is about changes later in the transaction, to what is stored of it already and to the newest.
     """
     newest = select(MODELS.c.version).order_by(MODELS.c.version.desc()).limit(MODELS_KEPT)
     kept = {*db.execute(newest).scalars(), *needed(db.execute(select(ROLLOUT.c.body)).scalar())}
     is_old = MODELS.c.version.not_in(kept) & (func.length(MODELS.c.body) > 0)
     db.execute(update(MODELS).where(is_old).values(body=b""))
+    by_version = select(MODELS.c.version).order_by(MODELS.c.version.desc())
+    latest_to_go = db.execute(by_version.offset(MANIFESTS_KEPT).limit(1)).scalar()
+    if latest_to_go is not None:
+        db.execute(delete(MODELS).where(MODELS.c.version <= latest_to_go, MODELS.c.version.not_in(kept)))
 
 
 class Models:

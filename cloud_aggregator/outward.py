@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloud_aggregator.events import Post
-from cloud_aggregator.fleet import Disturbance, Fleet, restored_fleet
+from cloud_aggregator.fleet import Fleet, restored_fleet
 from cloud_aggregator.standing import Alarms, Quiet, restored
-from cloud_aggregator.webhook import DROPPED, REFUSED, Queue
+from cloud_aggregator.webhook import DROPPED, REFUSED, Queue, in_turns
 from config.topics import ALL
 
 ALARMS_REFUSED = "alarms_refused"
@@ -22,7 +22,6 @@ class Outward:
     alarms: Alarms = field(default_factory=dict)
     alarms_refused: int = 0  # messages of alarms of one cause too many, ever
     quiet: dict[str, Quiet] = field(default_factory=dict)  # gateway -> since when it says that it has no alarm
-    disturbances: dict[str, Disturbance] = field(default_factory=dict)  # gateway -> what befell it
     fleet: Fleet = field(default_factory=Fleet)
     queue: Queue = field(default_factory=Queue)
     discovered: frozenset[str] = frozenset()  # topics under which Home Assistant was ever told something
@@ -30,7 +29,7 @@ class Outward:
 
 def outward(
     alarms: Iterable[Mapping[str, Any]],
-    posts: Iterable[tuple[str, bytes]],
+    posts: Iterable[Post],
     discovered: Iterable[str],
     counts: Mapping[str, int],
 ) -> Outward:
@@ -40,8 +39,6 @@ def outward(
         alarms=restored(row for row in rows if row["gateway"] != ALL),
         fleet=restored_fleet(row for row in rows if row["gateway"] == ALL),
         alarms_refused=counts.get(ALARMS_REFUSED, 0),
-        queue=Queue(
-            tuple(Post(*post) for post in posts), dropped=counts.get(DROPPED, 0), refused=counts.get(REFUSED, 0)
-        ),
+        queue=Queue(in_turns(posts), dropped=counts.get(DROPPED, 0), refused=counts.get(REFUSED, 0)),
         discovered=frozenset(discovered),
     )

@@ -9,9 +9,29 @@ from __future__ import annotations
 from cloud_aggregator import admission
 from cloud_aggregator.events import Effect, Log
 from cloud_aggregator.names import first_of
-from cloud_aggregator.registry import NAMELESS, Certificate, Listed, RecordCertificate
+from cloud_aggregator.registry import NAMELESS, Certificate, Listed, RecordCertificate, Registry
 from cloud_aggregator.state import State
 from models.records import replace
+
+
+class CopiedWithoutLogError(ValueError):
+    """The store is a file that was copied without its log; the message says what to do."""
+
+
+def check(store: str, registry: Registry, event: Listed) -> None:
+    """Raise `CopiedWithoutLogError` where a store that was there knows nobody, and the list names revoked ones.
+
+    What SQLite has committed stands in the log beside the file for a long time, so a copy of the file alone may hold
+    nothing. It would begin as a new site, to which all gateways are strangers.
+    """
+    if registry.certificates or not event.ended:
+        return
+    raise CopiedWithoutLogError(
+        f"{store}: it knows no gateway, and revoked.crl names {len(event.ended)} certificates: the file seems to be a "
+        f"copy without its log, {store}-wal, in which all else stood. Stop whatever uses the original, put both "
+        "files here, or a backup ('cloud-aggregator restore'). Where all is lost, remove the file: the site begins "
+        "anew, and who is on the list stays revoked"
+    )
 
 
 def taken(state: State, event: Listed) -> tuple[State, list[Effect]]:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
+from contextlib import ExitStack
 
-from cloud_aggregator import defence, site_keys
+from cloud_aggregator import defence, relisting, site_keys
 from cloud_aggregator.doorkeeper import Doorkeeper
 from cloud_aggregator.events import Connection, Event, Heard, Log, Outward, Publish, Send, Tick
 from cloud_aggregator.fleet import CAUSE
 from cloud_aggregator.poster import Poster
 from cloud_aggregator.registry import Bar, Issue, TakeKeys, TurnAway
 from cloud_aggregator.service import Service
-from cloud_aggregator.store import Store
-from config import clock
+from cloud_aggregator.store import Store, locked
+from config import clock, store_lock
 from config.algorithm import check_budget
 from config.loop import Loop
-from config.messages import Status
+from config.messages import Status, shown
 from config.mqtt import Link, Will
 from config.settings import AggregatorSettings
-from config.topics import ALL, CLOUD, Channel, Topic, topic_of, watch
+from config.topics import ALL, CLOUD, Channel, Topic, party, topic_of, watch
 from config.version import VERSION
 
 LOG = logging.getLogger("fedgate.aggregator")
@@ -42,9 +43,20 @@ class Aggregator:
         check_budget(settings.algorithm, settings.rounds, settings.features)
         self._loop: Loop[Event] = Loop()
         self._clock = clock.Clock()
+        with ExitStack() as undo:
+            self._lock = locked(settings.aggregator.store)
+            undo.callback(store_lock.release, self._lock)
+            store = Store(settings.aggregator.store)
+            undo.callback(store.close)
+            self._open(settings, store)
+            undo.pop_all()
+
+    def _open(self, settings: AggregatorSettings, store: Store) -> None:
+        if store.was_empty:
+            LOG.warning("%s was there and empty: a copy without its log, %s-wal?", store.path, store.path.name)
         self.service = Service(
             settings,
-            Store(settings.aggregator.store),
+            store,
             site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None),
             now_ns=self._clock.now_ns(),
             beginning=secrets.token_hex(BEGINNING_BYTES),
@@ -53,6 +65,8 @@ class Aggregator:
         self._doorkeeper = None
         if settings.identity is not None:
             self._doorkeeper = Doorkeeper(settings, settings.identity, self._loop.put)
+            if not store.is_new:
+                relisting.check(str(store.path), store.registry(), self._doorkeeper.listed())
         self._poster = None if settings.webhook is None else Poster(settings.webhook, self._loop.put)
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
@@ -61,7 +75,7 @@ class Aggregator:
             settings.broker,
             f"{CLOUD}.{site}",
             [watch(site, ANY_GATEWAY, channel) for channel in WATCHED],
-            lambda topic, payload: self._loop.offer(Heard(topic, payload), len(payload)),
+            lambda topic, payload: self._loop.offer(Heard(topic, payload), len(payload), party(topic)),
             lambda up: self._loop.put(Connection(up)),
             Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
         )
@@ -82,6 +96,7 @@ class Aggregator:
             self._tell("offline")
             self._link.stop()
             self.service.close()
+            store_lock.release(self._lock)
 
     def stop(self) -> None:
         """Ask `run` to end after the step at hand."""
@@ -125,4 +140,4 @@ class Aggregator:
                 case Issue() | TurnAway() | Bar() | TakeKeys() if self._doorkeeper is not None:
                     self._doorkeeper.carry_out(effect)
                 case Log(level=level, text=text):
-                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)
+                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", shown(text))

@@ -29,10 +29,12 @@ GRACE_S = 300.0  # five statuses of a gateway, as it is shipped
 ACTIVE_CAUSES_MAX = 200  # of one gateway at once
 CAUSES_MAX = 1_000  # of one gateway, ever: each stays retained at the broker
 OF_OURS = "identity-"  # begins the causes of alarms that are about a gateway and that it does not know of
+TEXTS_MAX = 4_000_000  # characters in what is known of the alarms of one gateway: 500 of each, if there were 8,000
 ALWAYS = "anomaly"  # what a gateway is there for is never one cause too many
 ROW = (
     *("id", "cause", "kind", "severity", "text", "onset_ns", "score", "level"),
     *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence", "store_id"),
+    *("weather", "power"),
 )
 Ended = Literal["", "superseded", "forgotten", "removed"]  # how an alarm ended whose gateway did not tell its end
 
@@ -45,7 +47,6 @@ class Standing:
     onset_ns: int  # as far as it can be believed, else the time of arrival
     is_raised: bool
     is_cleared: bool
-    is_astray: bool = False  # a clock that claims to be right gave it an impossible onset
     ended: Ended = ""
 
     @property
@@ -66,11 +67,18 @@ def take(
     """
     of_gateway = alarms.get(gateway, {})
     known = of_gateway.get(alarm.id)
-    if known is not None and (known.is_raised if alarm.state == "raised" else known.is_cleared and not known.ended):
+    if known is not None and is_told(known, alarm):
         return alarms, known, False
     now_known = _begun(of_gateway, alarm, now_ns, cards or {}) if known is None else _joined(known, alarm)
     of_gateway = {**of_gateway, alarm.id: now_known}
     return {**alarms, gateway: _pruned(of_gateway, alarm.cause)}, now_known, True
+
+
+def is_told(known: Standing | None, alarm: Alarm) -> bool:
+    """Tell whether a message says nothing that is not known of its alarm."""
+    if known is None:
+        return False
+    return known.is_raised if alarm.state == "raised" else known.is_cleared and not known.ended
 
 
 def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, cards: Mapping[str, str]) -> Standing:
@@ -93,7 +101,6 @@ def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, cards: Ma
         onset_ns=min([max([alarm.onset_ns if is_believed else now_ns, *earlier_ns]), *later_ns]),
         is_raised=alarm.state == "raised",
         is_cleared=alarm.state == "cleared",
-        is_astray=not is_possible and alarm.clock != "unsynchronised",
     )
 
 
@@ -212,7 +219,14 @@ def refusal(alarms: Alarms, gateway: str, alarm: Alarm) -> str:
         return f"alarms of {len(standing)} causes stand, and {ACTIVE_CAUSES_MAX} are the most of one gateway"
     if alarm.cause not in causes and len(causes) >= CAUSES_MAX:
         return f"alarms of {len(causes)} causes are known, and {CAUSES_MAX} are the most of one gateway"
+    characters = sum(map(_characters, (alarm, *(known.alarm for known in of_gateway.values()))))
+    if characters > TEXTS_MAX:
+        return f"its alarms would have {characters} characters, and {TEXTS_MAX} are the most of one gateway"
     return ""
+
+
+def _characters(alarm: Alarm) -> int:
+    return sum(map(len, (alarm.id, alarm.text, alarm.feature, alarm.rule, alarm.boot_id, alarm.model_digest)))
 
 
 def said(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from models.arrays import Arrays, exchange_secret, generator, joined, parted
 from models.federated.algorithm import NOISE_SECRET, Algorithm, Server, UpdateError
 from models.records import replace
 
+NS = 1_000_000_000
 RUN_LENGTH = 12
 # Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the
 # model in force stays until the new training releases its own.
@@ -55,11 +56,16 @@ class HourlyCount:
 
 
 @dataclass(frozen=True)
-class Fetched:
-    """How many bodies a gateway has been sent because it asked, less what it may have again by now."""
+class Spent:
+    """How much of what it may have a gateway has used, less what it had again by `at_ns`."""
 
-    bodies: float
-    at_ns: int
+    amount: float = 0.0
+    at_ns: int = 0
+
+    def after(self, now_ns: int, each_s: float) -> float:
+        """Return how much is used at `now_ns`, where it has one more each `each_s`."""
+        passed_s = (now_ns - self.at_ns) / NS
+        return max(self.amount - passed_s / each_s, 0.0) if passed_s >= 0.0 else 0.0  # our clock was set back since
 
 
 class Parcel(NamedTuple):
@@ -115,7 +121,10 @@ class State:
     keys: bytes = b""  # the statement of keys that the site goes by; empty: it has no root key
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
     failures: dict[str, HourlyCount] = field(default_factory=dict)  # by gateway: messages whose handling failed
-    fetched: dict[str, Fetched] = field(default_factory=dict)  # by gateway, see `announcing.wanted`
+    fetched: dict[str, Spent] = field(default_factory=dict)  # by gateway: bodies, see `announcing.wanted`
+    alarmed: dict[str, Spent] = field(default_factory=dict)  # by gateway: changes of alarms, see `alarms.heard`
+    described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when others were told of its device
+    undescribed: frozenset[str] = frozenset()  # gateways of whose device others are to be told anew
     dropped: dict[tuple[str, str], HourlyCount] = field(default_factory=dict)  # of no sense, by gateway and channel
     uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
 

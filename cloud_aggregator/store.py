@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Row, Select, create_engine, delete, event, func, insert, inspect, select
+from sqlalchemy import Integer, Row, Select, create_engine, delete, event, func, insert, inspect, literal_column, select
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
@@ -25,6 +25,7 @@ from cloud_aggregator.events import (
     Enqueue,
     HoldUpdate,
     Ordered,
+    Post,
     RecordAlarm,
     RecordCount,
     RecordDiscovery,
@@ -56,17 +57,29 @@ from cloud_aggregator.tables import (
     TRAINING,
     put,
 )
+from config import store_lock
 from config.messages import Manifest, Status
 from config.topics import ALL
 
 # Columns of an alarm that carry the same name in the message.
 SAME_IN_ALARM = (
     *("cause", "kind", "severity", "text", "onset_ns", "score", "level"),
-    *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence", "store_id"),
+    *(
+        "model_version",
+        "model_digest",
+        "clock",
+        "boot_id",
+        "rule",
+        "feature",
+        "sequence",
+        "store_id",
+        "weather",
+        "power",
+    ),
 )
 
 
-OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature")
+OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature", "weather", "power")
 OF_ITS_PEAK = ("score", "severity", "received_ns")
 
 
@@ -74,7 +87,20 @@ class StoreError(OSError):
     """The database cannot be opened, read or written; the message names it and the cause."""
 
 
+def locked(path: Path) -> int:
+    """Return a lock that says this store has its aggregator; the kernel takes it back however that ends."""
+    try:
+        return store_lock.hold(path, "aggregator")
+    except store_lock.InUseError as error:
+        raise StoreError(str(error)) from None
+    except OSError as error:
+        reason = f"{error.strerror}; check its folder"
+        raise StoreError(f"{path}: cannot be opened as the aggregator's store ({reason})") from None
+
+
 PRIVATE_MASK = 0o077
+# The newest of each; of `DISCOVERED_KEPT` documents the oldest were taken back long since, or stay at the broker.
+ROUNDS_KEPT, ORDERS_KEPT, DISCOVERED_KEPT = 10_000, 1_000, 100_000
 CHECKPOINT_PAGES = 16_000  # 64 MiB: as large as the file beside the database becomes
 
 
@@ -85,7 +111,9 @@ class Store:
         self.path = path
         if not create and not path.exists():
             raise StoreError(f"{path}: there is no store yet; the aggregator has not run with these settings")
+        self.is_new, self.was_empty = not path.exists(), False  # was_empty: the file was there, and nothing in it
         self.models = models_table.Models(self._read)
+        self._history = history_table.History()
         before = os.umask(PRIVATE_MASK)
         try:
             self._db: Connection = self._connect()
@@ -111,6 +139,7 @@ class Store:
                 reason = f"it has schema {found} and is not yet taken over; start the aggregator of this version once"
             if reason:
                 raise StoreError(f"{self.path}: cannot be opened as the aggregator's store ({reason})")
+            self.was_empty = found == 0 and not self.is_new
             if create and found < SCHEMA_VERSION:
                 self._take_over()
                 META.create_all(self._db)
@@ -147,14 +176,15 @@ class Store:
                 names = {"gateways": " ".join(effect.gateways), "empty": " ".join(effect.empty)}
                 names["late"] = " ".join(f"{gateway}:{index}" for gateway, index in effect.late)
                 values = {**vars(effect), **names}
-                self._db.execute(insert(ROUNDS).values(**values))
+                number = self._db.execute(insert(ROUNDS).values(**values).returning(ROUNDS.c.id)).scalar_one()
+                self._db.execute(delete(ROUNDS).where(ROUNDS.c.id <= number - ROUNDS_KEPT))
             case HoldUpdate(gateway=gateway):
                 self._db.execute(delete(HELD).where(HELD.c.gateway == gateway))
                 self._db.execute(insert(HELD).values(**vars(effect)))
             case DropHeld():
                 self._db.execute(delete(HELD))
             case RecordLoss() | RecordScores():
-                history_table.apply(self._db, effect)
+                self._history.apply(self._db, effect)
             case RecordModel() | SaveRollout():
                 models_table.apply(self._db, effect)
             case RecordAlarm():
@@ -167,17 +197,22 @@ class Store:
             case RecordFleet():
                 self._fleet(effect)
             case Enqueue(post=post):
-                self._db.execute(insert(POSTS).values(id=post.id, body=post.body))
+                self._db.execute(insert(POSTS).values(**vars(post)))
             case Dequeue(id=id):
                 first = select(func.min(POSTS.c.number)).where(POSTS.c.id == id).scalar_subquery()
                 self._db.execute(delete(POSTS).where(POSTS.c.number == first))
             case RecordDiscovery(topic=topic):
                 if not self._db.execute(select(DISCOVERED).filter_by(topic=topic)).first():
                     self._db.execute(insert(DISCOVERED).values(topic=topic))
+                    number = literal_column("rowid", Integer)
+                    newest = self._db.execute(select(func.max(number)).select_from(DISCOVERED)).scalar_one()
+                    self._db.execute(delete(DISCOVERED).where(number <= newest - DISCOVERED_KEPT))
             case RecordCount(name=name, value=value):
                 put(self._db, COUNTS, {"name": name}, {"value": value})
             case Answered(number=number, text=text, problem=problem):
                 put(self._db, ORDERS, {"number": number}, {"answer": text, "problem": problem})
+                is_answered = ORDERS.c.answer.is_not(None) & (ORDERS.c.answer != "")
+                self._db.execute(delete(ORDERS).where(is_answered, ORDERS.c.number <= number - ORDERS_KEPT))
             case _:
                 registry_table.apply(self._db, effect)
 
@@ -195,7 +230,7 @@ class Store:
             kept = OF_ITS_RAISE if alarm.state == "raised" else (*OF_ITS_PEAK, "ended")
             values = {name: values[name] for name in (*kept, f"{alarm.state}_ns")}
         put(self._db, ALARMS, key, values)
-        history_table.prune_alarms(self._db, effect.gateway)
+        self._history.prune_alarms(self._db, effect.gateway)
 
     def _fleet(self, effect: RecordFleet) -> None:
         alarm = effect.alarm
@@ -234,10 +269,11 @@ class Store:
         )
         latest = select(ALARMS, by_cause.label("place")).subquery()
         is_kept = (latest.c.place <= KEPT) | latest.c.cleared_ns.is_(None)
+        waiting = select(POSTS).order_by(POSTS.c.number)
         rows = self._read(select(latest).where(is_kept).order_by(latest.c.received_ns, latest.c.onset_ns))
         return outward(
             alarms=[row._asdict() for row in rows],
-            posts=[(row.id, row.body) for row in self._read(select(POSTS).order_by(POSTS.c.number))],
+            posts=[Post(row.id, row.body, row.gateway or "") for row in self._read(waiting)],
             discovered=[row.topic for row in self._read(select(DISCOVERED))],
             counts={row.name: row.value for row in self._read(select(COUNTS))},
         )

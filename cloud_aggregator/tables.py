@@ -68,14 +68,16 @@ ALARMS = Table(
     Column("clock", String, nullable=False),
     Column("boot_id", String, nullable=False),
     Column("received_ns", BigInteger, nullable=False),
-    Column("common", String),  # of a fleet alarm: what its gateways seem to have in common ...
+    Column("common", String),  # of a fleet alarm: the cause that most of its gateways have measured ...
     Column("gateways", String),  # ... and which they are
     Column("rule", String),  # that raised it, and ...
     Column("feature", String),  # ... what it is about; unknown of alarms before 0.4
     Column("begun_ns", BigInteger),  # the onset as far as it can be believed
     Column("ended", String),  # how, where its gateway did not tell the end
     Column("sequence", BigInteger),  # see `Alarm`, and ...
-    Column("store_id", String),  # ... of which store; unknown of alarms before 0.6
+    Column("store_id", String),  # ... of which store, and ...
+    Column("weather", String),  # ... what its gateway measured beside it: ...
+    Column("power", String),  # ... all unknown of alarms before 0.6
 )
 GATEWAYS = Table(
     "gateways",
@@ -132,6 +134,7 @@ POSTS = Table(
     Column("number", Integer, primary_key=True),
     Column("id", String, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("gateway", String),  # whose they are; unknown of changes before 0.6
 )
 # What Home Assistant was told of; brokers keep it until it is taken back.
 DISCOVERED = Table("discovered", META, Column("topic", String, primary_key=True))
@@ -175,8 +178,8 @@ SCHEMA_VERSION = 4  # 1 before 0.4, 2 before 0.5, 3 before 0.6
 ADDED = (
     *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),
     *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
-    *(ALARMS.c.sequence, ALARMS.c.store_id, ROUNDS.c.late, GATEWAYS.c.lives),
-    CERTIFICATES.c.authority,
+    *(ALARMS.c.sequence, ALARMS.c.store_id, ALARMS.c.weather, ALARMS.c.power, ROUNDS.c.late, GATEWAYS.c.lives),
+    *(POSTS.c.gateway, CERTIFICATES.c.authority),
 )
 
 

@@ -1,9 +1,10 @@
 """What waits for the webhook: in order, stored before it is sent, removed when it was taken.
 
-One change is under way at a time and the next is sent only after it, so the receiver hears of changes in the order in
-which the aggregator stored them, each at least once: after a power cut between taking and removing it hears one again,
-under the same id. Where the receiver is away longer than the queue is deep, the oldest are given up, counted and
-logged. So is a change that the receiver refuses for good, after a few tries: those behind it are not its fault. The
+One change is under way at a time and the next is sent only after it. Each gateway has its turn, so the receiver hears
+of the changes of one gateway in the order in which the aggregator stored them, each at least once: after a power cut
+between taking and removing it hears one again, under the same id. Where more wait than the queue is deep, the oldest of
+the gateway with the most bytes is given up, counted and logged: who floods crowds out itself. So is a change that the
+receiver refuses for good, after a few tries: those behind it are not its fault. The
 pauses go on growing until something is taken: a wrong address refuses every change, and must not empty the queue
 before somebody has read the log.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
@@ -24,12 +27,14 @@ ID_LENGTH = 32
 DROPPED = "webhook_dropped"
 REFUSED = "webhook_refused"
 TRIES_MAX = 5  # of a change that is refused for good each time
+HEADERS_BYTES = 256
+WAITING_BYTES_MAX = 32 * 1024 * 1024  # of all changes that wait; 10,000 of the usual ones have 12 MB
 SHOWN_MAX = 300  # characters that the log shows of it
 
 
 @dataclass(frozen=True)
 class Queue:
-    """The changes that wait, oldest first, and how the sending of the first of them goes."""
+    """The changes that wait, in the order of their turns, and how the sending of the first of them goes."""
 
     waiting: tuple[Post, ...] = ()
     under_way: bool = False
@@ -54,22 +59,52 @@ def post_of(site: str, gateway: str, alarm: Alarm, device: Device | None, *, act
     }
     text = json.dumps(said, separators=(",", ":"))
     change = hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
-    return Post(change, json.dumps({"id": change, **said}, separators=(",", ":")).encode())
+    return Post(change, json.dumps({"id": change, **said}, separators=(",", ":")).encode(), gateway)
+
+
+def in_turns(posts: Iterable[Post]) -> tuple[Post, ...]:
+    """Return changes with the first of each gateway before the second of any; the first of all stays where it is."""
+    ranks, before = [], Counter[str]()
+    for post in posts:
+        ranks.append((before[post.gateway], post))
+        before[post.gateway] += 1
+    return tuple(post for _, post in sorted(ranks, key=lambda one: one[0]))
 
 
 def enqueue(queue: Queue, spec: Webhook, post: Post) -> tuple[Queue, list[Effect]]:
-    """Put a change behind the others; where too many wait, the oldest that is not under way is given up."""
+    """Put a change behind the others of its gateway; where too many wait, or too many bytes, those that have most make
+    room.
+    """
     effects: list[Effect] = [Enqueue(post)]
-    waiting = (*queue.waiting, post)
-    if len(waiting) <= spec.queue:
-        return replace(queue, waiting=waiting), effects
-    place = int(queue.under_way)
-    lost = waiting[place]
-    dropped = queue.dropped + 1
-    queue = replace(queue, waiting=waiting[:place] + waiting[place + 1 :], dropped=dropped)
-    queue = queue if queue.under_way else replace(queue, refusals=0)
-    text = f"webhook: {spec.queue} changes wait, the oldest ({lost.id}) is given up; {dropped} were so far"
-    return queue, [*effects, Dequeue(lost.id), RecordCount(DROPPED, dropped), Log("warning", text)]
+    queue = replace(queue, waiting=in_turns((*queue.waiting, post)))
+    size_bytes = sum(len(one.body) for one in queue.waiting)
+    while len(queue.waiting) > 1 + queue.under_way and (
+        len(queue.waiting) > spec.queue or size_bytes > WAITING_BYTES_MAX
+    ):
+        queue, lost = _crowded_out(queue)
+        size_bytes -= len(lost.body)
+        effects += [Dequeue(lost.id), RecordCount(DROPPED, queue.dropped)]
+        if queue.dropped.bit_count() == 1:  # told at 1, 2, 4, 8, ...: a flood must not fill the log too
+            text = f"{len(queue.waiting)} changes wait, {lost.id} of {lost.gateway or 'a gateway'} is given up"
+            effects.append(Log("warning", f"webhook: {text}; {queue.dropped} were so far"))
+    return queue, effects
+
+
+def _crowded_out(queue: Queue) -> tuple[Queue, Post]:
+    """Return the queue without the oldest change of the gateway with the most bytes, and that; what is under way stays.
+
+    A change counts for as many bytes as the headers that go with it, at least.
+    """
+    first = int(queue.under_way)
+    held = Counter[str]()
+    for post in queue.waiting[first:]:
+        held[post.gateway] += len(post.body) + HEADERS_BYTES
+    heaviest = max(held, key=lambda gateway: held[gateway])
+    place = next(at for at, post in enumerate(queue.waiting) if at >= first and post.gateway == heaviest)
+    waiting = queue.waiting[:place] + queue.waiting[place + 1 :]
+    # The refusals are of the first change; what is under way is that, and stays.
+    refusals = queue.refusals if place else 0
+    return replace(queue, waiting=in_turns(waiting), dropped=queue.dropped + 1, refusals=refusals), queue.waiting[place]
 
 
 def due(queue: Queue, spec: Webhook, now_ns: int) -> tuple[Queue, list[Effect]]:

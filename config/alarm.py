@@ -1,10 +1,12 @@
-"""When a gateway raises an alarm: the table [alarm] with its rules, its context and its watch over drift."""
+"""When a gateway raises an alarm: the table [alarm] with its rules, its context, its covariates and its watch over
+drift.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from models.drift import DriftSpec
 from models.profile import context_columns
@@ -14,6 +16,20 @@ from models.rules import RuleSpec
 from models.threshold import AlarmSpec, least_scores
 
 CONTEXTUAL = "contextual"  # the name of that rule where none is given
+
+
+class CovariateSpec(BaseModel):
+    """[alarm.covariates]: features that no change of the structure moves, by what they measure; see
+    `models.attribution`.
+
+    :param weather: names of features of weather or load: a temperature, a wind speed, the traffic.
+    :param power: names of features of the supply: the voltage of the sensors or of the gateway.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weather: tuple[str, ...] = ()
+    power: tuple[str, ...] = ()
 
 
 class AlarmTable(AlarmSpec):
@@ -26,6 +42,7 @@ class AlarmTable(AlarmSpec):
     rules: RuleSpec | None = None
     contextual: ProfileSpec | None = None
     drift: DriftSpec | None = None
+    covariates: CovariateSpec = CovariateSpec()
 
     @property
     def active_rules(self) -> RuleSpec | None:
@@ -41,14 +58,20 @@ class AlarmTable(AlarmSpec):
         return next((name for name, rule in known.items() if isinstance(rule, Given)), None)
 
     def check_features(self, names: Sequence[str]) -> None:
-        """Raise `ValueError` where a rule or the context names a feature that is not measured."""
+        """Raise `ValueError` where a rule, the context or a covariate names a feature that is not measured."""
         try:
             context_columns(self.contextual or ProfileSpec(), names)
         except ValueError as error:
             raise ValueError(f"alarm.contextual: {error}") from None
-        unknown = [name for name in (self.rules.watched if self.rules else ()) if name not in names]
-        if unknown:
-            raise ValueError(f"alarm.rules.watched: {unknown[0]!r} is no feature; expected some of {', '.join(names)}")
+        named = {
+            "rules.watched": self.rules.watched if self.rules else (),
+            "covariates.weather": self.covariates.weather,
+            "covariates.power": self.covariates.power,
+        }
+        for key, given in named.items():
+            unknown = [name for name in given if name not in names]
+            if unknown:
+                raise ValueError(f"alarm.{key}: {unknown[0]!r} is no feature; expected some of {', '.join(names)}")
 
     def check_windows(self, calibration_windows: int, windows_per_day: float) -> None:
         """Raise `ValueError` where the calibration windows cannot give a level by the `method` for the promise."""
@@ -71,6 +94,8 @@ class AlarmTable(AlarmSpec):
 
     @model_validator(mode="after")
     def _belong_together(self) -> AlarmTable:
+        if both := {*self.covariates.weather} & {*self.covariates.power}:
+            raise ValueError(f"covariates: {min(both)!r} is named under weather and power, expected under one of them")
         given = [name for name, rule in (self.rules.rules if self.rules else {}).items() if isinstance(rule, Given)]
         if len(given) > 1 or (given and self.contextual is None):
             raise ValueError(

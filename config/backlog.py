@@ -3,15 +3,25 @@
 Whatever the network stack was given cannot be overtaken any more: a megabyte of an update on a line of 20 kB/s would
 hold up an alarm for a minute. So no more is handed to it than the broker has lately acknowledged within `SLOW_S`; the
 rest waits here, where an alarm goes past it. A single message can not be divided: what it takes, an alarm waits.
+
+Of one urgency each party (`config.topics.party`) has its turn, by bytes, and may have as much waiting as is free for
+all others: whoever asks for the most delays itself. What a broker would end the connection for never waits.
 """
 
 from __future__ import annotations
 
 import heapq
+import logging
+from collections import Counter
 from itertools import count
 from typing import NamedTuple
 
-WAITING_BYTES_MAX = 4 * 1024 * 1024  # of one urgency; then a slow line is not asked to carry the same again
+from config.topics import party
+from config.transfer import FRAMING_BYTES, PACKET_BYTES_MAX
+
+LOG = logging.getLogger("fedgate.mqtt")
+# Of one urgency, half of it of one party; then a slow line is not asked to carry the same again.
+WAITING_BYTES_MAX = 8 * 1024 * 1024
 WINDOW_BYTES_START = 64 * 1024
 WINDOW_BYTES_MIN = 16 * 1024
 WINDOW_BYTES_MAX = 1024 * 1024
@@ -36,10 +46,17 @@ class Outgoing(NamedTuple):
 class Backlog:
     """Not for several threads at once."""
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Outgoing]] = []  # urgency, number
+    def __init__(self, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
+        self._packet_bytes_max = packet_bytes_max
+        self.too_large = 0  # messages that the broker would not have taken
+        self._heap: list[tuple[int, int, int, Outgoing]] = []  # urgency, turn, number
         self._numbers = count()
-        self._waiting: dict[int, int] = {}  # urgency -> bytes
+        self._waiting = Counter[int]()  # urgency -> bytes
+        self._of_party = Counter[tuple[int, str]]()  # urgency and party -> bytes
+        # Turns are counted in bytes: that of a message lies its size behind the last of its party, and behind what
+        # was handed over last.
+        self._turns: dict[tuple[int, str], int] = {}
+        self._handed_turn: dict[int, int] = {}
         self._on_line: dict[int, tuple[Outgoing, float | None]] = {}  # id -> message, when handed over
         self._on_line_bytes = 0
         self._in_hand = 0  # bytes of the message that `next` gave out and `handed` has not taken back
@@ -57,23 +74,40 @@ class Backlog:
         return not self._heap and not self._in_hand and not self._on_line
 
     def add(self, message: Outgoing, urgency: int) -> bool:
-        """Let a message wait, behind all of its urgency (0 is the highest); False where too many bytes of that do."""
-        waiting = self._waiting.get(urgency, 0)
-        if waiting > WAITING_BYTES_MAX:
+        """Let a message wait for its turn among those of its urgency (0 is the highest); False where it may not.
+
+        One that is larger than the broker takes is logged; it would come again after each connection that it ended.
+        """
+        if message.size + FRAMING_BYTES > self._packet_bytes_max:
+            self.too_large += 1
+            if self.too_large.bit_count() == 1:  # at 1, 2, 4, 8, ...: it may be said again every minute
+                words = (message.topic, message.size, self._packet_bytes_max, self.too_large)
+                LOG.error("%s: %d bytes are not sent, the broker takes %d (broker.max_packet_bytes; number %d)", *words)
             return False
-        self._waiting[urgency] = waiting + message.size
-        heapq.heappush(self._heap, (urgency, next(self._numbers), message))
+        flow = (urgency, party(message.topic))
+        if self._of_party[flow] > WAITING_BYTES_MAX - self._waiting[urgency]:
+            return False
+        self._waiting[urgency] += message.size
+        self._of_party[flow] += message.size
+        turn = max(self._turns.get(flow, 0), self._handed_turn.get(urgency, 0)) + message.size
+        self._turns[flow] = turn
+        heapq.heappush(self._heap, (urgency, turn, next(self._numbers), message))
         return True
 
     def next(self) -> Outgoing | None:
         """Return the message to hand over now, None where the line has enough; `handed` is to follow."""
         if not self.is_open or not self._heap or len(self._on_line) >= MESSAGES_MAX:
             return None
-        urgency, _, message = self._heap[0]
+        urgency, turn, _, message = self._heap[0]
         if self._on_line and self._on_line_bytes + message.size > self.window_bytes:
             return None
         heapq.heappop(self._heap)
+        flow = (urgency, party(message.topic))
         self._waiting[urgency] -= message.size
+        self._of_party[flow] -= message.size
+        self._handed_turn[urgency] = turn
+        if not self._of_party[flow]:  # its next one comes behind this turn anyway
+            del self._of_party[flow], self._turns[flow]
         self._in_hand = message.size
         return message
 

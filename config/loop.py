@@ -1,7 +1,8 @@
 """The heart of both services: one thread that takes events from a queue, and time, to a step function.
 
 What the network brings may be dropped where it comes too fast, for its sender sends it again. What happens once (a
-connection, the end of a training) never is: the machine would wait for it for ever.
+connection, the end of a training) never is: the machine would wait for it for ever. Each sender has its turn and may
+have as much waiting as is free for all others, so whoever floods delays itself.
 """
 
 from __future__ import annotations
@@ -10,46 +11,60 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 LOG = logging.getLogger("fedgate.loop")
 TICK_S = 1.0
-EVENTS_MAX = 20_000  # many minutes of sample frames; beyond that the newest messages are dropped and counted
-BYTES_MAX = 32 * 1024 * 1024  # of messages that wait; updates of many gateways at once are asked for again later
+# Of messages that wait, half of them of one sender: many minutes of sample frames. Beyond that the newest are dropped
+# and counted; updates of many gateways at once are asked for again later.
+EVENTS_MAX = 40_000
+BYTES_MAX = 64 * 1024 * 1024
 AT_ONCE_MAX = 256  # events that are worked off in one go: more would make the first of them wait
 
 Event = TypeVar("Event")
+
+
+@dataclass
+class _Sent(Generic[Event]):
+    """What waits of one sender, oldest first."""
+
+    events: deque[tuple[Event, int]] = field(default_factory=deque)  # with their bytes
+    size_bytes: int = 0
 
 
 class Loop(Generic[Event]):
     """A queue of events and the loop that empties it; everything but `run` may be called from any thread."""
 
     def __init__(self) -> None:
-        # A SimpleQueue, because `stop` is called by signal handlers, which another queue's lock could catch.
-        self._events: queue.SimpleQueue[tuple[Event, int] | None] = queue.SimpleQueue()
+        # A SimpleQueue, because `stop` is called by signal handlers, which another queue's lock could catch. In it
+        # stands what must not be lost, and for each message the place at which the next sender has its turn.
+        self._events: queue.SimpleQueue[tuple[Event] | tuple[()] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._offering = threading.Lock()  # no signal handler offers
-        self._dropped = 0
-        # Two counters that only grow, each written by one side, for no lock may stand between offer and run.
-        self._offered_bytes = 0
-        self._taken_bytes = 0
+        self._offering = threading.Lock()  # no signal handler offers or takes
+        self._senders: dict[str, _Sent[Event]] = {}  # with something that waits, in the order of their turns
+        self._offered = self._offered_bytes = self._dropped = 0
 
     def put(self, event: Event) -> None:
         """Hand over an event that must not be lost."""
-        self._events.put((event, 0))
+        self._events.put((event,))
 
-    def offer(self, event: Event, size_bytes: int = 0) -> None:
-        """Hand over a message; where `EVENTS_MAX` or `BYTES_MAX` wait already it is dropped, counted and, now and then,
-        logged.
+    def offer(self, event: Event, size_bytes: int = 0, sender: str = "") -> None:
+        """Hand over a message; where as much waits of its sender as is free of `EVENTS_MAX` or `BYTES_MAX` it is
+        dropped, counted and, now and then, logged.
         """
         with self._offering:
-            waiting_bytes = self._offered_bytes - self._taken_bytes
+            sent = self._senders.get(sender) or _Sent()
             # One that is larger than all that may wait is taken by an idle loop, or it would never be.
-            is_room = waiting_bytes == 0 or waiting_bytes + size_bytes <= BYTES_MAX
-            if is_room and self._events.qsize() < EVENTS_MAX:
-                self._offered_bytes += size_bytes
-                self._events.put((event, size_bytes))
+            is_room = not self._offered_bytes or sent.size_bytes + size_bytes <= BYTES_MAX - self._offered_bytes
+            if is_room and len(sent.events) < EVENTS_MAX - self._offered:
+                sent.events.append((event, size_bytes))
+                sent.size_bytes += size_bytes
+                self._senders[sender] = sent
+                self._offered, self._offered_bytes = self._offered + 1, self._offered_bytes + size_bytes
+                self._events.put(())
                 return
             self._dropped += 1
             dropped = self._dropped
@@ -87,9 +102,19 @@ class Loop(Generic[Event]):
                 taken = self._events.get(timeout=timeout_s) if not events else self._events.get_nowait()
                 if taken is None:
                     break
-                event, size_bytes = taken
-                self._taken_bytes += size_bytes
-                events.append(event)
+                events.append(taken[0] if taken else self._next_offered())
         except queue.Empty:
             pass
         return events
+
+    def _next_offered(self) -> Event:
+        """Return the oldest message of the sender whose turn it is, who then waits for all others."""
+        with self._offering:
+            sender = next(iter(self._senders))
+            sent = self._senders.pop(sender)
+            event, size_bytes = sent.events.popleft()
+            sent.size_bytes -= size_bytes
+            if sent.events:
+                self._senders[sender] = sent
+            self._offered, self._offered_bytes = self._offered - 1, self._offered_bytes - size_bytes
+        return event

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
 
+from models.attribution import Evidence
 from models.features import FeatureSpec
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -28,18 +29,20 @@ LISTED_MAX = 10_000  # of what one message lists
 Pem = Annotated[str, StringConstraints(pattern=r"^[ -~\n]*$", max_length=SHORT_MAX)]
 AUTHORITIES_MAX = 4  # of a site at a time; two while one takes the place of another
 Counts = Annotated[dict[Name, Count], Field(max_length=LISTED_MAX)]
+Common = Literal["power", "weather", "undetermined"]  # the cause of anomalies of many gateways
 Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
 
 
 CONTROL = re.compile(f"[{CONTROLS}]")
 
 
-def _shortened(text: str) -> str:
-    """Return prose as far as it may be shown: what is too long or unfit makes no message worthless."""
+def shown(text: str) -> str:
+    """Return prose as far as it may be shown, in a terminal or a log: what is too long or unfit is cut or replaced."""
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[:SHORT_MAX])
 
 
-Short = Annotated[str, AfterValidator(_shortened)]
+Short = Annotated[str, AfterValidator(shown)]
+Words = Annotated[str, AfterValidator(lambda text: shown(text[:NAME_MAX]))]
 
 
 class MessageError(ValueError):
@@ -73,7 +76,7 @@ def first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     # Behind the key pydantic names the member of a union that it tried, such as "constrained-float".
     key = ".".join(str(part) for part in problem["loc"] if not UNION_MEMBER.search(str(part)))[:80] or "payload"
-    return f"{_shortened(key)}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
+    return f"{shown(key)}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
 
 
 class Transfer(Message):
@@ -87,10 +90,10 @@ class Transfer(Message):
 class Device(Message):
     """What a gateway watches, for whoever has to mend it; `config.outlets.DeviceTable` says what may stand in it."""
 
-    manufacturer: Short = ""
-    model: Short = ""
-    serial: Short = ""
-    location: Short = ""
+    manufacturer: Words = ""
+    model: Words = ""
+    serial: Words = ""
+    location: Words = ""
     category: Name = "other"
 
 
@@ -246,7 +249,7 @@ class Receipt(Message):
     """The aggregator's word that an item is on its disk, or why it never will be."""
 
     accepted: bool
-    reason: str = ""
+    reason: Short = ""
 
 
 class Manifest(Signed):
@@ -326,6 +329,8 @@ class Alarm(Message):
     monotonic_ns: Moment | None = None  # at `t_ns`: how long after the boot
     sequence: Count = 0  # its number among the items of its store: orders alarms whatever the clock says; 0: unknown
     store_id: Name = ""  # names that store, as in a status
+    weather: Evidence = ""  # what the covariates of the gateway say of an anomaly, at its raising: see
+    power: Evidence = ""  # `models.attribution`; of power also whether it began with a boot
 
     @property
     def item(self) -> str:
@@ -339,9 +344,9 @@ def alarm_item(alarm_id: str, state: str) -> str:
 
 
 class FleetAlarm(Alarm):
-    """Anomalies of many gateways of a site as one alarm, and what they seem to have in common."""
+    """Anomalies of many gateways of a site as one alarm, and the cause that most of them have measured, if any."""
 
-    common: Literal["power", "clock", "weather-or-load", "structure-or-area"]
+    common: Common
     gateways: tuple[Id, ...]  # whose anomalies it is made of
 
 
@@ -349,7 +354,7 @@ class Maintenance(Message):
     """An alarm as a building automation system wants it: which device, what, since when, until when.
 
     `since` and `until` are ISO 8601 in UTC; `until` is empty while the alarm is active. `rule` and `feature` say what
-    raised it. Under `all` the device is the whole site, with what its `gateways` have in `common`.
+    raised it. Under `all` the device is the whole site, with the cause its `gateways` have in `common`.
     """
 
     id: str

@@ -63,7 +63,7 @@ class Link:
     ) -> None:
         self.bytes_sent = 0
         self.bytes_received = 0
-        self._backlog = Backlog()
+        self._backlog = Backlog(broker.max_packet_bytes)
         self._lock = threading.Lock()  # of the backlog; never held while paho is called, which has locks of its own
         self._is_idle = threading.Condition(self._lock)
         # A SimpleQueue, because paho tells of acknowledgements while it holds the locks that publishing needs.
@@ -114,7 +114,8 @@ class Link:
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> bool:
         """Send a message as soon as the line takes it, before all that are less urgent (`config.topics.urgency`).
 
-        False, and nothing sent, without a connection or where too many bytes of its urgency wait already.
+        False, and nothing sent, without a connection, where too many bytes wait already, or where it is larger than the
+        broker takes.
         """
         if not self._client.is_connected():
             return False

@@ -45,7 +45,7 @@ class Webhook(Table):
     timeout_s: Positive = 10.0
     retry_s: Positive = 5.0  # pause after the first failure; each further one doubles it ...
     retry_max_s: Positive = 900.0  # ... up to this
-    queue: Annotated[int, Field(ge=10, le=100_000)] = 10_000  # changes that wait; beyond that the oldest are given up
+    queue: Annotated[int, Field(ge=10, le=100_000)] = 10_000  # changes that wait; beyond that some are given up
     secret_file: Path | None = None  # its content is sent as the header ...
     header: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")] = "Authorization"
     ca_file: Path | None = None  # that signs the receiver's certificate; None: those of the system

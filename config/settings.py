@@ -23,7 +23,7 @@ from config.rollout import ModelsTable, ReleaseTable, Trust
 from config.table import Table as Table
 from config.toml_lines import UnreadableError, as_json, described
 from config.topics import ALL
-from config.transfer import PAYLOAD_BYTES_MIN
+from config.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, PAYLOAD_BYTES_MIN, TOPIC_BYTES_MAX
 from models.features import FeatureSpec, feature_names
 from models.promise import block_windows
 from models.signal import Aggregate, StreamSpec
@@ -49,6 +49,8 @@ class Broker(Table):
     certificate_file: Path | None = None
     key_file: Path | None = None
     keepalive_s: Annotated[int, Field(ge=5, le=3_600)] = 30
+    # It ends the connection of who sends more in one message, so such a message is never sent.
+    max_packet_bytes: Annotated[int, Field(ge=2 * PAYLOAD_BYTES_MIN)] = PACKET_BYTES_MAX
 
     @model_validator(mode="after")
     def _whole(self) -> Broker:
@@ -159,6 +161,16 @@ class Limits(Table):
         return self
 
 
+def check_chunks_pass(limits: Limits, broker: Broker) -> None:
+    """Raise `ValueError` where a chunk of a model or an update is more than the broker takes in one message."""
+    most = broker.max_packet_bytes - TOPIC_BYTES_MAX - FRAMING_BYTES
+    if limits.max_payload_bytes > most:
+        raise ValueError(
+            f"limits.max_payload_bytes: {limits.max_payload_bytes} given, and with broker.max_packet_bytes = "
+            f"{broker.max_packet_bytes} at most {most} pass; set both as the broker has it"
+        )
+
+
 class Exchange(Table):
     """How patiently a gateway waits for answers, and what it tells besides alarms."""
 
@@ -203,6 +215,7 @@ class GatewaySettings(Table):
 
     @model_validator(mode="after")
     def _alarm_knows_its_features(self) -> GatewaySettings:
+        check_chunks_pass(self.limits, self.broker)
         self.alarm.check_features(feature_names(self.features))
         self.alarm.check_windows(self.baseline.calibration_windows, 86_400.0 / self.features.hop_s)
         return self
@@ -259,6 +272,7 @@ class AggregatorSettings(Table):
 
     @model_validator(mode="after")
     def _algorithm_builds(self) -> AggregatorSettings:
+        check_chunks_pass(self.limits, self.broker)
         check_algorithm(self.algorithm, self.rounds, self.features)
         return self
 

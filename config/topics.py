@@ -104,6 +104,12 @@ def urgency(text: str) -> int:
     return ALARMS if channel == "alarm" else LESS_URGENT.get(channel, TALK)
 
 
+def party(text: str) -> str:
+    """Return whose topic it is: the gateway's, `all`, or the node that Home Assistant is told of; empty where none."""
+    parts = text.rsplit("/", 3)
+    return parts[1] if len(parts) == 4 else ""
+
+
 def watch(site: str, gateway: str, channel: Channel) -> str:
     """Return the subscription for every item of a channel; `gateway` may be `+` for all gateways.
 

@@ -17,6 +17,9 @@ from config.messages import CHUNKS_MAX, Count, Digest, Message, MessageError, Tr
 
 HEADER_BYTES = 256
 PAYLOAD_BYTES_MIN = 1_024
+PACKET_BYTES_MAX = 262_144  # of one message with its topic, as config/mosquitto.conf has it
+FRAMING_BYTES = 16  # what the protocol adds to these, at most
+TOPIC_BYTES_MAX = 256  # more than any of ours has
 PIECE_BYTES_MIN = PAYLOAD_BYTES_MIN - HEADER_BYTES  # in each chunk but the last
 ASK_MAX = 100  # indices in one request: it must fit into the smallest message, and the rest is asked for later
 

@@ -10,10 +10,11 @@ from typing import Literal
 
 from config.messages import Alarm
 from config.settings import GatewaySettings, Source
-from gateway_agent import life, outbox
+from gateway_agent import evidence, life, outbox
 from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Effect, Item, Log
 from gateway_agent.state import ANOMALY, RaisedBy, RaisedIn, State, alarm_id, save_alarms, topic
 from gateway_agent.watch import SCORE
+from models.attribution import Evidence
 from models.features import feature_names
 from models.records import replace
 from models.rule_statistics import Stuck
@@ -22,6 +23,7 @@ from models.signal import Lost
 from models.threshold import Transition, severity
 
 NS = 1_000_000_000
+UNMEASURED: tuple[Evidence, Evidence] = ("", "")
 OUTDATED = "level-outdated"
 STUCK = "stuck"
 NO_MODEL = "no-model"
@@ -39,8 +41,10 @@ def of_transition(state: State, transition: Transition, height: Height) -> tuple
     judge, manifest = state.pipeline.judge, state.manifest
     if judge is None or manifest is None:  # a transition needs a judge, and a judge comes with its manifest
         raise AssertionError("a transition without a model in force")
+    weather, power = UNMEASURED
     if transition.kind == "raised":
         state = _begun(replace(state, raised_by=RaisedBy(height.rule, height.feature or "")), ANOMALY)
+        weather, power = evidence.measured(state, transition)
     by = state.raised_by
     alarm = Alarm(
         id=alarm_id(state, ANOMALY, transition.onset_ns),
@@ -48,7 +52,7 @@ def of_transition(state: State, transition: Transition, height: Height) -> tuple
         kind="anomaly",
         state=transition.kind,
         severity=severity(judge.levels, transition.score),
-        text=_text(state, transition, height),
+        text=_text(state, transition, height) + _accounted(weather=weather, power=power),
         rule=by.rule,
         feature=by.feature,
         onset_ns=transition.onset_ns,
@@ -64,8 +68,16 @@ def of_transition(state: State, transition: Transition, height: Height) -> tuple
         monotonic_ns=state.life.monotonic_ns(transition.t_ns),
         sequence=_sequence(state, ANOMALY),
         store_id=life.store_id(state.secret),
+        weather=weather,
+        power=power,
     )
     return _queue(state, alarm)
+
+
+def _accounted(**measured: Evidence) -> str:
+    does = {"explained": "accounts for it", "unusual": "does not account for it"}
+    found = {cause: does[said] for cause, said in measured.items() if said in does}
+    return "".join(f"; {cause} is out of the ordinary and {what}" for cause, what in found.items())
 
 
 def _begun(state: State, cause: str) -> State:

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from config import doctor
+from config import doctor, store_lock
 from config.doctor import Finding, failure, guarded, ok, one_line, warning
 from config.doctor_imports import imports
 
@@ -31,7 +31,6 @@ SHARE_MAX = 0.5  # of one core
 MEASURE_S = 1.5
 BLOCKS_MAX = 400
 LEFT_S = 12.0  # for what comes after the libraries
-LOCKS = Path("/proc/locks")
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -91,16 +90,6 @@ def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
         yield guarded("labelled windows", (LabelledError,), "make the table again: firmware-sim label", table)
 
 
-def is_locked(path: Path, locks: Path = LOCKS) -> bool:
-    """Tell whether somebody holds a lock on a file, without taking one, which could keep an agent from starting."""
-    try:
-        inode = path.stat().st_ino
-        held = [line.split() for line in locks.read_text(encoding="ascii").splitlines()]
-    except OSError:
-        return False
-    return any(part.endswith(f":{inode}") for line in held for part in line)
-
-
 def store(settings: GatewaySettings) -> Iterator[Finding]:
     """Yield whether the store opens, and whose it is."""
     from gateway_agent.store import Store, StoreError
@@ -109,7 +98,7 @@ def store(settings: GatewaySettings) -> Iterator[Finding]:
     if not path.exists():
         yield ok("store", f"{path} is made when the agent starts")
         return
-    running = " of a running agent" if is_locked(path.with_name(path.name + ".lock")) else ""
+    running = " of a running agent" if store_lock.holder_of(path) else ""
 
     def opened() -> str:
         with closing(Store(path, read_only=True)) as reader:

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 
 from config import clock, labelled
 from config.loop import Loop
-from config.messages import Status
+from config.messages import Status, shown
 from config.mqtt import Link, Will
 from config.settings import Broker, GatewaySettings
 from config.topics import ALL, Channel, Topic, topic_of, watch
@@ -112,7 +112,7 @@ class Agent:
                 case Train(job=job):
                     threading.Thread(target=self._train, args=(job,), daemon=True).start()
                 case Log(level=level, text=text):
-                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)
+                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", shown(text))
 
     def _take_keys(self, statement: bytes) -> Taken:
         return release_key.take_none(statement) if self._renewer is None else self._renewer.take_keys(statement)

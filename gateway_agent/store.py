@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from config import wire
+from config import store_lock, wire
 from gateway_agent import rows, store_files
 from gateway_agent.events import Durable
 from gateway_agent.restoring import ledger
@@ -225,7 +225,7 @@ class Store:
 
     def _unlock(self) -> None:
         if self._lock is not None:
-            os.close(self._lock)
+            store_lock.release(self._lock)
             self._lock = None
 
 

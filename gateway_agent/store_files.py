@@ -6,14 +6,13 @@ is whole: `tidied` finds out which after a power cut.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 import time
 from contextlib import suppress
 from pathlib import Path
 
-from config import wire
+from config import store_lock, wire
 from gateway_agent import rows
 from gateway_agent.events import Keep, Queue, Save
 from gateway_agent.rows import SCHEMA_VERSION, Found
@@ -38,16 +37,12 @@ WITH_IT = ("", "-wal", "-shm")
 def locked(path: Path) -> int:
     """Return a lock that says this store has its agent; the kernel takes it back however the agent ends."""
     try:
-        lock = os.open(path.with_name(path.name + ".lock"), os.O_WRONLY | os.O_CREAT, PRIVATE_MODE)
+        return store_lock.hold(path, "agent")
+    except store_lock.InUseError as error:
+        raise StoreError(str(error)) from None
     except OSError as error:
         reason = f"{error.strerror}; check its folder"
         raise StoreError(f"{path}: cannot be opened as the agent's store ({reason})") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise StoreError(f"{path}: another agent runs on this store; stop it first") from None
-    return lock
 
 
 def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> tuple[sqlite3.Connection, int]:

@@ -135,6 +135,8 @@ MESSAGES: list[Message] = [
         boot_id="b00t",
         sequence=41,
         store_id="ca4d",
+        weather="unusual",
+        power="usual",
     ),
     FleetAlarm(
         id="all.fleet.1800000000123456790",
@@ -142,7 +144,7 @@ MESSAGES: list[Message] = [
         kind="anomaly",
         state="raised",
         severity="critical",
-        text="3 gateways (east, north, west) raised anomalies within 900 s",
+        text="cause: power; 3 gateways (east, north, west) changed within 40 s",
         onset_ns=T_NS,
         t_ns=T_NS + 1,
         common="power",

@@ -173,11 +173,12 @@ def client(
     ca: Path | None = None,
     host: str = "localhost",
 ) -> Iterator[tuple[Link, Heard, list[bool]]]:
-    """Connect, or try to, under a client id; the certificate says who it is."""
+    """Connect, or try to, under a client id; the certificate says who it is. It keeps to no limit of the broker's."""
     heard: Heard = []
     ups: list[bool] = []
     certificate = {} if own is None else {"certificate_file": own[0], "key_file": own[1]}
-    broker = Broker(host=host, port=site.port, ca_file=ca or site.path / "ca.pem", **certificate)
+    ca_file = ca or site.path / "ca.pem"
+    broker = Broker(host=host, port=site.port, ca_file=ca_file, max_packet_bytes=2**30, **certificate)
     link = Link(broker, name, topics, lambda where, payload: heard.append((where, payload)), ups.append)
     link.start()
     try:

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from cloud_aggregator import backup_command
 from cloud_aggregator import doctor_command as of_cloud
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from config import doctor, doctor_host, doctor_network
+from cloud_aggregator.backup_command import write_note
+from config import doctor, doctor_host, doctor_network, store_lock
 from config.doctor import Finding, Level
 from config.doctor_imports import TRIALS, imports
 from config.doctor_network import Life, age
@@ -205,14 +207,34 @@ def test_the_age_of_a_certificate(begins_days: float, ends_days: float, level: L
 
 def test_a_running_agent_is_seen_without_taking_its_lock(tmp_path: Path) -> None:
     settings = gateway_settings(gateway={"id": "north", "site": "bridge", "store": tmp_path / "gateway.db"})
-    lock = tmp_path / "gateway.db.lock"
     with closing(Store(tmp_path / "gateway.db")):
-        assert of_gateway.is_locked(lock)
+        assert store_lock.holder_of(tmp_path / "gateway.db") == os.getpid()
         (found,) = of_gateway.store(settings)
         assert found.level == "ok" and "of a running agent" in found.text
-    assert not of_gateway.is_locked(lock)
+    assert not store_lock.holder_of(tmp_path / "gateway.db")
     (tmp_path / "gateway.db").write_bytes(b"no database at all" * 100)
     assert levels(of_gateway.store(settings))["store"] == "failure"
+
+
+@pytest.mark.parametrize(
+    ("age_days", "level", "words"),
+    [
+        (None, "warning", "none was made"),
+        (0.1, "ok", "with the keys: "),
+        (7.9, "ok", "with the keys: "),
+        (8.1, "warning", "8 days old"),
+        (400, "warning", "400 days old"),
+        (-1, "warning", "that is to come"),
+    ],
+)
+def test_an_old_backup_is_told(tmp_path: Path, age_days: float | None, level: Level, words: str) -> None:
+    store = tmp_path / "aggregator.db"
+    if age_days is not None:
+        write_note(store, round((NOW_S - age_days * DAY_S) * 1e9), tmp_path / "site.fedgate", has_keys=True)
+    found = of_cloud.last_backup(store, round(NOW_S * 1e9))
+    assert found.level == level and words in found.text and bool(found.advice) == (level == "warning")
+    backup_command.note_of(store).write_bytes(b"rubbish")
+    assert of_cloud.last_backup(store, round(NOW_S * 1e9)).level == "warning"
 
 
 def test_the_share_of_a_core_decides() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_aggregator.events import Heard, Tick
-from cloud_aggregator.fleet import largest_group
+from cloud_aggregator.fleet import CAUSES, largest_group
 from cloud_aggregator.standing import KEPT, Alarms, take
 from config.messages import Alarm
 from tests.sites import NS, T0_NS
@@ -49,11 +49,52 @@ def test_the_final_state_depends_on_no_order_and_no_repeats(
         state, _ = after(state, Tick())
         state, _ = after(state, Tick(), at_s=6_000 + CLEAR_S)
         found = standing(state)
-        told = None if found is None else (found.gateways, found.common, found.severity, found.text, found.onset_ns)
+        told = None if found is None else (found.gateways, found.severity, found.onset_ns)
         known = {gateway: set(of_one) for gateway, of_one in state.outward.alarms.items()}
-        return told, known, state.outward.disturbances
+        return told, known
 
     assert end([*shuffled, *repeated], [*ticks, *[True] * len(repeated)]) == end(messages, [False] * len(messages))
+
+
+Said = dict[str, Any]
+SAYING: st.SearchStrategy[Said] = st.fixed_dictionaries(
+    {cause: st.sampled_from(["", "usual", "unusual", "explained"]) for cause in CAUSES}
+)
+
+
+@settings(max_examples=200)
+@given(
+    each=st.dictionaries(st.sampled_from(ALL), SAYING, min_size=3),
+    rebooting=st.sets(st.sampled_from(ALL)),
+    data=st.data(),
+)
+def test_the_cause_depends_on_no_order_of_what_is_known_and_on_what_most_have_measured(
+    each: dict[str, Said], rebooting: set[str], data: st.DataObject
+) -> None:
+    messages = [*(alarm(gateway, onset_s=0.0, **said) for gateway, said in each.items()), *rebooted(*rebooting)]
+    ends = []
+    for order in (messages, data.draw(st.permutations(messages))):
+        found = standing(after(site(), *order, Tick())[0])
+        assert found is not None
+        ends.append((found.common, found.text))
+    assert ends[0] == ends[1]
+    having = {cause: sum(said[cause] == "explained" for said in each.values()) for cause in CAUSES}
+    assert ends[0][0] in {"undetermined", *(cause for cause, count in having.items() if 2 * count > len(each))}
+
+
+@settings(max_examples=200)
+@given(said=SAYING, count=st.integers(3, 5), data=st.data())
+def test_gateways_of_one_mind_name_one_cause_however_they_come(said: Said, count: int, data: st.DataObject) -> None:
+    messages = [alarm(gateway, onset_s=0.0, **said) for gateway in ALL[:count]]
+    ends = set()
+    for order in (messages, data.draw(st.permutations(messages))):
+        state = site()
+        for message in order:
+            state, _ = after(state, message, Tick())
+        found = standing(state)
+        assert found is not None
+        ends.add(found.common)
+    assert len(ends) == 1
 
 
 @settings(max_examples=200)

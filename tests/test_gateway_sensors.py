@@ -84,6 +84,59 @@ def test_damage_is_raised_once_and_cleared_once_and_can_be_traced() -> None:
     assert all(one.qos == 0 and not one.retain for one in sent(effects, "score"))
 
 
+LEVEL = ["load.level"]
+BESIDE: dict[str, tuple[dict[str, Any], float | None, tuple[str, str], str]] = {
+    "nothing declared, no boot known": ({}, None, ("", ""), "of this gateway's own baseline"),
+    "no boot for long": ({}, 3_600.0, ("", "usual"), "of this gateway's own baseline"),
+    "calm windows since the boot": ({}, 60.0, ("", "usual"), "of this gateway's own baseline"),
+    "what moved is the weather": ({"weather": LEVEL}, None, ("explained", ""), "; weather is out of the ordinary and"),
+    "what moved is the supply": (
+        {"power": LEVEL},
+        None,
+        ("", "explained"),
+        "power is out of the ordinary and accounts",
+    ),
+    "the weather did not move": ({"weather": ["load.peak"]}, None, ("usual", ""), "own baseline"),
+    "unrest beside it": ({"weather": LEVEL}, None, ("unusual", ""), "weather is out of the ordinary and does not"),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_a_gateway_says_what_it_measured_beside_an_anomaly(case: str) -> None:
+    covariates, booted_s, said, words = BESIDE[case]
+    unrest = 5.0 if case == "unrest beside it" else 1.0
+    state = replace(in_force(**WATCHED, alarm={"covariates": covariates}), now_ns=T0_NS + WINDOWS * NS)
+    if booted_s is not None:
+        state = replace(state, life=replace(state.life, anchor_ns=state.now_ns - round(booted_s * NS)))
+    state, effects = feed(state, np.concatenate([samples(0, 10), samples(10, 5) * unrest + 2.0]), START_S)
+    (raised,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue))
+    assert (raised.weather, raised.power) == said and words in raised.text
+    _, effects = feed(state, samples(30, 10), START_S + 15)
+    (cleared,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue))
+    assert (cleared.state, cleared.weather, cleared.power) == ("cleared", "", "")
+
+
+def test_an_anomaly_from_the_first_window_after_a_boot_is_told_from_one_that_came_later() -> None:
+    """A sensor that warms up comes back; what has changed for good does not."""
+    for fading, said in ((np.exp(-np.arange(8) / 2.0), "explained"), (np.ones(8), "unusual")):
+        state = replace(in_force(**WATCHED, alarm={"minimum_duration_s": 5.0}), now_ns=T0_NS + WINDOWS * NS)
+        pipeline = replace(state.pipeline, recent=())  # as of an agent that has just started
+        state = replace(state, pipeline=pipeline, life=replace(state.life, anchor_ns=state.now_ns - 30 * NS))
+        shifts = np.repeat(500.0 * fading, WINDOW_SAMPLES)[:, None]
+        _, effects = feed(state, samples(0, 8) + shifts, START_S)
+        (raised,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue))
+        assert (raised.weather, raised.power) == ("", said)
+
+
+def test_covariates_that_are_no_features_or_named_twice_are_refused() -> None:
+    for covariates, words in (
+        ({"weather": ["wind.level"]}, "alarm.covariates.weather: 'wind.level' is no feature"),
+        ({"weather": ["load.level"], "power": ["load.level"]}, "'load.level' is named under weather and power"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            gateway_settings(alarm={"covariates": covariates})
+
+
 BROKEN = {
     "NaN": (np.full((WINDOW_SAMPLES, 1), np.nan), SILENT_S),
     "infinite": (np.full((WINDOW_SAMPLES, 1), np.inf), SILENT_S),

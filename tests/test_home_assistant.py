@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
+from cloud_aggregator.alarms import DESCRIBED_S
 from cloud_aggregator.events import Connection, Durable, Effect, Publish, RecordDiscovery, Tick
 from cloud_aggregator.home_assistant import _plain
 from cloud_aggregator.shell import Aggregator
@@ -119,8 +120,16 @@ def test_each_gateway_its_sensors_and_the_fleet_are_told() -> None:
     }
     assert retained(after(state, status("c", device=DEVICE, version="0.4.0", windows=9))[1]) == {}
     changed = DEVICE.model_copy(update={"location": "Room 13"})
-    (document,) = checked(retained(after(state, status("c", device=changed))[1])).values()
+    # Each of its alarms is told anew with it, so that is done once a minute, however often it is changed.
+    for location in ("Room 12", "Room 12a"):
+        state, effects = after(state, status("c", device=DEVICE.model_copy(update={"location": location})))
+        assert retained(effects) == {}
+    state, effects = after(state, status("c", device=changed), Tick())
+    assert retained(effects) == {}
+    state, effects = after(state, Tick(), at_s=DESCRIBED_S)
+    (document,) = checked(retained(effects)).values()
     assert document["device"]["suggested_area"] == "Room 13"
+    assert retained(after(state, Tick())[1]) == {}
     assert len(retained(after(state, Connection(True))[1])) == 5
 
 

@@ -20,6 +20,7 @@ from config.contention import ENOUGH, SHORT_S, Contention
 from config.mqtt import Link
 from config.settings import Broker as BrokerSettings
 from config.topics import CHANNELS, Topic, topic_of, urgency
+from config.transfer import FRAMING_BYTES
 from firmware_sim.broker import Broker, broker, mosquitto_program
 from tests.slow_line import slow_line
 from tests.waiting import until, until_subscribed
@@ -94,7 +95,7 @@ def test_an_alarm_goes_past_the_chunks_of_an_update_on_a_slow_line(running: Brok
     assert len(delays_s) > 10 and max(delays_s) < 2.0  # behind all of the update they would wait 3 s
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300_000), st.booleans()), max_size=60), st.data())
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 250_000), st.booleans()), max_size=60), st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(
     given_messages: list[tuple[int, int, bool]], data: st.DataObject
@@ -121,8 +122,8 @@ def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(
 
 def test_a_backlog_is_bounded_for_each_urgency_and_knows_what_a_lost_connection_took() -> None:
     made = Backlog()
-    bulk = Outgoing("t", bytes(1_000_000), False, 1)
-    assert [made.add(bulk, 2) for _ in range(6)] == [True] * 5 + [False]
+    bulk = Outgoing("t", bytes(200_000), False, 1)
+    assert [made.add(bulk, 2) for _ in range(22)] == [True] * 21 + [False]
     assert made.add(Outgoing("a", b"alarm", False, 1), 0) and made.add(Outgoing("s", b"score", False, 0), 0)
     assert made.next() is None  # no connection yet
     made.is_open = True
@@ -130,9 +131,48 @@ def test_a_backlog_is_bounded_for_each_urgency_and_knows_what_a_lost_connection_
         made.handed(number, message := made.next() or bulk, 0.0)
         assert message.topic == "as"[number] and not made.is_empty
     made.cut()
-    assert made.next() is None and made.waiting_bytes == 5 * 1_000_001 + 6  # the score is gone, the alarm is not
+    assert made.next() is None and made.waiting_bytes == 21 * 200_001 + 6  # the score is gone, the alarm is not
     made.acknowledged(0, 1e6)
     assert made.window_bytes == backlog_module.WINDOW_BYTES_START  # an outage says nothing of the line
+
+
+def test_who_asks_for_the_most_delays_itself() -> None:
+    """One gateway is sent chunks as fast as they are taken, another asks for ten in between."""
+    made, chunk = Backlog(), bytes(60_000)
+    made.is_open = True
+    topics = {name: f"fedgate/v1/bridge/{name}/chunk/digest" for name in ("west", "north")}
+    while made.add(Outgoing(topics["west"], chunk, False, 1), 2):
+        pass
+    assert all(made.add(Outgoing(topics["north"], chunk, False, 1), 2) for _ in range(10))
+    out = []
+    for number in range(24):
+        made.add(Outgoing(topics["west"], chunk, False, 1), 2)
+        made.handed(number, message := made.next() or pytest.fail("the line is idle"), 0.0)
+        made.acknowledged(number, 0.1)
+        out.append(message.topic)
+    assert out[:20].count(topics["north"]) >= 9 and set(out[:3]) == set(topics.values())
+    for number in range(500):  # however many there are, all of them together have their bound
+        made.add(Outgoing(f"fedgate/v1/bridge/{number}/chunk/digest", chunk, False, 1), 2)
+    assert made.waiting_bytes < backlog_module.WAITING_BYTES_MAX + 2 * len(chunk)
+
+
+def test_what_the_broker_does_not_take_is_not_sent_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    made = Backlog(10_000)
+    fits = Outgoing(UPDATE, bytes(10_000 - len(UPDATE) - FRAMING_BYTES), False, 1)
+    assert made.add(fits, 2) and made.waiting_bytes == fits.size
+    assert not any(made.add(fits._replace(payload=bytes(10_000)), 2) for _ in range(8))
+    assert made.too_large == 8 and made.waiting_bytes == fits.size
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 4 and all(text.startswith(f"{UPDATE}: {10_000 + len(UPDATE)} bytes") for text in told)
+
+
+@needs_mosquitto
+def test_a_message_that_is_too_large_costs_no_connection(running: Broker) -> None:
+    with Ends(running.port, "cloud", "fedgate/v1/bridge/+/+/+") as cloud, Ends(running.port, "north") as north:
+        until_subscribed(cloud.link)
+        assert not north.link.publish(ALARM, bytes(300_000)) and north.link.publish(ALARM, b"alarm")
+        wait(lambda: bool(cloud.heard))
+        assert [payload for _, _, payload in cloud.heard] == [b"alarm"] and north.connections == [True]
 
 
 def test_every_channel_has_its_place() -> None:

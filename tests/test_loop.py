@@ -28,6 +28,20 @@ def collected(made: Loop[str], count: int) -> list[str]:
     return seen
 
 
+def collected_until(made: Loop[str], last: str) -> list[str]:
+    """Run the loop until it comes to an event, and return those before it, ticks aside."""
+    seen: list[str] = []
+
+    def step(event: str) -> None:
+        if event == last:
+            made.stop()
+        elif event != "tick":
+            seen.append(event)
+
+    made.run(step, lambda: "tick")
+    return seen
+
+
 def test_events_come_in_their_order() -> None:
     made: Loop[str] = Loop()
     for number in range(100):
@@ -38,7 +52,7 @@ def test_events_come_in_their_order() -> None:
 def test_a_flood_of_messages_is_bounded_counted_and_never_drops_what_happens_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(loop, "EVENTS_MAX", 10)
+    monkeypatch.setattr(loop, "EVENTS_MAX", 20)  # half of it of one sender
     made: Loop[str] = Loop()
     for number in range(30):
         made.offer(f"message {number}")
@@ -48,6 +62,22 @@ def test_a_flood_of_messages_is_bounded_counted_and_never_drops_what_happens_onc
     told = [record.getMessage() for record in caplog.records]
     assert [text.split()[0] for text in told] == ["1", "2", "4", "8", "16"]
     assert all("messages dropped" in text for text in told)
+
+
+def test_who_floods_delays_itself_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both by the number and by the bytes of its messages."""
+    for bound, size_bytes in (("EVENTS_MAX", 0), ("BYTES_MAX", 1)):
+        monkeypatch.setattr(loop, bound, 20)
+        made: Loop[str] = Loop()
+        for number in range(1_000):
+            made.offer(f"west {number}", size_bytes, "west")
+        for number in range(3):
+            made.offer(f"north {number}", size_bytes, "north")
+        made.put("end")
+        seen = collected_until(made, "end")
+        assert seen[:6] == [f"{name} {number}" for number in range(3) for name in ("west", "north")]
+        assert len(seen) == 10 + 3
+        monkeypatch.undo()
 
 
 def test_ticks_come_also_under_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:

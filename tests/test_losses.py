@@ -76,8 +76,10 @@ def test_scores_of_an_outage_are_stored_once_and_acknowledged(tmp_path: Path) ->
 
 def test_the_newest_of_each_gateway_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_table, "LOSSES_KEPT", 3)
-    monkeypatch.setattr(history_table, "SCORES_KEPT", 3)
     batch = gathered([SCORE], "synchronised", "boot")
+    row_bytes = len(batch.to_bytes()) + history_table.ROW_BYTES
+    monkeypatch.setattr(history_table, "SCORES_BYTES_BETWEEN", 1)
+    monkeypatch.setattr(history_table, "SCORES_BYTES", 3 * row_bytes)
     with cloud(tmp_path, mean_of(2)) as made:
         store = made.service.store
         store.commit([RecordLoss("west", STONE, 1), RecordScores("west", "first", batch, 1)])
@@ -93,7 +95,7 @@ def test_alarms_that_are_over_are_kept_in_bounds_and_those_that_stand_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history_table, "ALARMS_KEPT", 30)
-    monkeypatch.setattr(history_table, "PRUNED_EVERY", 10)
+    monkeypatch.setattr(history_table, "ALARMS_BETWEEN", 10)
     with cloud(tmp_path, mean_of(2)) as made:
         store = made.service.store
         for gateway, name in (("north", "stands"), ("west", "other")):

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import shutil
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.registry import Certificate, RecordCertificate
+from cloud_aggregator.relisting import CopiedWithoutLogError
+from cloud_aggregator.shell import Aggregator
 from cloud_aggregator.store import Store
 from tests.site_folders import Folder, aggregator_of, founded, until
 from tests.sites import NS, T0_NS
@@ -55,6 +58,43 @@ def test_an_older_store_revokes_again_whom_the_list_names_and_says_so_once(
     assert cloud_aggregator(["gateways", "list", "-c", str(site.path / "aggregator.toml")]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert "enrolled" in rows["east"] and "revoked" in rows["west"] and "revoked, serial b7" in rows["?"]
+
+
+@pytest.mark.parametrize("has_run_before", [False, True], ids=["nothing", "tables alone"])
+def test_a_copy_of_the_file_without_its_log_is_refused_beside_a_list_and_taken_nowhere_for_a_new_site(
+    has_run_before: bool, tmp_path: Path
+) -> None:
+    """What is committed stands in the log for a long time: `cp aggregator.db` leaves it behind."""
+    site = founded(tmp_path / "site")
+    file, copy = site.path / "aggregator.db", tmp_path / "copy.db"
+    if has_run_before:
+        Store(file).close()  # which takes the log in
+    with closing(Store(file)) as store:
+        made = (Certificate(serial, name, f"key of {name}", T0_NS, T0_NS + LIFE_NS) for serial, name in NAMES.items())
+        store.commit([RecordCertificate(one) for one in made])
+        shutil.copy(file, copy)
+    site.authority.write_revoked([(0xA2, datetime(2026, 1, 1, tzinfo=UTC))])
+    file.unlink()
+    shutil.copy(copy, file)
+    for _ in range(2):  # the second finds what the first has made of the file
+        with pytest.raises(CopiedWithoutLogError, match=r"revoked\.crl names 1 certificates: .* .*aggregator\.db-wal"):
+            Aggregator(site.settings)
+    file.unlink()  # as it says: a site that has lost all begins anew, and who was revoked stays out
+    with aggregator_of(site) as aggregator:
+        until(lambda: aggregator.service.state.registry is not None and aggregator.service.state.registry.certificates)
+    assert site.authority.revoked().keys() == {0xA2}
+
+
+def test_an_empty_file_is_told_of_where_no_list_says_that_it_is_a_copy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = founded(tmp_path / "site")
+    (site.path / "aggregator.db").touch()
+    with aggregator_of(site):
+        assert "aggregator.db was there and empty: a copy without its log" in caplog.text
+    caplog.clear()
+    with aggregator_of(site):
+        assert "was there and empty" not in caplog.text
 
 
 def test_a_list_that_cannot_be_read_is_told_and_keeps_nobody_out_of_work(

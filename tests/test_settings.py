@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from config.settings import AggregatorSettings, Broker, GatewaySettings, SettingsError, load
 from config.toml_lines import lines_of
 from models.federated import ALGORITHMS
+from tests.sites import aggregator_settings, gateway_settings
 
 SHIPPED = Path(__file__).parent.parent / "config"
 GATEWAY = """\
@@ -194,6 +196,14 @@ def test_a_mistake_of_an_aggregator_is_named_on_its_line(tmp_path: Path, case: t
     old, new, words = case
     text, line = changed(AGGREGATOR, old, new)
     assert mistake(tmp_path, text, AggregatorSettings).startswith(f"{line}: {words}")
+
+
+def test_chunks_that_the_broker_does_not_take_are_a_mistake_at_both_ends() -> None:
+    large: dict[str, Any] = {"limits": {"max_payload_bytes": 300_000}}
+    for settings in (aggregator_settings, gateway_settings):
+        with pytest.raises(ValidationError, match=r"300000 given, .* = 262144 at most 2618"):
+            settings(**large)
+        settings(**large, broker={"max_packet_bytes": 400_000})
 
 
 def test_every_mistake_of_a_file_is_named_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,350 @@
+"""`cloud-aggregator restore`: puts a site back from a backup, and says what has to be known of that."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from cloud_aggregator import backup_command
+from cloud_aggregator.backup_command import NS, SETTINGS, time_of, told
+from config import cli, store_lock
+
+if TYPE_CHECKING:
+    from cloud_aggregator.archive import Manifest
+    from cloud_aggregator.registry import Certificate, Registry
+    from config.settings import AggregatorSettings
+
+READABLE = 0o004
+WITH_IT = ("-wal", "-shm")
+TEXT = """Put a site back from a file of 'cloud-aggregator backup'. Everything is checked before anything is changed:
+passphrase, digests, SQLite's own check, versions, the site. Of the files only those are written that are not there; a
+store that is there is refused, and with --replace set aside. What must not happen twice is set anew: tokens, orders,
+rounds."""
+EPILOG = """examples:
+  cloud-aggregator restore /mnt/usb/site.fedgate -c /var/lib/fedgate/site/aggregator.toml
+      onto a new disk: folder, settings, keys, store; asks for the passphrase
+  cloud-aggregator restore /mnt/usb/site.fedgate -c site/aggregator.toml --passphrase-file passphrase --replace
+      over a store that is damaged: it is set aside, and whom it knows to be revoked stays so
+  cloud-aggregator restore /mnt/usb/site.fedgate -c site/aggregator.toml --check
+      is the file whole and the passphrase right? Nothing is changed
+
+Stop the aggregator before. Exit code 0 where it is done, 1 where a running aggregator or the disk is in the way, 2
+where the file, the passphrase or the place is not good; nothing is changed then.
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    command = commands.add_parser("restore", help="put the site back from a backup", description=TEXT)
+    command.epilog, command.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
+    command.add_argument("file", type=Path, metavar="FILE", help="what 'cloud-aggregator backup' wrote")
+    command.add_argument(
+        "-c", "--config", type=Path, required=True, metavar="FILE", help=f"{SETTINGS}; made where there is none"
+    )
+    command.add_argument("--passphrase-file", type=Path, metavar="FILE", help="whose first line is the passphrase")
+    command.add_argument("--replace", action="store_true", help="set a store that is there aside")
+    command.add_argument("--check", action="store_true", help="check the file alone; nothing is changed")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(act=_restore)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator.archive import is_sealed
+
+    if arguments.passphrase_file is not None and not is_sealed(arguments.file):
+        raise ValueError(
+            f"{arguments.file}: it is not sealed, so anybody can have written it; leave the passphrase out"
+        )
+    arguments.asks = arguments.passphrase_file is None and is_sealed(arguments.file)
+    try:
+        _refuse_beside(arguments)
+        said = _put_back(arguments, backup_command.passphrase_of(arguments, is_new=False))
+    except (sqlite3.Error, OSError) as error:
+        return cli.again(backup_command.NAME, error)
+    print(json.dumps(said, indent=2) if arguments.json else _text(said))
+    return 0
+
+
+def _refuse_beside(arguments: argparse.Namespace) -> None:
+    """Raise early what would be raised late, after much reading."""
+    from cloud_aggregator.store import locked
+    from config.settings import load
+    from config.site_settings import SiteSettings
+
+    if arguments.check or not arguments.config.exists():
+        return
+    store = load(arguments.config, SiteSettings).aggregator.store
+    if store.parent.is_dir():
+        _refuse_over(store, is_replacing=arguments.replace)
+        store_lock.release(locked(store))
+
+
+def _refuse_over(store: Path, *, is_replacing: bool) -> None:
+    log = store.with_name(f"{store.name}-wal")
+    is_there = store.exists() or (log.exists() and log.stat().st_size > 0)
+    if is_there and not is_replacing:
+        raise ValueError(
+            f"{store}: a store, or its log, is here already; give --replace to set it aside, or name another folder"
+        )
+
+
+def _put_back(arguments: argparse.Namespace, passphrase: str | None) -> dict[str, Any]:
+    """Check all of a backup and put it in place; return what there is to say of it."""
+    from cloud_aggregator.archive import reading
+
+    begun = _Restoring(arguments.file, arguments.config)
+    with _staging(arguments.config.parent) as staged:
+        with reading(arguments.file, passphrase) as (manifest, parts):
+            progress = backup_command.Progress("reading", arguments.file.stat().st_size)
+            for part, content in parts:
+                begun.take(part.name, part.mode, content, staged, progress)
+        settings = begun.check(manifest, staged)
+        said: dict[str, Any] = {"file": str(arguments.file), "made": time_of(manifest.made_ns)}
+        said |= manifest.facts.model_dump()
+        if arguments.check:
+            return {**said, "is_changed": False, "has_keys": manifest.has_keys}
+        done = begun.put(manifest, settings, staged, is_replacing=arguments.replace)
+        return {**said, "is_changed": True, "has_keys": manifest.has_keys, **done}
+
+
+@contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """Yield where the store is put until all is checked, in a folder that is made for it and left as it was."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".restoring-", dir=folder) as staging:
+            yield Path(staging) / "store"
+    finally:
+        with suppress(OSError):  # something is in it: the site
+            for one in made:
+                one.rmdir()
+
+
+class _Restoring:
+    """A backup that is being put back: what was read of it, and where it belongs."""
+
+    def __init__(self, file: Path, config: Path) -> None:
+        self._file, self._config = file.resolve(), config
+        self._small: dict[str, tuple[int, bytes]] = {}
+
+    def take(self, name: str, mode: int, content: BinaryIO, staged: Path, progress: backup_command.Progress) -> None:
+        """Read a part of the backup to its end."""
+        from cloud_aggregator.archive import PIECE_BYTES, STORE
+
+        if name != STORE:
+            self._small[name] = (mode, content.read())
+            return
+        with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            while piece := content.read(PIECE_BYTES):
+                file.write(piece)
+                progress.advance(len(piece))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def check(self, manifest: Manifest, staged: Path) -> AggregatorSettings:
+        """Return the settings of the place; raises `ValueError` where what was read does not fit it, or this version,
+        or itself.
+        """
+        from cloud_aggregator.tables import SCHEMA_VERSION
+
+        if manifest.schema_version > SCHEMA_VERSION:
+            raise ValueError(
+                f"the backup is of fedgate {manifest.version} (schema {manifest.schema_version}), this one knows "
+                f"{SCHEMA_VERSION}; update fedgate"
+            )
+        if not staged.exists() or SETTINGS not in self._small:
+            raise ValueError("the backup has no store or no settings; take another backup")
+        with closing(sqlite3.connect(staged)) as db:
+            try:
+                backup_command.check(db, Path("the store in the backup"))
+                schema = int(db.execute("PRAGMA user_version").fetchone()[0])
+            except sqlite3.DatabaseError as error:
+                raise ValueError(str(error)) from None
+        if schema != manifest.schema_version:
+            raise ValueError(
+                f"the store in the backup has schema {schema}, its manifest says {manifest.schema_version}"
+            )
+        settings = self._read_settings()
+        if settings.aggregator.site != manifest.site:
+            raise ValueError(
+                f"{self._config}: it is of site {settings.aggregator.site!r}, the backup of {manifest.site!r}; name "
+                "another folder"
+            )
+        return settings
+
+    def _read_settings(self) -> AggregatorSettings:
+        """Return the settings that are here, or those of the backup, which are read from beside their place."""
+        from config import identity
+        from config.settings import AggregatorSettings, load
+
+        if self._config.exists():
+            return load(self._config, AggregatorSettings)
+        beside = self._config.with_name(f".{self._config.name}.read")
+        try:
+            identity.write(beside, self._small[SETTINGS][1], identity.PRIVATE_MODE)
+            return load(beside, AggregatorSettings)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def put(
+        self, manifest: Manifest, settings: AggregatorSettings, staged: Path, *, is_replacing: bool
+    ) -> dict[str, Any]:
+        """Put everything in its place, the store last; return what was done and what is to be known."""
+        from cloud_aggregator.store import locked
+
+        store = settings.aggregator.store
+        store.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        lock = locked(store)  # nobody else has it, and nobody gets it meanwhile
+        try:
+            _refuse_over(store, is_replacing=is_replacing)
+            known, lost = _known(store, manifest)
+            lines = _set_anew(staged, manifest, known)
+            places = backup_command.places(self._config, settings)
+            written, kept = self._write_small(manifest, places)
+            aside = _put_store(staged, store)
+            backup_command.write_note(store, manifest.made_ns, self._file, has_keys=manifest.has_keys)
+        finally:
+            store_lock.release(lock)
+        missing = [str(path) for name, path in places.items() if backup_command.is_secret(name) and not path.exists()]
+        return {"store": str(store), "written": written, "kept": kept, "set_aside": aside, "missing": missing} | {
+            "set_anew": lines,
+            "lost": [*_lost(manifest), *lost],
+        }
+
+    def _write_small(self, manifest: Manifest, places: dict[str, Path]) -> tuple[list[str], list[str]]:
+        """Write the files that are not here; return these, and those that are here and say something else."""
+        from cloud_aggregator.archive import own_as_folder
+        from config import identity
+
+        written, kept = [], []
+        old, new = manifest.folder, str(self._config.parent.resolve())
+        for name, (mode, body) in self._small.items():
+            path = places.get(name)
+            if path is None:  # settings that are here name no such file
+                continue
+            wanted = body.replace(old.encode(), new.encode()) if name == "mosquitto.conf" else body  # names its folder
+            if path.exists():
+                kept += [] if path.read_bytes() == wanted else [str(path)]
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+            is_public = mode & READABLE and not backup_command.is_secret(name)
+            identity.write(path, wanted, identity.PUBLIC_MODE if is_public else identity.PRIVATE_MODE)
+            own_as_folder(path)
+            written.append(str(path))
+        return written, kept
+
+
+def _known(store: Path, manifest: Manifest) -> tuple[list[Certificate], list[str]]:
+    """Return the certificates of a store that is to be replaced, and what else it knows and the backup does not, as far
+    as it can be read.
+    """
+    if not store.exists():
+        return [], []
+    try:
+        with closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            facts = backup_command.facts_of(db)
+            since = db.execute("SELECT count(*) FROM alarms WHERE received_ns > ?", (manifest.made_ns,)).fetchone()[0]
+        registry = _registry(store)
+    except (sqlite3.Error, OSError, ValueError) as error:
+        return [], [f"the store that was here cannot be read ({error}), so nothing of it is known"]
+    known = list(registry.certificates.values())
+    enrolled = sorted({one.gateway for one in known if one.issued_ns > manifest.made_ns and not one.reason})
+    lost = [
+        f"by the store that was here: {facts.model_version - manifest.facts.model_version} versions, {since} alarms"
+    ]
+    if enrolled:
+        lost.append(
+            f"enrolled or renewed since, so give a token with --replace where it stays away: {', '.join(enrolled)}"
+        )
+    return known, lost
+
+
+def _registry(store: Path) -> Registry:
+    from cloud_aggregator.store import Store
+
+    with closing(Store(store, create=False)) as opened:
+        return opened.registry()
+
+
+def _set_anew(staged: Path, manifest: Manifest, known: list[Certificate]) -> list[str]:
+    """Make the store that was read good to go on with, and one of this version; return what that means."""
+    from cloud_aggregator.restored_store import Stored, renewed
+    from cloud_aggregator.store import Store
+
+    with closing(Store(staged)) as store:
+        orders = tuple(
+            (int(row["number"]), row["kind"], row["body"]) for row in store.rows("orders") if row["answer"] is None
+        )
+        held = Stored(store.training(), store.models.rollout(), store.registry(), orders)
+        renewal = renewed(held, time_of(manifest.made_ns), manifest.made_ns, known)
+        store.commit(renewal.effects)
+    with closing(sqlite3.connect(staged)) as db:
+        db.execute("PRAGMA journal_mode = DELETE")  # one file, to be moved; the aggregator sets it back
+    return renewal.lines
+
+
+def _put_store(staged: Path, store: Path) -> str:
+    """Give a store its place; at every instant there is one. Return where the one before was set aside, if any."""
+    from cloud_aggregator.archive import own_as_folder, sync_folder
+
+    staged = _moved(staged, store.with_name(f".{store.name}.restored"))
+    kept = store.with_name(f"{store.name}.before-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+    kept.unlink(missing_ok=True)
+    if store.exists():
+        kept.hardlink_to(store)
+    for suffix in WITH_IT:  # beside the new one it would be taken for its own
+        with suppress(FileNotFoundError):
+            store.with_name(store.name + suffix).rename(kept.with_name(kept.name + suffix))
+    own_as_folder(staged)
+    sync_folder(store.parent)
+    staged.replace(store)
+    sync_folder(store.parent)
+    return str(kept) if kept.exists() else ""
+
+
+def _moved(staged: Path, target: Path) -> Path:
+    """Bring a file that is closed to the folder, and maybe the disk, where it belongs, whole; return it there."""
+    from cloud_aggregator.archive import PIECE_BYTES, written_whole
+
+    if staged.stat().st_dev == target.parent.stat().st_dev:
+        return staged.replace(target)
+    with staged.open("rb") as source, written_whole(target) as out:
+        while piece := source.read(PIECE_BYTES):
+            out.write(piece)
+    return target
+
+
+def _lost(manifest: Manifest) -> list[str]:
+    """Return what is gone of the time since a backup, as far as that is known without another store."""
+    days = max(time.time_ns() - manifest.made_ns, 0) / NS / 86_400
+    return [
+        f"what came in the {days:.1f} days since {time_of(manifest.made_ns)} is not here",
+        "alarms that stand come again where the broker kept its messages; those that began and ended since do not",
+        "models released since stay in force at their gateways; their entries are gone",
+        "who was revoked since is let in again, unless revoked.crl was kept: look at 'gateways list' and revoke again",
+        "who was enrolled since is a stranger: give a token with --replace",
+    ]
+
+
+def _text(said: dict[str, Any]) -> str:
+    from cloud_aggregator.archive import Facts
+
+    lines = [f"{said['file']}: of {said['made']}; {told(Facts(**{name: said[name] for name in Facts.model_fields}))}"]
+    if not said["is_changed"]:
+        return f"{lines[0]}\nit is whole{'' if said['has_keys'] else ', and without keys'}; nothing was changed"
+    lines.append(f"put back: {said['store']}, {len(said['written'])} files")
+    lines += [f"set aside: {said['set_aside']}"] if said["set_aside"] else []
+    lines += [f"kept as it is, and not as in the backup: {one}" for one in said["kept"]]
+    lines += [f"set anew: {one}" for one in said["set_anew"]]
+    lines += [f"lost: {one}" for one in said["lost"]]
+    lines += [f"MISSING: {one}; put it back from its own backup before the start" for one in said["missing"]]
+    return "\n".join(lines)

@@ -1,0 +1,127 @@
+"""One process to a store: a lock that the kernel takes back however that process ends, and the word on who holds it.
+
+It is a record lock (fcntl) on a file beside the store. The kernel knows it by the process and not by an open file, so a
+child that outlives its parent does not keep it, and says itself which process holds it, so no number in a file can be
+out of date. What is locked is the file at the end of all links: one store has one lock, by whatever name it is opened.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+PRIVATE_MODE = 0o600
+FLOCK = "hhqqi4x"  # struct flock of fcntl(2): type, whence, start, length, process
+PROC = Path("/proc")
+START_FIELD = 19  # of /proc/PID/stat behind the name of the program: when it began, in ticks since the boot
+
+# Locks of this process, by device and inode, with the process that took them: a child has none of its parent's. To the
+# kernel a process never stands in its own way, and closing any descriptor of a locked file gives the lock away.
+_taken: dict[tuple[int, int], int] = {}
+
+
+class InUseError(OSError):
+    """Another process has the store; the message names it, since when it runs, and how to see it."""
+
+
+def lock_file(store: Path) -> Path:
+    """Return the file that is locked for a store, beside the file that all its names lead to."""
+    found = store.resolve()
+    return found.with_name(found.name + ".lock")
+
+
+def hold(store: Path, program: str) -> int:
+    """Return the descriptor of a lock on a store for this process, to be given to `release`.
+
+    Raises `InUseError` where another process has it, which `program` describes, or where the store has a second name
+    that no look at this one leads to; `OSError` where its folder takes no file.
+    """
+    if store.exists() and store.stat().st_nlink > 1:
+        raise InUseError(
+            f"{store}: the file has {store.stat().st_nlink} names (hard links). SQLite keeps a log beside each, so "
+            f"two processes would spoil it: remove the others (find -samefile {store.name})"
+        )
+    path = lock_file(store)
+    if _is_ours(path):
+        raise _in_use(store, program, os.getpid())
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_MODE)
+    try:
+        if os.geteuid() == 0:  # and the service is another user's, to whom the folder belongs
+            owner = path.parent.stat()
+            os.fchown(lock, owner.st_uid, owner.st_gid)
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _holder(lock)
+        os.close(lock)
+        raise _in_use(store, program, holder) from None
+    except OSError:
+        os.close(lock)
+        raise
+    _taken[_identity(os.fstat(lock))] = os.getpid()
+    return lock
+
+
+def release(lock: int) -> None:
+    """Let others have the store."""
+    _taken.pop(_identity(os.fstat(lock)), None)
+    os.close(lock)
+
+
+def holder_of(store: Path) -> int:
+    """Return the process that has a store, 0 where none has or nobody tells; no lock is taken for that."""
+    path = lock_file(store)
+    if _is_ours(path):
+        return os.getpid()
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return _holder(lock)
+    finally:
+        os.close(lock)
+
+
+def described(process: int) -> str:
+    """Return which process it is, since when it runs and how to see it."""
+    if process <= 0:
+        return "a process that is not seen from here, such as one in another container"
+    begun = _begun(process)
+    return f"process {process}{f', since {begun}' if begun else ''} (ps -fp {process}, systemctl status {process})"
+
+
+def _in_use(store: Path, program: str, process: int) -> InUseError:
+    return InUseError(f"{store}: another {program} runs on this store: {described(process)}; stop it first")
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return _taken.get(_identity(path.stat())) == os.getpid()
+    except OSError:
+        return False
+
+
+def _identity(said: os.stat_result) -> tuple[int, int]:
+    return said.st_dev, said.st_ino
+
+
+def _holder(lock: int) -> int:
+    """Return the process in the way of a lock; 0 where there is none, or where it is of another namespace."""
+    asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, process = struct.unpack(FLOCK, fcntl.fcntl(lock, fcntl.F_GETLK, asked))
+    return 0 if kind == fcntl.F_UNLCK else int(process)
+
+
+def _begun(process: int) -> str:
+    """Return when a process began, empty where the kernel does not say."""
+    try:
+        ticks = int((PROC / str(process) / "stat").read_text().rpartition(")")[2].split()[START_FIELD])
+        up_s = float((PROC / "uptime").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return ""
+    begun_s = time.time() - up_s + ticks / os.sysconf("SC_CLK_TCK")
+    return datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="seconds")
