@@ -15,13 +15,14 @@ from cloud_aggregator import (
     doctor_command,
     gateways_command,
     init_command,
+    keys_command,
     losses_command,
     orders_command,
     release_command,
     restore_command,
     status_command,
 )
-from config import cli, mqtt, signing
+from config import cli, mqtt
 from config.algorithm import check_budget
 from config.settings import AggregatorSettings, load
 
@@ -51,6 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     gateways_command.add(commands)
     certificate_command.add(commands)
     doctor_command.add(commands)
+    keys_command.add(commands)
     losses_command.add(commands)
     orders_command.add(commands)
     release_command.add(commands)
@@ -107,10 +109,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator import defence, poster
+    from cloud_aggregator import defence, poster, site_keys
 
     settings = load(arguments.config, AggregatorSettings)
-    signing.load_private(settings.aggregator.release_key)
+    site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None)
     mqtt.check(settings.broker)
     if settings.webhook is not None:
         poster.check(settings.webhook)

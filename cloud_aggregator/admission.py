@@ -146,10 +146,13 @@ def _issued(state: State, request: Asked) -> Result:
     held = [one for one in registry.of(request.gateway) if one.key == request.key and not one.reason]
     # What was made while our clock was ahead is not good yet, and nobody could use it.
     held = [one for one in held if one.issued_ns <= state.now_ns]
+    held = [one for one in held if one.authority == request.authority]  # others may be believed by nobody soon
     if held and held[-1].not_after_ns - state.now_ns > (held[-1].not_after_ns - held[-1].issued_ns) / 2:
         return state, [Issue(request.number, held[-1])]
     not_after_ns = state.now_ns + round(identity.certificate_days * DAY_NS)
-    made = Certificate(request.serial, request.gateway, request.key, state.now_ns, not_after_ns)
+    made = Certificate(
+        request.serial, request.gateway, request.key, state.now_ns, not_after_ns, authority=request.authority
+    )
     old = _expired_long_ago(registry, request.gateway, state.now_ns - round(identity.grace_days * DAY_NS))
     kept = {serial: one for serial, one in registry.certificates.items() if serial not in old}
     state = replace(state, registry=replace(registry, certificates={**kept, made.serial: made}))
@@ -208,7 +211,10 @@ def token_ordered(state: State, body: dict[str, Any]) -> Answer:
 def certified(state: State, body: dict[str, Any]) -> Answer:
     """Take note of a certificate that was made for who is no gateway, so that it can be revoked."""
     registry, name = _registry(state), str(body["name"])
-    made = Certificate(str(body["serial"]), name, str(body["key"]), state.now_ns, int(body["not_after_ns"]))
+    authority = str(body.get("authority", ""))
+    made = Certificate(
+        str(body["serial"]), name, str(body["key"]), state.now_ns, int(body["not_after_ns"]), authority=authority
+    )
     was_barred = name in registry.barred
     state = replace(state, registry=replace(registry, certificates={**registry.certificates, made.serial: made}))
     effects: list[Effect] = [RecordCertificate(made)]

@@ -40,6 +40,11 @@ def announced(state: State, made: Made, gateway: str = ALL) -> list[Effect]:
     return [manifest(state, made.manifest, gateway), *chunks(state, gateway, Parcel(made.manifest.model, made.body))]
 
 
+def keys(state: State) -> list[Publish]:
+    """Return the announcement of the keys that the site goes by, retained: it goes before all that they sign."""
+    return [Publish(topic(state, ALL, "keys", "current"), state.keys, retain=True)] if state.keys else []
+
+
 def known(state: State) -> list[Effect]:
     """Return the announcements that hold now, for a broker that may have lost them; without the models themselves."""
     effects: list[Effect] = [] if state.manifest is None else [manifest(state, state.manifest)]

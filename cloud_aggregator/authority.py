@@ -1,7 +1,9 @@
 """The site's own authority: it makes the certificates of broker, aggregator and gateways, and the list of those
 revoked.
 
-All of it is files in one folder, which the broker reads too. The key of the authority stays in that folder.
+All of it is files in one folder, which the broker reads too. The key of the authority stays in that folder. While one
+authority takes the place of another, both stand in the files, the newest first: it makes all certificates from then on,
+and who was revoked is on a list of each.
 """
 
 from __future__ import annotations
@@ -42,14 +44,21 @@ class Authority:
     def __init__(self, folder: Path, skew: timedelta = SKEW) -> None:
         """Open it; raises `IdentityError` where its files are not there or cannot be used."""
         self.folder, self._skew = folder, skew
-        self._key = identity.load_key(folder / CA_KEY)
-        self.certificate = identity.load_certificate(folder / CA)
-        if self.certificate.public_key() != self._key.public_key():
-            raise IdentityError(f"{folder / CA}: it is not the certificate of {CA_KEY} beside it; restore the pair")
+        keys = {identity.key_digest(key.public_key()): key for key in identity.load_keys(folder / CA_KEY)}
+        certificates = identity.load_certificates(folder / CA)
+        self._pairs = [(one, keys[name]) for one in certificates if (name := identity.holder(one)) in keys]
+        if len(self._pairs) < len(certificates):
+            raise IdentityError(f"{folder / CA}: {CA_KEY} beside it is not its key; restore the pair")
+        self.certificate, self._key = self._pairs[0]
+
+    @property
+    def believed(self) -> list[x509.Certificate]:
+        """The certificates of all authorities of the site, the newest first."""
+        return [one for one, _ in self._pairs]
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 by which a token names this authority."""
+        """The SHA-256 by which the registry knows which authority made a certificate."""
         return identity.fingerprint(self.certificate)
 
     def issue(self, name: str, key: PublicKey, serial: int, not_before: datetime, not_after: datetime) -> bytes:
@@ -105,28 +114,33 @@ class Authority:
     def write_revoked(self, revoked: Iterable[tuple[int, datetime]]) -> bool:
         """Write the list of revoked certificates, by serial number and moment; False where it said so already.
 
-        The list is good as long as the authority: were it to expire while the aggregator is away, the broker would
-        refuse everybody.
+        There is one of each authority, all with the same in them: a broker takes nobody of an authority without one,
+        and a serial number is not given twice. A list is good as long as the authority: were it to expire while the
+        aggregator is away, the broker would refuse everybody.
         """
-        wanted = dict(revoked)
-        path = self.folder / REVOKED
-        if path.exists() and _revoked(path).keys() == wanted.keys():
+        wanted, path = dict(revoked), self.folder / REVOKED
+        held = {issuer: one.keys() for issuer, one in _revoked(path).items()} if path.exists() else {}
+        if held == {one.subject: wanted.keys() for one in self.believed}:
             return False
-        builder = x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject)
-        builder = builder.last_update(SINCE_EVER).next_update(self.certificate.not_valid_after_utc)
-        for serial, moment in wanted.items():
+        identity.write(path, b"".join(self._list(*pair, wanted) for pair in self._pairs), PUBLIC_MODE)
+        return True
+
+    @staticmethod
+    def _list(authority: x509.Certificate, key: identity.PrivateKey, revoked: dict[int, datetime]) -> bytes:
+        builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject)
+        builder = builder.last_update(SINCE_EVER).next_update(authority.not_valid_after_utc)
+        for serial, moment in revoked.items():
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(moment)
             builder = builder.add_revoked_certificate(entry.build())
-        body = builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-        identity.write(path, body, PUBLIC_MODE)
-        return True
+        return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     def revoked(self) -> dict[int, datetime]:
         """Return serial number and moment of each certificate on the list, where there is one; raises
         `IdentityError`.
         """
         path = self.folder / REVOKED
-        return _revoked(path) if path.exists() else {}
+        lists = _revoked(path).values() if path.exists() else []
+        return {serial: at for one in lists for serial, at in one.items()}
 
     def write_barred(self, gateways: Collection[str]) -> bool:
         """Write who is barred into the access list, below what the operator has there; False where it stood there."""
@@ -147,14 +161,19 @@ def found_authority(folder: Path, site: str, now: datetime) -> Authority:
     path = folder / CA_KEY
     key = identity.load_key(path) if path.exists() else identity.new_key(path)
     if not (folder / CA).exists():
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"fedgate {site}")])
-        validity = (SINCE_EVER, now + CA_LIFE)
-        builder = _builder(f"fedgate {site}", name, key.public_key(), x509.random_serial_number(), validity)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
-        made = builder.sign(key, hashes.SHA256())
-        identity.write(folder / CA, identity.certificate_pem(made), PUBLIC_MODE)
+        identity.write(folder / CA, authority_certificate(f"fedgate {site}", key, now), PUBLIC_MODE)
     return Authority(folder)
+
+
+def authority_certificate(name: str, key: identity.PrivateKey, now: datetime) -> bytes:
+    """Return the certificate of an authority, in PEM. Two that are believed at a time have names that differ: by name a
+    broker finds the list of revoked certificates.
+    """
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = _builder(name, issuer, key.public_key(), x509.random_serial_number(), (SINCE_EVER, now + CA_LIFE))
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+    return identity.certificate_pem(builder.sign(key, hashes.SHA256()))
 
 
 def _builder(
@@ -177,9 +196,12 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _revoked(path: Path) -> dict[int, datetime]:
+def _revoked(path: Path) -> dict[x509.Name, dict[int, datetime]]:
+    """Return the lists in a file, by the name of their authority."""
     try:
-        held = x509.load_pem_x509_crl(path.read_bytes())
-        return {entry.serial_number: entry.revocation_date_utc for entry in held}
+        held = [x509.load_pem_x509_crl(one) for one in identity.pem_blocks(path.read_bytes())]
+        if not held:
+            raise ValueError("nothing in PEM")
+        return {one.issuer: {entry.serial_number: entry.revocation_date_utc for entry in one} for one in held}
     except ValueError as error:
         raise IdentityError(f"{path}: no list of revoked certificates ({error}); remove it, it is made anew") from None

@@ -31,7 +31,7 @@ PASSPHRASE_MIN = 12
 OTHERS = 0o007
 IDENTITY_PARTS = (
     *("ca.pem", "ca.key", "server.pem", "server.key", "cloud.pem", "cloud.key"),
-    *("revoked.crl", "mosquitto.acl", "outlived.json"),
+    *("revoked.crl", "mosquitto.acl", "outlived.json", "root.pub", "keys.json"),
 )
 BESIDE_SETTINGS = ("mosquitto.conf", "gateway.toml")
 SETTINGS = "aggregator.toml"

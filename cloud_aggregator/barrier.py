@@ -50,6 +50,7 @@ class Barrier:
         self._now = Bar((), frozenset(), ())  # what holds
         self._undone: Bar | None = None
         self._is_unread = True  # the broker's files say what it has not read, for all we know
+        self._is_renewed = False  # they are of another authority than it has read
         self._held: frozenset[str] = frozenset()
         self._restarted_for: frozenset[str] = frozenset()
         self._process: str | None = None  # of the broker, when it was last told
@@ -59,6 +60,11 @@ class Barrier:
     def stop(self) -> None:
         """End."""
         self._stopping.set()
+
+    def renew(self, authority: Authority) -> str:
+        """Go by an authority that has other files than before, as the broker is to; return what is in the way."""
+        self._authority, self._is_renewed = authority, True
+        return self.bar(self._undone or self._now)
 
     def tick(self) -> None:
         """Do again what could not be done, and let in who waited for the broker's next process."""
@@ -86,7 +92,7 @@ class Barrier:
             who = ", ".join(sorted({*bar.barred, *bar.cut})) or "nobody"
             LOG.warning("the broker does not yet know that it must shut out %s: %s; trying on", who, error)
         else:
-            self._undone, self._is_unread = None, False
+            self._undone, self._is_unread, self._is_renewed = None, False, False
             if bar.cut:
                 self._begin_to_cut(bar.cut)
         if bar.order:
@@ -106,7 +112,7 @@ class Barrier:
         held = self._quarantine.held(bar.ended, bar.outlived, self._process)
         changed |= self._authority.write_barred(bar.barred | held)
         self._is_unread |= changed
-        is_news = self._is_unread and bool(changed or bar.ended)
+        is_news = self._is_renewed or (self._is_unread and bool(changed or bar.ended))
         by_hand = self.reload() if is_news or bar.cut else ""
         self._held = held
         if self._spec.restart_command and held - self._restarted_for:

@@ -44,6 +44,7 @@ def _make(arguments: argparse.Namespace) -> int:
     key_file, file = (arguments.out.with_name(f"{arguments.out.name}.{end}") for end in ("key", "pem"))
     key, serial = identity.new_key(key_file), x509.random_serial_number()
     body = {"name": arguments.role, "serial": f"{serial:x}", "key": identity.key_digest(key.public_key())}
+    body["authority"] = authority.fingerprint
     said = placed(arguments.config, "certified", {**body, "not_after_ns": round((now + OWN_LIFE).timestamp()) * NS})
     if said.problem:
         return said.shown(arguments)

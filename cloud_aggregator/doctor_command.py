@@ -17,6 +17,7 @@ from config.doctor import Finding, failure, guarded, ok, one_line, warning
 from config.doctor_imports import imports
 
 if TYPE_CHECKING:
+    from config.identity_settings import Identity
     from config.outlets import Webhook
     from config.settings import AggregatorSettings
 
@@ -62,6 +63,7 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
+    from cloud_aggregator import site_keys
     from config import doctor_host, signing
 
     store, broker = settings.aggregator.store, settings.broker
@@ -76,11 +78,26 @@ def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
     yield from doctor_host.secrets(held)
 
     def private() -> str:
-        signing.load_private(release_key)
+        site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None)
         return f"{release_key} can sign"
 
     advice = "cloud-aggregator init makes one; restore it from a backup where gateways trust it already"
     yield guarded("release key", (signing.KeyFileError,), advice, private)
+    if settings.identity is not None:
+        yield root_key(settings.identity)
+
+
+def root_key(spec: Identity) -> Finding:
+    """Return whether there is a root key, and that it is not here, where whoever takes this machine would have it."""
+    from cloud_aggregator import site_keys
+
+    if not (spec.folder / site_keys.STATEMENT).exists():
+        advice = "call 'cloud-aggregator init' with its folder again, and enrol the gateways anew"
+        return warning("root key", "this site has none, so its keys can be changed at every gateway only", advice)
+    if spec.root_key is not None and spec.root_key.exists():
+        advice = "move it to a place that is not this machine, with a copy; 'cloud-aggregator keys' alone needs it"
+        return warning("root key", f"{spec.root_key} is on this machine", advice)
+    return ok("root key", "not on this machine" if spec.root_key is None else f"not on this machine at {spec.root_key}")
 
 
 def _training(settings: AggregatorSettings) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
 """Where devices ask for certificates: two paths over HTTPS, for whoever is not in yet and so cannot use the broker.
 
-    GET  /v1/authority      the certificate of the site's authority; a device compares it with its token
+    GET  /v1/keys           {"root_key": PEM, "keys": statement}: a device compares the first with its token
     POST /v1/certificate    {"request": PEM, "token": secret, or empty to renew, "same_device": with another key}
-                            -> certificate, keys, and a "notice" where the name is not good at the broker yet
+                            -> certificate, and a "notice" where the name is not good at the broker yet
 
 It stands open to the network the gateways are in, so everything about it is bounded: how many are served at once and
 how long, how much one may say, and how often.
@@ -39,6 +39,7 @@ PER_MINUTE_MAX = 600  # of one address, behind which may be a whole site
 ADDRESSES_MAX = 1_000
 MINUTE_S = 60.0
 BIND_AGAIN_S = 30.0
+NO_ROOT = b'{"problem": "this site has no root key; cloud-aggregator init with its folder makes one"}\n'
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,13 @@ class Pace:
 class Endpoint:
     """The server, in threads of its own; `ask` is called from them."""
 
-    def __init__(self, listen: str, certificate: Path, key: Path, authority: bytes, ask: Ask) -> None:
+    def __init__(self, listen: str, certificate: Path, key: Path, keys: Callable[[], bytes], ask: Ask) -> None:
         self._address = identity.split_address(listen)
         self._files = (certificate, key)
         self.context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = TLS_MIN
         self.renew()
-        self._parts = (context, authority, ask)
+        self._parts = (context, keys, ask)
         self._server: _Server | None = None
         self._lock = threading.Lock()  # of the two: a server is made only where nobody wants to stop
         self._stopping = threading.Event()
@@ -160,10 +161,10 @@ class _Server(ThreadingMixIn, HTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], context: ssl.SSLContext, authority: bytes, ask: Ask) -> None:
+    def __init__(self, address: tuple[str, int], context: ssl.SSLContext, keys: Callable[[], bytes], ask: Ask) -> None:
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
-        self.context, self.authority, self.ask = context, authority, ask
+        self.context, self.keys, self.ask = context, keys, ask
         self._guests: dict[Any, _Guest] = {}  # by socket, the first to come first
         self._door = threading.Lock()  # of the guests
         self._pace = Pace()
@@ -228,10 +229,12 @@ class _Handler(BaseHTTPRequestHandler):
         return is_read
 
     def do_GET(self) -> None:
-        if self.path != "/v1/authority":
-            self._say(HTTPStatus.NOT_FOUND, b'{"problem": "expected /v1/authority"}\n')
-            return
-        self._say(HTTPStatus.OK, self.server.authority)
+        if self.path != "/v1/keys":
+            self._say(HTTPStatus.NOT_FOUND, b'{"problem": "expected /v1/keys"}\n')
+        elif keys := self.server.keys():
+            self._say(HTTPStatus.OK, keys)
+        else:
+            self._say(HTTPStatus.NOT_FOUND, NO_ROOT)
 
     def do_POST(self) -> None:
         status, answer = self._answer()

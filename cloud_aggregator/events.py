@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cloud_aggregator.registry import Asked, Barred, Listed, Recorded, Told
+from cloud_aggregator.registry import Asked, Barred, Listed, NotStated, Recorded, Stated, Told
 from config import wire
 from config.loss_messages import Tombstone
 from config.messages import Alarm, FleetAlarm, Manifest, Status
@@ -63,7 +63,7 @@ class OrderError(ValueError):
     """An order that cannot be carried out; the message says why and what to do."""
 
 
-Event = Heard | Connection | Tick | Posted | Ordered | Asked | Barred | Listed
+Event = Heard | Connection | Tick | Posted | Ordered | Asked | Barred | Listed | Stated | NotStated
 
 
 @dataclass(frozen=True)

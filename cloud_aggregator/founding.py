@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cloud_aggregator.site_keys import ROOT_PUB, STATEMENT
 from config import identity, signing
 from config.topics import CLOUD
 
 RELEASE_KEY, RELEASE_PUB, CA_KEY, CLOUD_CERTIFICATE = "release.key", "release.pub", "ca.key", "cloud.pem"
 SETTINGS = ("aggregator.toml", "gateway.toml", "mosquitto.conf")
 PUBLIC = ("ca.pem", "server.pem", CLOUD_CERTIFICATE, "server.key", "cloud.key", "revoked.crl", "mosquitto.acl")
+STORE = "aggregator.db"
 
 
 class FolderError(ValueError):
@@ -25,12 +27,12 @@ def check(folder: Path, site: str, *, loopback: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"{folder}: expected a folder, or none yet; it is a file")
     held = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    needed = {RELEASE_KEY, RELEASE_PUB, *SETTINGS, *(() if loopback else (CA_KEY, *PUBLIC))}
+    needed = {RELEASE_KEY, RELEASE_PUB, *SETTINGS, *(() if loopback else (CA_KEY, *PUBLIC, ROOT_PUB, STATEMENT))}
     if needed <= held:
         raise FolderError(
             f"{folder}: a site is here already, and nothing of it is overwritten; another site needs another folder"
         )
-    if RELEASE_KEY not in held and (left := sorted(held & {CA_KEY, "aggregator.toml", "aggregator.db", RELEASE_PUB})):
+    if RELEASE_KEY not in held and (left := sorted(held & {CA_KEY, "aggregator.toml", STORE, RELEASE_PUB})):
         raise FolderError(
             f"{folder}: {', '.join(left)} of a site, without its {RELEASE_KEY}. With another key all its gateways "
             f"would refuse every model: restore {RELEASE_KEY} from the backup. Where it is lost for good, take another "
@@ -38,6 +40,11 @@ def check(folder: Path, site: str, *, loopback: bool) -> None:
         )
     if CA_KEY in held and loopback:
         raise FolderError(f"{folder}: a site with certificates is here; leave --loopback out, or take another folder")
+    if {ROOT_PUB, STORE} <= held and STATEMENT not in held:
+        raise FolderError(
+            f"{folder}: {ROOT_PUB} without {STATEMENT}. Gateways take no statement with a lower number than the newest "
+            f"that they know: restore {STATEMENT} from the backup; every gateway holds it too, beside its release.pub"
+        )
     _check_authority(folder, held, site, loopback=loopback)
 
 

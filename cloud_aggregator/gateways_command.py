@@ -93,7 +93,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _token(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.authority import Authority
+    from cloud_aggregator import site_keys
     from config import signing
     from config.identity import SECRET_BYTES, Token, check_gateway
 
@@ -105,10 +105,12 @@ def _token(arguments: argparse.Namespace) -> int:
         raise ValueError(
             f"{arguments.config}: a token needs [identity] and [enrolment]; 'cloud-aggregator init' makes both"
         )
-    authority = Authority(settings.identity.folder).fingerprint
-    release = signing.public_digest(signing.public_pem(signing.load_private(settings.aggregator.release_key)))
+    folder = settings.identity.folder
+    if site_keys.stated(folder) is None:
+        raise ValueError(f"{folder}: this site has no root key; 'cloud-aggregator init' with its folder makes one")
+    root = signing.public_digest((folder / site_keys.ROOT_PUB).read_bytes())
     secret = secrets.token_urlsafe(SECRET_BYTES)
-    token = Token(arguments.gateway, settings.enrolment.address, authority, secret, release)
+    token = Token(arguments.gateway, settings.enrolment.address, root, secret)
     body = {"gateway": token.gateway, "digest": token.digest, "hours": arguments.hours, "replaces": arguments.replace}
     said = placed(arguments.config, "token", body)
     if said.problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pwd
 import re
@@ -20,6 +21,8 @@ from config.topics import CLOUD, ID
 EPILOG = """examples:
   cloud-aggregator init site --site bridge --host aggregator.example
       the folder of site "bridge", whose gateways reach broker and aggregator under that name
+  cloud-aggregator init site --site bridge --host aggregator.example --root-key /media/usb/bridge-root.key
+      the same, with the root key on a medium that is taken away
   cloud-aggregator init site --renew-server --host new-name.example
       new certificates for broker and aggregator, which keep their keys; the broker takes them on its next SIGHUP
   cloud-aggregator init trial --loopback
@@ -35,6 +38,7 @@ CLOUD_IDENTITY = """
 # Who belongs to the site. Only gateways that were enrolled count: 'cloud-aggregator gateways --help'.
 [identity]
 folder = "."                             # with ca.key, which stays here; the broker reads what else is in it
+root_key = {root_key}  # where it was written: belongs off this machine, and is needed to change keys alone
 broker_pid_file = "mosquitto.pid"        # a broker of the same user on this machine; for any other:
 # reload_command = ["systemctl", "reload", "mosquitto"]
 # restart_command = ["pkill", "-F", "{folder}/mosquitto.pid"]  # where a service manager starts it again; see --replace
@@ -46,7 +50,8 @@ listen = "0.0.0.0:{enrolment_port}"
 address = "{host}:{enrolment_port}"      # what gateways are told; a name that this machine has for them
 """
 GATEWAY_IDENTITY = """
-# 'gateway-agent enrol' fetches ca.pem, gateway.pem and release.pub; the certificate is renewed by itself.
+# 'gateway-agent enrol' fetches ca.pem, gateway.pem, root.pub, keys.json and release.pub. All but root.pub are replaced
+# by themselves: late in the life of the certificate, and where the site changes its keys.
 [identity]
 enrolment = "{host}:{enrolment_port}"
 """
@@ -69,6 +74,11 @@ def add(commands: Any) -> None:
     command.add_argument("--host", action="append", default=[], metavar="NAME", help=text)
     text = f"of the broker (default: {PORT}); enrolment listens on the one after it"
     command.add_argument("--port", type=int, default=None, help=text)
+    text = (
+        "where to write the root key, which signs all other keys and is needed to change them alone: outside of the "
+        "folder, at best on a medium that leaves this machine (default: FOLDER-root.key)"
+    )
+    command.add_argument("--root-key", type=Path, default=None, metavar="PATH", help=text)
     kind = command.add_mutually_exclusive_group()
     kind.add_argument("--loopback", action="store_true", help="no certificates: for a broker on this machine only")
     kind.add_argument("--renew-server", action="store_true", help="make the certificates of broker and aggregator anew")
@@ -88,6 +98,11 @@ def _init(arguments: argparse.Namespace) -> int:
     port = usual if arguments.port is None else arguments.port
     if not 0 < port < 65_535:
         raise ValueError(f"--port: expected 1 to 65534, got {port}")
+    root_file: Path = arguments.root_key or folder.resolve().with_name(f"{folder.resolve().name}-root.key")
+    if arguments.root_key is not None and arguments.loopback:
+        raise ValueError("--root-key: with --loopback nobody enrols, so no root key is made; leave one of the two out")
+    if root_file.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"--root-key: expected a path outside of {folder}, which a thief or a backup takes as a whole")
     if arguments.renew_server:
         return _renew(folder, arguments.host)
     founding.check(folder, arguments.site, loopback=arguments.loopback)
@@ -97,21 +112,23 @@ def _init(arguments: argparse.Namespace) -> int:
     if arguments.loopback:
         _write_loopback(folder, arguments.site, port)
     else:
-        _write_site(folder.resolve(), arguments.site, arguments.host, port)
-    print(_loopback_text(folder) if arguments.loopback else _text(folder))
+        _write_site(folder.resolve(), arguments.site, arguments.host, port, root_file.resolve())
+    print(_loopback_text(folder) if arguments.loopback else _text(folder, root_file))
     if os.geteuid() == 0 and not arguments.loopback:
         sys.stderr.write(f"cloud-aggregator: {AS_ROOT}\n")
     return 0
 
 
-def _text(folder: Path) -> str:
+def _text(folder: Path, root_file: Path) -> str:
     settings = shlex.quote(str(folder / "aggregator.toml"))
     return (
         f"{folder}: ca.key, release.key, server.key and cloud.key stay here. Next:\n"
         f"  mosquitto -c {shlex.quote(str(folder / 'mosquitto.conf'))}\n"
         f"  cloud-aggregator run -c {settings}\n"
         f"  cloud-aggregator gateways token gateway-1 -c {settings}\n"
-        "gateway.toml goes to every gateway, and 'gateway-agent enrol' fetches there what else it needs"
+        "gateway.toml goes to every gateway, and 'gateway-agent enrol' fetches there what else it needs.\n"
+        f"{root_file}: the root key. Take it off this machine, with a copy in another place: whoever has it has the "
+        "site, and without it no key can be changed ('cloud-aggregator keys rotate')"
     )
 
 
@@ -135,7 +152,8 @@ def _renew(folder: Path, given: list[str]) -> int:
     return 0
 
 
-def _write_site(folder: Path, site: str, given: list[str], port: int) -> None:
+def _write_site(folder: Path, site: str, given: list[str], port: int, root_file: Path) -> None:
+    from cloud_aggregator import site_keys
     from cloud_aggregator.authority import ACCESS_LIST, REVOKED, SERVER, found_authority
     from config.identity import PRIVATE_MODE
 
@@ -147,9 +165,11 @@ def _write_site(folder: Path, site: str, given: list[str], port: int) -> None:
         authority.write_own(site, hosts, now)
     if not (folder / REVOKED).exists():
         authority.write_revoked([])
+    if not (folder / site_keys.STATEMENT).exists():
+        site_keys.found(folder, site, folder / founding.RELEASE_KEY, root_file, now)
     public = given[0] if given else here
     at = f"[{public}]" if ":" in public else public
-    words = {"folder": folder, "host": at, "enrolment_port": port + 1}
+    words = {"folder": folder, "host": at, "enrolment_port": port + 1, "root_key": json.dumps(str(root_file))}
     conf = _template("mosquitto.conf").replace("listener 8883", f"listener {port}")
     conf = conf.replace("user fedgate", f"user {pwd.getpwuid(os.geteuid()).pw_name}").replace(
         "/etc/fedgate", str(folder)

@@ -9,6 +9,7 @@ from cloud_aggregator import (
     containment,
     impostors,
     incoming,
+    new_keys,
     newest,
     orders,
     presence,
@@ -19,8 +20,8 @@ from cloud_aggregator import (
     telemetry,
     updates,
 )
-from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Ordered, Posted, Tick
-from cloud_aggregator.registry import Asked, Barred, Listed
+from cloud_aggregator.events import Answered, Connection, Effect, Event, Heard, Log, Ordered, Posted, Tick
+from cloud_aggregator.registry import Asked, Barred, Listed, NotStated, Stated
 from cloud_aggregator.state import State
 from config import topics
 from config.loss_messages import Tombstone
@@ -73,6 +74,10 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
             return orders.told(state, event)
         case Listed():
             return relisting.taken(state, event)
+        case Stated():
+            return new_keys.taken(state, event)
+        case NotStated(order=order, problem=problem):
+            return state, [Answered(order, "the keys before are in force", problem)] if order else []
 
 
 def _dropped(state: State, sender: tuple[str, str], text: str) -> Result:
@@ -93,11 +98,11 @@ def _connection(state: State, up: bool) -> Result:
     state, opening = rounds.open_round(replace(state, announced_week=signatures.week(state.now_ns)))
     state, told = alarms.connected(state)
     state, numbers = newest.publish(state)
-    return state, [*beat, *numbers, *announcing.known(state), *opening, *told]
+    return state, [*beat, *announcing.keys(state), *numbers, *announcing.known(state), *opening, *told]
 
 
 def _sign_anew(state: State) -> Result:
-    """Announce what is retained again in a new week: what was signed expires."""
+    """Announce what is retained again in a new week, and with a new key: what was signed expires."""
     week = signatures.week(state.now_ns)
     if not state.connected or week == state.announced_week:
         return state, []

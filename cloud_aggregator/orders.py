@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from cloud_aggregator import admission, release_orders
 from cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
-from cloud_aggregator.registry import Bar, Barred
+from cloud_aggregator.registry import Bar, Barred, TakeKeys
 from cloud_aggregator.state import State
 from models.records import replace
 
@@ -20,7 +20,7 @@ def obeyed(state: State, order: Ordered) -> tuple[State, list[Effect]]:
         state, effects, text = _carried_out(state, order)
     except OrderError as error:
         return state, [Answered(order.number, "refused", str(error)), Log("warning", f"order refused: {error}")]
-    if not any(isinstance(effect, Bar) for effect in effects):
+    if not any(isinstance(effect, Bar | TakeKeys) for effect in effects):
         return state, [Answered(order.number, text), *effects, Log("info", text)]
     # It is done, and its answer waits for the broker: see `told`.
     told = [replace(one, order=order.number, answer=text) if isinstance(one, Bar) else one for one in effects]
@@ -45,6 +45,8 @@ def _carried_out(state: State, order: Ordered) -> tuple[State, list[Effect], str
             return admission.revoked(state, order.body)
         case "remove":
             return admission.removed(state, order.body)
+        case "keys":
+            return state, [TakeKeys(order.number)], "new keys of the site are looked at"
         case "release":
             return release_orders.release_ordered(state, order)
         case "go-on" | "pause" | "stop":

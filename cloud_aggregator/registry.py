@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from config.messages import Keys
+
 Reason = Literal["", "revoked", "removed", "replaced"]
 NAMELESS = "?"  # whose a certificate is that only the list of revoked ones knows; no gateway can have this name
 ROLES = frozenset({"operator", "building", "home-assistant"})  # who may look on, and is no gateway
@@ -26,6 +30,7 @@ class Certificate:
     not_after_ns: int
     reason: Reason = ""  # why it counts no more; empty: it does
     ended_ns: int = 0
+    authority: str = ""  # SHA-256 of the certificate of the one that made it; empty: not known, as before 0.6
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,12 @@ class Registry:
         held = [one for one in self.certificates.values() if one.gateway == gateway]
         return sorted(held, key=lambda one: (one.not_after_ns, one.serial))
 
+    def lacking(self, authority: str, now_ns: int) -> list[str]:
+        """Return who would be shut out with all authorities but this one, and is good until then."""
+        living = [one for one in self.certificates.values() if not one.reason and one.not_after_ns > now_ns]
+        having = {one.gateway for one in living if one.authority == authority} - ROLES  # of whom there may be several
+        return sorted({one.gateway for one in living if one.authority != authority} - having)
+
     def ended(self) -> tuple[tuple[str, int], ...]:
         """Return serial and moment of each certificate that counts no more."""
         return tuple((one.serial, one.ended_ns) for one in self.certificates.values() if one.reason)
@@ -96,6 +107,7 @@ class Asked:
     serial: str  # that a new certificate is to get: drawn outside, where randomness is
     digest: str = ""  # of its token; empty: it has been enrolled and renews
     is_same_device: bool = False  # it says that it had the name before, and has made another key
+    authority: str = ""  # that would make the certificate
 
 
 @dataclass(frozen=True)
@@ -177,5 +189,31 @@ class Barred:
     problem: str
 
 
+@dataclass(frozen=True)
+class TakeKeys:
+    """Go by the statement of keys that an operator has put there."""
+
+    order: int  # whose answer waits for this
+
+
+@dataclass(frozen=True, eq=False)
+class Stated:
+    """The keys that the site goes by: as its root key stated them, and the release key itself; an event."""
+
+    keys: Keys
+    body: bytes  # the statement as it was signed
+    release_key: Ed25519PrivateKey
+    order: int = 0  # which is answered with this; 0: none
+    problem: str = ""  # with the broker, which is to know of them too
+
+
+@dataclass(frozen=True)
+class NotStated:
+    """The statement of keys that an operator has put there cannot be used; an event."""
+
+    order: int
+    problem: str
+
+
 Recorded = RecordCertificate | ForgetCertificates | RecordPass | ForgetPasses | ForgetGateway
-Told = Issue | TurnAway | Bar
+Told = Issue | TurnAway | Bar | TakeKeys

@@ -18,6 +18,7 @@ from cloud_aggregator.registry import (
     Registry,
 )
 from cloud_aggregator.tables import CERTIFICATES, GATEWAYS, PASSES
+from models.records import replace
 
 
 def apply(db: Connection, effect: Recorded) -> None:
@@ -42,6 +43,7 @@ def apply(db: Connection, effect: Recorded) -> None:
 def read(db: Connection) -> Registry:
     """Return what is stored of it."""
     certificates = [Certificate(**_fields(row)) for row in db.execute(select(CERTIFICATES))]
+    certificates = [one if one.authority is not None else replace(one, authority="") for one in certificates]
     passes = [Pass(**_fields(row)) for row in db.execute(select(PASSES))]
     return Registry({one.serial: one for one in certificates}, {one.digest: one for one in passes})
 

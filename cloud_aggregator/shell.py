@@ -7,16 +7,16 @@ import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from cloud_aggregator import defence, relisting
+from cloud_aggregator import defence, relisting, site_keys
 from cloud_aggregator.doorkeeper import Doorkeeper
 from cloud_aggregator.events import Connection, Event, Heard, Log, Outward, Publish, Send, Tick
 from cloud_aggregator.fleet import CAUSE
 from cloud_aggregator.poster import Poster
 from cloud_aggregator.processes import own_name
-from cloud_aggregator.registry import Bar, Issue, TurnAway
+from cloud_aggregator.registry import Bar, Issue, TakeKeys, TurnAway
 from cloud_aggregator.service import Service
 from cloud_aggregator.store import Store, locked
-from config import clock, signing, store_lock
+from config import clock, store_lock
 from config.algorithm import check_budget
 from config.loop import Loop
 from config.messages import Status, shown
@@ -58,7 +58,7 @@ class Aggregator:
         self.service = Service(
             settings,
             store,
-            signing.load_private(settings.aggregator.release_key),
+            site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None),
             now_ns=self._clock.now_ns(),
             beginning=secrets.token_hex(BEGINNING_BYTES),
             material=defence.read(settings),
@@ -66,7 +66,7 @@ class Aggregator:
         )
         self._doorkeeper = None
         if settings.identity is not None:
-            self._doorkeeper = Doorkeeper(settings, settings.identity, self._loop.put, self._renew)
+            self._doorkeeper = Doorkeeper(settings, settings.identity, self._loop.put)
             if not store.is_new:
                 relisting.check(str(store.path), store.registry(), self._doorkeeper.listed())
         self._poster = None if settings.webhook is None else Poster(settings.webhook, self._loop.put)
@@ -89,7 +89,8 @@ class Aggregator:
         LOG.info("aggregator of site %s, %s", self.settings.aggregator.site, self.settings.algorithm.name)
         try:
             if self._doorkeeper is not None and self.service.state.registry is not None:
-                self._step_all([self._doorkeeper.listed()])
+                stated = self._doorkeeper.stated()
+                self._step_all([self._doorkeeper.listed(), *([] if stated is None else [stated])])
                 self._doorkeeper.start(self.service.state.registry, self.service.store.half_answered())
             self._loop.run_all(self._step_all, self._tick)
         finally:
@@ -103,9 +104,6 @@ class Aggregator:
     def stop(self) -> None:
         """Ask `run` to end after the step at hand."""
         self._loop.stop()
-
-    def _renew(self) -> None:
-        self._link.renew()
 
     def _tick(self) -> Event:
         self._follow_clock()
@@ -142,7 +140,7 @@ class Aggregator:
                     self._link.publish(topic, payload, retain=retain)
                 case Send(post=post) if self._poster is not None:
                     self._poster.send(post)
-                case Issue() | TurnAway() | Bar() if self._doorkeeper is not None:
+                case Issue() | TurnAway() | Bar() | TakeKeys() if self._doorkeeper is not None:
                     self._doorkeeper.carry_out(effect)
                 case Log(level=level, text=text):
                     LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", shown(text))

@@ -121,6 +121,7 @@ class State:
     connected_ns: int = 0  # since when it is, or is not
     heartbeat: RecordService | None = None  # as it was last stored; None: it is not to be
     outward: Outward = field(default_factory=Outward)  # what is held of alarms, and of whom they were told
+    keys: bytes = b""  # the statement of keys that the site goes by; empty: it has no root key
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
     failures: dict[str, HourlyCount] = field(default_factory=dict)  # by gateway: messages whose handling failed
     fetched: dict[str, Spent] = field(default_factory=dict)  # by gateway: bodies, see `announcing.wanted`

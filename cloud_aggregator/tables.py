@@ -175,6 +175,7 @@ CERTIFICATES = Table(
     Column("not_after_ns", BigInteger, nullable=False),
     Column("reason", String, nullable=False),
     Column("ended_ns", BigInteger, nullable=False),
+    Column("authority", String),  # unknown before 0.6
 )
 PASSES = Table(
     "passes",
@@ -192,7 +193,7 @@ ADDED = (
     *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),
     *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
     *(ALARMS.c.sequence, ALARMS.c.store_id, ALARMS.c.weather, ALARMS.c.power, ROUNDS.c.late, GATEWAYS.c.lives),
-    *(MODELS.c.canary_ns, MODELS.c.released_ns, MODELS.c.stopped_ns, POSTS.c.gateway),
+    *(MODELS.c.canary_ns, MODELS.c.released_ns, MODELS.c.stopped_ns, POSTS.c.gateway, CERTIFICATES.c.authority),
 )
 
 

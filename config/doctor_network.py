@@ -143,7 +143,7 @@ def certificates(broker: Broker, user: str, renewal: str) -> Iterator[Finding]:
 
     from config.identity import IdentityError, load_certificate
 
-    of_site = "make a new authority before then, and enrol every gateway again"
+    of_site = "have another authority take its place before then: cloud-aggregator keys rotate --authority"
     for name, path, advice in (
         ("certificate", broker.certificate_file, renewal),
         ("authority", broker.ca_file, of_site),

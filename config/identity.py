@@ -40,6 +40,7 @@ PORT_MAX = 65_535
 RESERVED = frozenset({ALL, CLOUD, "broker", "operator", "building", "home-assistant"})
 # Ends of client ids under which a gateway connects a second time; whoever is cut off loses these too.
 OTHER_CLIENTS = (".sensors", ".doctor", ".doctor-session", ".doctor-queue")
+PEM_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\n.*?\n-----END \1-----", re.DOTALL)
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
 
@@ -54,9 +55,8 @@ class Token:
 
     gateway: str
     address: str  # of the aggregator's enrolment, host:port
-    authority: str  # SHA-256 of the certificate of the site's authority: whom to believe
+    root: str  # SHA-256 of the site's root key, which says what else to believe
     secret: str
-    release: str  # SHA-256 of the site's release key: whose models and invitations to believe
 
     @property
     def digest(self) -> str:
@@ -91,8 +91,8 @@ def read_token(text: str) -> Token:
         raise IdentityError("token: it is not of this version; update fedgate here or at the aggregator")
     check_gateway(token.gateway)
     split_address(token.address)
-    if not all(HEXADECIMAL.fullmatch(digest) for digest in (token.authority, token.release)):
-        raise IdentityError("token: its authority or release key is not a SHA-256; have another made")
+    if not HEXADECIMAL.fullmatch(token.root):
+        raise IdentityError("token: its root key is not a SHA-256; have another made")
     return token
 
 
@@ -120,9 +120,14 @@ def new_key(path: Path) -> PrivateKey:
     """Make a key, readable by its owner only, and return it; an existing file raises `IdentityError`."""
     if path.exists():
         raise IdentityError(f"{path}: a key exists already; move it away to make a new one")
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = made_key()
     write(path, private_pem(key), PRIVATE_MODE)
     return key
+
+
+def made_key() -> PrivateKey:
+    """Return a new key that lies nowhere yet."""
+    return ec.generate_private_key(ec.SECP256R1())
 
 
 def private_pem(key: PrivateKey) -> bytes:
@@ -141,6 +146,28 @@ def load_key(path: Path) -> PrivateKey:
     if not isinstance(key, PrivateKey):
         raise IdentityError(f"{path}: expected a P-256 private key, got {type(key).__name__}")
     return key
+
+
+def load_keys(path: Path) -> list[PrivateKey]:
+    """Return the private keys that stand in a file one behind the other; raises `IdentityError`."""
+    held = [load_key(path)]  # which says what is wrong with the first
+    for body in pem_blocks(path.read_bytes())[1:]:
+        key = serialization.load_pem_private_key(body, password=None)
+        if isinstance(key, PrivateKey):
+            held.append(key)
+    return held
+
+
+def load_certificates(path: Path) -> list[x509.Certificate]:
+    """Return the certificates that stand in a file one behind the other; raises `IdentityError`."""
+    first = load_certificate(path)
+    return [first, *(read_certificate(one) for one in pem_blocks(path.read_bytes())[1:])]
+
+
+def holder(certificate: x509.Certificate) -> str:
+    """Return the digest of the key that a certificate is of, see `key_digest`; empty for a key of another kind."""
+    key = certificate.public_key()
+    return key_digest(key) if isinstance(key, PublicKey) else ""
 
 
 def load_certificate(path: Path) -> x509.Certificate:
@@ -162,6 +189,11 @@ def read_certificate(body: bytes) -> x509.Certificate:
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise IdentityError(f"no certificate ({error}); expected one in PEM") from None
     return certificate
+
+
+def pem_blocks(body: bytes) -> list[bytes]:
+    """Return the keys, certificates or lists that stand in a PEM file one behind the other."""
+    return [found[0] + b"\n" for found in PEM_BLOCK.finditer(body)]
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:

@@ -21,6 +21,7 @@ class Identity(Table):
 
     folder: Path = Path()  # as 'cloud-aggregator init' made it: ca.key, ca.pem, revoked.crl, mosquitto.acl
     broker_pid_file: Path | None = None  # of a broker on this machine that we may signal; it gets a SIGHUP
+    root_key: Path | None = None  # where 'init' wrote it: it belongs elsewhere, and is needed to change keys alone
     reload_command: tuple[str, ...] = ()  # for any other, such as systemctl reload mosquitto
     # Where something starts the broker again: ends it, so that a name that another device had is good again at once.
     restart_command: tuple[str, ...] = ()

@@ -26,6 +26,8 @@ LongName = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_len
 LARGEST, CHUNKS_MAX = 2**63 - 1, 100_000  # what a database holds; of one transfer
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 LISTED_MAX = 10_000  # of what one message lists
+Pem = Annotated[str, StringConstraints(pattern=r"^[ -~\n]*$", max_length=SHORT_MAX)]
+AUTHORITIES_MAX = 4  # of a site at a time; two while one takes the place of another
 Counts = Annotated[dict[Name, Count], Field(max_length=LISTED_MAX)]
 Common = Literal["power", "weather", "undetermined"]  # the cause of anomalies of many gateways
 Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
@@ -164,7 +166,7 @@ class Status(Message):
 
 
 class Signed(Message):
-    """A message that the release key signs, because it decides what leaves a gateway or what runs on it.
+    """A message that a key of the site signs, because it decides what leaves a gateway or what runs on it.
 
     The signature covers whom it is for and until when it may be taken too, so that nobody else takes it, or later.
     """
@@ -267,6 +269,18 @@ class Manifest(Signed):
     site: str = ""  # what a survey found, see `models.federated.surveyed`: base64 of the wire format; empty: none
     gateways: Count
     created_ns: Count
+
+
+class Keys(Signed):
+    """Which keys a site goes by. Its root key signs it, so that the newest alone says all: of two with good signatures
+    the one with the higher number holds.
+    """
+
+    site: Id
+    number: Annotated[int, Field(ge=1, le=LARGEST)]
+    release_key: Pem  # public
+    authorities: Annotated[tuple[Pem, ...], Field(min_length=1, max_length=AUTHORITIES_MAX)]  # the newest first
+    created_ns: Moment
 
 
 class Newest(Signed):

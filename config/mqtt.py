@@ -77,9 +77,8 @@ class Link:
         self._on_retained = on_retained or on_message
         self._client = client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
         client.username_pw_set(broker.user or client_id, password(broker))
-        self._context = tls.context_of(broker)
-        if self._context is not None:
-            client.tls_set_context(self._context)
+        if (context := tls.reading_files(broker)) is not None:
+            client.tls_set_context(context)
         if will is not None:
             client.will_set(will.topic, will.payload, qos=1, retain=True)
         client.max_inflight_messages_set(MESSAGES_MAX)
@@ -132,11 +131,6 @@ class Link:
         """Wait until the broker has acknowledged what was handed over; False where it did not in time."""
         with self._is_idle:
             return self._is_idle.wait_for(lambda: self._backlog.is_empty, timeout_s)
-
-    def renew(self) -> None:
-        """Take our certificate from its file again, for the next connection; raises `OSError`."""
-        if self._context is not None:
-            tls.load_own(self._context, self._broker)
 
     def stop(self) -> None:
         """Send what was handed over, say goodbye (so the will stays unsaid) and end the threads."""

@@ -17,12 +17,9 @@ class Trust(Table):
     """[trust] of gateway.toml: whose models this gateway runs."""
 
     release_key: Path = Path("release.pub")
-    next_release_key: Path | None = None  # trusted as well, while the first is being replaced by it
-
-    @property
-    def release_keys(self) -> tuple[Path, ...]:
-        """The keys of which any may have signed what runs here."""
-        return tuple(path for path in (self.release_key, self.next_release_key) if path is not None)
+    # Of a gateway that was enrolled: who may put another release key and another authority in place of those here.
+    root_key: Path = Path("root.pub")
+    keys: Path = Path("keys.json")  # the newest statement of keys that the root key signed
 
 
 class ModelsTable(Table):

@@ -1,5 +1,5 @@
-"""The release key: an Ed25519 pair whose private half stays with the aggregator and whose public half every gateway
-holds.
+"""The Ed25519 pairs of a site, whose public halves every gateway holds: the release key, which stays with the
+aggregator, and the root key, which is kept elsewhere.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ def make_key(private_path: Path, public_path: Path) -> None:
     Raises `KeyFileError`, and then leaves no half of a pair behind.
     """
     key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    public = public_pem(key)
+    private, public = private_pem(key), public_pem(key)
     try:
         handle = os.open(private_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
     except FileExistsError:
@@ -47,6 +44,13 @@ def make_key(private_path: Path, public_path: Path) -> None:
         raise KeyFileError(f"{public_path}: cannot be written ({error.strerror}); make its folder first") from None
 
 
+def private_pem(key: Ed25519PrivateKey) -> bytes:
+    """Return a private key as it is stored."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
 def public_pem(key: Ed25519PrivateKey) -> bytes:
     """Return the public half as it is stored, and handed to gateways."""
     return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -54,7 +58,7 @@ def public_pem(key: Ed25519PrivateKey) -> bytes:
 
 def public_digest(body: bytes) -> str:
     """Return the SHA-256 by which a token names a public key that is given in PEM; raises `KeyFileError`."""
-    raw = _public(body, "release key").public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    raw = read_public(body, "root key").public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     return hashlib.sha256(raw).hexdigest()
 
 
@@ -75,10 +79,11 @@ def load_public(path: Path) -> Ed25519PublicKey:
         body = path.read_bytes()
     except OSError as error:
         raise KeyFileError(f"{path}: no Ed25519 public key ({error}); copy release.pub from the aggregator") from None
-    return _public(body, str(path))
+    return read_public(body, str(path))
 
 
-def _public(body: bytes, where: str) -> Ed25519PublicKey:
+def read_public(body: bytes, where: str) -> Ed25519PublicKey:
+    """Return the public key in PEM bytes; raises `KeyFileError`, which says `where` they are from."""
     try:
         key = serialization.load_pem_public_key(body)
     except UNREADABLE as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Any
 
 from config.settings import Broker, SettingsError
 
@@ -23,7 +24,8 @@ def context_of(broker: Broker) -> ssl.SSLContext | None:
         return None
     try:
         context = trusting(broker.ca_file)
-        load_own(context, broker)
+        if broker.certificate_file is not None:
+            context.load_cert_chain(broker.certificate_file, broker.key_file)
     except (OSError, ValueError) as error:
         raise SettingsError(f"broker: TLS files cannot be used ({error}){_enrol(broker)}") from None
     return context
@@ -38,17 +40,41 @@ def trusting(ca_file: Path) -> ssl.SSLContext:
 
 
 def believing(authority: str) -> ssl.SSLContext:
-    """Return the same for an authority whose one certificate is given in PEM."""
+    """Return the same for authorities whose certificates are given in PEM."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = TLS_MIN
     context.load_verify_locations(cadata=authority)
     return context
 
 
-def load_own(context: ssl.SSLContext, broker: Broker) -> None:
-    """Take our own certificate from its file, for the connections from now on; raises `OSError`."""
-    if broker.certificate_file is not None:
-        context.load_cert_chain(broker.certificate_file, broker.key_file)
+class FromFiles(ssl.SSLContext):
+    """A context that reads its files for each connection: a new certificate, or another authority, counts from the next
+    connection on, and what they replaced counts no more.
+    """
+
+    _broker: Broker
+
+    def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
+        """Return a secured socket; raises `OSError` where the files cannot be used."""
+        try:
+            context = context_of(self._broker)
+        except SettingsError as error:
+            raise OSError(str(error)) from None
+        if context is None:
+            raise AssertionError("a context of a broker without TLS")
+        return context.wrap_socket(*arguments, **options)
+
+
+def reading_files(broker: Broker) -> ssl.SSLContext | None:
+    """Return a context that reads the files of this broker for each connection; None without TLS.
+
+    Raises `SettingsError` where the files cannot be used now.
+    """
+    if context_of(broker) is None:
+        return None
+    context = FromFiles(ssl.PROTOCOL_TLS_CLIENT)
+    context._broker = broker
+    return context
 
 
 def advised(problem: str) -> str:

@@ -16,6 +16,7 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `tombstone` | up            | class           | no       | `Tombstone`: what a gateway had to give up      |
 | `want`     | up               | digest          | no       | `Want`: chunks the gateway lacks                |
 | `round`    | down (`all`)     | `open`          | yes      | `RoundOpen`; empty: no round is open            |
+| `keys`     | down (`all`)     | `current`       | yes      | `Keys`: which keys the site goes by             |
 | `manifest` | down             | `current`       | yes      | `Manifest`; empty to one gateway: what all have |
 | `newest`   | down (`all`), up | `current`       | yes      | `Newest`; a gateway keeps it for the aggregator |
 | `chunk`    | down             | digest          | no       | chunk of a model or of shared parameters        |
@@ -46,6 +47,7 @@ Channel = Literal[
     "update",
     "want",
     "round",
+    "keys",
     "manifest",
     "newest",
     "chunk",

@@ -126,7 +126,7 @@ class Keeper(Doorkeeper):
         def put(event: Event) -> None:
             host.during_process(0.0, partial(self._put_now, event))
 
-        super().__init__(host.settings, spec, put, lambda: None, door.bits)
+        super().__init__(host.settings, spec, put, door.bits)
         self._door, self.host = door, host
         self._authority = Authority(spec.folder, door.terms.skew)
         self._barrier = Bars(door, host, spec, self._authority, put)
@@ -176,7 +176,7 @@ class Badge(Renewer):
         def between(low: float, high: float) -> float:
             return float(door.rng.uniform(low, high))
 
-        super().__init__(host.settings, spec, self._load, self._is_out, between)
+        super().__init__(host.settings, spec, self._is_out, between)
         self._door, self._host, self.files = door, host, files_of(host.settings)
         self._is_asking, self._calls = False, 0
         door.witness.stored(host.name, self.files)
@@ -299,7 +299,8 @@ class Door:
         key, life_ns = self._key(), round(self.terms.life_s) * NS
         first_ns = T0_NS - round(float(self.rng.uniform(0.0, 0.6)) * life_ns)
         digest = identity.key_digest(key.public_key())
-        one = Certificate(f"{self.bits(127) | 1:x}", name, digest, first_ns, first_ns + life_ns)
+        serial, end_ns = f"{self.bits(127) | 1:x}", first_ns + life_ns
+        one = Certificate(serial, name, digest, first_ns, end_ns, authority=authority.fingerprint)
         self.witness.founded(one, key)
         span = (moment(one.issued_ns), moment(one.not_after_ns))
         identity.write(files.key, identity.private_pem(key), identity.PRIVATE_MODE)

@@ -83,8 +83,7 @@ def _check(arguments: argparse.Namespace) -> int:
         renewal.require(settings)
     except renewal.MembershipError as error:  # what enrolment brings cannot be looked at yet
         raise renewal.MembershipError(f"{arguments.config}: the file is good, but {error}") from None
-    for path in settings.trust.release_keys:
-        release_key.check(path)
+    release_key.check(settings.trust.release_key)
     mqtt.check(settings.broker)
     if arguments.json:
         print(json.dumps({"ok": True, "file": str(arguments.config)}))

@@ -1,8 +1,8 @@
 """How this gateway gets its certificate, and a new one before that expires.
 
 The key is made here and stays here. What leaves is a request that it signed; what comes back is checked against the
-authority that the token named, or that the gateway has believed since. The certificate is written last, so a gateway
-with a certificate has everything, and one that lost its power before can simply ask again.
+authority that the site's root key names, and that key is the one of the token. The certificate is written last, so a
+gateway with a certificate has everything, and one that lost its power before can simply ask again.
 
 Loads `cryptography`, so the agent runs this module as a child: a job on standard input, what came of it on standard
 output.
@@ -14,7 +14,8 @@ import json
 import ssl
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
@@ -23,13 +24,17 @@ from typing import Any
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from config import identity, signing
+from config import identity, signing, statement
 from config.identity import PUBLIC_MODE, IdentityError, PrivateKey, Token
+from config.messages import Keys
 from config.signing import KeyFileError
+from config.statement import OlderError, StatementError
 from config.tls import believing, trusting
+from gateway_agent import trusted_keys
 
 CALL_S = 30.0
-CERTIFICATE = "/v1/certificate"  # where one is asked for
+CERTIFICATE, KEYS = "/v1/certificate", "/v1/keys"  # where one is asked for, and which keys the site goes by
+CERTIFIED = ("a certificate", "certificate")  # what is expected, and where it stands in the answer
 ANSWER_BYTES_MAX = 64 * 1024
 NOTICE_CHARACTERS = 400
 BUSY = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
@@ -47,6 +52,8 @@ class Files:
     certificate: Path
     authority: Path
     release_key: Path
+    root_key: Path
+    statement: Path
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class Validity:
     not_after_s: float
     is_new: bool = False  # made just now
     notice: str = ""  # what the aggregator has to say besides
+    is_superseded: bool = False  # of an authority that has been replaced since
 
 
 def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
@@ -65,48 +73,59 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     Raises `EnrolmentError` where the aggregator cannot be reached, is not the one of the token, or refuses.
     """
     host, port = identity.split_address(token.address)
-    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # nothing is told, and the answer is checked
-    authority = _called(host, port, unchecked, "/v1/authority", None)
-    believed = identity.read_certificate(authority)
-    alone = identity.certificate_pem(believed)
-    if identity.fingerprint(believed) != token.authority or authority.strip() != alone.strip():
-        raise EnrolmentError(
-            f"who answers at {token.address} is not of the site that the token is for: the address is wrong, or "
-            "someone stands between; nothing was sent"
-        )
-    context = believing(alone.decode())  # what was compared and nothing else
+    said = _stated(host, port)
+    keys = _keys_of(token, said, files)
+    believed = identity.read_certificate(keys.authorities[0].encode())
+    context = believing(statement.bundle(keys).decode())  # what was checked and nothing else
     key_file = files.key.with_name(f"{files.key.name}.new") if new_key and files.key.exists() else files.key
     key = identity.load_key(key_file) if key_file.exists() else identity.new_key(key_file)
     asked = question(token.gateway, key, token.secret, is_same_device=new_key)
-    answer = _answer(_called(host, port, context, CERTIFICATE, asked), f"{host}:{port}")
+    answer = _answer(_called(host, port, context, CERTIFICATE, asked), f"{host}:{port}", *CERTIFIED)
     made = _checked(answer, key, token.gateway, believed)
-    release_key = _release_key(answer["release_key"].encode(), token)
-    identity.write(files.authority, alone, PUBLIC_MODE)
-    identity.write(files.release_key, release_key, PUBLIC_MODE)
+    identity.write(files.root_key, said["root_key"].encode(), PUBLIC_MODE)
+    trusted_keys.keep(files, keys, said["keys"].encode())
     if key_file != files.key:
         key_file.replace(files.key)
     identity.write(files.certificate, identity.certificate_pem(made), PUBLIC_MODE)
     return _validity(made, is_new=True, notice=_notice(answer))
 
 
-def _release_key(body: bytes, token: Token) -> bytes:
-    """Return the release key that the token names, as it is to be kept."""
+def _stated(host: str, port: int) -> dict[str, str]:
+    """Return the root key and the statement that an aggregator says are its site's; who answers may be anybody."""
+    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # nothing is told, and the answer is checked
+    return _answer(_called(host, port, unchecked, KEYS, None), f"{host}:{port}", "keys of a site", "root_key", "keys")
+
+
+def _keys_of(token: Token, said: dict[str, str], files: Files) -> Keys:
+    """Return what the root key signed that the token names."""
+    root = said["root_key"].encode()
+    held = files.statement.read_bytes() if files.statement.exists() else None
     try:
-        is_named = signing.public_digest(body) == token.release
-    except KeyFileError as error:
-        raise EnrolmentError(f"{error}; nothing was changed") from None
-    if not is_named:
-        raise EnrolmentError("the release key that came is not the one that the token names; nothing was changed")
-    return body
+        if signing.public_digest(root) != token.root:
+            raise StatementError("its root key is another")
+        return statement.check(said["keys"].encode(), signing.read_public(root, "root key"), held)
+    except (KeyFileError, StatementError) as error:
+        raise EnrolmentError(
+            f"who answers at {token.address} is not of the site that the token is for ({error}): the address is wrong, "
+            "or someone stands between; nothing was sent"
+        ) from None
 
 
 def renew(gateway: str, address: str, files: Files) -> Validity:
-    """Ask for a new certificate for the key that is here; the aggregator gives one where the old one is half used.
+    """Ask for a new certificate for the key that is here; the aggregator gives one where the old one is half used, or
+    of an authority that was replaced.
 
+    Which authority to believe is asked first: this gateway may have been off while it was replaced, and again.
     Raises `EnrolmentError`; nothing that is here is lost by it.
     """
     host, port = identity.split_address(address)
+    if files.root_key.exists():  # one that was enrolled by 0.5 has none
+        try:
+            with suppress(OlderError):  # of an aggregator that was set back: what is here holds
+                trusted_keys.take(files, _stated(host, port)["keys"].encode())
+        except (StatementError, KeyFileError) as error:
+            raise EnrolmentError(f"{host}:{port}: what it says of the site's keys is not taken: {error}") from None
     asked = question(gateway, identity.load_key(files.key))
     body = _called(host, port, trusting(files.authority), CERTIFICATE, asked)
     return renewed(gateway, files, body, f"{host}:{port}")
@@ -118,7 +137,7 @@ def renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validity:
     `whose` answer it is stands in an error: a captive portal may have given it.
     """
     key, held = identity.load_key(files.key), identity.load_certificate(files.certificate)
-    answer = _answer(body, whose)
+    answer = _answer(body, whose, *CERTIFIED)
     made = _checked(answer, key, gateway, identity.load_certificate(files.authority))
     # Not by the later end: what was made while the aggregator's clock was ahead ends last and is not good yet.
     is_new = made.serial_number != held.serial_number
@@ -136,7 +155,8 @@ def asked_for_notice(gateway: str, address: str, files: Files) -> str:
 
 def validity(files: Files) -> Validity:
     """Return from when to when the certificate that is here is good."""
-    return _validity(identity.load_certificate(files.certificate))
+    held = identity.load_certificate(files.certificate)
+    return replace(_validity(held), is_superseded=not _is_of(identity.load_certificate(files.authority), held))
 
 
 def _validity(certificate: x509.Certificate, *, is_new: bool = False, notice: str = "") -> Validity:
@@ -159,14 +179,13 @@ def question(gateway: str, key: PrivateKey, secret: str = "", *, is_same_device:
     return json.dumps(asked | ({"same_device": True} if is_same_device else {})).encode()
 
 
-def _answer(body: bytes, whose: str) -> dict[str, str]:
+def _answer(body: bytes, whose: str, what: str, *names: str) -> dict[str, str]:
     try:
         answer = json.loads(body)
     except ValueError:
         answer = None
-    names = ("certificate", "release_key")
     if not isinstance(answer, dict) or not all(isinstance(answer.get(name), str) for name in names):
-        raise EnrolmentError(f"{whose}: expected a certificate in JSON, got {body[:80]!r}")
+        raise EnrolmentError(f"{whose}: expected {what} in JSON, got {body[:80]!r}")
     return answer
 
 
@@ -201,26 +220,33 @@ def _problem(answer: bytes) -> str:
 
 def _checked(answer: dict[str, str], key: PrivateKey, gateway: str, authority: x509.Certificate) -> x509.Certificate:
     made = identity.read_certificate(answer["certificate"].encode())
-    try:
-        made.verify_directly_issued_by(authority)
-    except (InvalidSignature, ValueError, TypeError):
-        raise EnrolmentError("the certificate that came is not of the site's authority; nothing was changed") from None
+    if not _is_of(authority, made):
+        raise EnrolmentError("the certificate that came is not of the site's authority; nothing was changed")
     if made.public_key() != key.public_key() or identity.common_name(made) != gateway:
         raise EnrolmentError("the certificate that came is for another key or name; nothing was changed")
     return made
 
 
+def _is_of(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
+
+
 def main() -> int:
-    """Do one job: `{"act": "look" | "renew", "gateway", "address", "files"}`."""
+    """Do one job: `{"act": "look" | "renew" | "take", "gateway", "address", "files", "keys"}`."""
     job: dict[str, Any] = json.loads(sys.stdin.buffer.read())
     files = Files(**{name: Path(path) for name, path in job["files"].items()})
-    acts: dict[str, Callable[[], Validity]] = {
-        "look": lambda: validity(files),
-        "renew": lambda: renew(job["gateway"], job["address"], files),
+    acts: dict[str, Callable[[], dict[str, Any]]] = {
+        "look": lambda: asdict(validity(files)),
+        "renew": lambda: asdict(renew(job["gateway"], job["address"], files)),
+        "take": lambda: {"is_new": trusted_keys.take(files, job["keys"].encode(errors="replace"))},
     }
     try:
-        said = asdict(acts[job["act"]]())
-    except (EnrolmentError, IdentityError, OSError) as error:
+        said = acts[job["act"]]()
+    except (EnrolmentError, IdentityError, StatementError, KeyFileError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(json.dumps(said))

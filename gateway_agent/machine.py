@@ -18,6 +18,7 @@ from gateway_agent import (
     candidate,
     fetching,
     learning,
+    new_keys,
     newest,
     probation,
     reanchoring,
@@ -167,6 +168,8 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> tuple[State
     match where.channel:
         case "round":
             return learning.invited(state, payload)
+        case "keys":
+            return new_keys.heard(state, payload)
         case "manifest":
             return candidate.heard(state, payload, is_own=where.gateway != topics.ALL)
         case "newest":

@@ -11,8 +11,25 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 Verified = Callable[[bytes, str], bool]  # (message, signature): whether the release key made it
+
+
+class Taken(NamedTuple):
+    """What became of a statement of keys: `problem` says why it is not believed."""
+
+    is_new: bool = False
+    problem: str = ""
+
+
+Take = Callable[[bytes], Taken]
+
+
+def take_none(_body: bytes) -> Taken:
+    """Refuse any statement, as a gateway does that was not enrolled."""
+    return Taken(problem="this gateway has no root key; 'gateway-agent enrol' fetches it")
+
 
 NOT_THE_KEYS = 3
 BAD_KEY = 2
@@ -30,13 +47,11 @@ def check(path: Path) -> None:
         raise ReleaseKeyError(done.stderr.decode(errors="replace").strip())
 
 
-def verifier(*paths: Path) -> Verified:
-    """Return the check against the keys in files, any of which may have signed; whatever goes wrong in a child counts
-    as no.
-    """
+def verifier(path: Path) -> Verified:
+    """Return the check against the key in a file; whatever goes wrong in a child counts as no."""
 
     def verified(message: bytes, signature: str) -> bool:
-        return any(_child(path, signature, message).returncode == 0 for path in paths)
+        return _child(path, signature, message).returncode == 0
 
     return verified
 

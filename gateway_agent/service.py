@@ -16,7 +16,7 @@ from gateway_agent import machine, probation, telemetry, versions
 from gateway_agent.events import Anchored, Durable, Effect, Event, Log, Outward, Reload, Save, StoreState, Tick
 from gateway_agent.flash import Day
 from gateway_agent.gathering import Gathering
-from gateway_agent.release_key import Verified
+from gateway_agent.release_key import Take, Verified, take_none
 from gateway_agent.restoring import restore
 from gateway_agent.state import FLASH, RESCUED, SECRET, Stored, save_memory
 from gateway_agent.store import Store, StoreDamagedError, StoreFullError
@@ -48,6 +48,7 @@ class Service:
         labelled: Arrays,
         secret: bytes,
         stopwatch: Callable[[], int] = int,
+        take_keys: Take = take_none,
     ) -> None:
         """Go on with what the store holds; `begun` is what a start has to tell. The store takes `secret` where it
         holds none yet.
@@ -75,6 +76,7 @@ class Service:
             labelled=labelled,
         )
         state = replace(state, clock=clock, flash=self._flash, stopwatch=stopwatch, is_unstored=self._is_stuck)
+        state = replace(state, take_keys=take_keys)
         self.state, effects = machine.begin(state, stored)
         if stored.blobs.get(RESCUED) and state.pipeline.commissioned:
             effects.append(Save(RESCUED, b""))  # the baseline is whole again

@@ -25,6 +25,7 @@ from config.topics import ALL, Channel, Topic, topic_of, watch
 from config.version import VERSION
 from gateway_agent import echo, release_key
 from gateway_agent.events import Anchored, Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
+from gateway_agent.release_key import Taken
 from gateway_agent.renewal import Renewer
 from gateway_agent.service import Service
 from gateway_agent.store import Store
@@ -34,7 +35,8 @@ STDERR_TAIL = 400
 LIBRARIES = ("torch", "dp_accounting")  # that only some algorithms need, and that not every gateway has
 SECRET_BYTES = 32
 # What a gateway hears from the aggregator: told to all, and to it alone.
-OF_ALL: tuple[Channel, ...] = ("newest", "round", "manifest", "chunk")
+# Keys come before what they sign, so they are asked for first.
+OF_ALL: tuple[Channel, ...] = ("keys", "newest", "round", "manifest", "chunk")
 OF_ITS_OWN: tuple[Channel, ...] = ("manifest", "chunk", "receipt", "resend")
 # Trainings are many small products, for which threads of BLAS mostly wait; and the other cores belong to the sampling.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -45,15 +47,15 @@ class Agent:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
-        for path in settings.trust.release_keys:
-            release_key.check(path)
+        release_key.check(settings.trust.release_key)
         self._loop: Loop[Event] = Loop()
+        self._renewer: Renewer | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._clock = clock.Clock()
         self.service = Service(
             settings,
             Store(settings.gateway.store),
-            release_key.verifier(*settings.trust.release_keys),
+            release_key.verifier(settings.trust.release_key),
             boot_id=clock.boot_id(),
             can_train=settings.training.enabled and find_spec("sklearn") is not None,
             libraries=tuple(name for name in LIBRARIES if find_spec(name) is not None),
@@ -63,6 +65,7 @@ class Agent:
             labelled=labelled.of(settings),
             secret=secrets.token_bytes(SECRET_BYTES),
             stopwatch=time.thread_time_ns,
+            take_keys=self._take_keys,
         )
         self._echo = echo.Echo(topic_of(Topic(settings.gateway.site, settings.gateway.id, "doctor", echo.ITEM)))
         self._links = _links(
@@ -70,9 +73,8 @@ class Agent:
             self._heard,
             lambda up: self._loop.put(Connection(up)),
         )
-        self._renewer = None
         if settings.identity is not None:
-            self._renewer = Renewer(settings, settings.identity, self._links[0].renew, self._is_shut_out)
+            self._renewer = Renewer(settings, settings.identity, self._is_shut_out)
         self._carry_out(self.service.begun)
 
     def run(self) -> None:
@@ -131,6 +133,9 @@ class Agent:
                     threading.Thread(target=self._train, args=(job,), daemon=True).start()
                 case Log(level=level, text=text):
                     LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", shown(text))
+
+    def _take_keys(self, statement: bytes) -> Taken:
+        return release_key.take_none(statement) if self._renewer is None else self._renewer.take_keys(statement)
 
     def _train(self, job: bytes) -> None:
         training = self.settings.training

@@ -25,7 +25,7 @@ from gateway_agent.flash import Day
 from gateway_agent.life import Life
 from gateway_agent.line import Line
 from gateway_agent.memory import Seen
-from gateway_agent.release_key import Verified
+from gateway_agent.release_key import Take, Verified, take_none
 from gateway_agent.sources.frames import Offsets
 from gateway_agent.versions import Models, Trial, told
 from gateway_agent.watch import SCORE
@@ -124,6 +124,8 @@ class State:
     announced: int = 0  # the highest version of a model whose announcement this process found to be signed
     stale: str = ""  # why what is here may not be the newest
     unlent: str = ""  # the manifest, by its signed digest, whose site has no level for this gateway
+    take_keys: Take = take_none  # keeps a statement of the site's keys
+    refused_keys: str = ""  # the statement refused last, by its SHA-256
     refused: tuple[str, str] = ("", "")  # the manifest refused last, by its signed digest, and why
     fetches: dict[str, Fetch] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)  # fetched whole, not used yet

@@ -99,7 +99,7 @@ def test_an_order_whose_aggregator_ended_at_the_broker_is_answered_by_the_next(
     with closing(Store(path)) as store:
         service, told = running(store), list[Event]()
         assert service.state.registry is not None and not service.orders()
-        door = Doorkeeper(settings, spec, told.append, lambda: None)
+        door = Doorkeeper(settings, spec, told.append)
         door.start(service.state.registry, store.half_answered())
         door.stop()
         service.step_all(time.time_ns(), told)
@@ -190,7 +190,7 @@ def enrolled(site: Folder, name: str, file: str, capsys: Capture, *more: str) ->
     words = ["gateways", "token", name, "-c", str(site.path / "aggregator.toml"), "--json", *more]
     assert cloud_aggregator(words) == 0
     token = identity.read_token(json.loads(capsys.readouterr().out)["token"])
-    mine = Files(*(site.path / f"{file}.{end}" for end in ("key", "pem", "ca", "pub")))
+    mine = Files(*(site.path / f"{file}.{end}" for end in ("key", "pem", "ca", "pub", "root", "json")))
     enrol(token, mine)
     return mine.certificate, mine.key
 

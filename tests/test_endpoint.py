@@ -37,7 +37,7 @@ def test_what_is_no_request_is_told_so_and_too_much_is_not_read(site: Folder) ->
         connection.close()
         return status
 
-    assert said("GET", "/v1/authority") == 200 and said("GET", "/etc/passwd") == 404
+    assert said("GET", "/v1/keys") == 200 and said("GET", "/etc/passwd") == 404
     assert said("POST", "/v1/other", b"{}") == 404 and said("POST", "/v1/certificate", b"{}") == 400
     assert said("POST", "/v1/certificate", b"[" * 9_000) == 400
     assert said("POST", "/v1/certificate", length=BODY_BYTES_MAX + 1) == 413
@@ -91,7 +91,7 @@ def test_who_does_not_ask_in_time_is_cut_off(site: Folder, monkeypatch: pytest.M
         context.wrap_socket(plain, server_hostname="localhost") as slow,
         suppress(ssl.SSLError),
     ):
-        slow.sendall(b"GET /v1/authority HTTP/1.0\r\n")  # and no end of the headers
+        slow.sendall(b"GET /v1/keys HTTP/1.0\r\n")  # and no end of the headers
         assert slow.recv(1) == b""
 
 
@@ -99,7 +99,7 @@ def test_who_does_not_ask_in_time_is_cut_off(site: Folder, monkeypatch: pytest.M
 def test_an_endpoint_can_be_stopped_at_any_moment(site: Folder, is_started: bool) -> None:
     for _ in range(5 if is_started else 1):
         listen = f"127.0.0.1:{free_ports()}"
-        endpoint = Endpoint(listen, site.path / "server.pem", site.path / "server.key", b"", answering)
+        endpoint = Endpoint(listen, site.path / "server.pem", site.path / "server.key", bytes, answering)
         if is_started:
             endpoint.start()
         stopping = threading.Thread(target=endpoint.stop, daemon=True)
@@ -109,5 +109,5 @@ def test_an_endpoint_can_be_stopped_at_any_moment(site: Folder, is_started: bool
 
 
 def test_the_endpoint_speaks_no_old_tls(site: Folder) -> None:
-    endpoint = Endpoint("127.0.0.1:1", site.path / "server.pem", site.path / "server.key", b"", answering)
+    endpoint = Endpoint("127.0.0.1:1", site.path / "server.pem", site.path / "server.key", bytes, answering)
     assert endpoint.context.minimum_version == ssl.TLSVersion.TLSv1_2

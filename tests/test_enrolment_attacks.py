@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from cloud_aggregator.__main__ import main as cloud_aggregator
+from config import signing
 from config.tls import trusting
 from gateway_agent.enrolment import EnrolmentError, enrol
 from tests.site_folders import Folder, aggregator_of, founded
@@ -31,8 +33,8 @@ def site(tmp_path: Path) -> Iterator[Folder]:
 
 
 @contextmanager
-def impostor(evil: Folder, site: Folder, certificates: bytes, release_key: str) -> Iterator[tuple[int, list[str]]]:
-    """Stand between: say these certificates, pass on what is asked, put another release key into the answer."""
+def impostor(evil: Folder, site: Folder, root_key: Path, keys: bytes) -> Iterator[tuple[int, list[str]]]:
+    """Stand between: say these keys of a site, pass on what is asked, and write down the token."""
     stolen: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -46,16 +48,15 @@ def impostor(evil: Folder, site: Folder, certificates: bytes, release_key: str) 
             self.wfile.write(body)
 
         def do_GET(self) -> None:
-            self.say(certificates)
+            self.say(json.dumps({"root_key": root_key.read_text(), "keys": keys.decode()}).encode())
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             stolen.append(json.loads(body)["token"])
             behind = HTTPSConnection("localhost", site.port + 1, context=trusting(site.path / "ca.pem"))
             behind.request("POST", "/v1/certificate", body)
-            answer = json.loads(behind.getresponse().read())
+            self.say(behind.getresponse().read())
             behind.close()
-            self.say(json.dumps({**answer, "release_key": release_key}).encode())
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -67,31 +68,48 @@ def impostor(evil: Folder, site: Folder, certificates: bytes, release_key: str) 
         server.shutdown()
 
 
-@pytest.mark.parametrize("order", ["site-first", "evil-first"])
-def test_who_stands_between_gets_no_token_with_a_second_certificate_behind_the_first(
-    order: str, site: Folder, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize("kind", ["its own", "its own under the site's root", "changed", "another site's"])
+def test_who_stands_between_is_told_nothing_whatever_keys_it_says(
+    kind: str, site: Folder, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    """Also where the aggregator's own certificate is in wrong hands."""
     evil = founded(tmp_path / "evil")
     capsys.readouterr()
-    both = [(one.path / "ca.pem").read_bytes() for one in (site, evil)]
-    said = b"".join(both if order == "site-first" else both[::-1])
-    with impostor(evil, site, said, (evil.path / "release.pub").read_text()) as (port, stolen):
+    root, keys = site.path / "root.pub", (site.path / "keys.json").read_bytes()
+    if kind == "changed":
+        release = json.dumps((evil.path / "release.pub").read_text())
+        keys = json.dumps({**json.loads(keys), "release_key": json.loads(release)}).encode()
+    elif kind != "another site's":
+        keys = (evil.path / "keys.json").read_bytes()
+    root = evil.path / "root.pub" if kind == "its own" else root
+    shown = evil if kind != "another site's" else site
+    with impostor(shown, site, root, keys) as (port, stolen):
         token = replace(made_token(site, "north", capsys), address=f"localhost:{port}")
+        if kind == "another site's":
+            token = replace(token, root=made_token_root(evil))
         with pytest.raises(EnrolmentError, match="nothing was sent"):
             enrol(token, files(tmp_path / "device"))
     assert not stolen and not contents(tmp_path / "device")
 
 
-@pytest.mark.parametrize("kind", ["foreign", "none"])
-def test_no_release_key_but_the_one_of_the_token_is_kept(
-    kind: str, site: Folder, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def made_token_root(folder: Folder) -> str:
+    return signing.public_digest((folder.path / "root.pub").read_bytes())
+
+
+def test_a_statement_that_is_older_than_the_one_here_is_not_taken_at_an_enrolment_either(
+    site: Folder, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Also where the aggregator's own certificate is in wrong hands."""
-    other = founded(tmp_path / "other")
+    mine = files(tmp_path / "device")
+    enrol(made_token(site, "north", capsys), mine)
+    before = (site.path / "keys.json").read_bytes()
+    config = str(site.path / "aggregator.toml")
+    assert cloud_aggregator(["keys", "rotate", "--release", "-c", config]) == 0
     capsys.readouterr()
-    key = (other.path / "release.pub").read_text() if kind == "foreign" else "no key"
-    with impostor(site, site, (site.path / "ca.pem").read_bytes(), key) as (port, _):
-        token = replace(made_token(site, "north", capsys), address=f"localhost:{port}")
-        with pytest.raises(EnrolmentError, match=r"release key.* nothing was changed"):
-            enrol(token, files(tmp_path / "device"))
-    assert [*contents(tmp_path / "device")] == ["gateway.key"]
+    enrol(made_token(site, "north", capsys, "--replace"), mine)
+    assert mine.statement.read_bytes() != before
+    kept = contents(tmp_path / "device")
+    with impostor(site, site, site.path / "root.pub", before) as (port, stolen):
+        token = replace(made_token(site, "north", capsys, "--replace"), address=f"localhost:{port}")
+        with pytest.raises(EnrolmentError, match="number 1, and number 2 is here"):
+            enrol(token, mine)
+    assert not stolen and contents(tmp_path / "device") == kept

@@ -27,7 +27,7 @@ from firmware_sim import children
 from tests.site_folders import Folder, founded
 from tests.waiting import PATIENCE_S
 
-TOKEN = Token("gateway-1", "aggregator.example:8884", "ab" * 32, "s" * 43, "cd" * 32)
+TOKEN = Token("gateway-1", "aggregator.example:8884", "ab" * 32, "s" * 43)
 KEY = ec.generate_private_key(ec.SECP256R1())
 NOW = datetime.now(UTC)
 
@@ -47,7 +47,7 @@ def test_a_token_comes_back_as_it_was_and_not_at_all_where_a_letter_is_lost_or_w
 
 @pytest.mark.parametrize(
     "change",
-    [{"gateway": "all"}, {"address": "nowhere"}, {"authority": "x"}, {"release": "x"}, {"secret": 5}],
+    [{"gateway": "all"}, {"address": "nowhere"}, {"root": "x"}, {"secret": 5}],
 )
 def test_a_token_with_wrong_parts_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(IdentityError):
@@ -125,7 +125,7 @@ def test_init_makes_a_site_whose_keys_are_nobody_elses(site: Folder) -> None:
     assert {"ca.pem", "server.pem", "cloud.pem", "revoked.crl", "mosquitto.conf", "aggregator.toml"} <= modes.keys()
     # The gateway's part holds nothing that is secret.
     assert "PRIVATE" not in "".join(
-        (site.path / name).read_text() for name in ("gateway.toml", "ca.pem", "release.pub")
+        (site.path / name).read_text() for name in ("gateway.toml", "ca.pem", "release.pub", "root.pub", "keys.json")
     )
 
 
@@ -202,7 +202,7 @@ def test_init_names_what_is_wrong(words: list[str], tmp_path: Path, capsys: pyte
 def test_an_authority_whose_files_do_not_belong_together_is_refused(tmp_path: Path, site: Folder) -> None:
     other = founded(tmp_path / "other")
     (other.path / "ca.pem").write_bytes((site.path / "ca.pem").read_bytes())
-    with pytest.raises(IdentityError, match="not the certificate of"):
+    with pytest.raises(IdentityError, match="is not its key"):
         Authority(other.path)
 
 
@@ -213,5 +213,5 @@ def test_who_asks_too_often_waits_and_others_do_not() -> None:
 
 
 def test_a_token_tells_no_secret_of_the_site(site: Folder) -> None:
-    assert set(asdict(TOKEN)) == {"gateway", "address", "authority", "secret", "release"}
+    assert set(asdict(TOKEN)) == {"gateway", "address", "root", "secret"}
     assert TOKEN.secret not in TOKEN.digest and len(site.authority.fingerprint) == 64

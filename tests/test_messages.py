@@ -24,6 +24,7 @@ from config.messages import (
     Alarm,
     Device,
     FleetAlarm,
+    Keys,
     Maintenance,
     Manifest,
     Message,
@@ -89,7 +90,7 @@ def test_what_an_older_release_said_is_read_and_what_it_did_not_know_is_as_if_it
 ) -> None:
     old = OLDER[version] / f"{kind.__name__}.json"
     if not old.exists():
-        assert kind in (Device, FleetAlarm, Maintenance, Newest, Scores, Tombstone)  # which 0.4 to 0.6 brought
+        assert kind in (Device, FleetAlarm, Keys, Maintenance, Newest, Scores, Tombstone)  # which 0.4 to 0.6 brought
         return
     said = json.loads(old.read_bytes())
     message = kind.from_bytes(old.read_bytes())

@@ -10,8 +10,6 @@ import pytest
 from config.signing import load_private, make_key, sign
 from firmware_sim import children
 from gateway_agent import release_key
-from gateway_agent.shell import Agent
-from tests.sites import gateway_settings
 from tests.waiting import PATIENCE_S
 
 MESSAGE = b"manifest"
@@ -48,31 +46,6 @@ def test_a_file_that_is_no_key_is_named(key_file: Path) -> None:
         release_key.check(key_file)
     with pytest.raises(release_key.ReleaseKeyError, match=r"nowhere\.pub"):
         release_key.check(key_file.with_name("nowhere.pub"))
-
-
-def test_while_a_key_is_replaced_either_may_have_signed_and_afterwards_the_new_one_alone(
-    key_file: Path, tmp_path: Path
-) -> None:
-    next_file = tmp_path / "next.pub"
-    make_key(tmp_path / "next.key", next_file)
-    make_key(tmp_path / "other.key", tmp_path / "other.pub")
-    old, new, other = (sign(load_private(tmp_path / f"{name}.key"), MESSAGE) for name in ("release", "next", "other"))
-
-    def believed(**trust: Path) -> list[bool]:
-        verified = release_key.verifier(*gateway_settings(trust=trust).trust.release_keys)
-        return [verified(MESSAGE, signature) for signature in (old, new, other)]
-
-    assert believed(release_key=key_file) == [True, False, False]
-    assert believed(release_key=key_file, next_release_key=next_file) == [True, True, False]
-    assert believed(release_key=next_file) == [False, True, False]
-
-
-def test_a_next_key_that_is_none_is_named_before_the_agent_starts(key_file: Path, tmp_path: Path) -> None:
-    next_file = tmp_path / "next.pub"
-    next_file.write_text("no key")
-    trust = {"release_key": key_file, "next_release_key": next_file}
-    with pytest.raises(release_key.ReleaseKeyError, match=r"next\.pub: no Ed25519 public key"):
-        Agent(gateway_settings(trust=trust))
 
 
 def test_the_agents_process_never_loads_the_library() -> None:

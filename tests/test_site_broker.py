@@ -54,7 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 
 
 def files(site: Folder, name: str) -> Files:
-    return Files(*(site.path / f"{name}.{end}" for end in ("key", "pem", "ca", "pub")))
+    return Files(*(site.path / f"{name}.{end}" for end in ("key", "pem", "ca", "pub", "root", "json")))
 
 
 def enrolled(site: Folder, name: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[Path, Path]:
@@ -257,7 +257,7 @@ def test_nothing_that_is_secret_can_be_read_on_the_wire(site: Folder, capsys: py
     token = identity.read_token(json.loads(capsys.readouterr().out)["token"])
     mine = files(site, "wired")
     with relay(site.port + 1) as (port, calls):
-        enrol(identity.Token(token.gateway, f"localhost:{port}", token.authority, token.secret, token.release), mine)
+        enrol(identity.Token(token.gateway, f"localhost:{port}", token.root, token.secret), mine)
     with relay(site.port) as (port, packets):
         through = Folder(site.path, port)
         with client(through, "wired", (mine.certificate, mine.key)) as (link, _, ups):

@@ -261,7 +261,7 @@ def test_a_renewal_that_ends_with_the_agent_is_no_trouble(
     files = {"ca_file": "ca.pem", "certificate_file": "north.pem", "key_file": "north.key"}
     settings = gateway_settings(broker=files, identity={"enrolment": "localhost:1"})
     for is_stopped in (True, False):
-        renewer = Renewer(settings, Membership(enrolment="localhost:1"), lambda: None)
+        renewer = Renewer(settings, Membership(enrolment="localhost:1"))
         if is_stopped:
             renewer.stop()
         with caplog.at_level(logging.WARNING):

@@ -70,6 +70,8 @@ DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py"
     "store_files.py",
     "store_errors.py",
     "founding.py",
+    "site_keys.py",
+    "trusted_keys.py",
     "archive.py",
 }
 

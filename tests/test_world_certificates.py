@@ -44,7 +44,7 @@ class Said:
         self.site.mkdir()
         self.mine.mkdir()
         found_authority(self.site, "bridge", moment(T0_NS))
-        self.files = Files(*(self.mine / name for name in ("key", "certificate", "ca", "release")))
+        self.files = Files(*(self.mine / name for name in ("key", "certificate", "ca", "release", "root", "keys")))
         self.key = identity.new_key(self.files.key)
         digest = identity.key_digest(self.key.public_key())
         self.one = Certificate("5", "north", digest, T0_NS, T0_NS + LIFE_S * NS)
@@ -244,7 +244,7 @@ def test_who_is_shut_out_asks_whatever_its_clock_says(tmp_path: Path) -> None:
     broker = {"ca_file": seen.files.authority, "certificate_file": seen.files.certificate, "key_file": seen.files.key}
     settings = gateway_settings("north", broker=broker, identity={"enrolment": "cloud:1"})
     assert settings.identity is not None
-    at = Asking(settings, settings.identity, lambda: None, lambda: out[0])
+    at = Asking(settings, settings.identity, lambda: out[0])
     assert not at.look(T0_S + 1.0) and asked == ["look"]
     out[0] = True
     assert at.look(T0_S + 1.0) and asked == ["look"]  # it may be connecting yet

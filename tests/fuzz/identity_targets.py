@@ -18,7 +18,7 @@ from tests.fuzz.file_targets import from_file
 from tests.fuzz.target import Target
 
 KEY = ec.derive_private_key(7, ec.SECP256R1())
-TOKEN = identity.Token("gateway-1", "aggregator.example:8884", "0123456789abcdef" * 4, "secret", "ab" * 32)
+TOKEN = identity.Token("gateway-1", "aggregator.example:8884", "0123456789abcdef" * 4, "secret")
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -1,0 +1,181 @@
+"""`cloud-aggregator keys`: which keys a site goes by, and others in their place without a hand on any gateway."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cloud_aggregator.ordering import placed
+from config import cli
+from config.identity_settings import Identity
+from config.settings import load
+from config.site_settings import SiteSettings
+
+TEXT = """Which keys a site goes by, and others in their place.
+
+Gateways believe what the root key signed: a statement that names the release key, which signs models and invitations,
+and the authority, which signs certificates. A new statement reaches every gateway over the broker; one that was off
+fetches it when it is back. No gateway is touched or restarted, and the service goes on."""
+EPILOG = """examples:
+  cloud-aggregator keys show -c aggregator.toml
+      the keys in force, and who has no certificate of the newest authority yet
+  cloud-aggregator keys rotate --release --root-key /media/usb/bridge-root.key -c aggregator.toml
+      another release key; what is announced is signed anew
+  cloud-aggregator keys rotate --authority --root-key /media/usb/bridge-root.key -c aggregator.toml
+      another authority beside the one before; gateways have themselves certified by it
+  cloud-aggregator keys finish --root-key /media/usb/bridge-root.key -c aggregator.toml
+      then: drop the authority before
+"""
+COLUMNS = ("what", "value")
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    command = commands.add_parser(
+        "keys", help="show the keys of the site, or put others in their place", description=TEXT, epilog=EPILOG
+    )
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    parts = command.add_subparsers(dest="part", required=True, metavar="WHAT")
+    for name, act, text in (
+        ("show", _show, "show the keys in force, and who has yet to have a certificate of the newest authority"),
+        ("rotate", _rotate, "put another release key, another authority, or both in place of those in force"),
+        ("finish", _finish, "drop the authority before the newest"),
+    ):
+        part = parts.add_parser(name, help=text, description=text)
+        part.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
+        part.add_argument("--json", action="store_true", help="print JSON")
+        part.set_defaults(act=act)
+        if name != "show":
+            where = "the private root key (default: where 'init' wrote it)"
+            part.add_argument("--root-key", type=Path, default=None, metavar="PATH", help=where)
+        if name == "rotate":
+            part.add_argument("--release", action="store_true", help="the key that signs models and invitations")
+            part.add_argument("--authority", action="store_true", help="the key that signs certificates")
+        if name == "finish":
+            some = "also where some lack a certificate of the newest: they are shut out until they have fetched one"
+            part.add_argument("--anyway", action="store_true", help=some)
+
+
+def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
+    settings = load(arguments.config, SiteSettings)
+    if settings.identity is None:
+        raise ValueError(f"{arguments.config}: keys of a site need [identity]; 'cloud-aggregator init' makes it")
+    return settings, settings.identity
+
+
+def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
+    """Return who has no certificate of the newest authority."""
+    from cloud_aggregator.authority import Authority
+    from cloud_aggregator.store import Store
+
+    if not settings.aggregator.store.exists():
+        return []
+    with closing(Store(settings.aggregator.store, create=False)) as store:
+        return store.registry().lacking(Authority(folder).fingerprint, time.time_ns())
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator import site_keys
+    from config import identity, signing
+
+    settings, spec = _site(arguments)
+    keys = site_keys.stated(spec.folder)
+    if keys is None:
+        raise ValueError(f"{spec.folder}: this site has no root key; 'cloud-aggregator init' with its folder makes one")
+    held = [identity.read_certificate(one.encode()) for one in keys.authorities]
+    authorities = [
+        {"fingerprint": identity.fingerprint(one), "until": f"{one.not_valid_after_utc:%Y-%m-%d}"} for one in held
+    ]
+    lacking = _lacking(settings, spec.folder) if len(held) > 1 else []
+    said = {
+        "site": keys.site,
+        "statement": keys.number,
+        "since": datetime.fromtimestamp(keys.created_ns // site_keys.NS, UTC).isoformat(timespec="seconds"),
+        "root_key": signing.public_digest((spec.folder / site_keys.ROOT_PUB).read_bytes()),
+        "release_key": signing.public_digest(keys.release_key.encode()),
+    }
+    if arguments.json:
+        print(json.dumps({**said, "authorities": authorities, "lacking": lacking}, indent=2))
+        return 0
+    rows = [(name, str(value)) for name, value in said.items()]
+    rows += [("authority", f"{one['fingerprint']} until {one['until']}") for one in authorities]
+    if len(held) > 1:
+        rows.append(("to be certified", ", ".join(lacking) or "nobody: 'keys finish' may drop the one before"))
+    print(cli.table(COLUMNS, rows))
+    return 0
+
+
+def _rotate(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator import site_keys
+
+    if not (arguments.release or arguments.authority):
+        raise ValueError("keys rotate: give --release, --authority or both")
+    settings, spec = _owned(arguments)
+    keys = site_keys.rotate(
+        spec.folder,
+        settings.aggregator.release_key,
+        _root(arguments, spec),
+        release=arguments.release,
+        authority=arguments.authority,
+        now=datetime.now(UTC),
+    )
+    left = ""
+    if arguments.authority:
+        left = (
+            "\ngateways have themselves certified by the new authority; 'cloud-aggregator keys show' tells who has yet "
+            "to, and 'cloud-aggregator keys finish' then drops the one before. People and machines that look on need "
+            "new certificates: 'cloud-aggregator certificate'"
+        )
+    return _announced(arguments, spec, keys.number, left)
+
+
+def _finish(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator import site_keys
+
+    settings, spec = _owned(arguments)
+    lacking = _lacking(settings, spec.folder)
+    if lacking and not arguments.anyway:
+        raise ValueError(
+            f"{', '.join(lacking)}: no certificate of the newest authority yet. Wait for those that run, and 'gateways "
+            "remove' those that are gone; with --anyway they are shut out until they have fetched one by themselves, "
+            "and who looks on until he gets a new one"
+        )
+    root = _root(arguments, spec)
+    keys = site_keys.drop_before(spec.folder, settings.aggregator.release_key, root, datetime.now(UTC))
+    return _announced(arguments, spec, keys.number, "")
+
+
+def _owned(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
+    """Return the settings; raises `ValueError` where the service could not read what this user would write."""
+    settings, spec = _site(arguments)
+    owner = spec.folder.stat().st_uid
+    if owner != os.geteuid():
+        raise ValueError(f"{spec.folder}: its files are of user {owner}; give this command as that user")
+    return settings, spec
+
+
+def _root(arguments: argparse.Namespace, spec: Identity) -> Any:
+    from config import signing
+
+    path = arguments.root_key or spec.root_key
+    if path is None or not path.exists():
+        given = "it is named nowhere" if path is None else f"there is none at {path}"
+        raise ValueError(f"--root-key: expected the private root key, which 'init' wrote; {given}")
+    return signing.load_private(path)
+
+
+def _announced(arguments: argparse.Namespace, spec: Identity, number: int, left: str) -> int:
+    """Have the running service go by the new statement, and say what is left to do."""
+    said = placed(arguments.config, "keys", {"number": number})
+    path = arguments.root_key or spec.root_key
+    if not said.problem and not arguments.json:
+        left += f"\ntake {path} off this machine again"
+        print(f"{said.text}{left}")
+        return 0
+    return said.shown(arguments)

@@ -1,0 +1,21 @@
+"""The keys that the site goes by have changed: gateways are told of them, and then of all that they sign."""
+
+from __future__ import annotations
+
+from cloud_aggregator import announcing
+from cloud_aggregator.events import Answered, Effect, Log
+from cloud_aggregator.registry import Stated
+from cloud_aggregator.state import State
+from models.records import replace
+
+NEVER = -1
+
+
+def taken(state: State, event: Stated) -> tuple[State, list[Effect]]:
+    """Go by these keys from now on. What is retained is signed anew at the next tick, as in a new week."""
+    text = f"statement {event.keys.number} of the site's keys is in force"
+    answered: list[Effect] = [Answered(event.order, text, event.problem)] if event.order else []
+    if event.body == state.keys:
+        return state, answered
+    state = replace(state, keys=event.body, key=event.release_key, announced_week=NEVER)
+    return state, [*answered, *announcing.keys(state), Log("info", text)]

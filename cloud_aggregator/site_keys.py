@@ -1,0 +1,151 @@
+"""The keys that a site goes by: the statement that its root key signed, and the files that follow from it.
+
+`keys.json` alone decides. New private keys are written before it, beside those in force, and old ones are removed after
+it; all else is made from it. So the power may fail at any write: the site goes by the statement before or by this one.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from cloud_aggregator.authority import CA, CA_KEY, Authority, authority_certificate
+from config import identity, signing, statement
+from config.identity import PRIVATE_MODE, PUBLIC_MODE
+from config.messages import Keys
+from config.settings import Site
+from config.signing import KeyFileError
+
+ROOT_PUB, STATEMENT = "root.pub", "keys.json"
+NS = 1_000_000_000
+AT_ONCE = 2  # authorities: the newest, and the one whose place it takes
+
+
+def stated(folder: Path) -> Keys | None:
+    """Return the statement that a site goes by; None for a site without a root key. Raises `KeyFileError`."""
+    path = folder / STATEMENT
+    if not path.exists():
+        return None
+    try:
+        return statement.check(path.read_bytes(), signing.load_public(folder / ROOT_PUB))
+    except statement.StatementError as error:
+        raise KeyFileError(f"{path}: {error}; restore it and {ROOT_PUB} from the backup") from None
+
+
+def release_key(site: Site, folder: Path | None) -> Ed25519PrivateKey:
+    """Return the key that signs models and invitations: the one that is stated, where keys are. Raises
+    `KeyFileError`.
+    """
+    keys = None if folder is None else stated(folder)
+    if keys is None:
+        return signing.load_private(site.release_key)
+    for body in identity.pem_blocks(_read(site.release_key)):
+        key = serialization.load_pem_private_key(body, password=None)
+        if isinstance(key, Ed25519PrivateKey) and signing.public_pem(key).decode() == keys.release_key:
+            return key
+    raise KeyFileError(f"{site.release_key}: it is not the key that {folder}/{STATEMENT} names; restore both")
+
+
+def found(folder: Path, site: str, release_file: Path, root_file: Path, now: datetime) -> Keys:
+    """Make a root key in `root_file` where there is none, and have it sign the keys of a site that has no statement."""
+    if not root_file.exists():
+        signing.make_key(root_file, folder / ROOT_PUB)
+    root = signing.load_private(root_file)
+    identity.write(folder / ROOT_PUB, signing.public_pem(root), PUBLIC_MODE)
+    release = signing.public_pem(signing.load_private(release_file))
+    return _state(folder, root, site, 1, release, identity.pem_blocks((folder / CA).read_bytes()), now)
+
+
+def rotate(
+    folder: Path, release_file: Path, root: Ed25519PrivateKey, *, release: bool, authority: bool, now: datetime
+) -> Keys:
+    """Put new keys in place of those of a site. The authority before stays beside the new one until it is dropped.
+
+    Raises `KeyFileError` where that cannot be; then nothing has changed.
+    """
+    before = _settled(folder, release_file, root)
+    number, public = before.number + 1, before.release_key.encode()
+    authorities = [one.encode() for one in before.authorities]
+    if authority and len(authorities) >= AT_ONCE:
+        raise KeyFileError(
+            f"{folder}: the authority before is still believed; have 'cloud-aggregator keys finish' drop it first"
+        )
+    if release:
+        new = Ed25519PrivateKey.generate()
+        identity.write(release_file, signing.private_pem(new) + _read(release_file), PRIVATE_MODE)
+        public = signing.public_pem(new)
+    if authority:
+        key = identity.made_key()
+        identity.write(folder / CA_KEY, identity.private_pem(key) + _read(folder / CA_KEY), PRIVATE_MODE)
+        authorities.insert(0, authority_certificate(f"fedgate {before.site} {number}", key, now))
+    keys = _state(folder, root, before.site, number, public, authorities, now)
+    settle(folder, release_file, keys)
+    return keys
+
+
+def drop_before(folder: Path, release_file: Path, root: Ed25519PrivateKey, now: datetime) -> Keys:
+    """Drop the authority before the newest; broker and aggregator show certificates of the newest from now on."""
+    before = _settled(folder, release_file, root)
+    if len(before.authorities) < AT_ONCE:
+        raise KeyFileError(f"{folder}: one authority is in force, and none is to be dropped")
+    newest = Authority(folder)
+    newest.write_own(before.site, newest.hosts(), now)  # good while both are believed
+    authorities = [before.authorities[0].encode()]
+    keys = _state(folder, root, before.site, before.number + 1, before.release_key.encode(), authorities, now)
+    settle(folder, release_file, keys)
+    return keys
+
+
+def settle(folder: Path, release_file: Path, keys: Keys) -> None:
+    """Make the files that follow from a statement, and remove the private keys of which it says nothing."""
+    bundle = statement.bundle(keys)
+    _replace(folder / CA, bundle, PUBLIC_MODE)
+    _replace(release_file.with_suffix(".pub"), keys.release_key.encode(), PUBLIC_MODE)
+    named = {identity.holder(identity.read_certificate(one.encode())) for one in keys.authorities}
+    held = identity.load_keys(folder / CA_KEY)
+    kept = [identity.private_pem(key) for key in held if identity.key_digest(key.public_key()) in named]
+    if len(kept) < len(named):
+        raise KeyFileError(f"{folder / CA_KEY}: a key that {STATEMENT} names is missing; restore both")
+    _replace(folder / CA_KEY, b"".join(kept), PRIVATE_MODE)
+    key = release_key(Site(site=keys.site, release_key=release_file), folder)
+    _replace(release_file, signing.private_pem(key), PRIVATE_MODE)
+
+
+def _settled(folder: Path, release_file: Path, root: Ed25519PrivateKey) -> Keys:
+    """Return the statement in force, all files being as it says and `root` being the key that signed it."""
+    keys = stated(folder)
+    if keys is None:
+        raise KeyFileError(f"{folder}: this site has no root key; 'cloud-aggregator init' with its folder makes one")
+    if signing.public_pem(root) != (folder / ROOT_PUB).read_bytes():
+        raise KeyFileError(f"{folder}: the root key that is given is not the one of {ROOT_PUB}, which gateways believe")
+    settle(folder, release_file, keys)
+    return keys
+
+
+def _state(
+    folder: Path,
+    root: Ed25519PrivateKey,
+    site: str,
+    number: int,
+    release: bytes,
+    authorities: list[bytes],
+    now: datetime,
+) -> Keys:
+    keys = statement.sign(root, site, number, release, authorities, round(now.astimezone(UTC).timestamp()) * NS)
+    identity.write(folder / STATEMENT, keys.to_bytes(), PUBLIC_MODE)
+    return keys
+
+
+def _replace(path: Path, body: bytes, mode: int) -> None:
+    if not path.exists() or path.read_bytes() != body:
+        identity.write(path, body, mode)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise KeyFileError(f"{path}: cannot be read ({error}); restore it from the backup") from None
