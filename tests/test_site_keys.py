@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cloud_aggregator import doctor_command, site_keys
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.authority import Authority, authority_certificate
-from cloud_aggregator.events import Connection, Publish, Tick
-from cloud_aggregator.registry import Stated
+from cloud_aggregator.doorkeeper import Doorkeeper
+from cloud_aggregator.events import Connection, Event, Publish, Tick
+from cloud_aggregator.registry import NotStated, Stated
 from config import identity, signing, statement
 from config.messages import Keys, Newest, RoundOpen
 from config.settings import Site
@@ -246,6 +247,25 @@ def test_a_cut_at_any_file_leaves_a_site_that_works(
     assert after_cut.authorities[is_other:] == wanted and len(after_cut.authorities) == len(wanted) + is_other
     assert stat.S_IMODE((site.path / "release.key").stat().st_mode) == 0o600
     assert stat.S_IMODE((site.path / "ca.key").stat().st_mode) == 0o600
+
+
+def test_a_service_finds_new_keys_whose_command_was_cut_off_before_it_could_say_so(site: Folder) -> None:
+    settings, told = site.settings, list[Event]()
+    assert settings.identity is not None
+    door = Doorkeeper(settings, settings.identity, told.append)
+    assert door.stated() is not None
+    door.tick()
+    assert not told
+    keys = change(site, "release")
+    door._keys_s = 0.0  # a minute later
+    door.tick()
+    (found,) = told
+    assert isinstance(found, Stated) and found.keys == keys and found.order == 0
+    assert signing.public_pem(found.release_key).decode() == keys.release_key
+    (site.path / "keys.json").write_bytes(signed())
+    door._keys_s = 0.0
+    door.tick()
+    assert isinstance(told[-1], NotStated) and "restore it" in told[-1].problem
 
 
 def test_who_was_revoked_is_so_under_both_authorities(site: Folder) -> None:
