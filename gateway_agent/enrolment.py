@@ -150,7 +150,7 @@ def asked_for_notice(gateway: str, address: str, files: Files) -> str:
     """Return what the aggregator has to say of this gateway, and keep nothing; raises as `renew` does."""
     host, port = identity.split_address(address)
     body = _called(host, port, trusting(files.authority), CERTIFICATE, question(gateway, identity.load_key(files.key)))
-    return _notice(_answer(body, f"{host}:{port}"))
+    return _notice(_answer(body, f"{host}:{port}", *CERTIFIED))
 
 
 def validity(files: Files) -> Validity:

@@ -108,7 +108,21 @@ def test_a_gateway_cannot_read_anothers_receipts_or_say_anything_for_it(
     assert not [one for one in heard if one[1] == b"mine"]
 
 
-@pytest.mark.parametrize("kind", ["anonymous", "expired", "self-signed", "unknown authority", "server's"])
+def test_the_brokers_own_certificate_says_and_hears_nothing(site: Folder) -> None:
+    """It gets in, to ask whether the broker answers, and its name has no rights."""
+    own = (site.path / "server.pem", site.path / "server.key")
+    with (
+        client(site, "watcher", cloud(site), "#") as (_, seen, up),
+        client(site, "broker", own, "#") as (link, heard, ups),
+    ):
+        until(lambda: up and ups)
+        for channel, item in (("status", "agent"), ("alarm", "anomaly")):
+            link.publish(topic("north", channel, item), ONLINE, retain=True)
+        time.sleep(QUIET_S)
+    assert not heard and not [one for one in seen if one[1] == ONLINE]
+
+
+@pytest.mark.parametrize("kind", ["anonymous", "expired", "self-signed", "unknown authority"])
 def test_who_has_no_good_certificate_gets_nothing(
     kind: str, site: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,8 +131,6 @@ def test_who_has_no_good_certificate_gets_nothing(
         own = None
     elif kind == "expired":
         own = site.certified("late", days=-1.0)
-    elif kind == "server's":
-        own = (site.path / "server.pem", site.path / "server.key")
     else:
         other = founded(tmp_path / "other")
         own = (
