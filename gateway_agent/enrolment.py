@@ -150,7 +150,7 @@ def asked_for_notice(gateway: str, address: str, files: Files) -> str:
     """Return what the aggregator has to say of this gateway, and keep nothing; raises as `renew` does."""
     host, port = identity.split_address(address)
     body = _called(host, port, trusting(files.authority), CERTIFICATE, question(gateway, identity.load_key(files.key)))
-    return _notice(_answer(body, f"{host}:{port}"))
+    return _notice(_answer(body, f"{host}:{port}", *CERTIFIED))
 
 
 def validity(files: Files) -> Validity:
@@ -161,7 +161,7 @@ def validity(files: Files) -> Validity:
 
 def _validity(certificate: x509.Certificate, *, is_new: bool = False, notice: str = "") -> Validity:
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return Validity(first.timestamp(), last.timestamp(), is_new, notice)
+    return Validity(first.timestamp(), last.timestamp(), is_new=is_new, notice=notice)
 
 
 def _notice(answer: dict[str, str]) -> str:
