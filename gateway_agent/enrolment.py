@@ -161,7 +161,7 @@ def validity(files: Files) -> Validity:
 
 def _validity(certificate: x509.Certificate, *, is_new: bool = False, notice: str = "") -> Validity:
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return Validity(first.timestamp(), last.timestamp(), is_new, notice)
+    return Validity(first.timestamp(), last.timestamp(), is_new=is_new, notice=notice)
 
 
 def _notice(answer: dict[str, str]) -> str:
