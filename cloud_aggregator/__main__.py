@@ -173,7 +173,7 @@ def _status(arguments: argparse.Namespace) -> int:
         given_up = f"{webhook['dropped']} were given up, {webhook['refused']} refused"
         text += f"webhook: {webhook['waiting']} changes wait, {given_up}\n"
     if told.alarms_refused:
-        text += f"alarms: {told.alarms_refused} messages refused, of gateways with too many causes\n"
+        text += f"alarms: {told.alarms_refused} messages refused; the log says of whom and why\n"
     _show(arguments, summary, text + _text(GATEWAY_COLUMNS, gateways))
     return 0
 

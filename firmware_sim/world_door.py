@@ -282,6 +282,7 @@ class Door:
         self._keeper: Keeper | None = None
         self._badges: dict[str, Badge] = {}  # by device, of the latest process
         self._listed: frozenset[int] = frozenset()
+        self._others: dict[str, int] = {}  # serial numbers of devices that are no machines, by name
         self._refused: set[tuple[str, int]] = set()
         world.network.door, self._names = self, tuple(gateways)
         folder, key = self._spec.folder, KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -307,6 +308,15 @@ class Door:
         body = authority.issue(name, key.public_key(), int(one.serial, 16), *span)
         identity.write(files.certificate, body, identity.PUBLIC_MODE)
         return one
+
+    def enrol(self, name: str, cloud: CloudHost) -> None:
+        """Give a device that is no machine a certificate that outlives the world."""
+        key = identity.key_digest(self._key().public_key())
+        one = Certificate(f"{self.bits(127) | 1:x}", name, key, T0_NS, T0_NS + round(DAY_S) * NS)
+        self.witness.asked(one.serial, name, key)
+        with closing(CloudStore(cloud.disk)) as store:
+            store.commit([RecordCertificate(one)])
+        self._others[name] = int(one.serial, 16)
 
     def _key(self) -> identity.PrivateKey:
         return ec.derive_private_key(int.from_bytes(self.rng.bytes(31), "big") + 1, ec.SECP256R1())
@@ -410,7 +420,7 @@ class Door:
         """Tell whether the broker lets a client in: by time and list; the aggregator's own certificate is good."""
         badge = self._badges.get(device)
         if badge is None:
-            return True
+            return self._others.get(device) not in self._listed
         held, now_s = badge.held, self._world.scheduler.now_ns / NS
         first_s, last_s = held.not_valid_before_utc.timestamp(), held.not_valid_after_utc.timestamp()
         is_good = first_s <= now_s <= last_s and held.serial_number not in self._listed
