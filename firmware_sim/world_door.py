@@ -328,13 +328,17 @@ class Door:
     def trouble(self, operator: Operator) -> None:
         """Arrange for the revocation."""
         if self.terms.revoked:
-            self._world.scheduler.after(self.terms.revoked_s, lambda: self._revoke(operator))
+            self._world.scheduler.after(self.terms.revoked_s, lambda: self._revoke(operator, self.terms.revoked))
+        for name in self._others:
+            if self.rng.random() < REVOKES:
+                at_s = float(self.rng.uniform(*LIFE_S))
+                self._world.scheduler.after(at_s, partial(self._revoke, operator, name))
 
-    def _revoke(self, operator: Operator) -> None:
-        if number := operator.give(self.terms.order, {"gateway": self.terms.revoked}):
-            self.witness.ordered(number, self.terms.revoked)
+    def _revoke(self, operator: Operator, gateway: str) -> None:
+        if number := operator.give(self.terms.order, {"gateway": gateway}):
+            self.witness.ordered(number, gateway)
         else:
-            self._world.scheduler.after(AGAIN_S, lambda: self._revoke(operator))
+            self._world.scheduler.after(AGAIN_S, lambda: self._revoke(operator, gateway))
 
     # The aggregator.
 

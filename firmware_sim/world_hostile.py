@@ -67,7 +67,8 @@ ACTS = {  # how often each is drawn
 }
 EXTREME = (0.0, -1.0, 1e3, -1e3, 1e9, 1e30, 1e300, float("nan"), float("inf"))
 ODD_ITEMS = ("agent", "x", "all", "cloud", "fleet", "a" * 64, "a" * 65, "a" * 4_000, "", " ", "ä", "\u202e")
-ODD_META: tuple[Any, ...] = ("", "\\ud800", "x" * 5_000, 2**63, -1, 1.5, None, [], {})
+HALF = "HALF"  # stands for half of a surrogate pair, which nothing of ours would write
+ODD_META: tuple[Any, ...] = ("", HALF, "x" * 5_000, 2**63, -1, 1.5, None, [], {})
 
 
 class Word(NamedTuple):
@@ -194,10 +195,9 @@ class Device:
         return [self._words(self._chosen(list(KINDS)))]
 
     def _status(self, **claims: Any) -> bytes:
-        """Return a status as of a gateway that is ready and has what all have."""
+        """Return a status as of a gateway that is ready and has the model that it is to have."""
         self._count += 1
-        state = None if self._cloud.service is None else self._cloud.service.state
-        version = state.manifest.version if state is not None and state.manifest is not None else 0
+        version, _ = self._world.witness.releases.wanted(NAME)
         now_ns = self._world.scheduler.now_ns
         said: dict[str, Any] = {
             "state": "online",
@@ -211,7 +211,7 @@ class Device:
 
     def _claim(self) -> list[Word]:
         found = list(drawn(Status, self._rng, self._seen).items())
-        chosen = [found[int(self._rng.integers(len(found)))] for _ in range(int(self._rng.integers(4)))]
+        chosen = [found[int(self._rng.integers(len(found)))] for _ in range(int(self._rng.integers(7)))]
         return [Word("status", "agent", self._status(**dict(chosen)), retain=True)]
 
     def _alarm(self) -> list[Word]:
@@ -316,15 +316,10 @@ class Device:
         if self._rng.random() < 0.3:
             odd = ODD_META[int(self._rng.integers(len(ODD_META)))]
             meta[self._chosen(list(meta))] = odd
-        body = self._body(self._poisoned(self._trained()), meta)
+        head, _, rest = wire.encode(self._poisoned(self._trained()), meta).partition(b"\n")
+        body = resealed(head.replace(f'"{HALF}"'.encode(), b'"\\ud800"') + b"\n" + rest)
         self._world.witness.updates[NAME, hashlib.sha256(body).hexdigest()] = body
         return split(body, state.settings.limits.max_payload_bytes)
-
-    def _body(self, arrays: Arrays, meta: dict[str, Any]) -> bytes:
-        """Return an update; a meta that ours would not write is written all the same."""
-        half = [key for key, value in meta.items() if value == "\\ud800"]
-        body = wire.encode(arrays, meta | dict.fromkeys(half, "HALF"))
-        return resealed(body.replace(b'"HALF"', b'"\\ud800"', 1)) if half else body
 
     def _trained(self) -> Arrays:
         """Return what an honest gateway with rows of its own would send, where it can."""
@@ -361,7 +356,7 @@ class Device:
         if kind < 0.6:
             return {other: one for other, one in update.items() if other != name}
         if kind < 0.7:
-            return {**update, self._chosen(("x", "n", "rows", "w" * 300)): array}
+            return {**update, self._chosen(("x", "n", HALF, "w" * 300)): array}
         if kind < 0.8:
             return {**update, name: np.zeros((0, *array.shape))}
         if kind < 0.9:
