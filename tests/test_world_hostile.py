@@ -17,7 +17,7 @@ import pytest
 from cloud_aggregator import staging, standing
 from config import wire
 from config.loss_messages import Tombstone
-from config.messages import LARGEST, Alarm, Device, Message, Score, Status, Want
+from config.messages import LARGEST, Alarm, Message, Score, Status, Want
 from config.topics import CHANNELS
 from firmware_sim import world, world_bounds, world_hostile
 from firmware_sim.mutation import resealed
@@ -28,7 +28,7 @@ from firmware_sim.world_hosts import CloudHost
 from firmware_sim.world_messages import Seen, mutated, swollen
 from firmware_sim.world_messages import drawn as drawn_message
 from firmware_sim.world_network import PACKET_BYTES
-from firmware_sim.world_setup import HOURS, SITE, stream_of
+from firmware_sim.world_setup import HOURS, stream_of
 from tests.sites import topic
 from tests.test_world_network import network
 
