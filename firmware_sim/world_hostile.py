@@ -30,7 +30,7 @@ from firmware_sim.world_messages import Seen, drawn, mutated, swollen
 from firmware_sim.world_network import PACKET_BYTES
 from firmware_sim.world_setup import FEATURES, SHIFT, SITE, WINDOWS, stream_of
 from firmware_sim.world_shared import World
-from firmware_sim.world_time import T0_NS
+from firmware_sim.world_time import NS, T0_NS
 from models.arrays import FEATURES as ROWS
 from models.arrays import LABELS, SECRET, Arrays, generator
 from models.federated.algorithm import counting
@@ -207,6 +207,7 @@ class Device:
         }
         said |= {"boot_id": "m-1", "store_id": "m", "starts": 1, "sequence": self._count, "t_ns": now_ns}
         said |= {"monotonic_ns": now_ns - T0_NS, "model_version": version, "newest_version": version}
+        said |= {"model_windows": (now_ns - T0_NS) // NS, "promised_alarms_per_day": 1.0}
         return json.dumps(said | claims).encode()
 
     def _claim(self) -> list[Word]:
