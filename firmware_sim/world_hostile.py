@@ -52,7 +52,7 @@ KINDS: dict[str, type[Message]] = {
 RETAINED = {"status", "alarm"}
 ACTS = {  # how often each is drawn
     "says": 10.0,  # a message of a type, its values from anywhere within their bounds
-    "claims": 8.0,  # a status that could be true, but for a few of its values
+    "claims": 8.0,  # a status that could be true, but for some of its values
     "alarms": 6.0,  # an alarm that could be true, raised, cleared or told again
     "answers": 8.0,  # the open round, with an update that is true, poisoned or broken
     "begins": 4.0,  # an update that never ends
@@ -212,7 +212,7 @@ class Device:
 
     def _claim(self) -> list[Word]:
         found = list(drawn(Status, self._rng, self._seen).items())
-        chosen = [found[int(self._rng.integers(len(found)))] for _ in range(int(self._rng.integers(7)))]
+        chosen = [found[int(self._rng.integers(len(found)))] for _ in range(int(self._rng.integers(16)))]
         return [Word("status", "agent", self._status(**dict(chosen)), retain=True)]
 
     def _alarm(self) -> list[Word]:
