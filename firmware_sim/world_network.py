@@ -107,7 +107,10 @@ class Network:
 
     def join(self, client: Client, will: Message | None, identity: str = "") -> None:
         """Make a client known; it connects when it is up."""
-        line = Line(self._scheduler, self.faults.capacity, partial(self._leave, client.name), self.violate)
+        capacity = self.faults.capacity
+        if client.name == "cloud" and self.faults.hostile.messages:  # all that it says waits in one queue, see 0150
+            capacity = capacity.model_copy(update={"bytes_per_s": 0.0})
+        line = Line(self._scheduler, capacity, partial(self._leave, client.name), self.violate)
         self.sessions[client.name] = Session(client, will, line, identity or client.name)
 
     def connect(self, name: str) -> None:

@@ -32,7 +32,6 @@ from firmware_sim.world_setup import HOURS, stream_of
 from tests.sites import topic
 from tests.test_world_network import network
 
-SEED = 1001
 MANY = Faults(hostile=Hostile(messages=1_500.0))
 
 
@@ -163,19 +162,25 @@ def test_a_step_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "bug", "said"),
+    ("where", "name", "bug", "seed", "faults", "said"),
     [
-        (standing, "refusal", lambda *_: "", "the aggregator failed at a message of mallory"),
-        (staging, "LOST_MOST", LARGEST, "Python int too large"),
+        (standing, "refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
+        (staging, "LOST_MOST", LARGEST, 1019, None, "Python int too large"),
     ],
 )
 def test_a_world_shows_it(
-    monkeypatch: pytest.MonkeyPatch, where: object, name: str, bug: Callable[..., Any] | int, said: str
+    monkeypatch: pytest.MonkeyPatch,
+    where: object,
+    name: str,
+    bug: Callable[..., Any] | int,
+    seed: int,
+    faults: Faults | None,
+    said: str,
 ) -> None:
     monkeypatch.setattr(where, name, bug)
     monkeypatch.setattr(world, "SETTLE_S", 600.0)
     try:
-        found = world.run(SEED).violations
+        found = world.run(seed, HOURS, faults).violations
     except OverflowError as error:  # of the aggregator's own step: the command says so, with the seed
         found = (str(error),)
     assert any(said in text for text in found)
