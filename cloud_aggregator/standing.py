@@ -212,9 +212,14 @@ def quieted(known: Quiet | None, status: Status, now_ns: int) -> Quiet | None:
 
 
 def refusal(alarms: Alarms, gateway: str, alarm: Alarm) -> str:
-    """Return why a message is not taken; empty where it is. What is stored and told of causes must have an end."""
+    """Return why a message is not taken; empty where it is. What is stored and told of causes must have an end, and an
+    alarm has one cause.
+    """
     of_gateway = alarms.get(gateway, {})
-    if alarm.id in of_gateway or alarm.cause == ALWAYS:
+    known = of_gateway.get(alarm.id)
+    if known is not None and known.alarm.cause != alarm.cause:
+        return f"its id is that of an alarm of cause {known.alarm.cause}"
+    if known is not None or alarm.cause == ALWAYS:
         return ""
     causes = {known.alarm.cause for known in of_gateway.values()}
     standing = {known.alarm.cause for known in of_gateway.values() if known.active}

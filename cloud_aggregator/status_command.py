@@ -229,5 +229,5 @@ def _text(summary: dict[str, Any]) -> str:
         given_up = f"{webhook['dropped']} were given up, {webhook['refused']} refused"
         lines.append(f"webhook: {webhook['waiting']} changes wait, {given_up}")
     if summary["alarms_refused"]:
-        lines.append(f"alarms: {summary['alarms_refused']} messages refused, of gateways with too many causes")
+        lines.append(f"alarms: {summary['alarms_refused']} messages refused; the log says of whom and why")
     return "\n".join([*lines, cli.cells(COLUMNS, summary["gateways"])])

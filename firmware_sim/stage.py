@@ -77,7 +77,7 @@ def write_settings(story: Story, names: list[str], folder: Path, address: Addres
         "algorithm": {"name": algorithm, "settings": quick_settings(algorithm, count, story.usual, story.settings)},
         "rounds": {"quorum": len(names), "deadline_s": PATIENCE_S},
     } | dict(story.aggregator)
-    (folder / "aggregator.toml").write_text(_toml(aggregator), encoding="utf-8")
+    (folder / "aggregator.toml").write_text(toml(aggregator), encoding="utf-8")
     source = {"name": STREAM, "kind": "frames", "silent_after_s": 2 * PATIENCE_S}
     for name, sensor in zip(names, story.sensors, strict=True):
         channel = {"role": story.features["channels"][0], "unit": sensor.channels[0].unit}
@@ -90,7 +90,7 @@ def write_settings(story: Story, names: list[str], folder: Path, address: Addres
             "alarm": story.alarm,
             "exchange": {"status_s": STATUS_S},
         }
-        (folder / f"{name}.toml").write_text(_toml(gateway), encoding="utf-8")
+        (folder / f"{name}.toml").write_text(toml(gateway), encoding="utf-8")
         np.savez_compressed(
             folder / f"{name}.npz",
             data=sensor.values.astype(np.float32),
@@ -99,7 +99,7 @@ def write_settings(story: Story, names: list[str], folder: Path, address: Addres
         )
 
 
-def _toml(tables: dict[str, Any]) -> str:
+def toml(tables: dict[str, Any]) -> str:
     """Return tables as TOML; JSON's strings, numbers and arrays are TOML's, and inline tables say the rest."""
 
     def value(item: Any) -> str:

@@ -17,12 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from firmware_sim import world_bounds
 from firmware_sim.world_checks import Witness
 from firmware_sim.world_devices import TWIN
 from firmware_sim.world_disk import complaint
 from firmware_sim.world_door import Door, terms_of, with_certificates
-from firmware_sim.world_faults import Faults, drawn
+from firmware_sim.world_faults import Faults, drawn, hostile_of, lies_of
 from firmware_sim.world_handling import Hands
+from firmware_sim.world_hostile import Device
 from firmware_sim.world_hosts import CloudHost, GatewayHost, last_will
 from firmware_sim.world_network import Network
 from firmware_sim.world_node import Node
@@ -69,7 +71,13 @@ def run(seed: int, hours: float = HOURS, faults: Faults | None = None, folder: P
     """Let a world run and return what became of it; `faults` are drawn from the seed where none are given."""
     with _folder(folder) as place, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        return _Run(seed, hours, drawn(stream_of(seed, "faults")) if faults is None else faults, place).outcome()
+        return _Run(seed, hours, faults_of(seed) if faults is None else faults, place).outcome()
+
+
+def faults_of(seed: int) -> Faults:
+    """Return what a seed draws; who means harm is drawn apart, so that a seed without them is what it always was."""
+    harm = {"hostile": hostile_of(stream_of(seed, "harm")), "lies": lies_of(stream_of(seed, "lies"))}
+    return drawn(stream_of(seed, "faults")).model_copy(update=harm)
 
 
 class _Run:
@@ -102,15 +110,27 @@ class _Run:
             Node(host, made.recordings[name], made.phases_s[name]).start()
         self._hands = self._in_hands()
         self._operator = Operator(self.world, self.cloud, tuple(self.gateways))
+        if faults.hostile.messages:
+            self._admit(Device(self.world, self.cloud, faults.hostile))
         for machine in (self.cloud, *self.gateways.values()):
             scheduler.after(0.0, machine.boot)
             machine.trouble()
             network.trouble(machine.name)
         network.trouble(None)
+        network.trouble_of_lies()
         self._hands.trouble()
         self._operator.trouble()
         if self.world.door is not None:
             self.world.door.trouble(self._operator)
+
+    def _admit(self, device: Device) -> None:
+        """Let a hostile gateway take part, as one that was enrolled like all others."""
+        self.world.witness.hostile = device.name
+        if self.world.door is not None:
+            self.world.door.enrol(device.name, self.cloud)
+        self.world.network.join(device, device.will())
+        self.world.network.connect(device.name)
+        device.trouble()
 
     def _in_hands(self) -> Hands:
         """Return what will be done to one of the gateways."""
@@ -193,6 +213,9 @@ class _Run:
             witness.violate(f"{SETTLE_S / HOUR_S:g} hours after the last fault {problem}")
         if witness.counts["rounds"] == rounds_before:
             witness.violate(f"no round was closed within {SETTLE_S / HOUR_S:g} hours after the last fault")
+        if witness.hostile:
+            state = None if self.cloud.service is None else self.cloud.service.state
+            witness.counts |= world_bounds.audit(state, self._setup.cloud.aggregator.store, witness.violate)
         if self.cloud.service is not None:
             witness.audit(self.cloud.service.store)
         if self.world.door is not None:
@@ -201,4 +224,6 @@ class _Run:
             machine.closed()
             if said := complaint(machine.disk.path):
                 witness.violate(f"the store of {machine.name} is damaged: {said}")
+        if witness.hostile:
+            world_bounds.ask(self._setup.cloud, self._folder, witness.violate)
         self.world.tell("world", f"ends: {self.world.witness.counts}")

@@ -75,6 +75,8 @@ class Witness:
         self.certificates = Certificates(self.violate, lambda: T0_NS / NS + elapsed_s())
         self.released: dict[int, str] = {}  # version -> digest
         self.counts = {"alarms": 0, "scores": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
+        self._versions: dict[str, set[int]] = {}  # by gateway: that it ever had in force
+        self.hostile = ""  # a gateway that says what it likes: what it says of itself is owed nothing
         self._trail: list[State] = []  # states of the aggregator in the step at hand
         self._effects: list[Any] = []
         self._heard: list[tuple[str, Status, int]] = []  # by the aggregator since its last step
@@ -141,11 +143,19 @@ class Witness:
         manifest = Manifest.from_bytes(arrays["manifest"].tobytes())
         digest = hashlib.sha256(arrays["onnx"].tobytes()).hexdigest()
         self.counts["models"] += 1
+        self._rises(name, manifest.version)
         self.releases.in_force(name, manifest.version)
         if digest != manifest.model.digest:
             self.violate(f"{name} put a model in force whose bytes are not those of its manifest")
         if self.released.get(manifest.version) != manifest.model.digest:
             self.violate(f"{name} put model {manifest.version} in force, which was never released so")
+
+    def _rises(self, name: str, version: int) -> None:
+        """See that a gateway takes no model that is older than one it had, but for one that it goes back to."""
+        held = self._versions.setdefault(name, set())
+        if not self.devices.handled[name] and version not in held and version < max(held, default=0):
+            self.violate(f"{name} put model {version} in force, after model {max(held)}")
+        held.add(version)
 
     def gateway_opened(self, device: str, store: GatewayStore, doubt: Doubt | None) -> None:
         """Decide what became of a commit that was cut: all of it is there, or nothing."""
@@ -196,9 +206,14 @@ class Witness:
 
     def cloud_hears(self, topic: str, payload: bytes, process: int) -> None:
         """Take note of what comes to the aggregator."""
+        if self._is_hostile(topic):
+            return
         where = topics.parse(topic)
         if where.channel == "status" and payload:  # nothing: the aggregator takes away what was retained
             self._heard.append((where.gateway, Status.from_bytes(payload), process))
+
+    def _is_hostile(self, topic: str) -> bool:
+        return topic.split("/")[3] == self.hostile
 
     def cloud_steps(self, before: State) -> None:
         """Take note of what the aggregator knows before a step."""
@@ -227,6 +242,8 @@ class Witness:
             match effect:
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended="") if alarm.kind:
                     self._alarm_stored(gateway, alarm)
+                case cloud_events.RecordAlarm(gateway=gateway) if gateway == self.hostile:
+                    pass
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended=how) if how:
                     cards, is_out = self.devices.cards(gateway), gateway in self.certificates.out
                     self.ends.ended(gateway, alarm, how, cards, is_out=is_out)
@@ -248,6 +265,8 @@ class Witness:
 
     def _alarm_stored(self, gateway: str, alarm: Alarm) -> None:
         self.stored.add((gateway, alarm.item))
+        if gateway == self.hostile:
+            return
         self.devices.accused(gateway, alarm)
         if alarm.cause.startswith(BY_AGGREGATOR):
             self.ends.told(gateway, alarm, (BY_AGGREGATOR, 0))
@@ -272,6 +291,8 @@ class Witness:
             return
         receipt, item = Receipt.from_bytes(payload), (where.gateway, where.item)
         if not receipt.accepted:
+            if where.gateway == self.hostile:
+                return
             if item in self.alarms:
                 self.violate(f"an alarm of {where.gateway} was refused: {receipt.reason}")
             elif item in self.updates and not self._may_refuse(where.gateway, receipt.reason):
@@ -290,7 +311,7 @@ class Witness:
     def audit(self, store: Store) -> None:
         """Compare what the aggregator's registry holds in the end with what gateways told."""
         self.devices.lost |= {told for told in self.missing() if told[0] in self.certificates.out}
-        of_gateways = [row for row in store.rows("alarms") if row["gateway"] != topics.ALL]
+        of_gateways = [row for row in store.rows("alarms") if row["gateway"] not in (topics.ALL, self.hostile)]
         rows = {(row["gateway"], row["id"]): row for row in of_gateways if not row["cause"].startswith(BY_AGGREGATOR)}
         told: dict[tuple[str, str], dict[str, list[Alarm]]] = {}
         for (gateway, item), alarms in self.alarms.items():

@@ -282,6 +282,7 @@ class Door:
         self._keeper: Keeper | None = None
         self._badges: dict[str, Badge] = {}  # by device, of the latest process
         self._listed: frozenset[int] = frozenset()
+        self._others: dict[str, int] = {}  # serial numbers of devices that are no machines, by name
         self._refused: set[tuple[str, int]] = set()
         world.network.door, self._names = self, tuple(gateways)
         folder, key = self._spec.folder, KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -309,6 +310,15 @@ class Door:
         identity.write(files.certificate, body, identity.PUBLIC_MODE)
         return one
 
+    def enrol(self, name: str, cloud: CloudHost) -> None:
+        """Give a device that is no machine a certificate that outlives the world."""
+        key = identity.key_digest(self._key().public_key())
+        one = Certificate(f"{self.bits(127) | 1:x}", name, key, T0_NS, T0_NS + round(DAY_S) * NS)
+        self.witness.asked(one.serial, name, key)
+        with closing(CloudStore(cloud.disk)) as store:
+            store.commit([RecordCertificate(one)])
+        self._others[name] = int(one.serial, 16)
+
     def _key(self) -> identity.PrivateKey:
         return ec.derive_private_key(int.from_bytes(self.rng.bytes(31), "big") + 1, ec.SECP256R1())
 
@@ -319,13 +329,17 @@ class Door:
     def trouble(self, operator: Operator) -> None:
         """Arrange for the revocation."""
         if self.terms.revoked:
-            self._world.scheduler.after(self.terms.revoked_s, lambda: self._revoke(operator))
+            self._world.scheduler.after(self.terms.revoked_s, lambda: self._revoke(operator, self.terms.revoked))
+        for name in self._others:
+            if self.rng.random() < REVOKES:
+                at_s = float(self.rng.uniform(*LIFE_S))
+                self._world.scheduler.after(at_s, partial(self._revoke, operator, name))
 
-    def _revoke(self, operator: Operator) -> None:
-        if number := operator.give(self.terms.order, {"gateway": self.terms.revoked}):
-            self.witness.ordered(number, self.terms.revoked)
+    def _revoke(self, operator: Operator, gateway: str) -> None:
+        if number := operator.give(self.terms.order, {"gateway": gateway}):
+            self.witness.ordered(number, gateway)
         else:
-            self._world.scheduler.after(AGAIN_S, lambda: self._revoke(operator))
+            self._world.scheduler.after(AGAIN_S, lambda: self._revoke(operator, gateway))
 
     # The aggregator.
 
@@ -411,7 +425,7 @@ class Door:
         """Tell whether the broker lets a client in: by time and list; the aggregator's own certificate is good."""
         badge = self._badges.get(device)
         if badge is None:
-            return True
+            return self._others.get(device) not in self._listed
         held, now_s = badge.held, self._world.scheduler.now_ns / NS
         first_s, last_s = held.not_valid_before_utc.timestamp(), held.not_valid_after_utc.timestamp()
         is_good = first_s <= now_s <= last_s and held.serial_number not in self._listed

@@ -22,6 +22,8 @@ Chance = Annotated[float, Field(ge=0, le=0.9)]
 Rate = Annotated[float, Field(ge=0, le=3_600)]  # per hour
 Seconds = Annotated[float, Field(gt=0, le=1e6)]
 NO_MEMORY = "no memory"  # what a training that fails says
+HOSTILE, LYING = 0.25, 0.1  # shares of the worlds with a hostile gateway, and with a broker that lies
+HOSTILE_MESSAGES = (100.0, 2_000.0)  # per hour
 CALM_SHARE = 0.35  # of the kinds of faults, in a drawn mix, that do not happen at all: so others are seen alone
 
 
@@ -111,6 +113,21 @@ class Orders(Table):
     orders: Rate = 0.0  # to release a model, to go on, to pause, to stop
 
 
+class Hostile(Table):
+    """One gateway more, with a certificate of its own, that says whatever the broker lets it say."""
+
+    messages: Rate = 0.0  # whatever else is over; 0: there is none
+
+
+class Lies(Table):
+    """A broker that means harm; it cannot sign, and forges no receipt."""
+
+    replays: Rate = 0.0  # of what it was to hand out at any time before: to whom it was for, or kept for who comes
+    withholds: Rate = 0.0  # a kind of message, from all or from one
+    withheld_s: Seconds = 120.0
+    doubles: Chance = 0.0  # share of the messages that it hands out twice
+
+
 class Faults(Table):
     """F.toml of `firmware-sim world --faults F.toml`."""
 
@@ -123,6 +140,8 @@ class Faults(Table):
     processor: Processor = Processor()
     operator: Orders = Orders()
     capacity: Capacity = Capacity()
+    hostile: Hostile = Hostile()
+    lies: Lies = Lies()
 
 
 def load_faults(path: Path) -> Faults:
@@ -189,6 +208,27 @@ def drawn(rng: np.random.Generator) -> Faults:
         processor=Processor(slow=some(40.0), slow_s=length(200.0, 1_500.0), takes_s=length(40.0, 400.0)),
         operator=Orders(orders=some(60.0)),
         capacity=_drawn_capacity(rng, length),
+    )
+
+
+def hostile_of(rng: np.random.Generator) -> Hostile:
+    """Return how often a hostile gateway speaks in a world; in most there is none."""
+    is_there, share = rng.random() < HOSTILE, rng.random()
+    least, most = HOSTILE_MESSAGES
+    return Hostile(messages=round(least * float((most / least) ** share), 1) if is_there else 0.0)
+
+
+def lies_of(rng: np.random.Generator) -> Lies:
+    """Return how a broker lies in a world; in most it does not."""
+    is_there, shares, withheld = rng.random() < LYING, rng.random(3), rng.random()
+    if not is_there:
+        return Lies()
+    replays, withholds = (60.0 * share**2 for share in shares[:2])
+    return Lies(
+        replays=round(replays, 4),
+        withholds=round(withholds, 4),
+        withheld_s=round(10.0 * 60.0**withheld, 1),
+        doubles=round(0.5 * float(shares[2]), 4),
     )
 
 

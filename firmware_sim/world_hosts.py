@@ -17,6 +17,7 @@ from config.messages import Status
 from config.settings import AggregatorSettings, GatewaySettings
 from config.signing import verified
 from config.topics import ALL, Topic, topic_of
+from firmware_sim.world_bounds import bounded_step
 from firmware_sim.world_damage import Under, reaches_level
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore
 from firmware_sim.world_faults import NO_MEMORY
@@ -200,7 +201,8 @@ class CloudHost(Machine):
         waiting, self._inbox = self._inbox, []
         service = there(self.service)
         self.world.witness.cloud_steps(service.state)
-        effects = service.step_all(self.now_ns, [event, *waiting])
+        with bounded_step():
+            effects = service.step_all(self.now_ns, [event, *waiting])
         for gateway in service.state.failures:  # a defect of ours that is contained is one all the same
             self.world.witness.violate(f"the aggregator failed at a message of {gateway}")
         self.world.witness.cloud_stepped()
@@ -250,7 +252,7 @@ class CloudHost(Machine):
         """Return what the aggregator has to see to now."""
         witness = self.world.witness
         twins = {name for name, how in witness.devices.handled.items() if "twin" in how}
-        return of_cloud(there(self.service).state, witness.releases, twins)
+        return of_cloud(there(self.service).state, witness.releases, twins, witness.hostile)
 
     def message(self, topic: str, payload: bytes) -> cloud_events.Event:
         """Return the event that a message came."""

@@ -84,16 +84,18 @@ class Liveness:
                 known.since_s[duty] = self._elapsed_s() - known.back_s
 
 
-def of_cloud(state: cloud.State, releases: Releases, twins: Set[str]) -> Owed:
+def of_cloud(state: cloud.State, releases: Releases, twins: Set[str], hostile: str = "") -> Owed:
     """Return what the aggregator owes: invitations and manifests to whoever seems to have missed them, questions for
-    what is missing, and the end of a round and of a release. Of `twins` there are two, of which it may count neither.
+    what is missing, and the end of a round and of a release. Of `twins` there are two, of which it may count neither;
+    nothing is owed to one that is `hostile`.
     """
     owed: Owed = {}
     if releases.watched:
         owed[f"a word on model {releases.watched}"] = Due(state.settings.release.patience_s)
     if not state.connected:
         return owed
-    here = {name: one for name, one in state.gateways.items() if one.state == "online" and _is_commissioned(one)}
+    honest = {name: one for name, one in state.gateways.items() if name != hostile}
+    here = {name: one for name, one in honest.items() if one.state == "online" and _is_commissioned(one)}
     repeated = [cloud.topic(state, ALL, "round", "open")] if _invited(state, here) - twins else []
     for name, one in here.items():
         wanted, is_alone = releases.wanted(name)
@@ -103,7 +105,7 @@ def of_cloud(state: cloud.State, releases: Releases, twins: Set[str]) -> Owed:
     if state.opened and len(state.counted) >= state.settings.rounds.quorum:
         owed[f"the end of round {state.server.round_index}"] = Due(state.settings.rounds.deadline_s)
     for gateway, coming in state.incoming.items():
-        if not coming.parked:
+        if not coming.parked and gateway != hostile:
             asked = cloud.topic(state, gateway, "resend", coming.assembly.transfer.digest)
             owed[asked] = Due(RESEND_S, asked, len(coming.assembly.pieces))
     return owed

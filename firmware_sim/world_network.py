@@ -7,9 +7,12 @@ again or never. A PUBACK is modelled by its absence: nobody in this project may 
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import resources
 from typing import Protocol
 
 import numpy as np
@@ -24,9 +27,21 @@ from gateway_agent.shell import OF_ALL, OF_ITS_OWN
 
 KEEPALIVE_S = 45.0  # one and a half of what is set: until then nobody notices a line that is dead
 RECONNECT_S_MAX = 60.0  # of one that finds nobody
+WITHHELD = ("manifest", "round", "chunk", "receipt", "resend")  # kinds of messages to gateways
+KEPT = 400  # of what a broker that lies has handed out before
 SNAPSHOT_S = 1_800.0  # how often Mosquitto writes its database, as it is shipped
+SENT = 9  # bytes of a packet besides topic and payload: type, lengths, number
 CHUNKED = frozenset({"chunk", "update"})
 Message = tuple[str, bytes]  # topic, payload
+
+
+def _packet_bytes() -> int:
+    """Return the size of a message at which the broker, as it is shipped, ends the connection of its sender."""
+    text = (resources.files("config") / "mosquitto.conf").read_text(encoding="utf-8")
+    return int(re.findall(r"^max_packet_size (\d+)$", text, re.MULTILINE)[0])
+
+
+PACKET_BYTES = _packet_bytes()
 
 
 class Door(Protocol):
@@ -85,12 +100,14 @@ class Network:
         self.retained: dict[str, bytes] = {}
         self.is_up = True
         self.door: Door | None = None  # at which certificates are looked at, where there are any
+        self._before: deque[tuple[str, bytes, bool]] = deque(maxlen=KEPT)  # that was to be handed out, and was retained
+        self._withheld: list[tuple[str, str]] = []  # channel, and from whom: empty for all
         self._snapshot: tuple[dict[str, bytes], dict[str, list[Message]]] = ({}, {})
         scheduler.after(SNAPSHOT_S, self._take_snapshot)
 
     def join(self, client: Client, will: Message | None, identity: str = "") -> None:
         """Make a client known; it connects when it is up."""
-        line = Line(self._scheduler, self.faults.capacity, self._leave, self.violate)
+        line = Line(self._scheduler, self.faults.capacity, partial(self._leave, client.name), self.violate)
         self.sessions[client.name] = Session(client, will, line, identity or client.name)
 
     def connect(self, name: str) -> None:
@@ -191,9 +208,18 @@ class Network:
             return
         session.line.publish(Outgoing(topic, payload, retain, qos))
 
-    def _leave(self, message: Outgoing) -> None:
-        """Take a message from a line."""
+    def push(self, name: str, topic: str, payload: bytes, *, retain: bool, qos: int) -> None:
+        """Take a message from a client that keeps to no line; without a connection it is gone."""
+        if self.sessions[name].is_connected:
+            self._leave(name, Outgoing(topic, payload, retain, qos))
+
+    def _leave(self, name: str, message: Outgoing) -> None:
+        """Take a message from a line; who sends one that is too large for the broker is put out."""
         topic, _, retain, qos = message
+        if len(topic.encode()) + len(message.payload) + SENT > PACKET_BYTES:
+            self._tell(name, f"sends {len(message.payload)} bytes at once, and is disconnected by the broker")
+            self._scheduler.after(0.0, partial(self._dropped, name, self.sessions[name].connection))
+            return
         for part in self._under_way(topic, message.payload):
             self._later(partial(self._at_broker, topic, part, retain=retain, qos=qos))
 
@@ -205,7 +231,7 @@ class Network:
         chances, (lost, repeated, damaged) = self.faults.messages, self._rng.random(3)
         if lost < chances.loss:
             return []
-        if damaged < chances.damage and topic.split("/")[4] in CHUNKED:
+        if damaged < chances.damage and topic.split("/")[4] in CHUNKED and payload:
             payload = flipped(payload, self._rng)
         return [payload] * (2 if repeated < chances.repeat else 1)
 
@@ -216,11 +242,44 @@ class Network:
             self.retained[topic] = payload
         elif retain:
             self.retained.pop(topic, None)
+        lies = self.faults.lies
+        if lies.replays and topic.split("/")[4] in WITHHELD:
+            self._before.append((topic, payload, retain))
         for session in self.sessions.values():
             if session.is_known and concerns(session.identity, topic) and (qos > 0 or session.is_connected):
                 self._send(session, topic, payload)
+                if lies.doubles and self._rng.random() < lies.doubles:
+                    self._send(session, topic, payload)
+
+    def _replay(self) -> None:
+        """Hand out again what was to be handed out before, as if it were new; what was retained is so again."""
+        if not self._before or not self.is_up:
+            return
+        topic, payload, retain = self._before[int(self._rng.integers(len(self._before)))]
+        self._tell("broker", f"says again {'/'.join(topic.split('/')[3:])}, {len(payload)} bytes of some time ago")
+        if retain and payload:
+            self.retained[topic] = payload
+        for session in self.sessions.values():
+            if session.is_connected and concerns(session.identity, topic):
+                self._send(session, topic, payload)
+
+    def _withhold(self) -> None:
+        """Keep a kind of message to itself for a while, from one or from all."""
+        channel = str(self._rng.choice(WITHHELD))
+        names = ["", *(one.identity for one in self.sessions.values() if one.identity != "cloud")]
+        whom, duration_s = str(self._rng.choice(names)), float(self._rng.exponential(self.faults.lies.withheld_s))
+        self._tell("broker", f"withholds {channel} from {whom or 'all'} for {duration_s:.0f} s")
+        self._withheld.append((channel, whom))
+        self._scheduler.after(duration_s, lambda: self._withheld.remove((channel, whom)))
+
+    def trouble_of_lies(self) -> None:
+        """Arrange for what a broker that means harm does."""
+        self._scheduler.again(self._rng, self.faults.lies.replays, self._replay)
+        self._scheduler.again(self._rng, self.faults.lies.withholds, self._withhold)
 
     def _send(self, session: Session, topic: str, payload: bytes) -> None:
+        if self._withheld and any((topic.split("/")[4], one) in self._withheld for one in ("", session.identity)):
+            return
         if not session.is_connected:
             self._queued(session, topic, payload)
             return
@@ -310,7 +369,7 @@ class Network:
 def flipped(payload: bytes, rng: np.random.Generator) -> bytes:
     """Return a chunk with one bit of what it carries turned over: its header says what it always said."""
     body = payload.find(b"\n") + 1
-    place, bit = int(rng.integers(min(body, len(payload) - 1), len(payload))), int(rng.integers(8))
+    place, bit = int(rng.integers(max(min(body, len(payload) - 1), 0), len(payload))), int(rng.integers(8))
     return payload[:place] + bytes([payload[place] ^ 1 << bit]) + payload[place + 1 :]
 
 

@@ -220,3 +220,13 @@ def test_causes_that_are_over_have_an_end_too() -> None:
     assert "1000 are the most" in standing.refusal(alarms, "a", fresh)
     assert standing.refusal(alarms, "a", fresh.model_copy(update={"cause": "c7"})) == ""
     assert standing.refusal(alarms, "a", fresh.model_copy(update={"cause": "anomaly"})) == ""
+
+
+def test_an_alarm_has_one_cause_and_a_message_that_says_another_is_refused() -> None:
+    state, _ = after(site(), alarm("a"), alarm("a", "cleared"))
+    (known,) = state.outward.alarms["a"].values()
+    other = known.alarm.model_copy(update={"state": "raised", "cause": "other"})
+    state, effects = after(state, heard("a", "alarm", other.to_bytes(), "other"))
+    (receipt,) = (Receipt.from_bytes(one.payload) for one in published(effects, "receipt"))
+    assert not receipt.accepted and f"that of an alarm of cause {known.alarm.cause}" in receipt.reason
+    assert state.outward.alarms["a"] == {known.alarm.id: known}

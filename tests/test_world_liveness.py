@@ -19,8 +19,10 @@ from cloud_aggregator.rounds import REMIND_S
 from config.messages import round_number
 from config.transfer import describe, split
 from firmware_sim import world
+from firmware_sim.world_faults import drawn
 from firmware_sim.world_liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, of_cloud, of_gateway
 from firmware_sim.world_releases import Releases
+from firmware_sim.world_setup import HOURS, stream_of
 from firmware_sim.world_time import NS, TICK_S
 from gateway_agent import fetching, outbox, sending
 from gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish
@@ -130,7 +132,8 @@ def test_a_world_sees_an_aggregator_that_never_decides_or_reminds(
     where: ModuleType, name: str, returned: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(where, name, lambda *_: returned)
-    assert any(" owes " in text for text in world.run(SEED).violations)
+    faults = drawn(stream_of(SEED, "faults"))  # and nobody who means harm
+    assert any(" owes " in text for text in world.run(SEED, HOURS, faults).violations)
 
 
 def test_a_gateway_owes_its_status_what_it_holds_and_questions() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from cloud_aggregator import defence
 from config import labelled, signing, wire
 from config.settings import AggregatorSettings, GatewaySettings, SettingsError, load
+from firmware_sim.mutation import resealed
 from firmware_sim.recordings import ReadOptions, RecordingError, describe, read, render
 from models.arrays import FEATURES as X
 from models.arrays import LABELS, generator
@@ -23,7 +24,7 @@ from models.features import FeatureSpec, feature_names
 from models.federated import build
 from models.federated.algorithm import UpdateError
 from models.federated.discriminator import train_discriminator
-from tests.fuzz.target import Target, resealed
+from tests.fuzz.target import Target
 from tests.recording_samples import sound_files
 from tests.sites import FEATURES, SITE, faults
 

@@ -20,6 +20,7 @@ from config.messages import Alarm, Receipt, RoundOpen, Status, Want
 from config.topics import CHANNELS, topic_of
 from config.topics import Topic as Where
 from config.transfer import describe, split
+from firmware_sim.mutation import resealed
 from gateway_agent import events, machine
 from gateway_agent.state import State
 from models.arrays import Arrays
@@ -27,7 +28,7 @@ from models.federated import ALGORITHMS, build
 from models.federated.algorithm import RoundFailedError, Server, UpdateError
 from models.federated.masking import LeftOutWarning
 from tests.exchanges import Exchange, exchanges_of
-from tests.fuzz.target import Target, resealed
+from tests.fuzz.target import Target
 from tests.message_samples import MESSAGES
 from tests.sites import SITE, Shelf, Site, agent, aggregator_settings, frame, gateway_settings, samples
 from tests.test_gateway_models import FIRST, SECOND, in_force

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from config.wire import SEAL, _digest
-
 EXAMPLES = 120
 
 
@@ -31,11 +29,3 @@ def attempt(target: Target, data: bytes) -> bool:
         assert str(error), f"{type(error).__name__} does not say why"
         return False
     return True
-
-
-def resealed(data: bytes) -> bytes:
-    """Return a wire message whose digest fits again, so that what lies behind the digest is reached too."""
-    line, _, body = data.partition(b"\n")
-    before, sealed, _ = line.rpartition(SEAL)
-    head = before if sealed else line.removesuffix(b"}")
-    return head + SEAL + _digest(head, body) + b'"}\n' + body

@@ -16,8 +16,9 @@ from config.messages import Message, MessageError, Signed, Transfer
 from config.settings import Source
 from config.telemetry import Scores, spread
 from config.transfer import Assembly, parse_chunk, split
+from firmware_sim.mutation import resealed
 from gateway_agent.sources import json_values
-from tests.fuzz.target import Target, resealed
+from tests.fuzz.target import Target
 from tests.message_samples import MESSAGES
 from tests.sites import T0_NS, frame, samples, topic
 
