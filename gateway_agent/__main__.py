@@ -61,6 +61,8 @@ def _run(arguments: argparse.Namespace) -> int:
     cli.log_to_stderr(verbose=not arguments.quiet)
     Supervisor().starting()
     settings = load(arguments.config, GatewaySettings)
+    if settings.identity is not None:
+        renewal.put_in_place(renewal.files_of(settings))  # where 'enrol' was interrupted
     renewal.require(settings)
     try:
         agent = Agent(settings)

@@ -23,14 +23,16 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from config import identity, signing, statement
-from config.identity import PUBLIC_MODE, IdentityError, PrivateKey, Token
+from config.identity import PRIVATE_MODE, PUBLIC_MODE, IdentityError, PrivateKey, Token
 from config.messages import Keys
 from config.signing import KeyFileError
 from config.statement import OlderError, StatementError
 from config.tls import believing, trusting
 from gateway_agent import trusted_keys
+from gateway_agent.renewal import coming, put_in_place, sync
 
 CALL_S = 30.0
 CERTIFICATE, KEYS = "/v1/certificate", "/v1/keys"  # where one is asked for, and which keys the site goes by
@@ -77,17 +79,38 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     keys = _keys_of(token, said, files)
     believed = identity.read_certificate(keys.authorities[0].encode())
     context = believing(statement.bundle(keys).decode())  # what was checked and nothing else
-    key_file = files.key.with_name(f"{files.key.name}.new") if new_key and files.key.exists() else files.key
-    key = identity.load_key(key_file) if key_file.exists() else identity.new_key(key_file)
+    put_in_place(asdict(files))
+    key = _key_for(token, files, new_key=new_key)
     asked = question(token.gateway, key, token.secret, is_same_device=new_key)
     answer = _answer(_called(host, port, context, CERTIFICATE, asked), f"{host}:{port}", *CERTIFIED)
     made = _checked(answer, key, token.gateway, believed)
     identity.write(files.root_key, said["root_key"].encode(), PUBLIC_MODE)
     trusted_keys.keep(files, keys, said["keys"].encode())
-    if key_file != files.key:
-        key_file.replace(files.key)
-    identity.write(files.certificate, identity.certificate_pem(made), PUBLIC_MODE)
+    identity.write(coming(files.certificate), identity.certificate_pem(made), PUBLIC_MODE)
+    put_in_place(asdict(files))
     return _validity(made, is_new=True, notice=_notice(answer))
+
+
+def _key_for(token: Token, files: Files, *, new_key: bool) -> PrivateKey:
+    """Return the key that this token is for: the one made for it before, else one made now, else the one in use.
+
+    A key that is made in place of another says for which token, in a line before it, so that the same command goes on
+    with the same key wherever it was interrupted, and with another token begins with another key.
+    """
+    made_for, following = f"made for token {token.digest}\n".encode(), coming(files.key)
+    for path in (following, files.key):
+        if path.exists() and path.read_bytes().startswith(made_for):
+            return identity.load_key(path)
+    if following.exists():  # of another token: it must not take the place of the key that is used
+        following.unlink()
+        sync(following.parent)
+    if not files.key.exists():
+        return identity.new_key(files.key)
+    if not new_key:
+        return identity.load_key(files.key)
+    key = ec.generate_private_key(ec.SECP256R1())
+    identity.write(following, made_for + identity.private_pem(key), PRIVATE_MODE)
+    return key
 
 
 def _stated(host: str, port: int) -> dict[str, str]:

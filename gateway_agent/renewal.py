@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,37 @@ def require(settings: GatewaySettings) -> None:
             f"{settings.gateway.id} is not enrolled yet: have 'cloud-aggregator gateways token {settings.gateway.id}' "
             "print a token and give it to 'gateway-agent enrol'"
         )
+
+
+def coming(path: Path) -> Path:
+    """Return where a file of an enrolment waits for the others before it takes its place."""
+    return path.with_name(f"{path.name}.new")
+
+
+def put_in_place(files: Mapping[str, Path]) -> None:
+    """Put key and certificate of an enrolment that is complete in their places, where one was interrupted there.
+
+    The certificate is written last and says that all came; it goes last and says that all are in place. So the two
+    change together, wherever the power is cut.
+    """
+    certificate = files["certificate"]
+    if not coming(certificate).exists():
+        return
+    for path in files.values():
+        if path != certificate and coming(path).exists():
+            coming(path).replace(path)
+            sync(path.parent)
+    coming(certificate).replace(certificate)
+    sync(certificate.parent)
+
+
+def sync(folder: Path) -> None:
+    """Bring what was renamed or removed in a folder to the disk."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 class Renewer:

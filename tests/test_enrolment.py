@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shutil
 import stat
 import sys
+import threading
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
+from cloud_aggregator.store import Store
 from config import identity
 from config.identity import Token
 from config.identity_settings import Membership
@@ -26,7 +32,7 @@ from config.settings import GatewaySettings, load
 from firmware_sim import children
 from gateway_agent.__main__ import main as gateway_agent
 from gateway_agent.enrolment import EnrolmentError, Files, enrol, renew, validity
-from gateway_agent.renewal import Renewer
+from gateway_agent.renewal import Renewer, coming, put_in_place
 from tests.site_folders import Folder, aggregator_of, founded
 from tests.sites import SITE, gateway_settings
 from tests.waiting import PATIENCE_S
@@ -110,6 +116,78 @@ def test_a_power_cut_at_any_file_costs_one_more_call(
     enrol(token, wanted)
     assert identity.common_name(identity.load_certificate(wanted.certificate)) == token.gateway
     assert identity.load_certificate(wanted.certificate).public_key() == identity.load_key(wanted.key).public_key()
+
+
+class PowerCut(BaseException):
+    """No code of the product catches it, as none goes on after a power cut."""
+
+
+@contextmanager
+def cut_at(call: int) -> Iterator[None]:
+    """End what this thread does before its so manieth change of a file or folder; the aggregator's own go on."""
+    thread, calls = threading.get_ident(), count()
+
+    def cut(real: Callable[..., Any]) -> Callable[..., Any]:
+        def change(*given: Any, **named: Any) -> Any:
+            if threading.get_ident() == thread and next(calls) == call:
+                raise PowerCut
+            return real(*given, **named)
+
+        return change
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("open", "fsync", "rename", "replace", "unlink"):
+            patch.setattr(os, name, cut(getattr(os, name)))
+        yield
+
+
+def pair(mine: Files) -> bytes:
+    """Return the key of a device whose certificate is of that key."""
+    fits = identity.load_certificate(mine.certificate).public_key() == identity.load_key(mine.key).public_key()
+    assert fits, "key and certificate of a device do not belong together"
+    return mine.key.read_bytes()
+
+
+def test_a_power_cut_anywhere_in_a_change_of_the_key_leaves_the_old_pair_or_the_new_one(
+    site: Folder, tmp_path: Path, capsys: Capture, caplog: pytest.LogCaptureFixture
+) -> None:
+    enrol(made_token(site, "cut", capsys), mine := files(tmp_path / "device"))
+    places, is_whole, cuts = asdict(mine), False, 0
+    while not is_whole:
+        before, token = pair(mine), made_token(site, "cut", capsys, "--replace")
+        with cut_at(cuts), suppress(PowerCut):
+            enrol(token, mine, new_key=True)
+            is_whole = True
+        with cut_at(cuts % 7), suppress(PowerCut):
+            put_in_place(places)  # as the next start does, which may be cut too
+        put_in_place(places)
+        settled = pair(mine)
+        enrol(token, mine, new_key=True)
+        after = pair(mine)
+        assert after != before and settled in (before, after)
+        enrol(token, mine, new_key=True)
+        assert pair(mine) == after  # called once more than was needed it changes nothing
+        assert {*contents(tmp_path / "device")} == {path.name for path in places.values()}
+        cuts += 1
+    assert cuts > 9
+    assert "identity-refused" not in caplog.text
+    with closing(Store(site.path / "aggregator.db", create=False)) as store:
+        assert not [row for row in store.rows("alarms") if row["gateway"] == "cut"]
+
+
+def test_a_key_that_was_made_for_another_token_is_left_behind(site: Folder, tmp_path: Path, capsys: Capture) -> None:
+    enrol(made_token(site, "left", capsys), mine := files(tmp_path / "device"))
+    first = made_token(site, "left", capsys, "--replace")
+    with cut_at(9), pytest.raises(PowerCut):  # its key and the authority are here
+        enrol(first, mine, new_key=True)
+    assert coming(mine.key).exists()
+    words = ["gateways", "revoke", "left", "-c", str(site.path / "aggregator.toml")]
+    cloud_aggregator(words)
+    capsys.readouterr()
+    with pytest.raises(EnrolmentError, match="not known here"):
+        enrol(first, mine, new_key=True)
+    enrol(made_token(site, "left", capsys, "--replace"), mine, new_key=True)
+    pair(mine)
 
 
 def test_a_lost_answer_is_given_again_to_the_same_key_and_to_no_other(token: Token, tmp_path: Path) -> None:
