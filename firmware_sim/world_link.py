@@ -40,9 +40,12 @@ class Line:
 
     def publish(self, message: Outgoing) -> None:
         """Take a message of the machine."""
+        too_large = self.backlog.too_large
         if self.backlog.add(message, urgency(message.topic)):
             self._waiting.append(urgency(message.topic))
             self._hand_over()
+        elif self.backlog.too_large > too_large:
+            self._violate(f"{message.topic} was to carry {message.size} bytes, more than a broker takes")
 
     def _hand_over(self) -> None:
         while (message := self.backlog.next()) is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cloud_aggregator import machine
@@ -99,7 +99,9 @@ OPEN = opened()
 def test_random_bytes_on_any_channel_are_dropped(data: st.DataObject) -> None:
     channel = data.draw(st.sampled_from(sorted(CHANNELS)))
     gateway = data.draw(st.sampled_from(["north", "stranger", "all"]))
-    state, effects = after(OPEN, heard(gateway, channel, data.draw(st.binary(max_size=60))))
+    payload = data.draw(st.binary(max_size=60))
+    assume(payload or channel not in ("alarm", "status"))  # what was retained is taken away
+    state, effects = after(OPEN, heard(gateway, channel, payload))
     assert replace(state, dropped={}) == OPEN and [tally.count for tally in state.dropped.values()] == [1]
     assert [type(effect) for effect in effects] == [Log]
 
