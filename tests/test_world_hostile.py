@@ -88,7 +88,7 @@ def test_the_broker_puts_out_who_sends_too_much_and_takes_what_is_just_small_eno
     made.push("north", where, b"x" * PACKET_BYTES, retain=False, qos=1)
     scheduler.run(100.0)
     assert north.links[:2] == [True, False] and cloud.links == [True]
-    assert {len(payload) for _, payload in cloud.messages} == {room}
+    assert max(len(payload) for _, payload in cloud.messages) == room
 
 
 def test_a_broker_that_lies_says_old_things_again_and_withholds_others() -> None:
