@@ -133,13 +133,15 @@ class CloudShelf:
                     self.held.clear()
 
 
-def agent(settings: GatewaySettings, shelf: Shelf, now_ns: int = T0_NS, *, can_train: bool = True) -> agent_state.State:
+def agent(
+    settings: GatewaySettings, shelf: Shelf, now_ns: int = T0_NS, *, can_train: bool = True, boot_id: str = "boot"
+) -> agent_state.State:
     """Return an agent as it is after its start with what its store holds."""
     state = restore(
         settings,
         partial(verified, KEY.public_key()),
         shelf.stored(),
-        boot_id="boot",
+        boot_id=boot_id,
         can_train=can_train,
         libraries=("torch", "dp_accounting"),
         now_ns=now_ns,
@@ -162,7 +164,7 @@ class Site:
     ) -> None:
         self.now_ns, self.rng = T0_NS, np.random.default_rng(seed)
         self.settings = {one.gateway.id: one for one in gateways}
-        self.cloud_settings, self.material = cloud, material
+        self.cloud_settings, self.material, self.boots = cloud, material, 0
         self.shelves, self.cloud_shelf = {name: Shelf() for name in self.settings}, CloudShelf()
         self.agents = {name: agent(self.settings[name], shelf) for name, shelf in self.shelves.items()}
         self.cloud = self._cloud()
@@ -206,7 +208,8 @@ class Site:
             self.cloud = self._cloud()
         else:
             self.jobs = [(owner, job) for owner, job in self.jobs if owner != who]
-            self.agents[who] = agent(self.settings[who], self.shelves[who], self.now_ns)
+            self.boots += 1  # of a board: a model that ends the agent in one boot is another thing
+            self.agents[who] = agent(self.settings[who], self.shelves[who], self.now_ns, boot_id=f"boot {self.boots}")
         self.connect(who)
 
     def lose(self, who: str) -> None:
