@@ -164,7 +164,7 @@ class RecordGateway:
 
 @dataclass(frozen=True)
 class RecordService:
-    """Store that the service works, and how it stands with the broker; see `heartbeat`."""
+    """Store that the service works, and how it stands with the broker; see `presence`."""
 
     process: str
     began_ns: int

@@ -80,7 +80,9 @@ class Aggregator:
             lambda topic, payload: self._loop.offer(Heard(topic, payload), len(payload), party(topic)),
             lambda up: self._loop.put(Connection(up)),
             Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
-            lambda topic, payload: self._loop.offer(Heard(topic, payload, is_retained=True), len(payload)),
+            lambda topic, payload: self._loop.offer(
+                Heard(topic, payload, is_retained=True), len(payload), party(topic)
+            ),
         )
 
     def run(self) -> None:

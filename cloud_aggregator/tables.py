@@ -91,7 +91,7 @@ GATEWAYS = Table(
     Column("seen_ns", BigInteger, nullable=False),
     Column("lives", String),  # see `lives`
 )
-# That the service works, and how it stands with the broker; one row, see `heartbeat`.
+# That the service works, and how it stands with the broker; one row, see `presence`.
 SERVICE = Table(
     "service",
     META,
@@ -187,7 +187,7 @@ PASSES = Table(
     Column("key", String, nullable=False),
 )
 
-SCHEMA_VERSION = 4  # 1 before 0.4, 2 before 0.5, 3 before 0.6
+SCHEMA_VERSION = 5  # 1 before 0.4, 2 before 0.5, 3 before 0.6, 4 on the way to it
 # Columns that older stores lack; what tables they lack is made as in a new store.
 ADDED = (
     *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),

@@ -279,7 +279,7 @@ def test_a_plain_file_in_the_place_of_a_sealed_one_is_refused(
         ({"schema_version": SCHEMA_VERSION + 1}, "update fedgate"),
         ({"format": 2}, "it has format 2, this version reads 1"),
         ({"site": "tower"}, "the backup of 'tower'; name another folder"),
-        ({"schema_version": 3}, "has schema 4, its manifest says 3"),
+        ({"schema_version": 3}, f"has schema {SCHEMA_VERSION}, its manifest says 3"),
     ],
 )
 def test_another_version_or_site_is_refused(
