@@ -192,13 +192,13 @@ class Witness:
     def _told(self, device: str, status: Status) -> None:
         self.devices.said(device, status)
         self.rounds.refuses(gateway_of(device), status.refused_round)
-        why = status.refusal
+        loads, why = self.devices.loads[device], status.refusal
         if status.refused_round and why.startswith("round ") and not why.endswith(f": training failed: {NO_MEMORY}"):
             self.violate(f"{device} refused round {status.refused_round}: {status.refusal}")
         for version, why in status.rejected.items():
             digest = self.released.get(int(version), "")
-            known = OF_THE_GATEWAY + (OF_ITS_PROCESSOR if self.devices.was_slow_with(device, digest) else ())
-            known += (GIVEN_UP,) if self.devices.ended_like_one_deadly(device, digest) else ()
+            known = OF_THE_GATEWAY + (OF_ITS_PROCESSOR if loads.was_slow_with(digest) else ())
+            known += (GIVEN_UP,) if loads.ever_looked_deadly(digest) else ()
             if not any(reason in why for reason in known):
                 self.violate(f"{device} has not model {version}, which is sound: {why}")
 

@@ -6,6 +6,7 @@ what only it held, and the aggregator must say so as soon as what it heard leave
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections import defaultdict
@@ -17,11 +18,11 @@ from typing import Any, Literal, NamedTuple
 from config.messages import Alarm, Status
 from firmware_sim.world_disk import Renewed
 from firmware_sim.world_ends import Card
+from firmware_sim.world_loads import Loads
 from gateway_agent import events
 from gateway_agent.memory import Seen
-from gateway_agent.probation import STEADY_S
 from gateway_agent.state import Stored
-from gateway_agent.versions import LOADS_MAX, MODELS, STARTS_MAX
+from gateway_agent.versions import MODELS
 
 Handled = Literal["restored", "rotten", "twin"]
 TWIN = "~"  # behind the name of a second device under one id
@@ -34,7 +35,6 @@ MAY_BE_SAID: dict[Handled, set[str]] = {
 ON_TIME_S = 10.0
 TOGETHER_S, TOGETHER_TIMES = 500.0, 6  # of two devices that nobody can take for one whose messages were late
 LATE_S, PACE_S = 30.0, 300.0  # where for so long only what is later comes, nobody knows the pace from before
-LOADING_S = STEADY_S + 30.0  # until then the load of a model may not have been finished, the tick included
 LIVES_MAX = 8  # boots on one store of a gateway that the aggregator promises to have in mind
 
 
@@ -89,20 +89,13 @@ def held_in(stored: Stored) -> Held:
     return Held([_window(one) for one in stored.baseline], dict(stored.blobs), dict(stored.outbox))
 
 
-def _counts_in(stored: Stored) -> dict[str, Any]:
+def _loads_in(stored: Stored) -> dict[str, Any]:
     """Return what a store counts of loads that were not finished, by the digest of their model."""
     return dict(json.loads(stored.blobs.get(MODELS, b"{}")).get("trying", {}))
 
 
 def _window(seen: Seen) -> tuple[bytes, int | None]:
     return seen.row.astype("<f4").tobytes(), seen.end_ns
-
-
-class End(NamedTuple):
-    """An end of a process: in which boot, and by what."""
-
-    boot: int
-    kind: Literal["power", "kill", "stop"]
 
 
 class Said(NamedTuple):
@@ -134,16 +127,7 @@ class Devices:
         self._lives: dict[tuple[str, int], dict[Named, Life]] = defaultdict(dict)  # by gateway and process
         self._first_s: dict[Named, float] = {}  # when any process of the aggregator first heard of a boot
         self._accusations: dict[str, list[Accusation]] = defaultdict(list)  # by gateway
-        self._last: dict[str, End] = {}  # by device
-        # By device and digest of a model:
-        self._tried_s: dict[str, dict[str, float]] = defaultdict(dict)  # when a load of it was first marked
-        self._counts: dict[str, dict[str, Any]] = defaultdict(dict)  # what its store counts of loads
-        self._grown: dict[str, dict[str, int]] = defaultdict(dict)  # loads that its process counts
-        self._marked_s: dict[str, dict[str, float]] = defaultdict(dict)  # when its process marked one, not finished yet
-        self._rows: dict[str, dict[str, list[End]]] = defaultdict(dict)  # of processes, each soon after it marked one
-        self._rested: dict[str, set[str]] = defaultdict(set)  # since one was finished
-        self._deadly: dict[str, set[str]] = defaultdict(set)  # by device: models that ever looked so
-        self._slow_until_s: dict[str, float] = {}  # by device
+        self.loads: dict[str, Loads] = defaultdict(Loads)  # by device
 
     def touched(self, device: str, how: Handled) -> None:
         """Take note that a device was handled."""
@@ -157,13 +141,7 @@ class Devices:
         self.handled[gateway_of(host)].add("twin")
         self._handlings[host] += 1
         self._held[device] = self._held[host].copied()
-        self._tried_s[device], self._counts[device] = {**self._tried_s[host]}, self._counts[host]
-        self._rows[device] = {**self._rows[host]}
-        self._rested[device], self._deadly[device] = {*self._rested[host]}, {*self._deadly[host]}
-        if host in self._last:
-            self._last[device] = self._last[host]
-        if host in self._slow_until_s:
-            self._slow_until_s[device] = self._slow_until_s[host]
+        self.loads[device] = copy.deepcopy(self.loads[host])
         if host in self._just:
             self._just[device] = self._just[host]
 
@@ -189,7 +167,7 @@ class Devices:
                 case events.Save(key=key, body=body):
                     held.blobs[key] = body
                     if key == MODELS:
-                        self._note_counts(device, json.loads(body)["trying"])
+                        self._note_loads(device, json.loads(body)["trying"])
                 case events.Queue(name=name, item=item):
                     held.items[name] = item
                     self.lost.discard((gateway_of(device), name))
@@ -197,7 +175,7 @@ class Devices:
                     held.items.pop(name, None)
                 case Renewed(stored=stored):
                     self._held[device] = held = held_in(stored)
-                    self._note_counts(device, _counts_in(stored))
+                    self._note_loads(device, _loads_in(stored))
 
     def opened(self, device: str, stored: Stored, damage: str, told: Iterable[tuple[str, str]]) -> bool:
         """Compare what a store holds with what was committed to it, and tell whether it was handled since it was last
@@ -210,10 +188,7 @@ class Devices:
         if how != "restored" and not damage and (names := expected.differing(found)):
             self._violate(f"the store of {device} does not hold what was committed to it: {', '.join(names)}")
         self._held[device] = found
-        if self._marked_s[device]:  # by a commit that was cut, and there
-            self.ended(device, self._last[device])
-        self._counts[device], self._grown[device] = _counts_in(stored), {}
-        self._forget_finished(device)
+        self.loads[device].opened(_loads_in(stored), self._elapsed_s())
         if is_handled:
             self._forget(gateway_of(device), told)
         return is_handled
@@ -228,61 +203,9 @@ class Devices:
         held = {item for device, one in self._held.items() if gateway_of(device) == gateway for item in one.items}
         self.lost |= {(owner, item) for owner, item in told if owner == gateway and item not in held}
 
-    # What looks like a model that ends the agent, or is too slow for it.
-
-    def _note_counts(self, device: str, counts: dict[str, Any]) -> None:
-        now_s, marked_s = self._elapsed_s(), self._marked_s[device]
-        for digest, (_, _, in_all, rests) in counts.items():
-            known = self._counts[device].get(digest)
-            if rests and not (known and known[3]) and not self._looks_deadly(device, digest):
-                self._violate(f"{device} starts without model {digest[:12]}, which ended no process of it often enough")
-            grown = self._grown[device].get(digest, 0) + in_all - known[2] if known else in_all
-            self._grown[device][digest] = 0 if rests else grown
-            if grown > 1 and not rests:
-                self._violate(f"{device} counts {grown} loads of one model, and its process can end but once")
-            if in_all != (known[2] if known else 0):
-                marked_s[digest] = now_s
-        self._tried_s[device] = dict.fromkeys(counts, now_s) | self._tried_s[device]
-        self._counts[device] = counts
-        self._forget_finished(device)
-
-    def _forget_finished(self, device: str) -> None:
-        """Begin anew with each model that a store counts no load of, and with each that rests."""
-        tried = {digest for digest, (*_, rests) in self._counts[device].items() if not rests}
-        resting = self._counts[device].keys() - tried
-        self._marked_s[device] = {digest: at_s for digest, at_s in self._marked_s[device].items() if digest in tried}
-        self._rows[device] = {digest: row for digest, row in self._rows[device].items() if digest in tried}
-        self._rested[device] = (self._rested[device] & tried) | resting
-
-    def ended(self, device: str, end: End) -> None:
-        """Take note that a process has ended, and of the loads of models that it had marked and not finished."""
-        for digest, at_s in self._marked_s[device].items():
-            is_soon = end.kind != "stop" and self._elapsed_s() - at_s <= LOADING_S
-            self._rows[device][digest] = [*self._rows[device].get(digest, []), end] if is_soon else []
-            if self._looks_deadly(device, digest):
-                self._deadly[device].add(digest)
-        self._grown[device], self._marked_s[device], self._last[device] = {}, {}, end
-
-    def _looks_deadly(self, device: str, digest: str) -> bool:
-        """Tell whether the last processes that began to load a model were killed, or cut off over all boots, in a row
-        and so soon that nobody on that device can tell it from a model that ends the agent. One that has rested for
-        that is tried once.
-        """
-        row = self._rows[device].get(digest, [])
-        is_killed = row[-STARTS_MAX:] == [End(row[-1].boot, "kill")] * STARTS_MAX if row else False
-        return is_killed or len(row) >= (1 if digest in self._rested[device] else LOADS_MAX)
-
-    def ended_like_one_deadly(self, device: str, digest: str) -> bool:
-        """Tell whether there was ever reason on a device to give a model up, see `_looks_deadly`."""
-        return digest in self._deadly[device]
-
-    def slowed(self, device: str, until_s: float) -> None:
-        """Take note of the time until which the processor of a device is slow, or was last."""
-        self._slow_until_s[device] = until_s
-
-    def was_slow_with(self, device: str, digest: str) -> bool:
-        """Tell whether the processor of a device was slow at any time since it first loaded a model."""
-        return self._tried_s[device].get(digest, math.inf) <= self._slow_until_s.get(device, -math.inf)
+    def _note_loads(self, device: str, counts: dict[str, Any]) -> None:
+        for complaint in self.loads[device].counted(counts, self._elapsed_s()):
+            self._violate(f"{device} {complaint}")
 
     # Who notices.
 

@@ -87,7 +87,7 @@ class GatewayHost(Machine):
         """Let the agent take a step."""
         if self._stopwatch.slow_until_s is not None:
             slack_s = SLOW_STEPS * self.settings.features.hop_s
-            self.world.witness.devices.slowed(self.name, self._stopwatch.slow_until_s + slack_s)
+            self.world.witness.devices.loads[self.name].slowed(self._stopwatch.slow_until_s + slack_s)
         service = there(self.service)
         effects = service.step(self.now_ns, event)
         self.world.witness.probations.stepped(self.name, service.state)

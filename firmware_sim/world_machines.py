@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from cloud_aggregator.service import Service as CloudService
-from firmware_sim.world_devices import End
 from firmware_sim.world_disk import CloudStore, Disk, GatewayStore, PowerCutError
 from firmware_sim.world_faults import Power
 from firmware_sim.world_liveness import Owed
+from firmware_sim.world_loads import End
 from firmware_sim.world_setup import stream_of
 from firmware_sim.world_shared import World
 from firmware_sim.world_time import NS, TICK_S, MachineClock
@@ -246,7 +246,7 @@ class Machine(ABC):
             self._off_wall_ns = self.world.scheduler.now_ns + self.clock.wall_offset_ns
 
     def _end(self, kind: Literal["power", "kill", "stop"]) -> None:
-        self.world.witness.devices.ended(self.name, End(self.boots, kind))
+        self.world.witness.devices.loads[self.name].ended(End(self.boots, kind), self.world.scheduler.elapsed_s)
 
     def power_on(self) -> None:
         """Start the machine, its clock right or not."""

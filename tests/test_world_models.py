@@ -108,7 +108,7 @@ def slow_for_no_reason(seen: Witness) -> None:
         for device in (name, f"{name}~"):
             seen.probations.known(device, Gateway(CALM).state.settings)
         seen.devices.committed(name, [save(NEWEST.begun(NEW.digest, "one"))])
-        seen.devices.slowed(name, {"west": 0.0, "north": -1.0}[name])  # north was slow before it had this model
+        seen.devices.loads[name].slowed({"west": 0.0, "north": -1.0}[name])  # north was slow before it had this model
         seen.doubled(f"{name}~", name)
     for device in ("west", "west~", "north~"):
         status = Status(state="online", rejected={"2": why})

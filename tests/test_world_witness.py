@@ -17,9 +17,10 @@ from cloud_aggregator.events import RecordAlarm
 from config.messages import Alarm, Receipt, Status
 from firmware_sim import world
 from firmware_sim.world_checks import Witness
-from firmware_sim.world_devices import LIVES_MAX, Devices, End
+from firmware_sim.world_devices import LIVES_MAX, Devices
 from firmware_sim.world_disk import Doubt, Renewed
 from firmware_sim.world_faults import NO_MEMORY, Faults
+from firmware_sim.world_loads import End
 from gateway_agent.events import Keep, Outward, Queue, Save
 from gateway_agent.memory import Seen
 from gateway_agent.state import Stored
@@ -153,7 +154,7 @@ class Loading:
 
     def end(self, boot: int, kind: Kind, after_s: float) -> None:
         self.elapsed_s += after_s
-        self.seen.devices.ended("north", End(boot, kind))
+        self.seen.devices.loads["north"].ended(End(boot, kind), self.elapsed_s)
 
 
 def given_up_too_soon(seen: Witness) -> None:
@@ -503,6 +504,6 @@ def test_a_start_that_stored_nothing_is_no_end_of_a_process(
         raise OSError("no room")
 
     monkeypatch.setattr(host, "opened", fail)
-    monkeypatch.setattr(run.world.witness.devices, "ended", lambda device, end: ends.append(end))
+    monkeypatch.setattr(run.world.witness.devices.loads["east"], "ended", lambda end, _: ends.append(end))
     host.boot()
     assert ends == [End(0, "kill")] * commits
