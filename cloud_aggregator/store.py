@@ -92,12 +92,21 @@ class StoreError(OSError):
 def locked(path: Path) -> int:
     """Return a lock that says this store has its aggregator; the kernel takes it back however that ends."""
     try:
-        return store_lock.hold(path, "aggregator")
+        lock = store_lock.hold(path, "aggregator")
+        os.utime(lock)  # see `held_since_ns`
+        return lock
     except store_lock.InUseError as error:
         raise StoreError(str(error)) from None
     except OSError as error:
         reason = f"{error.strerror}; check its folder"
         raise StoreError(f"{path}: cannot be opened as the aggregator's store ({reason})") from None
+
+
+def held_since_ns(path: Path) -> int | None:
+    """Return when the process took this store that has it now, in ns of Unix time, also where that is not seen from
+    here; None where nobody has it.
+    """
+    return None if store_lock.holder_of(path) is None else store_lock.lock_file(path).stat().st_mtime_ns
 
 
 PRIVATE_MASK = 0o077
@@ -150,6 +159,8 @@ class Store:
     def _take_over(self) -> None:
         """Add the columns that an older store lacks; also where the power failed between two of them."""
         tables = inspect(self._db)
+        if tables.has_table(SERVICE.name) and len(tables.get_columns(SERVICE.name)) > len(SERVICE.c):
+            SERVICE.drop(self._db)  # schema 5 named the process; it holds one sign of a service that has ended
         for column in ADDED:
             table = column.table.name
             if tables.has_table(table) and column.name not in {held["name"] for held in tables.get_columns(table)}:
