@@ -109,6 +109,11 @@ def held_since_ns(path: Path) -> int | None:
     return None if store_lock.holder_of(path) is None else store_lock.lock_file(path).stat().st_mtime_ns
 
 
+def coming(path: Path) -> Path:
+    """Return the file beside a store in which `restore` has the whole one that is about to take its place."""
+    return path.with_name(f".{path.name}.restored")
+
+
 PRIVATE_MASK = 0o077
 # The newest of each; of `DISCOVERED_KEPT` documents the oldest were taken back long since, or stay at the broker.
 ROUNDS_KEPT, ORDERS_KEPT, DISCOVERED_KEPT = 10_000, 1_000, 100_000
@@ -120,6 +125,8 @@ class Store:
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
+        if coming(path).exists():
+            raise StoreError(f"{path}: a restore was cut off here; give the same 'cloud-aggregator restore' again")
         if not create and not path.exists():
             raise StoreError(f"{path}: there is no store yet; the aggregator has not run with these settings")
         self.is_new, self.was_empty = not path.exists(), False  # was_empty: the file was there, and nothing in it
