@@ -7,11 +7,11 @@ import signal
 import subprocess
 from pathlib import Path
 
-from cloud_aggregator.processes import process_name
 from config.identity_settings import Identity
 
 BROKER = "mosquitto"
 COMMAND_S = 30.0
+STARTED = 19  # place of the starting time in /proc/<pid>/stat behind the name, which may hold anything
 BY_HAND = "neither identity.broker_pid_file nor identity.reload_command is set: reload the broker by hand"
 
 
@@ -40,7 +40,7 @@ def running(spec: Identity) -> str | None:
     if spec.broker_pid_file is None:
         return None
     try:
-        return process_name(_pid(spec.broker_pid_file))
+        return _name(_pid(spec.broker_pid_file))
     except (OSError, ValueError):
         return ""
 
@@ -58,6 +58,13 @@ def _pid(pid_file: Path) -> int:
     if BROKER not in Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace"):
         raise BrokerError(f"{pid_file}: process {pid} is no {BROKER}; is the broker running?")
     return pid
+
+
+def _name(pid: int) -> str:
+    """Return boot, number and starting time of a process: numbers are given anew, also within one boot."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    said = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return f"{boot} {pid} {said.rpartition(')')[2].split()[STARTED]}"
 
 
 def _hang_up(pid_file: Path) -> None:

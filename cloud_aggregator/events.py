@@ -166,7 +166,6 @@ class RecordGateway:
 class RecordService:
     """Store that the service works, and how it stands with the broker; see `presence`."""
 
-    process: str
     began_ns: int
     beat_ns: int
     is_connected: bool

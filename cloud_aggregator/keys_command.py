@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cloud_aggregator.ordering import placed
+from cloud_aggregator.ordering import Said, placed
 from config import cli
 from config.identity_settings import Identity
 from config.settings import load
@@ -132,7 +132,7 @@ def _rotate(arguments: argparse.Namespace) -> int:
             "to, and 'cloud-aggregator keys finish' then drops the one before. People and machines that look on need "
             "new certificates: 'cloud-aggregator certificate'"
         )
-    return _announced(arguments, spec, keys.number, left)
+    return _announced(arguments, settings, spec, keys.number, left)
 
 
 def _finish(arguments: argparse.Namespace) -> int:
@@ -148,7 +148,7 @@ def _finish(arguments: argparse.Namespace) -> int:
         )
     root = _root(arguments, spec)
     keys = site_keys.drop_before(spec.folder, settings.aggregator.release_key, root, datetime.now(UTC))
-    return _announced(arguments, spec, keys.number, "")
+    return _announced(arguments, settings, spec, keys.number, "")
 
 
 def _owned(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
@@ -170,9 +170,13 @@ def _root(arguments: argparse.Namespace, spec: Identity) -> Any:
     return signing.load_private(path)
 
 
-def _announced(arguments: argparse.Namespace, spec: Identity, number: int, left: str) -> int:
-    """Have the running service go by the new statement, and say what is left to do."""
-    said = placed(arguments.config, "keys", {"number": number})
+def _announced(arguments: argparse.Namespace, settings: SiteSettings, spec: Identity, number: int, left: str) -> int:
+    """Have the service go by the new statement, and say what is left to do. One that never ran has no store for an
+    order and needs none: it reads the statement when it starts.
+    """
+    said = Said(None, False, f"statement {number} is in the site's folder; the service goes by it when it starts", "")
+    if settings.aggregator.store.exists():
+        said = placed(arguments.config, "keys", {"number": number})
     path = arguments.root_key or spec.root_key
     if not said.problem and not arguments.json:
         left += f"\ntake {path} off this machine again"

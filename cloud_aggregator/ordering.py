@@ -22,7 +22,7 @@ LOOK_S = 0.1
 class Said:
     """What became of an order."""
 
-    number: int
+    number: int | None  # None: none was given
     is_done: bool
     text: str
     problem: str

@@ -2,7 +2,7 @@
 
 A store knows nothing of the time in which nobody writes to it. So the service writes every `BEAT_S` that it still
 works, from the loop that does the work, and at once when the broker's connection comes or goes: one small commit a
-minute. Who reads it compares that with the clock, and looks whether the process is there.
+minute. Who reads it compares that with the clock, and looks whether the store is held by a process.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ QUEUED_S = 30.0  # after a connection began, in which what comes may have waited
 Result = tuple[State, list[Effect]]
 
 
-def begun(state: State, seen: dict[str, int], before: RecordService | None, process: str) -> State:
-    """Return the state of a service that begins in this process, without a connection: since the last sign of the one
-    before it, where that had one. `seen` and `before` are what the store holds.
+def begun(state: State, seen: dict[str, int], before: RecordService | None) -> State:
+    """Return the state of a service that begins, without a connection: since the last sign of the one before it, where
+    that had one. `seen` and `before` are what the store holds.
     """
     since_ns = state.now_ns
     if before is not None:
         since_ns = min(before.beat_ns if before.is_connected else before.link_ns, state.now_ns)
-    first = RecordService(process, state.now_ns, 0, False, since_ns)
+    first = RecordService(state.now_ns, 0, False, since_ns)
     return replace(state, seen=seen, connected_ns=since_ns, heartbeat=first)
 
 
@@ -46,7 +46,7 @@ def _beaten(state: State) -> Result:
     last = state.heartbeat
     if last is None:
         return state, []
-    now = RecordService(last.process, last.began_ns, state.now_ns, state.connected, state.connected_ns)
+    now = RecordService(last.began_ns, state.now_ns, state.connected, state.connected_ns)
     return replace(state, heartbeat=now), [now]
 
 

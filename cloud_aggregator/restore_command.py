@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
+import shutil
 import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -24,10 +27,11 @@ if TYPE_CHECKING:
 
 READABLE = 0o004
 WITH_IT = ("-wal", "-shm")
+STAGING = ".restoring-"  # and more: the folder in which a store is checked
 TEXT = """Put a site back from a file of 'cloud-aggregator backup'. Everything is checked before anything is changed:
-passphrase, digests, SQLite's own check, versions, the site. Of the files only those are written that are not there; a
-store that is there is refused, and with --replace set aside. What must not happen twice is set anew: tokens, orders,
-rounds."""
+passphrase, digests, SQLite's own check, versions, the site, its keys. Of the files only those are written that are not
+there; a store that is there is refused, and with --replace set aside. What must not happen twice is set anew: tokens,
+orders, rounds. Where it is cut off, give it again."""
 EPILOG = """examples:
   cloud-aggregator restore /mnt/usb/site.fedgate -c /var/lib/fedgate/site/aggregator.toml
       onto a new disk: folder, settings, keys, store; asks for the passphrase
@@ -121,12 +125,30 @@ def _staging(folder: Path) -> Iterator[Path]:
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
     try:
-        with tempfile.TemporaryDirectory(prefix=".restoring-", dir=folder) as staging:
+        for left in folder.glob(f"{STAGING}*"):
+            with _own(left) as is_ours:
+                if is_ours:  # whoever made it was killed
+                    shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(prefix=STAGING, dir=folder) as staging, _own(Path(staging)):
             yield Path(staging) / "store"
     finally:
         with suppress(OSError):  # something is in it: the site
             for one in made:
                 one.rmdir()
+
+
+@contextmanager
+def _own(folder: Path) -> Iterator[bool]:
+    """Have a folder for this process; yields whether that is so. It is over when the process ends, however that is."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+    finally:
+        os.close(descriptor)
 
 
 class _Restoring:
@@ -179,7 +201,34 @@ class _Restoring:
                 f"{self._config}: it is of site {settings.aggregator.site!r}, the backup of {manifest.site!r}; name "
                 "another folder"
             )
+        self._check_keys(backup_command.places(self._config, settings))
         return settings
+
+    def _check_keys(self, places: dict[str, Path]) -> None:
+        """Raise `ValueError` where the site would go by keys that neither this folder nor the backup has: it could not
+        start. A file that is in neither is missing, which is said at the end.
+        """
+        from cloud_aggregator import site_keys
+        from cloud_aggregator.authority import CA_KEY
+
+        names = (site_keys.STATEMENT, site_keys.ROOT_PUB, site_keys.RELEASE, CA_KEY)
+        here = {name: places[name].read_bytes() for name in names if name in places and places[name].exists()}
+        held = {name: self._small[name][1] for name in names if name in self._small} | here
+        if not {site_keys.STATEMENT, site_keys.ROOT_PUB} <= held.keys():
+            return
+        where = {name: "here" if name in here else "in the backup" for name in held}
+        try:
+            number, lacking = site_keys.lacking(*(held.get(name, b"") for name in names))
+        except ValueError as error:
+            raise ValueError(f"{site_keys.STATEMENT} ({where[site_keys.STATEMENT]}): {error}") from None
+        wrong = [f"{name} ({where[name]})" for name in lacking if name in held]
+        if wrong:
+            raise ValueError(
+                f"{' and '.join(wrong)}: not the keys of {site_keys.STATEMENT} ({where[site_keys.STATEMENT]}, number "
+                f"{number}), so the site would not start, and no file that is here is replaced. Give a newer backup, "
+                f"or put what is missing here from its own copy; or move {', '.join(here)} away, to go by the keys of "
+                "the backup: docs/operations.md, An aggregator with older keys than its gateways"
+            )
 
     def _read_settings(self) -> AggregatorSettings:
         """Return the settings that are here, or those of the backup, which are read from beside their place."""
@@ -210,8 +259,8 @@ class _Restoring:
             lines = _set_anew(staged, manifest, known)
             places = backup_command.places(self._config, settings)
             written, kept = self._write_small(manifest, places)
-            aside = _put_store(staged, store)
             backup_command.write_note(store, manifest.made_ns, self._file, has_keys=manifest.has_keys)
+            aside = _put_store(staged, store)
         finally:
             store_lock.release(lock)
         missing = [str(path) for name, path in places.items() if backup_command.is_secret(name) and not path.exists()]
@@ -247,6 +296,11 @@ def _known(store: Path, manifest: Manifest) -> tuple[list[Certificate], list[str
     """Return the certificates of a store that is to be replaced, and what else it knows and the backup does not, as far
     as it can be read.
     """
+    from cloud_aggregator.store import coming
+
+    if coming(store).exists():  # of a restore that was cut off: it has taken over what the one before knew
+        known = list(_registry(coming(store)).certificates.values())
+        return known, [f"a restore was cut off here; the store before that, where one was, is {store.name}.before-*"]
     if not store.exists():
         return [], []
     try:
@@ -293,18 +347,21 @@ def _set_anew(staged: Path, manifest: Manifest, known: list[Certificate]) -> lis
 
 
 def _put_store(staged: Path, store: Path) -> str:
-    """Give a store its place; at every instant there is one. Return where the one before was set aside, if any."""
-    from cloud_aggregator.archive import own_as_folder, sync_folder
+    """Give a store its place and return where the one before was set aside, if any.
 
-    staged = _moved(staged, store.with_name(f".{store.name}.restored"))
-    kept = store.with_name(f"{store.name}.before-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
-    kept.unlink(missing_ok=True)
-    if store.exists():
-        kept.hardlink_to(store)
-    for suffix in WITH_IT:  # beside the new one it would be taken for its own
+    The new one lies beside the old one, whole, before that is touched, and while it lies there nobody opens a store in
+    this place. So a cut leaves the old one, the new one, or what the same command puts right.
+    """
+    from cloud_aggregator.archive import own_as_folder, sync_folder
+    from cloud_aggregator.store import coming
+
+    staged = _moved(staged, coming(store))
+    own_as_folder(staged)
+    sync_folder(store.parent)
+    kept = store.with_name(f"{store.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")  # a name of no other time
+    for suffix in (*WITH_IT, ""):  # beside the new one a log would be taken for its own
         with suppress(FileNotFoundError):
             store.with_name(store.name + suffix).rename(kept.with_name(kept.name + suffix))
-    own_as_folder(staged)
     sync_folder(store.parent)
     staged.replace(store)
     sync_folder(store.parent)

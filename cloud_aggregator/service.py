@@ -30,11 +30,8 @@ class Service:
         now_ns: int,
         beginning: str,
         material: defence.Material = defence.NOTHING,
-        process: str = "",
     ) -> None:
-        """Go on with what the store holds; `beginning` names a training that starts anew, `process` is the one that
-        runs this.
-        """
+        """Go on with what the store holds; `beginning` names a training that starts anew."""
         self.store = store
         everywhere, staging = rollout.restored(store.models.rollout(), store.models.of, store.models.latest())
         self.state = restore(
@@ -51,7 +48,7 @@ class Service:
             store.lives(),
             staging,
         )
-        self.state = presence.begun(self.state, store.seen(), store.service(), process)
+        self.state = presence.begun(self.state, store.seen(), store.service())
         self.state = admission.begun(self.state, store.registry())
 
     def step(self, now_ns: int, event: Event) -> list[Outward]:

@@ -12,7 +12,6 @@ from cloud_aggregator.doorkeeper import Doorkeeper
 from cloud_aggregator.events import Connection, Event, Heard, Log, Outward, Publish, Send, Tick
 from cloud_aggregator.fleet import CAUSE
 from cloud_aggregator.poster import Poster
-from cloud_aggregator.processes import own_name
 from cloud_aggregator.registry import Bar, Issue, TakeKeys, TurnAway
 from cloud_aggregator.service import Service
 from cloud_aggregator.store import Store, locked
@@ -62,7 +61,6 @@ class Aggregator:
             now_ns=self._clock.now_ns(),
             beginning=secrets.token_hex(BEGINNING_BYTES),
             material=defence.read(settings),
-            process=own_name(),
         )
         self._doorkeeper = None
         if settings.identity is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from cloud_aggregator.authority import CA, CA_KEY, Authority, authority_certificate
 from config import identity, signing, statement
@@ -19,7 +20,7 @@ from config.messages import Keys
 from config.settings import Site
 from config.signing import KeyFileError
 
-ROOT_PUB, STATEMENT = "root.pub", "keys.json"
+ROOT_PUB, STATEMENT, RELEASE = "root.pub", "keys.json", "release.key"
 NS = 1_000_000_000
 AT_ONCE = 2  # authorities: the newest, and the one whose place it takes
 
@@ -33,6 +34,29 @@ def stated(folder: Path) -> Keys | None:
         return statement.check(path.read_bytes(), signing.load_public(folder / ROOT_PUB))
     except statement.StatementError as error:
         raise KeyFileError(f"{path}: {error}; restore it and {ROOT_PUB} from the backup") from None
+
+
+def lacking(body: bytes, root: bytes, release: bytes, authority: bytes) -> tuple[int, list[str]]:
+    """Return the number of a statement, and which of the files of private keys, as they would be, lack one that it
+    names. Raises `ValueError` for a statement that is not the root key's.
+    """
+    keys = statement.check(body, signing.read_public(root, ROOT_PUB))
+    held = {_public(one) for one in (*identity.pem_blocks(release), *identity.pem_blocks(authority))}
+    wanted = {CA_KEY: {_pem(identity.read_certificate(one.encode()).public_key()) for one in keys.authorities}}
+    wanted[RELEASE] = {_pem(signing.read_public(keys.release_key.encode(), RELEASE))}
+    return keys.number, [name for name, some in wanted.items() if not held >= some]
+
+
+def _public(private: bytes) -> bytes:
+    """Return the public half of a key in PEM, empty where it cannot be read."""
+    try:
+        return _pem(serialization.load_pem_private_key(private, password=None).public_key())
+    except signing.UNREADABLE:
+        return b""
+
+
+def _pem(public: PublicKeyTypes) -> bytes:
+    return public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def release_key(site: Site, folder: Path | None) -> Ed25519PrivateKey:

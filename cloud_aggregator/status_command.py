@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from cloud_aggregator import set_back
 from cloud_aggregator.names import first_of
-from cloud_aggregator.processes import is_alive
 from config import cli
 from config.messages import Status
 from config.settings import AggregatorSettings, load
@@ -78,18 +77,20 @@ def add(commands: Any) -> None:
     command.set_defaults(act=_status)
 
 
-def health(row: dict[str, Any] | None, now_ns: int) -> Health:
-    """Return what the stored sign of the service and a look for its process tell."""
+def health(row: dict[str, Any] | None, held_ns: int | None, now_ns: int) -> Health:
+    """Return what the stored sign of the service tells, where its store was taken at `held_ns`; None: nobody has it.
+
+    A sign from before that is not of the process that has the store now, such as of one that begins.
+    """
     if row is None:
         return Health("never ran")
-    age_s = (now_ns - row["beat_ns"]) / NS
-    work: Work = "stopped"
-    if is_alive(row["process"]) if row["process"] else age_s <= HANGS_S:  # not every system names processes
-        work = "hangs" if age_s > HANGS_S else "running"
-    is_connected = work != "stopped" and row["is_connected"]
     as_of_ns = row["beat_ns"] if row["is_connected"] else row["link_ns"]
-    link_ns = row["link_ns"] if work != "stopped" else None
-    return Health(work, row["began_ns"], row["beat_ns"], is_connected, link_ns, as_of_ns)
+    if held_ns is None:
+        return Health("stopped", row["began_ns"], row["beat_ns"], False, None, as_of_ns)
+    work: Work = "hangs" if now_ns - max(row["beat_ns"], held_ns) > HANGS_S * NS else "running"
+    is_its_own = row["beat_ns"] >= held_ns
+    link_ns = row["link_ns"] if is_its_own else as_of_ns
+    return Health(work, held_ns, row["beat_ns"], is_its_own and row["is_connected"], link_ns, as_of_ns)
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -109,14 +110,14 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def summarised(config: Path, now_ns: int) -> dict[str, Any]:
     """Return all that the command shows, for `config` at `now_ns`."""
-    from cloud_aggregator.store import Store
+    from cloud_aggregator.store import Store, held_since_ns
 
     settings = load(config, AggregatorSettings)
     with closing(Store(settings.aggregator.store, create=False)) as store:
         beats, rows, closed = store.rows("service"), store.rows("gateways"), store.rows("rounds", "id")
         training, outward, released = store.training(), store.outward(), store.rows("models", "version", "released_ns")
         registry = store.registry()
-    found = health(beats[0] if beats else None, now_ns)
+    found = health(beats[0] if beats else None, held_since_ns(settings.aggregator.store), now_ns)
     is_site = settings.identity is not None
     gateways = [_gateway(row, found, registry.barred if is_site else frozenset(), now_ns) for row in rows]
     place = _training(training, settings) if training else None

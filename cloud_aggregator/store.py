@@ -92,12 +92,26 @@ class StoreError(OSError):
 def locked(path: Path) -> int:
     """Return a lock that says this store has its aggregator; the kernel takes it back however that ends."""
     try:
-        return store_lock.hold(path, "aggregator")
+        lock = store_lock.hold(path, "aggregator")
+        os.utime(lock)  # see `held_since_ns`
+        return lock
     except store_lock.InUseError as error:
         raise StoreError(str(error)) from None
     except OSError as error:
         reason = f"{error.strerror}; check its folder"
         raise StoreError(f"{path}: cannot be opened as the aggregator's store ({reason})") from None
+
+
+def held_since_ns(path: Path) -> int | None:
+    """Return when the process took this store that has it now, in ns of Unix time, also where that is not seen from
+    here; None where nobody has it.
+    """
+    return None if store_lock.holder_of(path) is None else store_lock.lock_file(path).stat().st_mtime_ns
+
+
+def coming(path: Path) -> Path:
+    """Return the file beside a store in which `restore` has the whole one that is about to take its place."""
+    return path.with_name(f".{path.name}.restored")
 
 
 PRIVATE_MASK = 0o077
@@ -111,6 +125,8 @@ class Store:
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
+        if coming(path).exists():
+            raise StoreError(f"{path}: a restore was cut off here; give the same 'cloud-aggregator restore' again")
         if not create and not path.exists():
             raise StoreError(f"{path}: there is no store yet; the aggregator has not run with these settings")
         self.is_new, self.was_empty = not path.exists(), False  # was_empty: the file was there, and nothing in it
@@ -150,6 +166,8 @@ class Store:
     def _take_over(self) -> None:
         """Add the columns that an older store lacks; also where the power failed between two of them."""
         tables = inspect(self._db)
+        if tables.has_table(SERVICE.name) and len(tables.get_columns(SERVICE.name)) > len(SERVICE.c):
+            SERVICE.drop(self._db)  # schema 5 named the process; it holds one sign of a service that has ended
         for column in ADDED:
             table = column.table.name
             if tables.has_table(table) and column.name not in {held["name"] for held in tables.get_columns(table)}:

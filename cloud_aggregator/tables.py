@@ -96,7 +96,6 @@ SERVICE = Table(
     "service",
     META,
     Column("id", Integer, primary_key=True),
-    Column("process", String, nullable=False),
     Column("began_ns", BigInteger, nullable=False),
     Column("beat_ns", BigInteger, nullable=False),
     Column("is_connected", Boolean, nullable=False),
@@ -187,7 +186,7 @@ PASSES = Table(
     Column("key", String, nullable=False),
 )
 
-SCHEMA_VERSION = 5  # 1 before 0.4, 2 before 0.5, 3 before 0.6, 4 on the way to it
+SCHEMA_VERSION = 6  # 1 before 0.4, 2 before 0.5, 3 before 0.6, 4 and 5 on the way to it
 # Columns that older stores lack; what tables they lack is made as in a new store.
 ADDED = (
     *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),

@@ -57,7 +57,7 @@ def hold(store: Path, program: str) -> int:
     except BlockingIOError:
         holder = _holder(lock)
         os.close(lock)
-        raise _in_use(store, program, holder) from None
+        raise _in_use(store, program, holder or 0) from None  # None: it has just ended
     except OSError:
         os.close(lock)
         raise
@@ -71,15 +71,19 @@ def release(lock: int) -> None:
     os.close(lock)
 
 
-def holder_of(store: Path) -> int:
-    """Return the process that has a store, 0 where none has or nobody tells; no lock is taken for that."""
+def holder_of(store: Path) -> int | None:
+    """Return the process that has a store, 0 for one that has no number here, such as one in another container, and
+    None where nobody has it. The kernel is asked and no lock is taken, so whoever starts meanwhile is not in its way.
+
+    Raises `OSError` where this user may not look.
+    """
     path = lock_file(store)
     if _is_ours(path):
         return os.getpid()
     try:
         lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return 0
+    except FileNotFoundError:
+        return None
     try:
         return _holder(lock)
     finally:
@@ -88,7 +92,7 @@ def holder_of(store: Path) -> int:
 
 def described(process: int) -> str:
     """Return which process it is, since when it runs and how to see it."""
-    if process <= 0:
+    if process == 0:
         return "a process that is not seen from here, such as one in another container"
     begun = _begun(process)
     return f"process {process}{f', since {begun}' if begun else ''} (ps -fp {process}, systemctl status {process})"
@@ -109,11 +113,11 @@ def _identity(said: os.stat_result) -> tuple[int, int]:
     return said.st_dev, said.st_ino
 
 
-def _holder(lock: int) -> int:
-    """Return the process in the way of a lock; 0 where there is none, or where it is of another namespace."""
+def _holder(lock: int) -> int | None:
+    """Return the process in the way of a lock, 0 where it is of another namespace, None where there is none."""
     asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, _, _, _, process = struct.unpack(FLOCK, fcntl.fcntl(lock, fcntl.F_GETLK, asked))
-    return 0 if kind == fcntl.F_UNLCK else int(process)
+    return None if kind == fcntl.F_UNLCK else max(int(process), 0)  # below 0: of another machine
 
 
 def _begun(process: int) -> str:

@@ -106,7 +106,7 @@ def _status(arguments: argparse.Namespace) -> int:
         summary = store.summary()
     summary |= {"gateway": settings.gateway.id, "site": settings.gateway.site, "model": _model(summary["model"])}
     summary["baseline_needed"] = settings.baseline.windows
-    summary["running"] = store_lock.holder_of(settings.gateway.store) != 0
+    summary["running"] = store_lock.holder_of(settings.gateway.store) is not None
     summary["flash_budget"] = settings.store.flash_bytes_per_day
     summary["sentence"] = _sentence(summary)
     if arguments.json:

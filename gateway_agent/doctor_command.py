@@ -98,16 +98,16 @@ def store(settings: GatewaySettings) -> Iterator[Finding]:
     if not path.exists():
         yield ok("store", f"{path} is made when the agent starts")
         return
-    running = " of a running agent" if store_lock.holder_of(path) else ""
 
     def opened() -> str:
+        running = "" if store_lock.holder_of(path) is None else " of a running agent"
         with closing(Store(path, read_only=True)) as reader:
             held = reader.summary()
         windows = f"{held['baseline_windows']} of {settings.baseline.windows} windows of the baseline"
         return f"{path}{running}: {windows}, {len(held['outbox'])} items wait to be sent"
 
     advice = "the agent sets a damaged store aside when it starts, see docs/operations.md"
-    yield guarded("store", (StoreError, ValueError), advice, opened)
+    yield guarded("store", (StoreError, OSError, ValueError), advice, opened)
     if not os.access(path, os.W_OK):
         yield failure("store access", f"{path} cannot be written by this user", "run this as the user of the service")
 

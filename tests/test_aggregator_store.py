@@ -16,7 +16,14 @@ import numpy as np
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveTraining
+from cloud_aggregator.events import (
+    RecordAlarm,
+    RecordGateway,
+    RecordModel,
+    RecordRound,
+    RecordService,
+    SaveTraining,
+)
 from cloud_aggregator.store import Store, StoreError
 from cloud_aggregator.tables import SCHEMA_VERSION
 from config.messages import LARGEST, Alarm, Status
@@ -241,6 +248,24 @@ def test_a_store_of_0_5_is_taken_over_with_its_alarms(path: Path) -> None:
     assert known.active and known.alarm.sequence == 0
     store.commit([*told(CLEARED)])
     assert [row["cleared_ns"] is None for row in store.rows("alarms")] == [False]
+    store.close()
+
+
+def test_a_store_of_schema_5_forgets_which_process_gave_the_last_sign(path: Path) -> None:
+    store = Store(path)
+    store.commit([*told(RAISED)])
+    store.close()
+    database = sqlite3.connect(path)
+    database.executescript(
+        "ALTER TABLE service ADD COLUMN process VARCHAR NOT NULL DEFAULT ''; PRAGMA user_version = 5;"
+        "INSERT INTO service VALUES (1, 1, 2, 1, 1, 'boot 7 9')"
+    )
+    database.close()
+    Store(path).close()
+    store = Store(path, create=False)
+    assert store.service() is None and len(store.rows("alarms")) == 1
+    store.commit([RecordService(3, 4, True, 3)])
+    assert store.service() == RecordService(3, 4, True, 3)
     store.close()
 
 

@@ -78,14 +78,18 @@ def opened(site: Folder, *effects: Effect) -> Iterator[Store]:
         yield made
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Folder:
-    """A site with a store that has 500 alarms, two gateways, a model and a training."""
-    made = founded(tmp_path / "site")
+def filled(folder: Path) -> Folder:
+    """Return a site with a store that has 500 alarms, two gateways, a model and a training."""
+    made = founded(folder)
     people = (certificate("a1", "east"), certificate("a2", "west"))
     with opened(made, *people, save_training(OPEN), RecordModel(*FIRST), *map(alarm, range(500))):
         pass
     return made
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Folder:
+    return filled(tmp_path / "site")
 
 
 @pytest.fixture

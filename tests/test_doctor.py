@@ -211,7 +211,7 @@ def test_a_running_agent_is_seen_without_taking_its_lock(tmp_path: Path) -> None
         assert store_lock.holder_of(tmp_path / "gateway.db") == os.getpid()
         (found,) = of_gateway.store(settings)
         assert found.level == "ok" and "of a running agent" in found.text
-    assert not store_lock.holder_of(tmp_path / "gateway.db")
+    assert store_lock.holder_of(tmp_path / "gateway.db") is None
     (tmp_path / "gateway.db").write_bytes(b"no database at all" * 100)
     assert levels(of_gateway.store(settings))["store"] == "failure"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import time
@@ -14,11 +15,12 @@ from typing import Any
 import pytest
 
 from cloud_aggregator.__main__ import main
+from cloud_aggregator.backup_command import copy_store
 from cloud_aggregator.events import Connection, Heard, RecordGateway, RecordService, Tick
 from cloud_aggregator.presence import BEAT_S
-from cloud_aggregator.processes import own_name
 from cloud_aggregator.registry import Certificate, RecordCertificate
-from cloud_aggregator.store import Store
+from cloud_aggregator.store import Store, locked
+from config import store_lock
 from config.messages import Status
 from firmware_sim.broker import broker
 from tests import waiting
@@ -31,13 +33,28 @@ DAY_S = 86_400
 
 
 @contextmanager
-def stored(folder: Path, *effects: Any) -> Iterator[Path]:
-    """Make a site whose store holds these effects; yield its settings."""
+def stored(folder: Path, *effects: Any, held_s: float | None = DAY_S) -> Iterator[Path]:
+    """Make a site whose store holds these effects, and has been held for so long; yield its settings."""
     assert main(["init", str(folder / "site"), "--loopback"]) == 0
     store = Store(folder / "site" / "aggregator.db")
     store.commit(effects)
     store.close()
-    yield folder / "site" / "aggregator.toml"
+    with held(store.path, held_s):
+        yield folder / "site" / "aggregator.toml"
+
+
+@contextmanager
+def held(store: Path, held_s: float | None) -> Iterator[None]:
+    """Have a store as a service that began so long ago has it; None: nobody has it."""
+    if held_s is None:
+        yield
+        return
+    lock = locked(store)
+    os.utime(lock, (time.time() - held_s,) * 2)
+    try:
+        yield
+    finally:
+        store_lock.release(lock)
 
 
 def asked(settings: Path, capsys: Capture, *more: str, code: int = 0) -> Any:
@@ -56,33 +73,38 @@ def line(settings: Path, capsys: Capture, code: int) -> str:
     return out.strip()
 
 
-def beat(age_s: float, *, process: str | None = None, is_connected: bool = True) -> RecordService:
+def beat(age_s: float, *, is_connected: bool = True) -> RecordService:
     now_ns = time.time_ns()
     beat_ns = now_ns - round(age_s * NS)
-    name = own_name() if process is None else process
-    return RecordService(name, beat_ns - DAY_S * NS, beat_ns, is_connected, beat_ns - 3_600 * NS)
+    return RecordService(beat_ns - DAY_S * NS, beat_ns, is_connected, beat_ns - 3_600 * NS)
 
 
 def record(gateway: str, age_s: float, state: Any = "online") -> RecordGateway:
     return RecordGateway(gateway, Status(state=state), time.time_ns() - round(age_s * NS))
 
 
-DEAD = own_name().rpartition(" ")[0] + " 1"  # as another process had been called, whose number this one has
-
-
 @pytest.mark.parametrize(
-    ("sign", "work", "words", "code", "state"),
+    ("sign", "held_s", "work", "words", "code", "state"),
     [
-        (beat(5), "running", "OK - 1 of 1 gateways online", 0, "online"),
-        (beat(400), "hangs", "CRITICAL - service: HANGS", 2, "unknown"),
-        (beat(5, process=DEAD), "stopped", "CRITICAL - service: DOES NOT RUN", 2, "unknown"),
-        (beat(5, is_connected=False), "running", "broker: not connected since", 2, "unknown"),
+        (beat(5), DAY_S, "running", "OK - 1 of 1 gateways online", 0, "online"),
+        (beat(400), DAY_S, "hangs", "CRITICAL - service: HANGS", 2, "unknown"),
+        (beat(5), None, "stopped", "CRITICAL - service: DOES NOT RUN", 2, "unknown"),
+        (beat(5, is_connected=False), DAY_S, "running", "broker: not connected since", 2, "unknown"),
+        (beat(5), 1, "running", "broker: not connected since", 2, "unknown"),  # it begins, and the sign is of before
+        (beat(400), 1, "running", "broker: not connected since", 2, "unknown"),
     ],
 )
 def test_what_is_shown_follows_from_a_live_process_its_work_and_its_broker(
-    sign: RecordService, work: str, words: str, code: int, state: str, tmp_path: Path, capsys: Capture
+    sign: RecordService,
+    held_s: float | None,
+    work: str,
+    words: str,
+    code: int,
+    state: str,
+    tmp_path: Path,
+    capsys: Capture,
 ) -> None:
-    with stored(tmp_path, sign, record("north", 20)) as settings:
+    with stored(tmp_path, sign, record("north", 20), held_s=held_s) as settings:
         value = asked(settings, capsys)
         (north,) = value["gateways"]
         assert (value["service"]["state"], north["state"]) == (work, state)
@@ -132,9 +154,10 @@ def test_a_revoked_gateway_is_never_online(tmp_path: Path, capsys: Capture) -> N
     store.commit([beat(5), *records])
     store.close()
     settings = tmp_path / "site" / "aggregator.toml"
-    states = {one["gateway"]: one["state"] for one in asked(settings, capsys)["gateways"]}
-    assert states == {"north": "revoked", "west": "online"}
-    assert "1 of 1 gateways online" in line(settings, capsys, 0)
+    with held(store.path, DAY_S):
+        states = {one["gateway"]: one["state"] for one in asked(settings, capsys)["gateways"]}
+        assert states == {"north": "revoked", "west": "online"}
+        assert "1 of 1 gateways online" in line(settings, capsys, 0)
 
 
 def status(made: Cloud, **said: Any) -> bytes:
@@ -198,6 +221,9 @@ def test_a_service_that_ended_without_a_word_shows_at_once(tmp_path: Path, capsy
         with broker(tmp_path / "broker", port=port), listening(port, "status") as heard:
             until(lambda: state_of(heard, topic("all", "status", "cloud")) == "online")
             until(lambda: seen_by_check(settings, capsys).startswith("OK"))
+            (tmp_path / "copy").mkdir()
+            copy = write_copy(tmp_path, tmp_path / "copy", port)
+            assert "DOES NOT RUN" in line(copy, capsys, 2)  # though its last sign is seconds old and its process there
         until(lambda: "not connected" in seen_by_check(settings, capsys))
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -221,6 +247,13 @@ def test_what_the_broker_had_kept_is_no_live_message(tmp_path: Path, capsys: Cap
             waiting.until(lambda: (tmp_path / "aggregator.db").exists() and seen() == [("online", False)])
             assert north.publish(where, said, retain=True)
             waiting.until(lambda: seen() == [("online", True)])
+
+
+def write_copy(folder: Path, to: Path, port: int) -> Path:
+    """Copy a store that is in use as a backup does; return settings for the copy."""
+    write(to, port)
+    copy_store(folder / "aggregator.db", to / "aggregator.db")
+    return to / "aggregator.toml"
 
 
 def seen_by_check(settings: Path, capsys: Capture) -> str:

@@ -290,7 +290,7 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "models": lambda number: [model(number)],
     "rollout": lambda number: [SaveRollout(rollout.stored(Staging(), number), number)],
     "alarms": alarm,
-    "service": lambda number: [RecordService("process", number, number, True, number)],
+    "service": lambda number: [RecordService(number, number, True, number)],
     "gateways": lambda number: [RecordGateway("west", READY, number)],
     "held": lambda number: [held(number)],
     "losses": lambda number: [RecordLoss("west", STONE.model_copy(update={"id": f"{number}"}), number)],

@@ -306,6 +306,18 @@ def test_each_mistake_with_keys_is_named(site: Folder, tmp_path: Path, capsys: C
     assert "this site has no root key" in said
 
 
+def test_keys_of_a_site_that_never_ran_are_changed_and_nobody_has_to_be_told(site: Folder, capsys: Capture) -> None:
+    capsys.readouterr()
+    for number, part in enumerate((("rotate", "--release", "--authority"), ("finish",)), 2):
+        assert cloud_aggregator([*keys_command(site, *part)]) == 0
+        said = capsys.readouterr()
+        assert f"statement {number} is in the site's folder" in said.out and not said.err
+        assert "take " in said.out and is_whole(site).number == number
+    assert cloud_aggregator([*keys_command(site, "rotate", "--release", "--json")]) == 0
+    assert json.loads(capsys.readouterr().out)["order"] is None
+    assert not (site.path / "aggregator.db").exists()
+
+
 def test_init_writes_the_root_key_to_a_named_path_outside_of_the_folder(tmp_path: Path, capsys: Capture) -> None:
     inside = str(tmp_path / "site" / "root.key")
     said = failed(cloud_aggregator, capsys, "init", str(tmp_path / "site"), "--root-key", inside)

@@ -6,7 +6,9 @@ a lock file that was left behind, a child that outlives the holder, links of bot
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +30,8 @@ from tests.waiting import PATIENCE_S
 
 HOLD = "import sys, time; from pathlib import Path; from config import store_lock; "
 HOLD += "lock = store_lock.hold(Path(sys.argv[1]), 'aggregator'); "
+LOOK = "from pathlib import Path; from config import store_lock; print(store_lock.holder_of(Path(sys.argv[1])))"
+HIDDEN = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
 FOREVER = "print('has it', flush=True); time.sleep(3600)"
 FORKED = textwrap.dedent(
     """
@@ -81,7 +85,7 @@ def test_a_lock_file_that_was_left_behind_is_no_lock(tmp_path: Path) -> None:
     lock = locked(store)
     assert store_lock.holder_of(store) == os.getpid()
     store_lock.release(lock)
-    assert store_lock.holder_of(store) == 0
+    assert store_lock.holder_of(store) is None
 
 
 def test_a_child_that_outlives_the_holder_does_not_keep_the_store(tmp_path: Path) -> None:
@@ -152,4 +156,38 @@ def test_what_waits_for_a_store_gets_it_when_its_holder_is_gone(tmp_path: Path) 
     with holder(store) as process:
         assert store_lock.holder_of(store) == process.pid
         process.kill()
-        until(lambda: store_lock.holder_of(store) == 0)
+        until(lambda: store_lock.holder_of(store) is None)
+        store_lock.release(locked(store))  # who looked is in nobody's way
+
+
+def may_hide() -> bool:
+    """Tell whether this user may have process numbers of its own."""
+    return shutil.which("unshare") is not None and children.run([*HIDDEN, "true"], PATIENCE_S).returncode == 0
+
+
+@pytest.mark.skipif(not may_hide(), reason="this user may not have process numbers of its own (unshare --user --pid)")
+def test_a_holder_in_another_container_is_one_without_a_number(tmp_path: Path) -> None:
+    write(tmp_path, free_port())
+    store, program = tmp_path / "gateway.db", f"import sys; {LOOK}"
+    Store(store).close()
+
+    def looked() -> str:
+        return str(children.run([*HIDDEN, sys.executable, "-c", program, str(store)], PATIENCE_S, text=True).stdout)
+
+    status = [*HIDDEN, sys.executable, "-m", "gateway_agent", "status", "--json", "-c", str(tmp_path / "gateway.toml")]
+    assert looked() == "None\n"
+    with holder(store):
+        assert looked() == "0\n"
+        assert json.loads(children.run(status, PATIENCE_S, text=True).stdout)["running"] is True
+    assert json.loads(children.run(status, PATIENCE_S, text=True).stdout)["running"] is False
+
+
+def test_who_may_not_look_is_told_so_and_not_that_nobody_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(PermissionError):
+        store_lock.holder_of(tmp_path / "aggregator.db")

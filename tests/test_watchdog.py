@@ -20,6 +20,10 @@ from typing import Any
 
 import pytest
 
+from cloud_aggregator.backup_command import note_of
+from cloud_aggregator.store import coming
+from config.settings import AggregatorSettings, load
+from config.store_lock import lock_file
 from config.supervisor import Supervisor
 from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
@@ -200,6 +204,25 @@ def test_a_broker_whose_listener_is_not_said_is_not_started(text: str, tmp_path:
     (tmp_path / "mosquitto.conf").write_text(text)
     done = children.run_module("cloud_aggregator.broker_watch", str(tmp_path / "mosquitto.conf"), idle_s=PATIENCE_S)
     assert done.returncode == 2 and "expected a line 'listener PORT'" in done.stderr
+
+
+def test_the_store_as_it_is_installed_lies_with_all_beside_it_where_the_broker_cannot_look(tmp_path: Path) -> None:
+    """A file is hidden where it is there when the broker starts; a folder hides what comes later, too."""
+    settings = founded(tmp_path / "site").path / "aggregator.toml"
+    docs = (Path(__file__).parents[1] / "docs" / "run-aggregator.md").read_text(encoding="utf-8")
+    (made,) = re.findall(r"^sudo -u fedgate install -d -m 0700 (\S+)$", docs, re.MULTILINE)
+    (edit,) = re.findall(r"^sudo -u fedgate sed -i '(.*)' \S+$", docs, re.MULTILINE)
+    assert children.run(["sed", "-i", edit, settings], PATIENCE_S).returncode == 0
+    store = load(settings, AggregatorSettings).aggregator.store
+    unit = (resources.files("config") / "fedgate-broker.service").read_text(encoding="utf-8")
+    hidden = {
+        path.lstrip("-")
+        for line in re.findall(r"^InaccessiblePaths=(.*)$", unit, re.MULTILINE)
+        for path in line.split()
+    }
+    beside = (store, store.with_name(f"{store.name}-wal"), lock_file(store), coming(store), note_of(store))
+    folders = {str(path.parent).replace(str(settings.parent), "/var/lib/fedgate/site") for path in beside}
+    assert folders == {made} and folders <= hidden
 
 
 @pytest.mark.parametrize("unit", ["gateway-agent", "cloud-aggregator", "fedgate-broker"])
