@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import stat
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -326,6 +327,29 @@ def test_a_cut_at_any_file_leaves_a_site_that_works(
     assert after_cut.authorities[is_other:] == wanted and len(after_cut.authorities) == len(wanted) + is_other
     assert stat.S_IMODE((site.path / "release.key").stat().st_mode) == 0o600
     assert stat.S_IMODE((site.path / "ca.key").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("what", ["release", "authority"])
+def test_a_service_that_starts_while_keys_are_changed_removes_none_of_them(
+    what: str, site: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two files of a change the new key is in no statement yet."""
+    settings, services = site.settings, list[threading.Thread]()
+    assert settings.identity is not None
+    door, real = Doorkeeper(settings, settings.identity, lambda _: None), identity.write
+
+    def write(path: Path, body: bytes, mode: int) -> None:
+        if path.name == site_keys.STATEMENT and not services:
+            services.append(threading.Thread(target=door.stated))
+            services[0].start()
+            services[0].join(0.5)  # the service has its time, and is not done before the command is
+        real(path, body, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "write", write)
+        made = change(site, what)
+    services[0].join(PATIENCE_S)
+    assert is_whole(site) == made
 
 
 def test_a_service_finds_new_keys_whose_command_was_cut_off_before_it_could_say_so(site: Folder) -> None:
