@@ -173,7 +173,8 @@ def _status(state: State, gateway: str, status: Status) -> Result:
     state, status, noticed = _with_all_spent(state, gateway, status)
     state, found, is_news = impostors.heard(state, gateway, status)
     if not is_news:
-        return state, [*found, Log("info", f"status of {gateway}: it was said before one that is here already")]
+        state, kept = _spent_kept(state, gateway)
+        return state, [*kept, *found, Log("info", f"status of {gateway}: it was said before one that is here already")]
     state = replace(state, gateways={**state.gateways, gateway: status})
     state, told = alarms.status_changed(state, gateway, known)
     return state, [impostors.record(state, gateway), *noticed, *found, *told]
@@ -183,10 +184,21 @@ def _with_all_spent(state: State, gateway: str, status: Status) -> tuple[State, 
     """Return a status with the most that this gateway has ever said of what it spent of its privacy, and notice one
     that says less: its account was begun anew, or is an older one.
     """
-    known = state.gateways.get(gateway)
-    most, said = known.privacy_epsilon if known else None, status.privacy_epsilon
-    if most is None or (said is not None and said >= most):
+    most, said = state.spent.get(gateway), status.privacy_epsilon
+    if said is not None and (most is None or said >= most):
+        return replace(state, spent={**state.spent, gateway: said}), status, []
+    if most is None:
         return state, status, []
     text = f"{gateway} says that it has spent epsilon {said or 0.0:.4g} of its privacy, and said {most:.4g} before"
     state, noticed = _dropped(state, (gateway, "privacy"), f"{text}: its store is new, or an older one")
     return state, status.model_copy(update={"privacy_epsilon": most}), noticed
+
+
+def _spent_kept(state: State, gateway: str) -> Result:
+    """Return the state with what a late status told of a gateway's privacy; the rest of that status is over."""
+    known, most = state.gateways.get(gateway), state.spent.get(gateway)
+    if known is None or known.privacy_epsilon == most:
+        return state, []
+    known = known.model_copy(update={"privacy_epsilon": most})
+    state = replace(state, gateways={**state.gateways, gateway: known})
+    return state, [impostors.record(state, gateway)]

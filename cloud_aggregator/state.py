@@ -110,6 +110,7 @@ class State:
     shared: Parcel | None = None  # the parameters of the open round
     gateways: dict[str, Status] = field(default_factory=dict)
     lives: dict[str, Lives] = field(default_factory=dict)  # gateway -> who speaks under its name
+    spent: dict[str, float] = field(default_factory=dict)  # gateway -> the most it said of its privacy, also if revoked
     seen: dict[str, int] = field(default_factory=dict)  # gateway -> when it was last heard live, see `presence`
     incoming: dict[str, Incoming] = field(default_factory=dict)  # one a gateway, by gateway
     manifest: Manifest | None = None
@@ -181,6 +182,7 @@ def restore(
         now_ns=now_ns,
         reminded_ns=now_ns,
         gateways=gateways,
+        spent={name: one.privacy_epsilon for name, one in gateways.items() if one.privacy_epsilon is not None},
         lives=dict(lives or {}),
         outward=outward or Outward(),
         staging=_begun_by(staging or Staging(), now_ns),
