@@ -30,6 +30,7 @@ from models.records import replace
 
 Result = tuple[State, list[Effect]]
 SENDERS_MAX = 10_000  # whose messages that make no sense are counted
+LINES_MAX = 200  # of the log that follow from messages of one gateway within an hour, before most are left out
 
 
 def step(state: State, now_ns: int, event: Event) -> Result:
@@ -54,7 +55,8 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
     match event:
         case Heard(topic=where, payload=payload, is_retained=is_retained):
             try:
-                return _heard(state, topics.parse(where), payload, is_retained)
+                parsed = topics.parse(where)
+                return _logged(*_heard(state, parsed, payload, is_retained), parsed.gateway)
             except topics.TopicError as error:
                 return _dropped(state, ("", ""), f"{where!r} dropped: {error}")
             except MessageError as error:
@@ -78,6 +80,22 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
             return new_keys.taken(state, event)
         case NotStated(order=order, problem=problem):
             return state, [Answered(order, "the keys before are in force", problem)] if order else []
+
+
+def _logged(state: State, effects: list[Effect], gateway: str) -> Result:
+    """Leave out what would fill the log: of a gateway so many lines within an hour, then the 256th, the 512th, ..."""
+    kept: list[Effect] = []
+    for effect in effects:
+        if not isinstance(effect, Log):
+            kept.append(effect)
+            continue
+        tally = containment.one_more(state.logged.get(gateway), state.now_ns)
+        state = replace(state, logged={**state.logged, gateway: tally})
+        if tally.count <= LINES_MAX:
+            kept.append(effect)
+        elif tally.count.bit_count() == 1:
+            kept.append(Log(effect.level, f"{effect.text} (line {tally.count} of {gateway} within an hour)"))
+    return state, kept
 
 
 def _dropped(state: State, sender: tuple[str, str], text: str) -> Result:

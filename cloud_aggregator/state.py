@@ -130,6 +130,7 @@ class State:
     described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when others were told of its device
     undescribed: frozenset[str] = frozenset()  # gateways of whose device others are to be told anew
     dropped: dict[tuple[str, str], HourlyCount] = field(default_factory=dict)  # of no sense, by gateway and channel
+    logged: dict[str, HourlyCount] = field(default_factory=dict)  # by gateway: lines of the log that are about it
     uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
 
 
