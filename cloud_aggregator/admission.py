@@ -250,6 +250,7 @@ def _left(state: State, gateway: str, how: Literal["removed", "replaced"]) -> Re
     causes = {known.alarm.cause for known in state.outward.alarms.get(gateway, {}).values()}
     state, told = alarms.gone(state, gateway, how)
     state, closing = rounds.close_if_due(_without(state, gateway))
+    state = replace(state, spent={name: most for name, most in state.spent.items() if name != gateway})
     retained = [("status", "agent"), ("manifest", "current"), *(("alarm", cause) for cause in sorted(causes))]
     cleared = [Publish(topic(state, gateway, channel, item), b"", retain=True) for channel, item in retained]
     return state, [ForgetGateway(gateway), *told, *closing, *cleared]

@@ -13,7 +13,7 @@ from traceback import walk_tb
 from typing import TypeVar
 
 from cloud_aggregator import alarms
-from cloud_aggregator.events import Effect, Heard, Log, Publish
+from cloud_aggregator.events import Answered, Effect, Heard, Log, Ordered, Publish
 from cloud_aggregator.state import HourlyCount, State, topic
 from config import topics
 from config.loss_messages import Tombstone
@@ -58,13 +58,18 @@ def contain(state: State, message: Heard, error: Exception) -> Result:
     where = topics.parse(message.topic)
     failures = one_more(state.failures.get(where.gateway), state.now_ns)
     state = replace(state, failures={**state.failures, where.gateway: failures})
-    what = f"{type(error).__name__} at {_place(error)}: {str(error)[:SHOWN]!r}"
-    text = f"{where.gateway}: a message of channel {where.channel} could not be handled ({what})"
+    text = f"{where.gateway}: a message of channel {where.channel} could not be handled ({_described(error)})"
     told = Log("warning", f"{text}; number {failures.count} within an hour")
     blocked = f"{FAILURES_MAX} of its messages could not be handled; nothing of it is, for an hour from the first"
     is_full = failures.count == FAILURES_MAX
     state, raised = alarms.raise_ours(state, where.gateway, CAUSE, "major", blocked) if is_full else (state, [])
     return state, [told, *_answer(state, where, message.payload), *raised]
+
+
+def refused(order: Ordered, error: Exception) -> list[Effect]:
+    """Return the answer to an order that could not be carried out: one without an answer is obeyed at every start."""
+    problem = f"it could not be carried out, nothing was changed ({_described(error)})"
+    return [Answered(order.number, "refused", problem), Log("warning", f"order {order.number} refused: {problem}")]
 
 
 def unblock(state: State) -> Result:
@@ -79,6 +84,10 @@ def unblock(state: State) -> Result:
 
 def _is_running(known: HourlyCount, now_ns: int) -> bool:
     return 0 <= now_ns - known.begun_ns < HOUR_NS
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__} at {_place(error)}: {str(error)[:SHOWN]!r}"
 
 
 def _place(error: Exception) -> str:

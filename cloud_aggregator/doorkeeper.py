@@ -93,10 +93,11 @@ class Doorkeeper:
         Raises `OSError` or `ValueError` where they cannot be had.
         """
         folder, release_file = self._spec.folder, self._settings.aggregator.release_key
-        keys = site_keys.stated(folder)
-        if keys is None:
-            return None
-        site_keys.settle(folder, release_file, keys)
+        with identity.alone(folder):  # a command may be about to state keys that it has made
+            keys = site_keys.stated(folder)
+            if keys is None:
+                return None
+            site_keys.settle(folder, release_file, keys)
         self._authority = Authority(folder)
         self._statement = body = (folder / site_keys.STATEMENT).read_bytes()
         root = (folder / site_keys.ROOT_PUB).read_text(encoding="ascii")

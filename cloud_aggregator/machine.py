@@ -30,6 +30,7 @@ from models.records import replace
 
 Result = tuple[State, list[Effect]]
 SENDERS_MAX = 10_000  # whose messages that make no sense are counted
+LINES_MAX = 200  # of the log that follow from messages of one gateway within an hour, before most are left out
 
 
 def step(state: State, now_ns: int, event: Event) -> Result:
@@ -54,7 +55,8 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
     match event:
         case Heard(topic=where, payload=payload, is_retained=is_retained):
             try:
-                return _heard(state, topics.parse(where), payload, is_retained)
+                parsed = topics.parse(where)
+                return _logged(*_heard(state, parsed, payload, is_retained), parsed.gateway)
             except topics.TopicError as error:
                 return _dropped(state, ("", ""), f"{where!r} dropped: {error}")
             except MessageError as error:
@@ -78,6 +80,22 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
             return new_keys.taken(state, event)
         case NotStated(order=order, problem=problem):
             return state, [Answered(order, "the keys before are in force", problem)] if order else []
+
+
+def _logged(state: State, effects: list[Effect], gateway: str) -> Result:
+    """Leave out what would fill the log: of a gateway so many lines within an hour, then the 256th, the 512th, ..."""
+    kept: list[Effect] = []
+    for effect in effects:
+        if not isinstance(effect, Log):
+            kept.append(effect)
+            continue
+        tally = containment.one_more(state.logged.get(gateway), state.now_ns)
+        state = replace(state, logged={**state.logged, gateway: tally})
+        if tally.count <= LINES_MAX:
+            kept.append(effect)
+        elif tally.count.bit_count() == 1:
+            kept.append(Log(effect.level, f"{effect.text} (line {tally.count} of {gateway} within an hour)"))
+    return state, kept
 
 
 def _dropped(state: State, sender: tuple[str, str], text: str) -> Result:
@@ -173,7 +191,8 @@ def _status(state: State, gateway: str, status: Status) -> Result:
     state, status, noticed = _with_all_spent(state, gateway, status)
     state, found, is_news = impostors.heard(state, gateway, status)
     if not is_news:
-        return state, [*found, Log("info", f"status of {gateway}: it was said before one that is here already")]
+        state, kept = _spent_kept(state, gateway)
+        return state, [*kept, *found, Log("info", f"status of {gateway}: it was said before one that is here already")]
     state = replace(state, gateways={**state.gateways, gateway: status})
     state, told = alarms.status_changed(state, gateway, known)
     return state, [impostors.record(state, gateway), *noticed, *found, *told]
@@ -183,10 +202,21 @@ def _with_all_spent(state: State, gateway: str, status: Status) -> tuple[State, 
     """Return a status with the most that this gateway has ever said of what it spent of its privacy, and notice one
     that says less: its account was begun anew, or is an older one.
     """
-    known = state.gateways.get(gateway)
-    most, said = known.privacy_epsilon if known else None, status.privacy_epsilon
-    if most is None or (said is not None and said >= most):
+    most, said = state.spent.get(gateway), status.privacy_epsilon
+    if said is not None and (most is None or said >= most):
+        return replace(state, spent={**state.spent, gateway: said}), status, []
+    if most is None:
         return state, status, []
     text = f"{gateway} says that it has spent epsilon {said or 0.0:.4g} of its privacy, and said {most:.4g} before"
     state, noticed = _dropped(state, (gateway, "privacy"), f"{text}: its store is new, or an older one")
     return state, status.model_copy(update={"privacy_epsilon": most}), noticed
+
+
+def _spent_kept(state: State, gateway: str) -> Result:
+    """Return the state with what a late status told of a gateway's privacy; the rest of that status is over."""
+    known, most = state.gateways.get(gateway), state.spent.get(gateway)
+    if known is None or known.privacy_epsilon == most:
+        return state, []
+    known = known.model_copy(update={"privacy_epsilon": most})
+    state = replace(state, gateways={**state.gateways, gateway: known})
+    return state, [impostors.record(state, gateway)]

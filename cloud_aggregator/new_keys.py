@@ -5,7 +5,8 @@ from __future__ import annotations
 from cloud_aggregator import announcing
 from cloud_aggregator.events import Answered, Effect, Log
 from cloud_aggregator.registry import Stated
-from cloud_aggregator.state import State
+from cloud_aggregator.state import NOTHING_NEWEST, State
+from config import signing
 from models.records import replace
 
 NEVER = -1
@@ -17,5 +18,8 @@ def taken(state: State, event: Stated) -> tuple[State, list[Effect]]:
     answered: list[Effect] = [Answered(event.order, text, event.problem)] if event.order else []
     if event.body == state.keys:
         return state, answered
+    if signing.public_pem(event.release_key) != signing.public_pem(state.key):
+        # Whoever had the key before may have signed any numbers, and had them learned here.
+        state = replace(state, newest=NOTHING_NEWEST)
     state = replace(state, keys=event.body, key=event.release_key, announced_week=NEVER)
     return state, [*answered, *announcing.keys(state), Log("info", text)]

@@ -162,18 +162,20 @@ def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:
 
 
 def begin_anew_if_lost(state: State) -> tuple[State, list[Effect]]:
-    """Give a round up that can have no quorum: all it waits for have answered it and hold no answer any more, as where
-    their stores were damaged. Nobody answers twice, as masks and noise are drawn from the round. Where the algorithm
-    remembers what was counted of whom, what is given up would be missing for good, and the round waits.
+    """Give a round up that can have no quorum: of those it waits for some have answered it and hold no answer any more,
+    as where their stores were damaged, and the others are too few. Nobody answers twice, as masks and noise are drawn
+    from the round. Where the algorithm remembers what was counted of whom, what is given up would be missing for good,
+    and the round waits.
     """
     rounds, number = state.settings.rounds, round_number(state.run, state.server.round_index)
     waited = {name: state.gateways[name] for name in waited_for(state)} if state.opened else {}
     patient = state.now_ns - state.opened_ns < max(rounds.deadline_s, LOST_S) * NS
-    if not waited or patient or len(state.counted) >= rounds.quorum or state.algorithm.remembers:
+    gone = sorted(name for name, one in waited.items() if one.answered == number and not one.outbox)
+    if not gone or patient or state.algorithm.remembers:
         return state, []
-    if any(one.answered != number or one.outbox for one in waited.values()):
+    if len(state.counted) + len(waited) - len(gone) >= rounds.quorum:
         return state, []
-    lost = f"{first_of(sorted(waited))} answered it, and the answers were lost"
+    lost = f"{first_of(gone)} answered it, and the answers were lost"
     given_up = state.server.round_index
     state, effects = _close(replace(state, total={}))
     return state, [Log("warning", f"round {given_up} is given up: {lost}"), *effects]

@@ -14,6 +14,7 @@ from cloud_aggregator import admission, containment, defence, machine, presence,
 from cloud_aggregator.events import Durable, Effect, Event, Heard, Ordered, Outward
 from cloud_aggregator.state import State, restore
 from cloud_aggregator.store import Store
+from config.messages import LARGEST
 from config.settings import AggregatorSettings
 from models.records import replace
 
@@ -59,9 +60,9 @@ class Service:
         """Take in events in their order and return what is to be told, all of it resting on one commit: an update that
         waits for others costs no commit of its own.
 
-        Where that fails, events are taken in one by one, and a gateway's message that fails alone is contained. Errors
-        of the store, of memory and of the aggregator's own events are no gateway's: they are raised, and what was
-        stored before them is told after a restart.
+        Where that fails, events are taken in one by one, and a gateway's message or an operator's order that fails
+        alone is contained. Errors of the store, of memory and of the aggregator's own events are nobody's: they are
+        raised, and what was stored before them is told after a restart.
         """
         before = self.state
         told = containment.attempt(lambda: self._taken(machine.step, now_ns, events))
@@ -74,9 +75,13 @@ class Service:
         before = self.state
         told = containment.attempt(lambda: self._taken(machine.take_in, now_ns, [event]))
         if isinstance(told, Exception):
-            if not isinstance(event, Heard):
+            before = replace(before, now_ns=now_ns)
+            if isinstance(event, Heard):
+                self.state, effects = containment.contain(before, event, told)
+            elif isinstance(event, Ordered):  # it would be there again at every start
+                self.state, effects = before, containment.refused(event, told)
+            else:
                 raise told
-            self.state, effects = containment.contain(replace(before, now_ns=now_ns), event, told)
             told = self._stored(effects)
         self.state, effects = machine.advance(self.state, event)
         return [*told, *self._stored(effects)]
@@ -97,7 +102,9 @@ class Service:
     def _with_model(self, order: Ordered) -> Ordered:
         """Return an order with the stored model that it names."""
         version = order.body.get("version")
-        return replace(order, model=self.store.models.of(version)) if isinstance(version, int) else order
+        if not isinstance(version, int) or version > LARGEST:  # beyond which the store cannot look for one
+            return order
+        return replace(order, model=self.store.models.of(version))
 
     def close(self) -> None:
         """Close the store."""

@@ -2,6 +2,7 @@
 
 `keys.json` alone decides. New private keys are written before it, beside those in force, and old ones are removed after
 it; all else is made from it. So the power may fail at any write: the site goes by the statement before or by this one.
+Whoever does this holds the folder: to anybody else a new key is one of which the statement says nothing.
 """
 
 from __future__ import annotations
@@ -90,37 +91,39 @@ def rotate(
 
     Raises `KeyFileError` where that cannot be; then nothing has changed.
     """
-    before = _settled(folder, release_file, root)
-    number, public = before.number + 1, before.release_key.encode()
-    authorities = [one.encode() for one in before.authorities]
-    if authority and len(authorities) >= AT_ONCE:
-        raise KeyFileError(
-            f"{folder}: the authority before is still believed; have 'cloud-aggregator keys finish' drop it first"
-        )
-    if release:
-        new = Ed25519PrivateKey.generate()
-        identity.write(release_file, signing.private_pem(new) + _read(release_file), PRIVATE_MODE)
-        public = signing.public_pem(new)
-    if authority:
-        key = identity.made_key()
-        identity.write(folder / CA_KEY, identity.private_pem(key) + _read(folder / CA_KEY), PRIVATE_MODE)
-        authorities.insert(0, authority_certificate(f"fedgate {before.site} {number}", key, now))
-    keys = _state(folder, root, before.site, number, public, authorities, now)
-    settle(folder, release_file, keys)
-    return keys
+    with identity.alone(folder):
+        before = _settled(folder, release_file, root)
+        number, public = before.number + 1, before.release_key.encode()
+        authorities = [one.encode() for one in before.authorities]
+        if authority and len(authorities) >= AT_ONCE:
+            raise KeyFileError(
+                f"{folder}: the authority before is still believed; have 'cloud-aggregator keys finish' drop it first"
+            )
+        if release:
+            new = Ed25519PrivateKey.generate()
+            identity.write(release_file, signing.private_pem(new) + _read(release_file), PRIVATE_MODE)
+            public = signing.public_pem(new)
+        if authority:
+            key = identity.made_key()
+            identity.write(folder / CA_KEY, identity.private_pem(key) + _read(folder / CA_KEY), PRIVATE_MODE)
+            authorities.insert(0, authority_certificate(f"fedgate {before.site} {number}", key, now))
+        keys = _state(folder, root, before.site, number, public, authorities, now)
+        settle(folder, release_file, keys)
+        return keys
 
 
 def drop_before(folder: Path, release_file: Path, root: Ed25519PrivateKey, now: datetime) -> Keys:
     """Drop the authority before the newest; broker and aggregator show certificates of the newest from now on."""
-    before = _settled(folder, release_file, root)
-    if len(before.authorities) < AT_ONCE:
-        raise KeyFileError(f"{folder}: one authority is in force, and none is to be dropped")
-    newest = Authority(folder)
-    newest.write_own(before.site, newest.hosts(), now)  # good while both are believed
-    authorities = [before.authorities[0].encode()]
-    keys = _state(folder, root, before.site, before.number + 1, before.release_key.encode(), authorities, now)
-    settle(folder, release_file, keys)
-    return keys
+    with identity.alone(folder):
+        before = _settled(folder, release_file, root)
+        if len(before.authorities) < AT_ONCE:
+            raise KeyFileError(f"{folder}: one authority is in force, and none is to be dropped")
+        newest = Authority(folder)
+        newest.write_own(before.site, newest.hosts(), now)  # good while both are believed
+        authorities = [before.authorities[0].encode()]
+        keys = _state(folder, root, before.site, before.number + 1, before.release_key.encode(), authorities, now)
+        settle(folder, release_file, keys)
+        return keys
 
 
 def settle(folder: Path, release_file: Path, keys: Keys) -> None:

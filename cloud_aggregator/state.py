@@ -110,6 +110,7 @@ class State:
     shared: Parcel | None = None  # the parameters of the open round
     gateways: dict[str, Status] = field(default_factory=dict)
     lives: dict[str, Lives] = field(default_factory=dict)  # gateway -> who speaks under its name
+    spent: dict[str, float] = field(default_factory=dict)  # gateway -> the most it said of its privacy, also if revoked
     seen: dict[str, int] = field(default_factory=dict)  # gateway -> when it was last heard live, see `presence`
     incoming: dict[str, Incoming] = field(default_factory=dict)  # one a gateway, by gateway
     manifest: Manifest | None = None
@@ -129,6 +130,7 @@ class State:
     described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when others were told of its device
     undescribed: frozenset[str] = frozenset()  # gateways of whose device others are to be told anew
     dropped: dict[tuple[str, str], HourlyCount] = field(default_factory=dict)  # of no sense, by gateway and channel
+    logged: dict[str, HourlyCount] = field(default_factory=dict)  # by gateway: lines of the log that are about it
     uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
 
 
@@ -181,6 +183,7 @@ def restore(
         now_ns=now_ns,
         reminded_ns=now_ns,
         gateways=gateways,
+        spent={name: one.privacy_epsilon for name, one in gateways.items() if one.privacy_epsilon is not None},
         lives=dict(lives or {}),
         outward=outward or Outward(),
         staging=_begun_by(staging or Staging(), now_ns),

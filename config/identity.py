@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import fcntl
 import hashlib
 import json
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -243,6 +245,17 @@ def common_name(certificate: x509.Certificate) -> str:
     """Return whom a certificate names."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if names else ""
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep out other processes that change the files of a folder and ask in this way; wait for one that does."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write(path: Path, body: bytes, mode: int) -> None:

@@ -258,7 +258,7 @@ def silent_sources(state: State) -> tuple[State, list[Effect]]:
 
 def without_model(state: State) -> tuple[State, list[Effect]]:
     """Raise a fault where a gateway that had a model has none in force: it watches nothing, and looks at peace."""
-    if state.manifest is not None or state.models.newest == 0:
+    if state.manifest is not None or max(state.models.newest, state.models.current.version) == 0:
         return sensor_well(state, NO_MODEL, state.now_ns)
     text = f"no model is in force, so nothing is watched: {state.refusal or 'it is to come again'}"
     return sensor(state, NO_MODEL, text, state.now_ns)

@@ -44,7 +44,7 @@ def announced(state: State, manifest: Manifest, *, is_own: bool = False) -> tupl
     One that was refused is refused again without another look: its model would be fetched for nothing each time.
     """
     known, reason = state.refused
-    name, newest = named(manifest), max(state.models.newest, state.manifest.version if state.manifest else 0)
+    name, newest = named(manifest), state.models.newest
     is_known = known in (name, _as_announced(manifest, is_own=is_own))
     if final := state.models.why_not(name) or (reason if is_known else ""):
         return (state, []) if state.refusal == final else refuse(state, final)
@@ -55,6 +55,9 @@ def announced(state: State, manifest: Manifest, *, is_own: bool = False) -> tupl
     if problem := signatures.problem(state, manifest, state.settings.gateway.id if is_own else ALL):
         return _refuse_announcement(state, manifest, f"refused: {problem}", is_own=is_own)
     state = replace(state, announced=max(state.announced, manifest.version))
+    if name == state.models.current.name and not _is_lost(state, name):  # in force, and vouched for by a new key
+        models = replace(state.models, newest=manifest.version)
+        return replace(state, models=models, candidate=None), [save(models)]
     if state.newest is not None and manifest.version < state.newest.version:
         why = f"is older than {state.newest.version}, which the aggregator has signed to be the newest"
         return _refuse_announcement(state, manifest, why, is_own=is_own)

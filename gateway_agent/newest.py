@@ -10,7 +10,7 @@ from config.messages import MessageError, Newest
 from config.topics import ALL
 from gateway_agent.events import Effect, Log, Publish, Save
 from gateway_agent.signatures import NS, SYNCHRONISED, date, problem
-from gateway_agent.state import NEWEST, State, tell, topic
+from gateway_agent.state import NEWEST, SIGNER, State, tell, topic
 from models.records import replace
 
 WITHHELD_S = 3_600.0  # for which a model that was signed may be on its way: lost announcements are repeated meanwhile
@@ -28,12 +28,13 @@ def announced(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     if reason := problem(state, message, ALL):
         raise MessageError(f"newest: {reason}")
     state = replace(state, newest=message, newest_ns=state.now_ns)
-    return state, [*save(state), *repeated(state)]
+    return state, [Save(NEWEST, message.received_bytes()), *repeated(state)]
 
 
 def save(state: State) -> list[Effect]:
-    """Return the effect that stores the numbers, where there are any."""
-    return [] if state.newest is None else [Save(NEWEST, state.newest.received_bytes())]
+    """Return the effects that store the numbers, and whose they are, as far as that is known."""
+    signer: list[Effect] = [Save(SIGNER, state.signer.encode())] if state.signer else []
+    return signer if state.newest is None else [*signer, Save(NEWEST, state.newest.received_bytes())]
 
 
 def repeated(state: State) -> list[Effect]:

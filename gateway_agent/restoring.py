@@ -21,6 +21,7 @@ from gateway_agent.state import (
     PRIVACY,
     RESCUED,
     SECRET,
+    SIGNER,
     BaselineError,
     RaisedBy,
     RaisedIn,
@@ -84,8 +85,9 @@ def restore(
         sensor_alarms=sensors,
         raised_in=raised_in,
         models=restored(stored.blobs),
-        newest=Newest.from_bytes(stored.blobs[NEWEST]) if NEWEST in stored.blobs else None,
+        newest=Newest.from_bytes(stored.blobs[NEWEST]) if stored.blobs.get(NEWEST) else None,
         newest_ns=now_ns,
+        signer=stored.blobs.get(SIGNER, b"").decode(),
     )
 
 

@@ -38,6 +38,7 @@ from models.records import replace
 OWN, COUNTED, MEMORY = "own", "counted", "memory"
 ALARMS, FEATURES, SECRET = "alarms", "features", "secret"
 FLASH, RESCUED, NEWEST, INVITED, PRIVACY = "flash", "rescued", "newest", "invited", "privacy"
+SIGNER = "signer"
 ANOMALY = "anomaly"  # the cause of an alarm about the structure
 
 
@@ -126,6 +127,7 @@ class State:
     unlent: str = ""  # the manifest, by its signed digest, whose site has no level for this gateway
     take_keys: Take = take_none  # keeps a statement of the site's keys
     refused_keys: str = ""  # the statement refused last, by its SHA-256
+    signer: str = ""  # whose the numbers of models and trainings here are: the release key, by its SHA-256
     refused: tuple[str, str] = ("", "")  # the manifest refused last, by its signed digest, and why
     fetches: dict[str, Fetch] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)  # fetched whole, not used yet

@@ -6,10 +6,6 @@ Loads `cryptography`, so the agent runs it in the child that `enrolment` is.
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -40,7 +36,7 @@ def take(files: Trusted, body: bytes) -> bool:
     if not files.root_key.exists():
         raise StatementError(f"{files.root_key}: there is no root key here; enrol this gateway again, with a new token")
     root = signing.load_public(files.root_key)
-    with _alone(files.statement.parent):
+    with identity.alone(files.statement.parent):  # the broker may bring a statement while a renewal fetches one
         held = files.statement.read_bytes() if files.statement.exists() else None
         keys = statement.check(body, root, held)
         if body == held:
@@ -54,14 +50,3 @@ def keep(files: Trusted, keys: Keys, body: bytes) -> None:
     identity.write(files.authority, statement.bundle(keys), PUBLIC_MODE)
     identity.write(files.release_key, keys.release_key.encode(), PUBLIC_MODE)
     identity.write(files.statement, body, PUBLIC_MODE)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep out another child: the broker may bring a statement while a renewal fetches one."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

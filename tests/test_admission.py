@@ -15,7 +15,18 @@ from typing import Any
 import pytest
 
 from cloud_aggregator import admission
-from cloud_aggregator.events import Answered, Connection, Durable, Effect, Log, Ordered, Publish, RecordAlarm, Tick
+from cloud_aggregator.events import (
+    Answered,
+    Connection,
+    Durable,
+    Effect,
+    Log,
+    Ordered,
+    Publish,
+    RecordAlarm,
+    RecordGateway,
+    Tick,
+)
 from cloud_aggregator.registry import Asked, Bar, Barred, Issue, Registry, TurnAway
 from cloud_aggregator.state import State, restore
 from cloud_aggregator.store import Store
@@ -308,3 +319,39 @@ def test_a_restart_decides_as_before(tmp_path: Path) -> None:
         again = begun(store.registry(), gateways=("north", "south"))
     assert again.gateways.keys() == {"south"} and registry(again).admitted == {"south"}
     assert registry(again).ended() == registry(state).ended() and registry(again).barred == {"north"}
+
+
+def spent(epsilon: float | None, **said: Any) -> Status:
+    return READY.model_copy(update={"privacy_epsilon": epsilon, **said})
+
+
+def told_of(state: State, *statuses: Status) -> tuple[State, list[Effect]]:
+    return after(state, *[heard("north", "status", one.to_bytes()) for one in statuses])
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_a_gateway_spent_of_its_privacy_is_known_beyond_its_revocation(restarted: bool) -> None:
+    state, _ = told_of(enrolled("north"), spent(5.0))
+    state, _ = after(state, ordered("revoke", gateway="north"))
+    if restarted:
+        state = admission.begun(restore(SITE, KEY, None, None, {"north": spent(5.0)}, T0_NS), registry(state))
+    assert "north" not in state.gateways
+    again = replace(asks(key="new", digest=OTHER, serial="b2"), is_same_device=True)
+    state, _ = after(state, token(digest=OTHER, replaces=True), again)
+    state, effects = told_of(state, spent(0.1))
+    assert state.gateways["north"].privacy_epsilon == 5.0
+    assert any(
+        "has spent epsilon 0.1 of its privacy, and said 5 before" in one.text for one in effects if isinstance(one, Log)
+    )
+    another = asks(key="third", digest="f" * 64, serial="c3")
+    state, _ = after(state, ordered("remove", gateway="north"), token(digest="f" * 64, replaces=True), another)
+    assert told_of(state, spent(0.1))[0].gateways["north"].privacy_epsilon == 0.1, "the operator has had it forgotten"
+
+
+def test_what_a_late_status_says_was_spent_counts_and_nothing_else_of_it() -> None:
+    present, late = (
+        {"store_id": "s", "boot_id": boot, "starts": start, "monotonic_ns": 9} for boot, start in (("b", 2), ("a", 1))
+    )
+    state, effects = told_of(enrolled("north"), spent(1.0, **present), spent(5.0, **late, version="old"))
+    assert state.gateways["north"] == spent(5.0, **present).compact()
+    assert only(effects[-2:], RecordGateway).status.privacy_epsilon == 5.0

@@ -108,6 +108,18 @@ def test_a_round_that_waits_for_an_answer_that_was_lost_is_given_up(
     assert len(told) == index and all(f"{GATEWAYS[-1]} answered it" in text for text in told)
 
 
+@pytest.mark.parametrize(("lost", "index"), [(1, 0), (2, 1)])
+def test_who_never_answers_keeps_no_round_open_that_has_no_quorum_with_it_either(lost: int, index: int) -> None:
+    """Goal: one gateway that says nothing does not keep the others, whose answers were lost, from the next round."""
+    state, _ = after(opened(), heard("silent", "status", READY.to_bytes()))
+    status = READY.model_copy(update={"answered": round_number(state.run, 0)})
+    told = [heard(name, "status", status.to_bytes()) for name in GATEWAYS[:lost]]
+    counted = [event for name in GATEWAYS[lost:] for event in update(name, body(state))]
+    state, _ = after(state, *told, *counted)
+    state, _ = after(state, Tick(), at_s=LOST_S + 1.0)
+    assert state.server.round_index == index
+
+
 def test_rounds_that_follow_each_other_do_not_keep_a_manifest_from_being_repeated() -> None:
     """Each round that opens is an invitation that just went out; of the model that says nothing."""
     state, _ = after(started(CloudShelf(released=FIRST), quorum=1, per_release=1_000), Connection(True))

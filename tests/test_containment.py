@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from cloud_aggregator import alarms, release, rounds, standing, telemetry
+from cloud_aggregator import admission, alarms, release, rounds, standing, telemetry
 from cloud_aggregator.containment import CAUSE, FAILURES_MAX, HOUR_NS
 from cloud_aggregator.events import Connection, Effect, Event, Log, Outward, Publish, RecordLoss, Tick
 from cloud_aggregator.service import Service
@@ -139,6 +139,36 @@ def test_a_round_that_cannot_be_closed_or_released_is_nobodys(
     (told,) = [one.text for one in effects if isinstance(one, Log) and "KeyError: 'a defect'" in one.text]
     assert ("no model can be made" if place is release else "changes nothing") in told
     assert receipts(effects) == {gateway: [True] for gateway in GATEWAYS} and not service.state.failures
+    service.close()
+
+
+@pytest.mark.parametrize("version", [2**63, 10**20, -1])
+def test_an_order_that_names_a_version_of_no_model_is_answered(tmp_path: Path, version: int) -> None:
+    service = begun(tmp_path / "a.db")
+    number = service.store.order("release", {"share": 1.0, "to_all": True, "version": version})
+    service.step_all(T0_NS + NS, service.orders())
+    assert service.store.answer(number) == (
+        "refused",
+        f"version {version} given, and no such model is stored (any more); see cloud-aggregator models",
+    )
+    service.close()
+
+
+def test_an_order_that_cannot_be_carried_out_is_not_obeyed_again_at_every_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, before = begun(tmp_path / "a.db"), READY
+    number = service.store.order("remove", {"gateway": "west"})
+
+    def divide(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(admission, "removed", divide)
+    told = service.step_all(T0_NS + NS, [alarm("east"), *service.orders()])
+    assert receipts(told) == {"east": [True]} and service.state.gateways["west"] == before
+    answer, problem = service.store.answer(number) or ("", "")
+    assert answer == "refused" and problem.startswith("it could not be carried out, nothing was changed (ZeroDivision")
+    assert not service.orders()
     service.close()
 
 

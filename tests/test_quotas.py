@@ -430,3 +430,22 @@ def test_who_asks_for_a_model_without_end_leaves_the_line_to_others() -> None:
             room -= message.size
             carried[party(message.topic)] += message.size
     assert carried["north"] > 6 * 3 * 60_000 and carried["west"] < 5 * (len(body) + 65_536)
+
+
+def test_who_says_what_is_logged_without_end_fills_no_log(tmp_path: Path) -> None:
+    """Goal: nobody washes out of the log what it says of others."""
+    with cloud(tmp_path, mean_of(2)) as here:
+
+        def lines(count_: int) -> list[str]:
+            kind: dict[str, Any] = {"kind": "telemetry", "first_ns": 0, "last_ns": 1, "why": ("outbox-full",)}
+            lost = [Tombstone(id=f"{at}", items=1, size_bytes=1, **kind) for at in range(count_)]
+            said = here.hear(*[heard("east", "tombstone", one.to_bytes()) for one in lost], at_once=True)
+            assert len(receipts(said)) == count_
+            return [one.text for one in said if isinstance(one, Log)]
+
+        told = lines(1_500)
+        assert len(told) == machine.LINES_MAX + 3 and told[-1].endswith("(line 1024 of east within an hour)")
+        other = here.hear(heard("west", "telemetry", b"x", hashlib.sha256(b"x").hexdigest()))
+        assert any("west: scores refused" in one.text for one in other if isinstance(one, Log))
+        here.now_ns += 3_600 * NS
+        assert len(lines(10)) == 10

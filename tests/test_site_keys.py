@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import stat
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,26 +17,31 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import doctor_command, site_keys
+from cloud_aggregator import doctor_command, newest, signatures, site_keys
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.authority import Authority, authority_certificate
 from cloud_aggregator.doorkeeper import Doorkeeper
 from cloud_aggregator.events import Connection, Event, Publish, Tick
 from cloud_aggregator.registry import NotStated, Stated
 from config import identity, signing, statement
-from config.messages import Keys, Newest, RoundOpen
+from config.messages import LARGEST, Keys, Newest, RoundOpen
 from config.settings import Site
 from config.statement import OlderError, StatementError
 from firmware_sim import children
 from gateway_agent import trusted_keys
+from gateway_agent.events import Heard, Save
 from gateway_agent.release_key import Taken
+from gateway_agent.state import SIGNER, State
 from tests.agents import after, commissioned, heard, sent
 from tests.cloud_service import cloud, mean_of
+from tests.cloud_service import heard as cloud_heard
 from tests.site_folders import Folder, founded
-from tests.sites import T0_NS
+from tests.sites import KEY, T0_NS, Shelf, agent, gateway_settings
 from tests.test_commands import failed
 from tests.test_enrolment import files
-from tests.test_gateway_models import released
+from tests.test_gateway_machine import invitation
+from tests.test_gateway_models import FIRST, FOR_ALL, SECOND, Made, in_force, offered, released
+from tests.test_newest import stated_by
 from tests.waiting import PATIENCE_S
 
 NOW = datetime.now(UTC)
@@ -160,7 +166,81 @@ def test_numbers_that_the_key_before_signed_are_kept_anew_with_the_new_one() -> 
     assert state.newest is not None and state.newest.signature == "n"
 
 
+def by(key: Ed25519PrivateKey, made: Made) -> Made:
+    """Return a model as a key announces it."""
+    return signatures.signed(made[0], key, FOR_ALL, T0_NS), made[1]
+
+
+def asked_by(key: Ed25519PrivateKey, training: int) -> Heard:
+    message = RoundOpen.from_bytes(invitation()).changed(training=training)
+    return heard("round", "open", signatures.signed(message, key, FOR_ALL, T0_NS).to_bytes(), "all")
+
+
+def going_by(key: Ed25519PrivateKey, state: State, *, is_new: bool) -> State:
+    """Return a gateway that was told of a release key, which its files name already where that is not new."""
+
+    def verified(body: bytes, signature: str) -> bool:
+        return signing.verified(key.public_key(), body, signature)
+
+    state = replace(state, verified=verified, take_keys=lambda _: Taken(is_new=is_new))
+    return after(state, heard("keys", "current", signed(release_key=signing.public_pem(key).decode()), "all"))[0]
+
+
+@pytest.mark.parametrize("how", ["told", "found in the files", "found there after a restart"])
+def test_no_number_of_the_key_before_binds_a_gateway(how: str) -> None:
+    """Goal: whoever had the release key may have signed the highest numbers there are; with another key the site goes
+    on all the same, however a gateway came to know of it, and nothing of the one before counts.
+    """
+    shelf = Shelf()
+    state = going_by(KEY, in_force(shelf), is_new=False)
+    stolen = stated_by(KEY, FOR_ALL, LARGEST, LARGEST, LARGEST), by(KEY, released(LARGEST)), asked_by(KEY, LARGEST)
+    state, effects = after(state, heard("newest", "current", stolen[0], "all"), stolen[2])
+    shelf.commit([Save(SIGNER, state.signer.encode()), *effects])
+    state, effects = offered(state, stolen[1])
+    shelf.commit(effects)
+    assert state.manifest is not None and state.manifest.version == LARGEST and state.newest_training == LARGEST
+    state = agent(gateway_settings(), shelf) if "restart" in how else state
+    state = going_by(RELEASE, state, is_new=how == "told")
+    ours = stated_by(RELEASE, FOR_ALL, 3, 5, 7)
+    state, _ = after(state, heard("newest", "current", ours, "all"), asked_by(RELEASE, 7))
+    assert state.newest == Newest.from_bytes(ours) and state.round is not None
+    state, _ = after(state, heard("newest", "current", stolen[0], "all"), stolen[2])
+    assert state.newest == Newest.from_bytes(ours) and state.newest_training == 7
+    third = by(RELEASE, released(3))
+    for made in (third, stolen[1], by(RELEASE, released(2))):
+        state, _ = offered(state, made)
+        assert state.manifest == third[0]
+
+
+def test_the_model_in_force_that_another_key_vouches_for_is_neither_fetched_again_nor_gone_back_from() -> None:
+    state = offered(in_force(), SECOND)[0]
+    state = going_by(RELEASE, going_by(KEY, state, is_new=False), is_new=True)
+    announced = heard("manifest", "current", by(RELEASE, SECOND)[0].to_bytes(), "all")
+    for _ in range(2):
+        state, _ = after(state, announced)
+        assert state.candidate is None and not state.fetches and state.refusal == ""
+    assert offered(state, by(RELEASE, FIRST))[0].manifest == SECOND[0]
+
+
 # The aggregator.
+
+
+def test_numbers_that_were_learned_of_the_key_before_are_forgotten_with_it(tmp_path: Path) -> None:
+    body = signed()
+    with cloud(tmp_path, mean_of(3)) as here:
+        here.hear(said_of("north", stated_by(KEY, FOR_ALL, 9, LARGEST)))
+        assert newest.of(here.service.state).highest_version == LARGEST
+        here.hear(Stated(Keys.from_bytes(body), body, KEY))
+        assert newest.of(here.service.state).highest_version == LARGEST
+        told = here.hear(Stated(Keys.from_bytes(signed(6)), signed(6), RELEASE), Tick(), after_s=1.0)
+        numbers = [one.payload for one in told if isinstance(one, Publish) and "/newest/" in one.topic]
+        assert {Newest.from_bytes(payload).highest_version for payload in numbers} == {0}
+        here.hear(said_of("north", stated_by(KEY, FOR_ALL, 9, LARGEST)))
+        assert newest.of(here.service.state).highest_version == 0
+
+
+def said_of(gateway: str, payload: bytes) -> Event:
+    return cloud_heard(gateway, "newest", payload, "current")
 
 
 def test_what_is_retained_is_signed_anew_after_gateways_were_told_of_the_key(tmp_path: Path) -> None:
@@ -247,6 +327,29 @@ def test_a_cut_at_any_file_leaves_a_site_that_works(
     assert after_cut.authorities[is_other:] == wanted and len(after_cut.authorities) == len(wanted) + is_other
     assert stat.S_IMODE((site.path / "release.key").stat().st_mode) == 0o600
     assert stat.S_IMODE((site.path / "ca.key").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("what", ["release", "authority"])
+def test_a_service_that_starts_while_keys_are_changed_removes_none_of_them(
+    what: str, site: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two files of a change the new key is in no statement yet."""
+    settings, services = site.settings, list[threading.Thread]()
+    assert settings.identity is not None
+    door, real = Doorkeeper(settings, settings.identity, lambda _: None), identity.write
+
+    def write(path: Path, body: bytes, mode: int) -> None:
+        if path.name == site_keys.STATEMENT and not services:
+            services.append(threading.Thread(target=door.stated))
+            services[0].start()
+            services[0].join(0.5)  # the service has its time, and is not done before the command is
+        real(path, body, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "write", write)
+        made = change(site, what)
+    services[0].join(PATIENCE_S)
+    assert is_whole(site) == made
 
 
 def test_a_service_finds_new_keys_whose_command_was_cut_off_before_it_could_say_so(site: Folder) -> None:
