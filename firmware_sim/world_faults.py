@@ -126,6 +126,7 @@ class Lies(Table):
     withholds: Rate = 0.0  # a kind of message, from all or from one
     withheld_s: Seconds = 120.0
     doubles: Chance = 0.0  # share of the messages that it hands out twice
+    shows: Chance = 0.0  # share of the manifests to one gateway that it shows all, some time later
 
 
 class Faults(Table):
@@ -220,7 +221,7 @@ def hostile_of(rng: np.random.Generator) -> Hostile:
 
 def lies_of(rng: np.random.Generator) -> Lies:
     """Return how a broker lies in a world; in most it does not."""
-    is_there, shares, withheld = rng.random() < LYING, rng.random(3), rng.random()
+    is_there, shares, withheld, shows = rng.random() < LYING, rng.random(3), rng.random(), rng.random()
     if not is_there:
         return Lies()
     replays, withholds = (60.0 * share**2 for share in shares[:2])
@@ -229,6 +230,7 @@ def lies_of(rng: np.random.Generator) -> Lies:
         withholds=round(withholds, 4),
         withheld_s=round(10.0 * 60.0**withheld, 1),
         doubles=round(0.5 * float(shares[2]), 4),
+        shows=round(0.9 * shows, 4),
     )
 
 
