@@ -22,9 +22,9 @@ from firmware_sim.world_checks import Witness
 from firmware_sim.world_devices import TWIN
 from firmware_sim.world_disk import complaint
 from firmware_sim.world_door import Door, terms_of, with_certificates
-from firmware_sim.world_faults import Faults, drawn, hostile_of, lies_of
+from firmware_sim.world_faults import Faults, drawn, hostile_of, lies_of, loads_of
 from firmware_sim.world_handling import Hands
-from firmware_sim.world_hostile import Device
+from firmware_sim.world_hostile import NAME, Device
 from firmware_sim.world_hosts import CloudHost, GatewayHost, last_will
 from firmware_sim.world_network import Network
 from firmware_sim.world_node import Node
@@ -75,9 +75,9 @@ def run(seed: int, hours: float = HOURS, faults: Faults | None = None, folder: P
 
 
 def faults_of(seed: int) -> Faults:
-    """Return what a seed draws; who means harm is drawn apart, so that a seed without them is what it always was."""
-    harm = {"hostile": hostile_of(stream_of(seed, "harm")), "lies": lies_of(stream_of(seed, "lies"))}
-    return drawn(stream_of(seed, "faults")).model_copy(update=harm)
+    """Return what a seed draws; who means harm, and what ends loads, is drawn apart: a seed without is what it was."""
+    apart = {"hostile": hostile_of(stream_of(seed, "harm")), "lies": lies_of(stream_of(seed, "lies"))}
+    return drawn(stream_of(seed, "faults")).model_copy(update=apart | {"loads": loads_of(stream_of(seed, "loads"))})
 
 
 class _Run:
@@ -109,7 +109,8 @@ class _Run:
             witness.damages.known(name, made.damages[name], made.phases_s[name])
             Node(host, made.recordings[name], made.phases_s[name]).start()
         self._hands = self._in_hands()
-        self._operator = Operator(self.world, self.cloud, tuple(self.gateways))
+        known = (*self.gateways, NAME) if faults.hostile.messages else tuple(self.gateways)
+        self._operator = Operator(self.world, self.cloud, known)
         if faults.hostile.messages:
             self._admit(Device(self.world, self.cloud, faults.hostile))
         for machine in (self.cloud, *self.gateways.values()):

@@ -24,6 +24,7 @@ from firmware_sim.world_devices import BY_AGGREGATOR, Devices, gateway_of
 from firmware_sim.world_disk import CloudStore, Contents, Doubt, GatewayStore, Renewed
 from firmware_sim.world_ends import Card, Ends
 from firmware_sim.world_faults import NO_MEMORY
+from firmware_sim.world_latest import Latest
 from firmware_sim.world_liveness import Liveness
 from firmware_sim.world_privacy import Privacy
 from firmware_sim.world_probation import Probations
@@ -66,6 +67,7 @@ class Witness:
         self.stored: set[tuple[str, str]] = set()  # alarms, scores, tombstones at the aggregator: gateway and item
         self.privacy = Privacy(self.violate)
         self.devices = Devices(self.violate, elapsed_s)
+        self.latest = Latest(self.violate, elapsed_s)
         self.ends = Ends(self.violate)
         self.rounds = Rounds(self.updates, self.violate)
         self.liveness = Liveness(self.violate, elapsed_s)
@@ -191,6 +193,7 @@ class Witness:
 
     def _told(self, device: str, status: Status) -> None:
         self.devices.said(device, status)
+        self.latest.said(gateway_of(device), status)
         self.rounds.refuses(gateway_of(device), status.refused_round)
         loads, why = self.devices.loads[device], status.refusal
         if status.refused_round and why.startswith("round ") and not why.endswith(f": training failed: {NO_MEMORY}"):
@@ -227,6 +230,8 @@ class Witness:
         """Hold a step that was committed against the plain loop; what came to the aggregator before it knows now."""
         trail, self._trail = self._trail, []
         self.rounds.stepped(trail, self._effects)
+        if trail:
+            self.latest.known(trail[-1].gateways, self.devices.handled)
         for gateway, status, process in self._heard:
             if gateway in self.certificates.out:
                 continue

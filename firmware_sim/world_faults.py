@@ -24,6 +24,7 @@ Seconds = Annotated[float, Field(gt=0, le=1e6)]
 NO_MEMORY = "no memory"  # what a training that fails says
 HOSTILE, LYING = 0.25, 0.1  # shares of the worlds with a hostile gateway, and with a broker that lies
 HOSTILE_MESSAGES = (100.0, 2_000.0)  # per hour
+UNLUCKY = 0.2  # share of the worlds in which processes end as they load models
 CALM_SHARE = 0.35  # of the kinds of faults, in a drawn mix, that do not happen at all: so others are seen alone
 
 
@@ -126,6 +127,13 @@ class Lies(Table):
     withholds: Rate = 0.0  # a kind of message, from all or from one
     withheld_s: Seconds = 120.0
     doubles: Chance = 0.0  # share of the messages that it hands out twice
+    shows: Chance = 0.0  # share of the manifests to one gateway that it shows all, some time later
+
+
+class Loads(Table):
+    """What ends a gateway's process around the loads of models, of which it keeps marks: chance alone hits few."""
+
+    ends: Chance = 0.0  # share of the marked loads soon after which the process is killed, or stopped in order
 
 
 class Faults(Table):
@@ -142,6 +150,7 @@ class Faults(Table):
     capacity: Capacity = Capacity()
     hostile: Hostile = Hostile()
     lies: Lies = Lies()
+    loads: Loads = Loads()
 
 
 def load_faults(path: Path) -> Faults:
@@ -220,7 +229,7 @@ def hostile_of(rng: np.random.Generator) -> Hostile:
 
 def lies_of(rng: np.random.Generator) -> Lies:
     """Return how a broker lies in a world; in most it does not."""
-    is_there, shares, withheld = rng.random() < LYING, rng.random(3), rng.random()
+    is_there, shares, withheld, shows = rng.random() < LYING, rng.random(3), rng.random(), rng.random()
     if not is_there:
         return Lies()
     replays, withholds = (60.0 * share**2 for share in shares[:2])
@@ -229,7 +238,14 @@ def lies_of(rng: np.random.Generator) -> Lies:
         withholds=round(withholds, 4),
         withheld_s=round(10.0 * 60.0**withheld, 1),
         doubles=round(0.5 * float(shares[2]), 4),
+        shows=round(0.9 * shows, 4),
     )
+
+
+def loads_of(rng: np.random.Generator) -> Loads:
+    """Return how often processes end as they load models; in most worlds no more often than at any other time."""
+    is_there, share = rng.random() < UNLUCKY, rng.random()
+    return Loads(ends=round(0.8 * share, 4) if is_there else 0.0)
 
 
 def _drawn_capacity(rng: np.random.Generator, length: Callable[[float, float], float]) -> Capacity:

@@ -19,7 +19,7 @@ import numpy as np
 
 from config import wire
 from config.loss_messages import Tombstone
-from config.messages import Alarm, Message, Score, Status, Want
+from config.messages import Alarm, Message, Newest, Score, Status, Want
 from config.telemetry import Scores
 from config.topics import ROOT
 from config.transfer import split
@@ -48,8 +48,9 @@ KINDS: dict[str, type[Message]] = {
     "telemetry": Scores,
     "want": Want,
     "score": Score,
+    "newest": Newest,
 }
-RETAINED = {"status", "alarm"}
+RETAINED = {"status", "alarm", "newest"}
 ACTS = {  # how often each is drawn
     "says": 10.0,  # a message of a type, its values from anywhere within their bounds
     "claims": 8.0,  # a status that could be true, but for some of its values
@@ -168,7 +169,12 @@ class Device:
     def _words(self, channel: str, payload: bytes | None = None) -> Word:
         """Return a message on a channel, under the item that belongs to it or, where any may be, another."""
         body = json.dumps(self._drawn(channel)).encode() if payload is None else payload
-        usual = {"status": "agent", "score": "window", "telemetry": hashlib.sha256(body).hexdigest()}
+        usual = {
+            "status": "agent",
+            "score": "window",
+            "newest": "current",
+            "telemetry": hashlib.sha256(body).hexdigest(),
+        }
         allowed, item = may_write()[channel], usual.get(channel, "anomaly")
         if channel == "want":
             item = self._digest()

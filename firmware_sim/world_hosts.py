@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from cloud_aggregator import events as cloud_events
 from cloud_aggregator.registry import Bar, Issue, TurnAway
 from cloud_aggregator.service import Service as CloudService
@@ -33,6 +35,8 @@ from gateway_agent.service import Service
 from models.arrays import FEATURES
 
 TRAINING_S = (3.0, 40.0)
+LOADED_S = (0.1, 300.0)  # from the mark of a load to the end of its process, where that is drawn
+STOPPED = 0.3  # share of these ends that are stops in order; the others are kills
 AT_ONCE_S = 0.2  # what comes within this time waits in the same queue
 UNTRAINED = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)  # what the training child reports
 
@@ -62,11 +66,14 @@ class GatewayHost(Machine):
         for row in self._labelled[FEATURES]:
             world.witness.privacy.row(settings.gateway.id, row)
         self._secret_rng = stream_of(world.seed, f"secret of {name}")
+        self._loads_rng = stream_of(world.seed, f"loads of {name}")
+        self._marked: frozenset[str] = frozenset()  # digests of models whose loads this process has marked
 
     def opened(self) -> Sequence[events.Outward]:
         """Start the agent on its store."""
         self._store = store = GatewayStore(self.disk)
         self.world.witness.gateway_opened(self.name, store, self.disk.resolved())
+        self._marked = frozenset()
         self.service = Service(
             self.settings,
             store,
@@ -91,7 +98,20 @@ class GatewayHost(Machine):
         service = there(self.service)
         effects = service.step(self.now_ns, event)
         self.world.witness.probations.stepped(self.name, service.state)
+        if service.state.counted != self._marked:
+            self._load_marked(service.state.counted)
         return effects
+
+    def _load_marked(self, marked: frozenset[str]) -> None:
+        """Let the process end around a load that it has just marked, in the share of them that is drawn."""
+        is_new, self._marked = bool(marked - self._marked), marked
+        if not is_new or self._loads_rng.random() >= self.world.network.faults.loads.ends:
+            return
+        after_s = float(np.exp(self._loads_rng.uniform(*np.log(LOADED_S))))
+        if self._loads_rng.random() < STOPPED:
+            self.during_process(after_s, self.stop)
+        else:
+            self.during_process(after_s, lambda: self._fell("kill", f"{after_s:.0f} s after it marked a load"))
 
     @property
     def under(self) -> Under | None:

@@ -7,8 +7,9 @@ again or never. A PUBACK is modelled by its absence: nobody in this project may 
 
 from __future__ import annotations
 
+import json
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +29,9 @@ from gateway_agent.shell import OF_ALL, OF_ITS_OWN
 KEEPALIVE_S = 45.0  # one and a half of what is set: until then nobody notices a line that is dead
 RECONNECT_S_MAX = 60.0  # of one that finds nobody
 WITHHELD = ("manifest", "round", "chunk", "receipt", "resend")  # kinds of messages to gateways
-KEPT = 400  # of what a broker that lies has handed out before
+REPLAYED = (*WITHHELD, "status")
+KEPT = 400  # of each kind that a broker that lies has handed out before
+SHOWN_S = 5.0  # between a manifest that is shown to others and the chunks of its model, which nobody awaits before
 SNAPSHOT_S = 1_800.0  # how often Mosquitto writes its database, as it is shipped
 SENT = 9  # bytes of a packet besides topic and payload: type, lengths, number
 CHUNKED = frozenset({"chunk", "update"})
@@ -100,7 +103,8 @@ class Network:
         self.retained: dict[str, bytes] = {}
         self.is_up = True
         self.door: Door | None = None  # at which certificates are looked at, where there are any
-        self._before: deque[tuple[str, bytes, bool]] = deque(maxlen=KEPT)  # that was to be handed out, and was retained
+        # By kind: what was to be handed out, and whether it was retained.
+        self._before: dict[str, deque[tuple[str, bytes, bool]]] = defaultdict(partial(deque, maxlen=KEPT))
         self._withheld: list[tuple[str, str]] = []  # channel, and from whom: empty for all
         self._snapshot: tuple[dict[str, bytes], dict[str, list[Message]]] = ({}, {})
         scheduler.after(SNAPSHOT_S, self._take_snapshot)
@@ -242,9 +246,12 @@ class Network:
             self.retained[topic] = payload
         elif retain:
             self.retained.pop(topic, None)
-        lies = self.faults.lies
-        if lies.replays and topic.split("/")[4] in WITHHELD:
-            self._before.append((topic, payload, retain))
+        lies, (gateway, channel) = self.faults.lies, topic.split("/")[3:5]
+        if channel in REPLAYED and (lies.replays or lies.shows):
+            self._before[channel].append((topic, payload, retain))
+        if lies.shows and channel == "manifest" and gateway != ALL and payload and self._rng.random() < lies.shows:
+            later_s = float(self._rng.exponential(self.faults.lies.withheld_s))
+            self._scheduler.after(later_s, partial(self._show, gateway, topic, payload))
         for session in self.sessions.values():
             if session.is_known and concerns(session.identity, topic) and (qos > 0 or session.is_connected):
                 self._send(session, topic, payload)
@@ -255,8 +262,24 @@ class Network:
         """Hand out again what was to be handed out before, as if it were new; what was retained is so again."""
         if not self._before or not self.is_up:
             return
-        topic, payload, retain = self._before[int(self._rng.integers(len(self._before)))]
+        kind = self._before[str(self._rng.choice(list(self._before)))]
+        topic, payload, retain = kind[int(self._rng.integers(len(kind)))]
         self._tell("broker", f"says again {'/'.join(topic.split('/')[3:])}, {len(payload)} bytes of some time ago")
+        self._hand_out(topic, payload, retain=retain)
+
+    def _show(self, gateway: str, topic: str, manifest: bytes) -> None:
+        """Show all what was for one gateway alone: a manifest, and the model that it names."""
+        if not self.is_up or not self.faults.lies.shows:
+            return
+        digest = json.loads(manifest)["model"]["digest"]
+        chunks = {one for one in self._before["chunk"] if one[0].endswith(f"/{gateway}/chunk/{digest}")}
+        self._tell("broker", f"shows all a manifest of {gateway} alone, with {len(chunks)} chunks")
+        self._hand_out(topic.replace(f"/{gateway}/", f"/{ALL}/"), manifest, retain=True)
+        for chunk_topic, chunk, _ in sorted(chunks):
+            shown = partial(self._hand_out, chunk_topic.replace(f"/{gateway}/", f"/{ALL}/"), chunk, retain=False)
+            self._scheduler.after(SHOWN_S + 2 * self.faults.messages.delay_s, shown)
+
+    def _hand_out(self, topic: str, payload: bytes, *, retain: bool) -> None:
         if retain and payload:
             self.retained[topic] = payload
         for session in self.sessions.values():

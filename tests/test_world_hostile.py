@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloud_aggregator import staging, standing
+from cloud_aggregator import lives, staging, standing
 from cloud_aggregator.state import State
 from config import wire
 from config.loss_messages import Tombstone
-from config.messages import LARGEST, Alarm, Message, Score, Status, Want
+from config.messages import LARGEST, Alarm, Message, Score, Signed, Status, Want
 from config.topics import CHANNELS
 from firmware_sim import world, world_bounds, world_hostile
 from firmware_sim.mutation import resealed
@@ -26,10 +26,13 @@ from firmware_sim.world_bounds import bounded_step
 from firmware_sim.world_checks import Witness
 from firmware_sim.world_faults import Faults, Hostile, Lies, drawn
 from firmware_sim.world_hosts import CloudHost
+from firmware_sim.world_latest import Latest
 from firmware_sim.world_messages import Seen, mutated, swollen
 from firmware_sim.world_messages import drawn as drawn_message
 from firmware_sim.world_network import PACKET_BYTES
 from firmware_sim.world_setup import HOURS, stream_of
+from gateway_agent import signatures
+from gateway_agent.state import State as AgentState
 from tests.sites import topic
 from tests.test_world_network import network
 
@@ -67,15 +70,14 @@ def test_it_keeps_to_what_a_gateway_may_write() -> None:
 
 
 def test_a_seed_without_harm_is_what_it_was() -> None:
-    """Who means harm has random numbers of its own, and so has a broker that lies."""
+    """Who means harm has random numbers of its own, and so have a broker that lies and the ends of loads."""
     mixes = {seed: world.faults_of(seed) for seed in range(400)}
-    harmless = Faults().hostile, Faults().lies
+    harmless = {name: getattr(Faults(), name) for name in ("hostile", "lies", "loads")}
     for seed, mix in mixes.items():
-        assert mix.model_copy(update=dict(zip(("hostile", "lies"), harmless, strict=True))) == drawn(
-            stream_of(seed, "faults")
-        )
+        assert mix.model_copy(update=harmless) == drawn(stream_of(seed, "faults"))
     assert 0.15 < np.mean([mix.hostile.messages > 0 for mix in mixes.values()]) < 0.35
     assert 0.05 < np.mean([mix.lies != Lies() for mix in mixes.values()]) < 0.15
+    assert 0.1 < np.mean([mix.loads.ends > 0 for mix in mixes.values()]) < 0.3
 
 
 def test_the_broker_puts_out_who_sends_too_much_and_takes_what_is_just_small_enough() -> None:
@@ -108,6 +110,40 @@ def test_a_broker_that_lies_says_old_things_again_and_withholds_others() -> None
         made.publish("cloud", topic("north", channel, "x"), b"1", retain=False)
     scheduler.run(210.0)
     assert north.messages == []
+
+
+def test_a_broker_that_lies_shows_all_what_is_for_one_and_says_old_statuses_again() -> None:
+    lies = Lies(shows=0.9, withheld_s=10.0, replays=600.0)
+    scheduler, made, (cloud, north, west) = network(Faults(lies=lies), "cloud", "north", "west")
+    manifest = json.dumps({"model": {"digest": "d"}}).encode()
+    for _ in range(3):
+        made.publish("cloud", topic("north", "manifest", "current"), manifest, retain=True)
+    made.publish("cloud", topic("north", "chunk", "d"), b"body", retain=False)
+    made.publish("cloud", topic("north", "chunk", "e"), b"other", retain=False)
+    scheduler.run(200.0)
+    shown = [(topic("all", "manifest", "current"), manifest), (topic("all", "chunk", "d"), b"body")]
+    assert list(dict.fromkeys(west.messages)) == shown and set(shown) < set(north.messages)
+    assert made.retained[shown[0][0]] == manifest
+    made.trouble_of_lies()
+    for said in (b"1", b"2"):
+        made.publish("north", topic("north", "status", "agent"), said, retain=True)
+        scheduler.run(scheduler.elapsed_s + 5.0)
+    scheduler.run(scheduler.elapsed_s + 400.0)
+    statuses = [payload for _, payload in cloud.messages]
+    assert b"1" in statuses[statuses.index(b"2") :]
+
+
+def test_what_is_known_is_not_set_back_but_for_who_was_handled() -> None:
+    elapsed_s, said = [0.0], list[str]()
+    latest = Latest(said.append, lambda: elapsed_s[0])
+    old, new = (Status(state="online", boot_id="b", store_id="s", monotonic_ns=at) for at in (1, 2))
+    for status in (old, new):
+        elapsed_s[0] += 60.0
+        for gateway in ("north", "west"):
+            latest.said(gateway, status)
+    for status in (old, new, Status(state="offline"), new, old):
+        latest.known({"north": status, "west": status}, {"west": {"restored"}})
+    assert said == ["what is known of north was set back by 60 s, to an old status"]
 
 
 # The witness excuses what concerns the hostile gateway, and no more.
@@ -153,6 +189,11 @@ def test_a_step_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
 # Defects of the product, put back.
 
 
+def for_anybody(state: AgentState, message: Signed, gateway: str) -> str:
+    """Return why a message does not count as if whom it is for were all the same."""
+    return "" if state.verified(message.signed_bytes(), message.signature) else f"not signed for {gateway}"
+
+
 def believed(state: State) -> int:
     """Return the next version as if what gateways say of theirs were true."""
     return max((one.model_version for one in state.gateways.values()), default=0) + 1
@@ -162,7 +203,9 @@ def believed(state: State) -> int:
     ("where", "name", "bug", "seed", "faults", "said"),
     [
         (standing, "refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
-        (staging, "next_version", believed, 11, MANY, "Python int too large"),
+        (staging, "next_version", believed, 35, MANY, "Python int too large"),
+        (signatures, "problem", for_anybody, 970_009, None, "in force, which only others were to try"),
+        (lives, "_is_late", lambda *_: False, 970_097, None, "to an old status"),
     ],
 )
 def test_a_world_shows_it(

@@ -14,7 +14,8 @@ from firmware_sim.world_checks import Witness
 from firmware_sim.world_faults import Faults, Processor, Work
 from firmware_sim.world_processor import Stopwatch
 from firmware_sim.world_time import NS, Scheduler
-from gateway_agent.events import Durable
+from gateway_agent import probation
+from gateway_agent.events import Durable, Effect
 from gateway_agent.state import State, Stored
 from gateway_agent.versions import MODEL, MODELS, OTHER, Models, Rejected, held, save, save_model
 from tests.sites import topic
@@ -153,3 +154,18 @@ def test_probations_end_and_models_that_are_too_slow_are_gone_back_from() -> Non
 
 
 PATIENT = 13
+
+
+def test_a_mark_that_a_stop_leaves_is_seen_where_processes_end_as_they_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defect put back: a stop in order stored nothing while no model was in force yet."""
+
+    def stopped(state: State) -> list[Effect]:
+        return [save(state.models.finished())] if state.models.current.version else []
+
+    monkeypatch.setattr(probation, "stopped", stopped)
+    monkeypatch.setattr(world, "SETTLE_S", 600.0)
+    found = world.run(UNLUCKY).violations
+    assert any("which is sound" in text and "3 times in a row" in text for text in found)
+
+
+UNLUCKY = 990_285
