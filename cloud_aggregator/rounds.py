@@ -24,6 +24,7 @@ from models.records import replace
 NS = 1_000_000_000
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
 LOST_S = 600.0  # by then whoever holds an answer has sent it
+DOUBLINGS_MAX = 8  # of that time: 43 hours
 
 
 def may_open(state: State) -> bool:
@@ -147,7 +148,7 @@ def close_if_due(state: State) -> tuple[State, list[Effect]]:
     if not state.opened or len(state.counted) < rounds.quorum or state.first_update_ns is None:
         return state, []
     is_over = state.now_ns - state.first_update_ns >= rounds.deadline_s * NS
-    return _close(state) if is_over or not waited_for(state) else (state, [])
+    return _close(replace(state, given_up=0)) if is_over or not waited_for(state) else (state, [])
 
 
 def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:
@@ -162,23 +163,28 @@ def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:
 
 
 def begin_anew_if_lost(state: State) -> tuple[State, list[Effect]]:
-    """Give a round up that can have no quorum: of those it waits for some have answered it and hold no answer any more,
-    as where their stores were damaged, and the others are too few. Nobody answers twice, as masks and noise are drawn
-    from the round. Where the algorithm remembers what was counted of whom, what is given up would be missing for good,
-    and the round waits.
+    """Give a round up that can have no quorum: the answers of some were refused, or they have answered and hold no
+    answer any more, as where their stores were damaged, and the others are too few. Nobody answers twice, as masks and
+    noise are drawn from the round. Where the algorithm remembers what was counted of whom, what is given up would be
+    missing for good, and the round waits.
+
+    Each in a row has twice the time of the one before: all the others train again, and spend of their privacy, which
+    one gateway must not have them do for ever.
     """
     rounds, number = state.settings.rounds, round_number(state.run, state.server.round_index)
     waited = {name: state.gateways[name] for name in waited_for(state)} if state.opened else {}
-    patient = state.now_ns - state.opened_ns < max(rounds.deadline_s, LOST_S) * NS
+    patience_s = max(rounds.deadline_s, LOST_S) * 2 ** min(state.given_up, DOUBLINGS_MAX)
     gone = sorted(name for name, one in waited.items() if one.answered == number and not one.outbox)
-    if not gone or patient or state.algorithm.remembers:
+    is_early = not state.opened or state.now_ns - state.opened_ns < patience_s * NS
+    if is_early or state.algorithm.remembers or not (gone or state.turned_away):
         return state, []
     if len(state.counted) + len(waited) - len(gone) >= rounds.quorum:
         return state, []
-    lost = f"{first_of(gone)} answered it, and the answers were lost"
-    given_up = state.server.round_index
-    state, effects = _close(replace(state, total={}))
-    return state, [Log("warning", f"round {given_up} is given up: {lost}"), *effects]
+    why = [f"the answers of {first_of(sorted(state.turned_away))} were refused"] if state.turned_away else []
+    why += [f"{first_of(gone)} answered it, and the answers were lost"] if gone else []
+    text = f"round {state.server.round_index} is given up: {'; '.join(why)}"
+    state, effects = _close(replace(state, total={}, given_up=state.given_up + 1))
+    return state, [Log("warning", text), *effects]
 
 
 def _close(state: State) -> tuple[State, list[Effect]]:

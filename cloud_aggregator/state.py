@@ -92,6 +92,7 @@ class State:
     answered: dict[str, int] = field(default_factory=dict)  # gateway -> the latest round that it answered
     remembered: dict[str, str] = field(default_factory=dict)  # see `Algorithm.remembers`: its last that said something
     turned_away: frozenset[str] = frozenset()  # whose answer to this round was refused: they will give no other
+    given_up: int = 0  # rounds in a row, for want of a quorum
     held: dict[str, HoldUpdate] = field(default_factory=dict)  # updates that came after their round, by gateway
     asked_before: dict[int, tuple[str, ...] | None] = field(default_factory=dict)  # `asked` of rounds still answerable
     asked: tuple[str, ...] | None = None  # who takes part in the round; None: everyone
@@ -236,6 +237,7 @@ def save_training(state: State) -> SaveTraining:
         "answered": state.answered,
         "remembered": state.remembered,
         "turned_away": sorted(state.turned_away),
+        "given_up": state.given_up,
         "asked_before": list(state.asked_before.items()),
     }
     return SaveTraining(arrays, meta)
@@ -281,6 +283,7 @@ def _resumed(state: State, training: bytes, held: Mapping[str, HoldUpdate]) -> S
         answered=meta.get("answered", {}),  # 0.4 refused what came late, and asked nobody what was counted of it
         remembered=meta.get("remembered", {}),
         turned_away=frozenset(meta.get("turned_away", ())),
+        given_up=meta.get("given_up", 0),
         asked_before={index: _names(asked) for index, asked in meta.get("asked_before", ())},
         held={gateway: one for gateway, one in held.items() if one.run == meta["run"]},
         refused=meta["refused"],

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cloud_aggregator import announcing
-from cloud_aggregator.events import Connection, Heard, Log, RecordGateway, RecordRound, Tick
+from cloud_aggregator.events import Connection, Effect, Heard, Log, RecordGateway, RecordRound, Tick
 from cloud_aggregator.rounds import LOST_S, REMIND_S
 from cloud_aggregator.state import Parcel, restore
 from config.messages import Manifest, RoundOpen, Status, Want, round_number
 from config.transfer import describe, split
-from tests.sites import KEY, T0_NS, CloudShelf, aggregator_settings
+from tests.sites import KEY, NS, T0_NS, CloudShelf, aggregator_settings
 from tests.test_aggregator_machine import GATEWAYS, OPEN, READY, after, body, heard, opened, published, started, update
 from tests.test_gateway_models import FIRST
 
@@ -118,6 +119,34 @@ def test_who_never_answers_keeps_no_round_open_that_has_no_quorum_with_it_either
     state, _ = after(state, *told, *counted)
     state, _ = after(state, Tick(), at_s=LOST_S + 1.0)
     assert state.server.round_index == index
+
+
+def test_a_round_whose_answers_were_refused_is_given_up_and_the_next_one_after_twice_the_time() -> None:
+    """Goal: answers that do not fit end no training; and who sends such has others train again ever more seldom."""
+    shelf, at_s, given_up = CloudShelf(), 0.0, 0
+    state, effects = opened(), list[Effect]()
+    for wait_s in (LOST_S, 2 * LOST_S, 4 * LOST_S):
+        wrong = body(state, {"vectors": np.ones((2, 5))})
+        state, _ = after(state, *update("north", wrong), *update("west", body(state)), at_s=at_s)
+        assert (set(state.turned_away), set(state.counted)) == ({"north"}, {"west"})
+        state, _ = after(state, *update("east", wrong), at_s=at_s)
+        begun_s, index = (state.opened_ns - T0_NS) / NS, state.server.round_index
+        state, _ = after(state, Tick(), at_s=begun_s + wait_s - 1.0)
+        assert state.server.round_index == index
+        state, effects = after(state, Tick(), at_s=begun_s + wait_s + 1.0)
+        shelf.commit(effects)
+        given_up += 1
+        assert state.server.round_index == index + 1 and state.given_up == given_up
+        (told,) = [one.text for one in effects if isinstance(one, Log) and "is given up" in one.text]
+        assert "the answers of east, north were refused" in told
+        at_s = (state.rest_until_ns - T0_NS) / NS + 1.0
+        state, _ = after(state, Tick(), at_s=at_s)
+        assert state.opened
+    shelf.gateways.update(state.gateways)
+    again, _ = after(started(shelf, at_s=at_s), Connection(True))
+    assert again.given_up == given_up
+    state, _ = after(state, *[event for name in GATEWAYS for event in update(name, body(state))], at_s=at_s)
+    assert state.given_up == 0
 
 
 def test_rounds_that_follow_each_other_do_not_keep_a_manifest_from_being_repeated() -> None:
