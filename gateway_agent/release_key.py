@@ -51,7 +51,10 @@ def verifier(path: Path) -> Verified:
     """Return the check against the key in a file; whatever goes wrong in a child counts as no."""
 
     def verified(message: bytes, signature: str) -> bool:
-        return _child(path, signature, message).returncode == 0
+        try:
+            return _child(path, signature, message).returncode == 0
+        except (OSError, subprocess.SubprocessError):  # no room for a child, or no answer: it is announced again
+            return False
 
     return verified
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -37,6 +38,19 @@ def test_a_key_that_vanished_believes_nothing(key_file: Path, tmp_path: Path) ->
     verified = release_key.verifier(key_file)
     key_file.unlink()
     assert not verified(MESSAGE, signature)
+
+
+@pytest.mark.parametrize("error", [OSError(12, "Cannot allocate memory"), subprocess.TimeoutExpired("child", 60.0)])
+def test_a_child_that_cannot_be_had_believes_nothing_and_ends_nothing(
+    error: Exception, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signature = sign(load_private(tmp_path / "release.key"), MESSAGE)
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    assert not release_key.verifier(key_file)(MESSAGE, signature)
 
 
 def test_a_file_that_is_no_key_is_named(key_file: Path) -> None:
