@@ -11,6 +11,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 import sqlite3
 import stat
 import tarfile
@@ -78,13 +79,21 @@ def opened(site: Folder, *effects: Effect) -> Iterator[Store]:
         yield made
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Folder:
-    """A site with a store that has 500 alarms, two gateways, a model and a training."""
-    made = founded(tmp_path / "site")
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that has 500 alarms, two gateways, a model and a training."""
+    folder = tmp_path_factory.mktemp("filled")
     people = (certificate("a1", "east"), certificate("a2", "west"))
-    with opened(made, *people, save_training(OPEN), RecordModel(*FIRST), *map(alarm, range(500))):
+    with opened(Folder(folder, 0), *people, save_training(OPEN), RecordModel(*FIRST), *map(alarm, range(500))):
         pass
+    return folder / "aggregator.db"
+
+
+@pytest.fixture
+def site(tmp_path: Path, filled: Path) -> Folder:
+    """A site with a store of its own that is filled."""
+    made = founded(tmp_path / "site")
+    shutil.copy(filled, made.path / "aggregator.db")
     return made
 
 
