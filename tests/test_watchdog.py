@@ -32,8 +32,8 @@ from tests.waiting import PATIENCE_S
 PATIENCE_US = 800_000  # of the service manager that the tests play
 BROKERS_US = 4_000_000  # in half of which a broker on a busy machine answers
 HANGS_S = 2.5 * PATIENCE_US / 1e6
-# A service whose step does not come back for as long as a file is there. It leaves the processor to other threads, which
-# might speak for it.
+# A service whose step does not come back for as long as a file is there. It leaves the processor to other threads,
+# which might speak for it.
 HANGING = """
 import sys, time, importlib
 from importlib import resources
