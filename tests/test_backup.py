@@ -18,7 +18,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
@@ -78,12 +80,20 @@ def opened(site: Folder, *effects: Effect) -> Iterator[Store]:
         yield made
 
 
+@cache
+def _filled_store() -> bytes:
+    people = (certificate("a1", "east"), certificate("a2", "west"))
+    with TemporaryDirectory() as folder:
+        made = Folder(Path(folder), 0)
+        with opened(made, *people, save_training(OPEN), RecordModel(*FIRST), *map(alarm, range(500))):
+            pass
+        return (made.path / "aggregator.db").read_bytes()
+
+
 def filled(folder: Path) -> Folder:
     """Return a site with a store that has 500 alarms, two gateways, a model and a training."""
     made = founded(folder)
-    people = (certificate("a1", "east"), certificate("a2", "west"))
-    with opened(made, *people, save_training(OPEN), RecordModel(*FIRST), *map(alarm, range(500))):
-        pass
+    (made.path / "aggregator.db").write_bytes(_filled_store())
     return made
 
 

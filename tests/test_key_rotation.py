@@ -28,6 +28,7 @@ from tests import waiting
 from tests.agents import commissioned
 from tests.site_folders import Folder, aggregator_of, broker_of, founded
 from tests.sites import FEATURES, SITE, WINDOWS, Shelf
+from tests.soak import some
 
 pytestmark = [
     pytest.mark.slow,
@@ -163,7 +164,11 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[S
             yield Site(folder, root, aggregator, tmp_path / "gateways", capsys), broker
 
 
-def test_keys_are_changed_on_a_running_site_without_a_hand_on_a_gateway(site: tuple[Site, ExitStack]) -> None:
+@pytest.mark.parametrize("changes", some([1, 3]))
+def test_keys_are_changed_on_a_running_site_without_a_hand_on_a_gateway(
+    changes: int, site: tuple[Site, ExitStack]
+) -> None:
+    """One gateway is off through so many changes of both keys."""
     here, broker = site
     folders = [here.enrol(name) for name in (*NAMES, AWAY)]
     begun = {path.name: path.read_bytes() for path in folders[-1].iterdir()}
@@ -192,17 +197,17 @@ def test_keys_are_changed_on_a_running_site_without_a_hand_on_a_gateway(site: tu
         broker.enter_context(broker_of(here.folder))
         here.release(3)
 
-        for version in (4, 5):
+        for version in range(4, 3 + changes):
             assert here.command("keys", "rotate", "--release", "--authority") == 0
             here.until(lambda: all(map(here.goes_by, NAMES)))
             assert here.command("keys", "finish", "--anyway") == 0
             here.release(version)
         broker.close()
         broker.enter_context(broker_of(here.folder))
-        here.release(6)
+        here.release(3 + changes)
 
         # Nothing that it holds is good any more but its key and the root key.
         assert {path.name: path.read_bytes() for path in folders[-1].iterdir()} == begun
         running.enter_context(here.running(folders[-1]))
-        here.until(lambda: here.have(6, *NAMES, AWAY))
+        here.until(lambda: here.have(3 + changes, *NAMES, AWAY))
         assert here.goes_by(AWAY) and (folders[-1] / "gateway.key").read_bytes() == begun["gateway.key"]

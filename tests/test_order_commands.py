@@ -1,38 +1,49 @@
 """Goal: an operator's command reaches a service that runs, waits for one that does not, and says which.
 
-Method: real commands and a real service, each a process of its own on one store; no broker is needed to carry out an
+Method: real commands and a real service that is a process of its own, on one store; no broker is needed to carry out an
 order, and where one is to be told and cannot be, the command says so.
 """
 
 from __future__ import annotations
 
+import io
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from cloud_aggregator import ordering
+from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.events import RecordGateway, RecordModel
 from cloud_aggregator.registry import Certificate, RecordCertificate
 from cloud_aggregator.store import Store
-from firmware_sim import children
 from tests.cloud_service import READY
 from tests.site_folders import founded
 from tests.sites import T0_NS
 from tests.test_gateway_models import FIRST
 from tests.test_processes import free_port, running, until, write
-from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 YEAR_NS = 365 * 86_400 * 10**9
 
 
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "cloud_aggregator", *words, "-c", str(folder / "aggregator.toml")]
-    return children.run(line, PATIENCE_S, text=True)
+class Done(NamedTuple):
+    """How a command ended, and what it said."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def command(folder: Path, *words: str) -> Done:
+    """Run a command here, for it has nothing to do with the process that serves."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = cloud_aggregator([*words, "-c", str(folder / "aggregator.toml")])
+    return Done(code, out.getvalue(), err.getvalue())
 
 
 @contextmanager
@@ -41,11 +52,15 @@ def opened(folder: Path, *, create: bool = False) -> Iterator[Store]:
         yield store
 
 
-def test_orders_reach_a_service_that_runs_and_wait_for_one_that_does_not(tmp_path: Path) -> None:
+def test_orders_reach_a_service_that_runs_and_wait_for_one_that_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, free_port())
     with opened(tmp_path, create=True) as store:
         store.commit([RecordModel(*FIRST), *(RecordGateway(name, READY, T0_NS) for name in ("north", "west"))])
-    waits = command(tmp_path, "gateways", "remove", "west", "--json")
+    with monkeypatch.context() as nobody_answers:
+        nobody_answers.setattr(ordering, "WAIT_S", 0.0)
+        waits = command(tmp_path, "gateways", "remove", "west", "--json")
     said = json.loads(waits.stdout)
     assert waits.returncode == 0 and not said["is_done"] and "waits: the service takes it" in said["text"]
     with running("cloud_aggregator", tmp_path) as service:

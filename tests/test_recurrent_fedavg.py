@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from models.federated.recurrent_fedavg import CLASS_COUNTS, CLASS_SHARES, PAPER,
 from models.federated.run import run
 from tests.given_width import build
 
-pytest.importorskip("torch", reason="torch is in the extra [lstm] only")
+# Looked for and not imported: each process that collects tests would wait for it.
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is in the extra [lstm] only")
 
 CHANNELS, STEPS = 2, 5
 FEATURE_COUNT = CHANNELS * STEPS

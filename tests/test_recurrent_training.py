@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from models.detectors import recurrent
 from models.detectors.recurrent_network import Descent, PrecisionWarning, Recurrent
 from models.detectors.training import ConvergenceError, DataError, FitError
 
-torch = pytest.importorskip("torch", reason="torch is in the extra [lstm] only")
+# Looked for and not imported: each process that collects tests would wait for it.
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is in the extra [lstm] only")
 
 CHANNELS, STEPS = 2, 6
 FEATURES = CHANNELS * STEPS
@@ -43,6 +45,7 @@ def trained(network: Recurrent, descent: Descent, seed: int = 0, **more: Any) ->
 
 def theirs(params: Arrays, network: Recurrent) -> dict[str, Any]:
     """Return modules of torch with the parameters in them, and one list of all their weights by our names."""
+    torch = pytest.importorskip("torch")
     kind = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[network.cell]
     cell = kind(CHANNELS, network.hidden, network.layers, batch_first=True)
     named = {"weight_ih": "input", "weight_hh": "state", "bias_ih": "input_bias", "bias_hh": "state_bias"}
@@ -62,6 +65,7 @@ def theirs(params: Arrays, network: Recurrent) -> dict[str, Any]:
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize("task", ["predict", "classify"])
 def test_a_step_is_that_of_autograd_on_the_stacked_module(cell: str, task: str) -> None:
+    torch = pytest.importorskip("torch")
     network = Recurrent.model_validate({**SMALL, "cell": cell, "task": task, "layers": 3})
     params, x = start(network), waves(1)
     modules = theirs(params, network)
@@ -85,6 +89,7 @@ def test_a_step_is_that_of_autograd_on_the_stacked_module(cell: str, task: str) 
 
 def test_equal_chance_gives_equal_bytes_and_leaves_that_of_others_alone() -> None:
     network = Recurrent.model_validate({**SMALL, "layers": 2, "dropout": 0.3})
+    torch = pytest.importorskip("torch")
     before = torch.random.get_rng_state()
     one, again, other = (trained(network, Descent(epochs=2, batch=7), seed) for seed in (1, 1, 2))
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -162,6 +167,7 @@ def test_bfloat16_goes_the_same_way_less_exactly_or_says_that_it_does_not(cell: 
 def test_a_processor_without_bfloat16_trains_in_float32_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Recurrent.model_validate({**SMALL, "dropout": 0.5, "layers": 2})
     expected = trained(network, ONE_STEP)
+    torch = pytest.importorskip("torch")
     autocast = torch.autocast
 
     def lacking(device: str, number: Any, *, enabled: bool) -> Any:

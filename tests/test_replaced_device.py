@@ -21,7 +21,7 @@ from cloud_aggregator.state import State
 from config import identity
 from config.outlets import Webhook
 from config.settings import GatewaySettings, load
-from gateway_agent import echo
+from gateway_agent import doctor_command, echo
 from gateway_agent.__main__ import main as gateway_agent
 from gateway_agent.shell import Agent
 from tests.site_folders import Folder, aggregator_of, broker_of, client, founded, until
@@ -117,6 +117,8 @@ def test_a_replaced_device_its_enrolment_and_its_doctor_say_to_restart_the_broke
     tmp_path: Path, capsys: Capture, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(echo, "WAIT_S", 1.0)
+    for name, of_little in (("BASE", ()), ("TRAINING", ()), ("OPTIONAL", {}), ("MEASURE_S", 0.01)):
+        monkeypatch.setattr(doctor_command, name, of_little)  # the broker is what is looked at here
     site, words = founded(tmp_path / "site"), "restart fedgate-broker"
     with aggregator_of(site):
         with broker_of(site):

@@ -29,14 +29,17 @@ from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
 from tests import waiting
 from tests.site_folders import Folder, founded, listens
+from tests.soak import crossed
 from tests.test_processes import free_port, write
 from tests.waiting import PATIENCE_S
 
 PATIENCE_US = 800_000  # of the service manager that the tests play
-HANGS_S = 6.0
-# A service whose step never comes back once a file is there: an endless loop in the thread that does the work.
+BROKERS_US = 4_000_000  # in half of which a broker on a busy machine answers
+HANGS_S = 2.5 * PATIENCE_US / 1e6
+# A service whose step does not come back for as long as a file is there. It leaves the processor to other threads,
+# which might speak for it.
 HANGING = """
-import sys, importlib
+import sys, time, importlib
 from importlib import resources
 from pathlib import Path
 module, service, step, settings, flag = sys.argv[1:]
@@ -44,12 +47,13 @@ kind = importlib.import_module(f"{module}.service").Service
 before = getattr(kind, step)
 def planted(self, *given, **named):
     while Path(flag).exists():
-        pass
+        time.sleep(0.02)
     return before(self, *given, **named)
 setattr(kind, step, planted)
 sys.exit(importlib.import_module(f"{module}.__main__").main(["run", "-c", settings]))
 """
 SERVICES = {"gateway_agent": ("gateway", "step"), "cloud_aggregator": ("aggregator", "step_all")}
+ADDRESSES = ("file", "abstract")
 
 
 class Manager:
@@ -80,7 +84,7 @@ class Manager:
         self._wire.close()
 
 
-@pytest.fixture(params=["file", "abstract"])
+@pytest.fixture(params=ADDRESSES)
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
     made = Manager(f"@fedgate-{os.getpid()}-{tmp_path.name}" if request.param == "abstract" else str(tmp_path / "n"))
     yield made
@@ -98,7 +102,7 @@ def process(command: list[Any], log: Path, environment: dict[str, str]) -> Itera
         running.wait()
 
 
-@pytest.mark.parametrize("module", SERVICES)
+@pytest.mark.parametrize(("manager", "module"), crossed(ADDRESSES, tuple(SERVICES)), indirect=["manager"])
 def test_a_service_says_that_it_works_until_its_loop_hangs(module: str, manager: Manager, tmp_path: Path) -> None:
     name, step = SERVICES[module]
     write(tmp_path, free_port())
@@ -124,7 +128,7 @@ def test_a_service_says_that_it_works_until_its_loop_hangs(module: str, manager:
     assert manager.heard("READY=1") == 1
 
 
-@pytest.mark.parametrize("module", SERVICES)
+@pytest.mark.parametrize(("manager", "module"), crossed(ADDRESSES, tuple(SERVICES)), indirect=["manager"])
 def test_a_service_says_that_it_ends(module: str, manager: Manager, tmp_path: Path) -> None:
     write(tmp_path, free_port())
     command = [sys.executable, "-m", module, "run", "-c", tmp_path / f"{SERVICES[module][0]}.toml"]
@@ -178,7 +182,9 @@ def test_a_broker_is_alive_for_as_long_as_it_answers(site: Folder, tmp_path: Pat
     program, manager, log = mosquitto_program(), Manager(str(tmp_path / "notify")), tmp_path / "log"
     assert program is not None
     command = [sys.executable, "-m", "cloud_aggregator.broker_watch", site.path / "mosquitto.conf"]
-    with process([*command, "--program", str(program)], log, manager.environment(WATCHDOG_USEC="4000000")) as running:
+    with process(
+        [*command, "--program", str(program)], log, manager.environment(WATCHDOG_USEC=str(BROKERS_US))
+    ) as running:
         manager.waits_for("READY=1")
         assert listens(site.port)
         manager.waits_for("WATCHDOG=1", 8)
@@ -187,7 +193,7 @@ def test_a_broker_is_alive_for_as_long_as_it_answers(site: Folder, tmp_path: Pat
         running.send_signal(signal.SIGSTOP)  # the watcher, another process, goes on
         time.sleep(1.0)
         before = manager.heard("WATCHDOG=1")
-        time.sleep(HANGS_S)
+        time.sleep(1.5 * BROKERS_US / 1e6)
         assert manager.heard("WATCHDOG=1") == before
         running.send_signal(signal.SIGCONT)
         manager.waits_for("WATCHDOG=1", before + 2)

@@ -20,6 +20,7 @@ OF_GATEWAYS = ("ca.pem", "release.pub", *(f"{who}{end}" for who in NAMES for end
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_site_whose_disk_is_gone_comes_back_from_its_backup(tmp_path: Path) -> None:
     passphrase, file, new = tmp_path / "passphrase", tmp_path / "site.fedgate", tmp_path / "new"
     passphrase.write_text("kept in another house\n")
