@@ -89,7 +89,7 @@ def emptied(state: State, counted: tuple[HoldUpdate, ...]) -> tuple[State, list[
     """Return the state after the close: nothing is kept, what was counted is known as such, and who may still answer
     the round that was closed.
     """
-    dropped: list[Effect] = [DropHeld()] if state.held or (is_growing(state) and state.total) else []
+    dropped: list[Effect] = [DropHeld()] if state.held or (is_growing(state) and state.counted) else []
     before = {**state.counted_before, **{one.gateway: one.digest for one in counted}}
     asked_before: dict[int, tuple[str, ...] | None] = {}
     if is_kept(state):

@@ -127,7 +127,8 @@ def test_a_round_whose_answers_were_refused_is_given_up_and_the_next_one_after_t
     state, effects = opened(), list[Effect]()
     for wait_s in (LOST_S, 2 * LOST_S, 4 * LOST_S):
         wrong = body(state, {"vectors": np.ones((2, 5))})
-        state, _ = after(state, *update("north", wrong), *update("west", body(state)), at_s=at_s)
+        state, effects = after(state, *update("north", wrong), *update("west", body(state)), at_s=at_s)
+        shelf.commit(effects)
         assert (set(state.turned_away), set(state.counted)) == ({"north"}, {"west"})
         state, _ = after(state, *update("east", wrong), at_s=at_s)
         begun_s, index = (state.opened_ns - T0_NS) / NS, state.server.round_index
@@ -136,6 +137,7 @@ def test_a_round_whose_answers_were_refused_is_given_up_and_the_next_one_after_t
         state, effects = after(state, Tick(), at_s=begun_s + wait_s + 1.0)
         shelf.commit(effects)
         given_up += 1
+        assert not shelf.held, "what the round had counted is stored still, and would count in the next"
         assert state.server.round_index == index + 1 and state.given_up == given_up
         (told,) = [one.text for one in effects if isinstance(one, Log) and "is given up" in one.text]
         assert "the answers of east, north were refused" in told
