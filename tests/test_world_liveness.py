@@ -31,6 +31,7 @@ from gateway_agent.state import State
 from tests.agents import TICK, commissioned, kinds
 from tests.agents import after as agent_after
 from tests.sites import CloudShelf, topic
+from tests.soak import some
 from tests.test_aggregator_machine import READY, after, body, heard, opened, started, update
 from tests.test_gateway_models import FIRST
 
@@ -126,7 +127,7 @@ def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
 
 @pytest.mark.parametrize(
     ("where", "name", "returned"),
-    [(rollout, "verdict", ("wait", "")), (rounds, "waited_for", set()), (staging, "reminders", [])],
+    some([(rounds, "waited_for", set()), (staging, "reminders", []), (rollout, "verdict", ("wait", ""))], 2),
 )
 def test_a_world_sees_an_aggregator_that_never_decides_or_reminds(
     where: ModuleType, name: str, returned: object, monkeypatch: pytest.MonkeyPatch
