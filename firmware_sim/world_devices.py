@@ -6,7 +6,6 @@ what only it held, and the aggregator must say so as soon as what it heard leave
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections import defaultdict
@@ -141,7 +140,7 @@ class Devices:
         self.handled[gateway_of(host)].add("twin")
         self._handlings[host] += 1
         self._held[device] = self._held[host].copied()
-        self.loads[device] = copy.deepcopy(self.loads[host])
+        self.loads[device] = self.loads[host].copied()
         if host in self._just:
             self._just[device] = self._just[host]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -57,6 +58,13 @@ class Loads:
         self._loads: dict[str, Load] = {}  # by digest
         self._last: End | None = None
         self._slow_until_s = -math.inf
+
+    def copied(self) -> Loads:
+        """Return the loads of a copy of the device, which no process has been on yet."""
+        made = copy.deepcopy(self)
+        for load in made._loads.values():
+            load.by_process, load.marked_s = 0, None
+        return made
 
     def counted(self, counts: Mapping[str, Any], now_s: float) -> Iterator[str]:
         """Take note of what a process writes of its loads, by digest; yield what it had no reason for."""

@@ -421,6 +421,15 @@ def told_beside_a_copy(seen: Witness) -> None:
     end(seen, tell_of(seen, 2, device="north~"), "superseded")
 
 
+def copied_while_it_loads(seen: Witness) -> None:
+    """The process that had marked the load is not the copy's, and no process of the copy has ended."""
+    north = Loading(seen)
+    north.commit(north.models.begun("second", "north-1"))
+    seen.devices.doubled("north~", "north")
+    effect = cast(Save, save(north.models))
+    seen.devices.opened("north~", Stored(blobs={effect.key: effect.body}), "", [])
+
+
 def told_to_be_over(seen: Witness) -> None:
     """That its end is still on its way is no reason to wait for it."""
     alarm = tell_of(seen, 1)
@@ -477,7 +486,13 @@ def two_by_turns_after_an_outage(seen: Witness) -> None:
 
 
 RIGHT = [same_again, taken_along, copied_in_the_hand, killed_three_times, cut_off_ten_times]
-RIGHT += [superseded_by_a_later_one, told_before_it_was_set_back, told_beside_a_copy, told_to_be_over]
+RIGHT += [
+    superseded_by_a_later_one,
+    told_before_it_was_set_back,
+    told_beside_a_copy,
+    copied_while_it_loads,
+    told_to_be_over,
+]
 RIGHT += [told_again_by_an_old_card, renewed_while_it_ran, without_memory]
 RIGHT += [killed_whenever_it_is_tried_again, killed_in_the_commit_of_a_mark, killed_with_a_mark_in_a_new_store]
 RIGHT += [refused_for_what_it_is, set_back_beyond_memory, set_back_while_accused, two_by_turns_after_an_outage]
