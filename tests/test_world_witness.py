@@ -426,7 +426,7 @@ def copied_while_it_loads(seen: Witness) -> None:
     north = Loading(seen)
     north.commit(north.models.begun("second", "north-1"))
     seen.devices.doubled("north~", "north")
-    effect = cast(Save, save(north.models))
+    effect = save(north.models)
     seen.devices.opened("north~", Stored(blobs={effect.key: effect.body}), "", [])
 
 
