@@ -5,7 +5,9 @@ hold up an alarm for a minute. So no more is handed to it than the broker has la
 rest waits here, where an alarm goes past it. A single message can not be divided: what it takes, an alarm waits.
 
 Of one urgency each party (`config.topics.party`) has its turn, by bytes, and may have as much waiting as is free for
-all others: whoever asks for the most delays itself. What a broker would end the connection for never waits.
+all others: whoever asks for the most delays itself. Nor does what is urgent without end hold up all else for ever: of
+the bytes a quarter goes to what is less urgent, where that waits. What a broker would end the connection for never
+waits.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import Counter
-from itertools import count
+from itertools import count, pairwise
 from typing import NamedTuple
 
 from config.topics import party
@@ -27,6 +29,7 @@ WINDOW_BYTES_MIN = 16 * 1024
 WINDOW_BYTES_MAX = 1024 * 1024
 MESSAGES_MAX = 20  # on the line at once
 QUICK_S, SLOW_S = 0.3, 1.0  # until the broker's word: sooner and more is handed over at once, later and less
+PASSES = 3  # of its own size a message may see go past it that is more urgent, then it goes
 
 
 class Outgoing(NamedTuple):
@@ -49,7 +52,8 @@ class Backlog:
     def __init__(self, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
         self._packet_bytes_max = packet_bytes_max
         self.too_large = 0  # messages that the broker would not have taken
-        self._heap: list[tuple[int, int, int, Outgoing]] = []  # urgency, turn, number
+        self._heaps: dict[int, list[tuple[int, int, Outgoing]]] = {}  # urgency -> turn, number and message; none empty
+        self._passed = Counter[int]()  # urgency -> bytes that went while something less urgent waited
         self._numbers = count()
         self._waiting = Counter[int]()  # urgency -> bytes
         self._of_party = Counter[tuple[int, str]]()  # urgency and party -> bytes
@@ -71,7 +75,7 @@ class Backlog:
     @property
     def is_empty(self) -> bool:
         """True where the broker has acknowledged everything."""
-        return not self._heap and not self._in_hand and not self._on_line
+        return not self._heaps and not self._in_hand and not self._on_line
 
     def add(self, message: Outgoing, urgency: int) -> bool:
         """Let a message wait for its turn among those of its urgency (0 is the highest); False where it may not.
@@ -91,17 +95,21 @@ class Backlog:
         self._of_party[flow] += message.size
         turn = max(self._turns.get(flow, 0), self._handed_turn.get(urgency, 0)) + message.size
         self._turns[flow] = turn
-        heapq.heappush(self._heap, (urgency, turn, next(self._numbers), message))
+        heapq.heappush(self._heaps.setdefault(urgency, []), (turn, next(self._numbers), message))
         return True
 
     def next(self) -> Outgoing | None:
         """Return the message to hand over now, None where the line has enough; `handed` is to follow."""
-        if not self.is_open or not self._heap or len(self._on_line) >= MESSAGES_MAX:
+        if not self.is_open or not self._heaps or len(self._on_line) >= MESSAGES_MAX:
             return None
-        urgency, turn, _, message = self._heap[0]
+        urgency = self._due()
+        turn, _, message = self._heaps[urgency][0]
         if self._on_line and self._on_line_bytes + message.size > self.window_bytes:
             return None
-        heapq.heappop(self._heap)
+        self._count(urgency, message.size)
+        heapq.heappop(self._heaps[urgency])
+        if not self._heaps[urgency]:
+            del self._heaps[urgency]
         flow = (urgency, party(message.topic))
         self._waiting[urgency] -= message.size
         self._of_party[flow] -= message.size
@@ -110,6 +118,20 @@ class Backlog:
             del self._of_party[flow], self._turns[flow]
         self._in_hand = message.size
         return message
+
+    def _due(self) -> int:
+        """Return the urgency whose turn it is."""
+        waiting = sorted(self._heaps)
+        for urgency, less in pairwise(waiting):
+            if self._passed[urgency] < PASSES * self._heaps[less][0][-1].size:
+                return urgency
+        return waiting[-1]
+
+    def _count(self, urgency: int, size: int) -> None:
+        """Remember what goes past the less urgent, and that those went past which were more so."""
+        for other in range(urgency):
+            self._passed[other] = 0
+        self._passed[urgency] = self._passed[urgency] + size if max(self._heaps) > urgency else 0
 
     def handed(self, number: int, message: Outgoing, now_s: float) -> None:
         """Remember that a message was handed over, and under which id."""

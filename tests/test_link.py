@@ -5,6 +5,7 @@ Method: the real Mosquitto and the real link; a slow line is a proxy that lets s
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from config import backlog as backlog_module
 from config import contention
-from config.backlog import Backlog, Outgoing
+from config.backlog import PASSES, Backlog, Outgoing
 from config.contention import ENOUGH, SHORT_S, Contention
 from config.mqtt import Link
 from config.settings import Broker as BrokerSettings
@@ -117,7 +118,38 @@ def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(
         made.acknowledged(on_line.pop(0), now_s)
     assert made.waiting_bytes == 0
     numbers = [tuple(map(int, message.topic.split("/"))) for message in out]
-    assert numbers == sorted(numbers) and len(numbers) == len(given_messages)
+    assert len(numbers) == len(given_messages)
+    for level in range(4):
+        of_level = [number for number in numbers if number[0] == level]
+        assert of_level == sorted(of_level)
+    for place, message in enumerate(out):  # what is less urgent goes first only where more than its size went past it
+        if any(number < numbers[place] for number in numbers[place + 1 :]):
+            past = 0
+            for (level, _), other in zip(reversed(numbers[:place]), reversed(out[:place]), strict=True):
+                if level >= numbers[place][0]:
+                    break
+                past += other.size
+            assert past >= PASSES * message.size
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 50_000)), min_size=1, max_size=30), st.integers(0, 2))
+def test_no_flood_of_what_is_urgent_holds_up_all_else_for_ever(waiting: list[tuple[int, int]], level: int) -> None:
+    """Goal: what one gateway makes urgent starves nobody: all that waits goes, whatever urgent comes without end."""
+    made, urgent = Backlog(), Outgoing(f"{level}/urgent", bytes(1_000), False, 1)
+    made.is_open = True
+    for number, (less, size) in enumerate(waiting):
+        assert made.add(Outgoing(f"waits/{number}", bytes(size), False, 1), less)
+    left, went = len(waiting), 0
+    for number in itertools.count():
+        made.add(urgent, level)
+        made.handed(number, message := made.next() or pytest.fail("the line is idle"), 0.0)
+        made.acknowledged(number, 0.1)
+        left -= message.topic != urgent.topic
+        went += message.size
+        if not left:
+            break
+        # Each less urgent level in turn has a quarter of what the levels before it leave.
+        assert went <= 4**4 * (sum(size + 20 for _, size in waiting) + 60_000)
 
 
 def test_a_backlog_is_bounded_for_each_urgency_and_knows_what_a_lost_connection_took() -> None:
