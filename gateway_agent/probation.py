@@ -170,10 +170,10 @@ def gone_back(state: State, why: str) -> tuple[State, list[Effect]]:
 
 def ticked(state: State) -> tuple[State, list[Effect]]:
     """Forget that models were being tried when the agent has shown that it outlives them."""
-    state = _asked_again(state)
+    state, asked = _asked_again(state)
     models, manifest = state.models, state.manifest
     if manifest is None or not models.trying:
-        return state, []
+        return state, asked
     is_other_awaited = state.candidate not in (None, manifest)  # it may be marked, and not loaded yet: its mark stays
     is_steady = state.now_ns - state.tried[1] >= STEADY_S * NS
     has_judged = models.windows > 0 and state.counts.get("windows", 0) > 0  # since the start
@@ -186,12 +186,18 @@ def ticked(state: State) -> tuple[State, list[Effect]]:
     return replace(state, models=models), [save(models)]
 
 
-def _asked_again(state: State) -> State:
-    """Return the state in which a model that could not be run long ago is asked for again, where there is none."""
+def _asked_again(state: State) -> tuple[State, list[Effect]]:
+    """Ask for a model again that could not be run long ago, or rests, where there is none: a gateway must watch. One
+    that rests is marked first, as at a start.
+    """
     is_due = state.unrun_ns is not None and state.now_ns - state.unrun_ns >= AGAIN_S * NS
     if state.manifest is not None or not is_due:
-        return state
-    return replace(state, reload_due="", unrun_ns=state.now_ns)
+        return state, []
+    state, digest = replace(state, reload_due="", unrun_ns=state.now_ns), state.models.current.digest
+    if not state.models.tries(digest).rests:
+        return state, []
+    models = state.models.begun(digest, state.boot_id)
+    return replace(state, models=models, counted=state.counted | {digest}), [save(models)]
 
 
 def stopped(state: State) -> list[Effect]:

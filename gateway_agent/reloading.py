@@ -41,7 +41,9 @@ def reload(state: State, blobs: Mapping[str, bytes], failed: str = "") -> tuple[
     text = f"stored model {models.current.version} {problem}"
     state, effects = refuse(replace(state, refused=(models.current.name, text) if is_there else state.refused), text)
     if not models.previous.version or models.other not in blobs or models.tries(models.previous.digest).rests:
-        return state, effects
+        # The next start may be months away.
+        is_resting = models.tries(models.current.digest).rests
+        return replace(state, unrun_ns=state.now_ns) if is_resting else state, effects
     try:
         state, judge = _put(state, blobs, models.other)
     except (*UNFIT, *UNREADABLE) as error:
@@ -69,7 +71,7 @@ def _why_not(state: State, is_there: bool) -> str:
     if not is_there:
         return "is lost with what the store lost; it is taken again"
     if tries.rests:
-        return "rests for this start: the agent ended several times in a row while it loaded it"
+        return "rests: the agent ended several times in a row while it loaded it"
     if state.is_unstored and tries.in_boot > 1:
         return "not loaded: the agent ended while it loaded it, and the disk has no room to count how often"
     return ""

@@ -113,7 +113,7 @@ class State:
     manifest: Manifest | None = None  # the model in force
     models: Models = field(default_factory=Models)
     trial: Trial | None = None  # the model before, while the one in force is on probation
-    unrun_ns: int | None = None  # when a model that was proven last could not be run
+    unrun_ns: int | None = None  # when a model that was proven last could not be run, or began to rest
     reload_due: str | None = None  # the stored model is to be loaded again or, for the reason given, the one before
     candidate: Manifest | None = None  # the model on its way
     candidate_is_own: bool = False  # whether it was announced to this gateway alone

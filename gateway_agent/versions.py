@@ -63,7 +63,7 @@ class Tries(NamedTuple):
     in_boot: int = 0
     boot_id: str = ""
     in_all: int = 0
-    rests: bool = False  # not loaded at this start; the next one tries again, once
+    rests: bool = False  # not loaded at this start; the next one tries again, once, or this one after an hour
 
     def begun(self, boot_id: str) -> Tries:
         """Return the same with a load more, in this boot."""

@@ -20,7 +20,7 @@ from gateway_agent.probation import AGAIN_S, STEADY_S, stopped
 from gateway_agent.scorer import ModelRefusedError
 from gateway_agent.service import Service
 from gateway_agent.state import State, status
-from gateway_agent.versions import STARTS_MAX
+from gateway_agent.versions import LOADS_MAX, STARTS_MAX, Tries
 from tests.agents import heard
 from tests.kept import Small, service, ticked
 from tests.sites import Shelf, agent, frame, gateway_settings, samples
@@ -156,4 +156,32 @@ def test_the_service_gives_the_machine_its_stored_model(tmp_path: Path) -> None:
     ticked(agent_, 1.0, heard("sample", "deck", frame(samples(made.window, FRAME), float(made.window))))
     assert agent_.state.manifest == CALM[0] and agent_.state.reload_due is None
     assert agent_.state.pipeline.judge is not None and agent_.state.pipeline.judge.model is not judge.model
+    agent_.close()
+
+
+def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: a gateway does not go without a model until its next start, which may be months away; and a model that does
+    end the process ends it once an hour at most.
+    """
+    made, path = Gateway(CALM), tmp_path / "gateway.db"
+    digest, examined, marks = CALM[0].model.digest, model_check.examined, list[versions.Tries]()
+    made.shelf.commit([versions.save(replace(made.state.models, trying={digest: Tries(0, "", LOADS_MAX)}))])
+
+    def loaded(*given: Any) -> Any:
+        marks.append(versions.restored(agent_.store.read().blobs).tries(digest))  # on the disk
+        return examined(*given)
+
+    monkeypatch.setattr(reloading, "examined", loaded)
+    agent_ = on_disk(Small(path), made.shelf)
+    assert agent_.state.manifest is None and agent_.state.models.tries(digest).rests and not marks
+    ticked(agent_, AGAIN_S - 1.0)
+    assert agent_.state.manifest is None and not marks
+    ticked(agent_, 1.0)
+    assert agent_.state.manifest == CALM[0] and [(one.in_all, one.rests) for one in marks] == [(LOADS_MAX, False)]
+    ended = versions.starting(agent_.store.read().blobs, "boot", agent_.state.settings)  # had it ended the process
+    assert ended is not None and versions.restored({ended.key: ended.body}).tries(digest).rests
+    ticked(agent_, STEADY_S)
+    assert not agent_.state.models.trying
     agent_.close()
