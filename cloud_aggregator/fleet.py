@@ -4,11 +4,10 @@ Of the gateways with an anomaly that stands, the largest group is taken whose on
 a quorum (`share` of the gateways that watch or are of the group, and at least `least`) the fleet alarm stands. Below it
 the anomalies are local and nothing is raised. It clears when it was below for `clear_s`.
 
-A cause is named where more than half of the group have measured it (`models.attribution`), at the raising of their own
-alarms: each says whether weather or load, and whether its supply, were out of the ordinary and account for what it saw.
-Where both are measured so, power is named: what is looked at first. Otherwise the cause is `undetermined`. That
-everybody changed at once names none: a support that gives way reaches all sensors too. One gateway of a group of two
-or more is never more than half.
+A cause is named where more than half of the group, and `SURE` gateways, have measured it (`models.attribution`), at the
+raising of their own alarms: each says whether weather or load, and whether its supply, were out of the ordinary and
+account for what it saw. Where both are measured so, power is named: what is looked at first. Otherwise the cause is
+`undetermined`. That everybody changed at once names none: a support that gives way reaches all sensors too.
 
 The cause and the text are those of the raising and stay while the alarm stands, whatever becomes known: what happens
 later, as an outage of the broker or of the power, is no cause of what was before. Which gateways are of the group, how
@@ -34,6 +33,7 @@ from config.topics import ALL
 from models.attribution import Evidence
 
 CAUSE = "fleet"
+SURE = 3  # gateways that must have measured a cause: two of three were wrong once in a thousand simulated changes
 NAMED_MAX = 10  # gateways that the text of an alarm names
 SEVERITIES: tuple[Literal["warning", "major", "critical"], ...] = ("warning", "major", "critical")
 CAUSES: tuple[Literal["power", "weather"], ...] = ("power", "weather")  # the first that most have measured is named
@@ -119,10 +119,12 @@ def _raised(fleet: Fleet, group: Group, watching: set[str], now_ns: int) -> Flee
 
 
 def cause_of(group: Group) -> Common:
-    """Return the cause that more than half of the gateways of a group have measured, `undetermined` where none is."""
+    """Return the cause that more than half of the gateways of a group, and enough of them, have measured;
+    `undetermined` where none is.
+    """
     for cause in CAUSES:
         explained = sum(getattr(known.alarm, cause) == "explained" for known in group.values())
-        if 2 * explained > len(group):
+        if 2 * explained > len(group) and explained >= SURE:
             return cause
     return "undetermined"
 

@@ -13,8 +13,10 @@ healthy baseline, and asks of the windows since the onset of an anomaly:
 Distances are those of Mahalanobis. A change of the structure on a cold day is left over, and so is an effect of the
 cold that is no straight line, or that the baseline was too short or too mild to show.
 
-An anomaly that begins with the first window after a boot is explained by it where it goes straight back to the middle
-of the baseline: a sensor that warms up does, and a structure that changed while nobody watched stays changed.
+An anomaly that begins with the first window after a boot is explained by it where what the regression leaves of it goes
+straight back to the middle of the baseline: a sensor that warms up does, and a structure that changed while nobody
+watched stays changed. Where no weather is measured, too much of the baseline's own moves would hide such a change, and
+no boot explains anything.
 
 Where the baseline has fewer than `BLOCKS` windows, or there is no feature but covariates, nothing is known.
 """
@@ -32,8 +34,8 @@ from models.units import LEAST, ROUNDING, STILL, in_own_units, scales
 Evidence = Literal["", "usual", "unusual", "explained"]  # "": nothing was measured that says so
 
 # Chosen on simulated causes, and reported on others: docs/results/fleet-causes.md.
-LEFT_OVER = 0.85  # times the largest distance within the baseline that may be left over
-BESIDE = 0.8  # times that distance that may lie beside the way back, where an anomaly fades
+LEFT_OVER = 1.05  # times the largest distance within the baseline that may be left over
+BESIDE = 1.3  # times that distance that may lie beside the way back, where an anomaly fades
 FADED = 0.8  # of the distance of the first half of the windows since the onset, that of the second half
 FADING_WINDOWS = 4  # that such a comparison takes at least
 LATEST = 6  # windows since the onset that count: the mean of more is surer than slopes are
@@ -88,7 +90,7 @@ def evidence_of(
     by = _explaining(out, columns, known, latest, limits) if out else ""
     weather, power = (_said(outside[cause], cause == by) if cause in outside else "" for cause in parts)
     if is_from_boot and power != "explained":
-        power = _said(True, _is_fading(features, known, np.asarray(rows), limits))
+        power = _said(True, bool(columns.weather) and _is_fading(columns, known, np.asarray(rows), limits))
     return weather, "usual" if power == "" and is_from_boot is False else power
 
 
@@ -106,18 +108,26 @@ def _explaining(out: Mapping[str, list[int]], columns: Columns, baseline: Array,
     """Return which of the causes whose covariates are `out` does most to the features of windows (k, F); empty where
     the windows are not like the baseline (n, F) but for what all covariates do.
     """
-    covariates, features = [*columns.weather, *columns.power], columns.features(baseline.shape[1])
+    covariates = [*columns.weather, *columns.power]
     c, now = _in_units(baseline, rows, covariates)
-    z, x = _in_units(baseline, rows, features)
-    slopes, at = _slopes(c, z), now.mean(axis=0)
-    healthy = z - c @ slopes
-    found, within = _distances(healthy, x - now @ slopes), _largest_within(healthy, len(rows))
+    z, healthy, left, slopes = _regressed(columns, baseline, rows)
+    found, within, at = _distances(healthy, left), _largest_within(healthy, len(rows)), now.mean(axis=0)
     unsure = _unsure(c, z, at, healthy)
     is_near = found.mean <= limits.left_over * np.hypot(within.mean, unsure)
     if unsure > within.mean or not is_near or found.each > limits.left_over * np.hypot(within.each, unsure):
         return ""
     root, places = _whitening(healthy), {cause: [covariates.index(column) for column in out[cause]] for cause in out}
     return max(out, key=lambda cause: float(np.linalg.norm(at[places[cause]] @ slopes[places[cause]] @ root)))
+
+
+def _regressed(columns: Columns, baseline: Array, rows: Array) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the features of a baseline (n, F), what covariates leave of them and of those of rows (k, F), all in
+    deviations of the baseline, and the slopes (q, F).
+    """
+    c, now = _in_units(baseline, rows, [*columns.weather, *columns.power])
+    z, x = _in_units(baseline, rows, columns.features(baseline.shape[1]))
+    slopes = _slopes(c, z)
+    return z, z - c @ slopes, x - now @ slopes, slopes
 
 
 def _slopes(c: Floats, z: Floats) -> Floats:
@@ -134,8 +144,9 @@ def _unsure(c: Floats, z: Floats, at: Floats, healthy: Floats) -> float:
     return float(np.sqrt((BLOCKS - 1) * np.square(effects - effects.mean(axis=0)).sum(axis=1).mean()))
 
 
-def _is_fading(features: list[int], baseline: Array, rows: Array, limits: Limits) -> bool:
-    """Tell whether windows (k, F) since an onset go straight back to the middle of a baseline (n, F).
+def _is_fading(columns: Columns, baseline: Array, rows: Array, limits: Limits) -> bool:
+    """Tell whether windows (k, F) since an onset go straight back to the middle of a baseline (n, F), but for what
+    covariates do.
 
     What is left in the second half of them must lie in the direction in which they have moved since the first: a change
     of the structure beside it would stay where it is.
@@ -143,13 +154,13 @@ def _is_fading(features: list[int], baseline: Array, rows: Array, limits: Limits
     half = len(rows) // 2
     if len(baseline) < BLOCKS * half or len(rows) < FADING_WINDOWS:
         return False
-    z, x = _in_units(baseline, rows, features)
-    root = _whitening(z)
+    _, healthy, x, _ = _regressed(columns, baseline, rows)
+    root = _whitening(healthy)
     first, last = x[:half].mean(axis=0) @ root, x[-half:].mean(axis=0) @ root
     way = (first - last) / max(float(np.linalg.norm(first - last)), LEAST)
     beside = float(np.linalg.norm(last - (last @ way) * way))
     has_faded = np.linalg.norm(last) <= FADED * np.linalg.norm(first)
-    return bool(has_faded) and beside <= limits.beside * _largest_within(z, half).mean
+    return bool(has_faded) and beside <= limits.beside * _largest_within(healthy, half).mean
 
 
 def _in_units(baseline: Array, rows: Array, columns: list[int]) -> tuple[Floats, Floats]:

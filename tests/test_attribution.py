@@ -114,6 +114,11 @@ def test_after_a_boot_only_what_goes_straight_back_is_explained() -> None:
         assert of_power(warming[: FADING_WINDOWS - 1], is_from_boot=True) == "unusual"
         assert of_power(rows(seed, 8, change=3.0 * CHANGE), is_from_boot=True) == "unusual"  # stays where it is
         assert of_power(rows(seed, 8, fading=30.0, change=3.0 * CHANGE), is_from_boot=True) == "unusual"
+        # Smaller than what weather does to the baseline, and larger than what it leaves.
+        assert of_power(rows(seed, 8, fading=30.0, change=2.0 * CHANGE), is_from_boot=True) == "unusual"
+        assert (
+            power_of(Columns(power=(5,)), BASELINE, warming, is_from_boot=True) == "unusual"
+        )  # no weather is measured
 
 
 @pytest.mark.parametrize("exponents", [(20,) * 7, (-20,) * 7, (20, -20, 3, 0, 15, -15, 7)])

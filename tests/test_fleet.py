@@ -10,7 +10,7 @@ import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.events import Connection, Durable, Effect, Heard, Log, Publish, RecordFleet, Tick
-from cloud_aggregator.fleet import restored_fleet
+from cloud_aggregator.fleet import SURE, restored_fleet
 from cloud_aggregator.outward import Outward
 from cloud_aggregator.state import State, restore
 from cloud_aggregator.store import Store
@@ -159,11 +159,12 @@ USUAL, COLD, DIP = measured("usual", "usual"), measured("explained", "usual"), m
 NAMED: dict[str, tuple[tuple[dict[str, str], ...], str]] = {
     "nothing measured": ((measured(),) * 5, "undetermined"),
     "nothing changed": ((USUAL,) * 5, "undetermined"),
-    "most in the cold": ((COLD, COLD, USUAL), "weather"),
+    "most in the cold": ((COLD, COLD, COLD, USUAL, USUAL), "weather"),
     "all of five": ((COLD,) * 5, "weather"),
     "one of three": ((COLD, USUAL, USUAL), "undetermined"),
+    "two of three": ((COLD, COLD, USUAL), "undetermined"),  # at least three say so
     "half": ((COLD, COLD, USUAL, measured()), "undetermined"),
-    "most in a dip": ((DIP, DIP, measured()), "power"),
+    "most in a dip": ((DIP, DIP, DIP, measured()), "power"),
     "cold that accounts for nothing": ((measured("unusual", "usual"),) * 3, "undetermined"),
     "a boot that accounts for nothing": ((measured("", "unusual"),) * 3, "undetermined"),
     "no cause has most": ((COLD, COLD, DIP, DIP), "undetermined"),
@@ -184,11 +185,11 @@ def test_a_cause_is_what_most_of_the_group_have_measured(case: str) -> None:
 
 
 def test_the_text_says_what_was_measured() -> None:
-    found = standing(after(site(), *story((COLD, COLD, measured("unusual"))), Tick())[0])
+    found = standing(after(site(), *story((COLD, COLD, COLD, measured("unusual"))), Tick())[0])
     assert found is not None and found.text == (
-        "cause: weather; 3 gateways (a, b, c) changed within 20 s; power: no change measured on 2, not measured on 1;"
-        " weather: out of the ordinary and accounts for it on 2, out of the ordinary and does not account for it on 1;"
-        " 2 others that watch have no anomaly with them"
+        "cause: weather; 4 gateways (a, b, c, d) changed within 30 s; power: no change measured on 3, not measured on"
+        " 1; weather: out of the ordinary and accounts for it on 3, out of the ordinary and does not account for it on"
+        " 1; 1 others that watch have no anomaly with them"
     )
 
 
@@ -242,7 +243,7 @@ def test_one_gateway_names_no_cause_and_prevents_none(least: int, lie: dict[str,
     others = [USUAL] * (least - 1)
     found = standing(after(site(least=least, share=0.1), *story((lie, *others)), Tick())[0])
     assert found is not None and found.common == "undetermined"
-    if least > 2:  # of two, one is half
+    if least > SURE:  # with so many the others are still enough
         found = standing(after(site(least=least, share=0.1), *story((USUAL, *[lie] * (least - 1))), Tick())[0])
         assert found is not None and found.common == ("weather" if lie == COLD else "power")
 
@@ -280,7 +281,7 @@ def test_it_survives_a_restart_and_is_told_again(tmp_path: Path, capsys: pytest.
     path = tmp_path / "aggregator.db"
     store = Store(path)
     state = site()
-    first, second, third = story((DIP, DIP, USUAL))
+    first, second, third = story((DIP, DIP, DIP))
     state, effects = after(state, first, second)
     committed(store, effects)
     state = site(outward=store.outward())  # a restart between two alarms loses nothing of what they measured
