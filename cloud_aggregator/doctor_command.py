@@ -85,6 +85,7 @@ def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
     yield guarded("release key", (signing.KeyFileError,), advice, private)
     if settings.identity is not None:
         yield root_key(settings.identity)
+        yield from denied(settings.identity, store)
 
 
 def root_key(spec: Identity) -> Finding:
@@ -98,6 +99,25 @@ def root_key(spec: Identity) -> Finding:
         advice = "move it to a place that is not this machine, with a copy; 'cloud-aggregator keys' alone needs it"
         return warning("root key", f"{spec.root_key} is on this machine", advice)
     return ok("root key", "not on this machine" if spec.root_key is None else f"not on this machine at {spec.root_key}")
+
+
+def denied(spec: Identity, store: Path) -> Iterator[Finding]:
+    """Yield who is denied at the broker until that is restarted, if anybody is."""
+    from cloud_aggregator.quarantine import denied_names
+    from cloud_aggregator.store import Store, StoreError
+    from config.identity import IdentityError
+
+    try:
+        with closing(Store(store, create=False)) as opened:
+            names = denied_names(spec, opened.registry())
+    except StoreError:  # of which another finding tells
+        return
+    except IdentityError as error:
+        yield failure("broker", one_line(error), "as it says")
+        return
+    if names:
+        text = f"denied until it is restarted, as another device may still be connected: {', '.join(sorted(names))}"
+        yield warning("broker", text, "restart the broker: systemctl restart fedgate-broker")
 
 
 def _training(settings: AggregatorSettings) -> Iterator[Finding]:

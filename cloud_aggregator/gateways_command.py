@@ -57,15 +57,17 @@ def add(commands: Any) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator.quarantine import denied_names
     from cloud_aggregator.store import Store
 
-    with closing(Store(load(arguments.config, SiteSettings).aggregator.store, create=False)) as store:
+    settings = load(arguments.config, SiteSettings)
+    with closing(Store(settings.aggregator.store, create=False)) as store:
         registry, seen = store.registry(), {row["gateway"]: row["seen_ns"] for row in store.rows("gateways")}
-    rows = []
+    rows, denied = [], denied_names(settings.identity, registry)
     for gateway in sorted(registry.names):
         held = registry.of(gateway)
         last = next((one for one in reversed(held) if not one.reason), held[-1])
-        state = last.reason or "enrolled"
+        state = last.reason or ("enrolled, denied until the broker is restarted" if gateway in denied else "enrolled")
         if state == "removed":
             continue
         rows.append(

@@ -15,8 +15,11 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from cloud_aggregator.authority import OUTLIVED
+from cloud_aggregator.registry import Registry
 from config import identity
 from config.identity import PRIVATE_MODE, IdentityError
+from config.identity_settings import Identity
 
 OVER = "over"  # since then another process of the broker was seen
 UNSEEN = "unseen"  # nobody told which process ran
@@ -42,6 +45,10 @@ class Quarantine:
         `process` is what runs, see `broker_process.running`.
         """
         self._keep({serial: _since(self._seen.get(serial), process) for serial, _ in ended})
+        return self.denied(outlived)
+
+    def denied(self, outlived: Iterable[tuple[str, str]]) -> frozenset[str]:
+        """Return the names that stay denied, by the last look at the broker."""
         return frozenset(name for serial, name in outlived if self._seen.get(serial) != OVER)
 
     def release(self) -> None:
@@ -52,6 +59,11 @@ class Quarantine:
         if seen != self._seen:
             identity.write(self._path, json.dumps(seen).encode(), PRIVATE_MODE)
             self._seen = seen
+
+
+def denied_names(spec: Identity | None, registry: Registry) -> frozenset[str]:
+    """Return the names of a site that its broker denies though they are good; raises `IdentityError`, `OSError`."""
+    return frozenset() if spec is None else Quarantine(spec.folder / OUTLIVED).denied(registry.outlived())
 
 
 def _since(known: str | None, process: str | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from cloud_aggregator import set_back
 from cloud_aggregator.names import first_of
+from cloud_aggregator.registry import Registry
 from config import cli
 from config.messages import Status
 from config.settings import AggregatorSettings, load
@@ -32,8 +33,9 @@ EPILOG = f"""examples:
   cloud-aggregator status -c aggregator.toml --check
       one line for monitoring, and as exit code
       {OK} OK        it works, the broker is connected, every gateway that is not revoked is online
-      {WARNING} WARNING   a gateway is offline, or counts as online and has not spoken for {SILENT_S:g} s; the store is
-                  older than what gateways have answered
+      {WARNING} WARNING   a gateway is offline, was enrolled and has never spoken, is denied at the broker until that is
+                  restarted, or counts as online and has not spoken for {SILENT_S:g} s; the store is older than what
+                  gateways have answered
       {CRITICAL} CRITICAL  the service does not run or hangs, or the broker is not connected
       {UNKNOWN} UNKNOWN   settings or store cannot be read
 """
@@ -42,6 +44,7 @@ COLUMNS = (
     *("dropped", "model_version", "settling", "alarms_active", "privacy_epsilon", "identity"),
     *("refusal", "training_remarks"),
 )
+DENIED = "denied at the broker until that is restarted"
 Work = Literal["running", "hangs", "stopped", "never ran"]
 
 
@@ -119,7 +122,14 @@ def summarised(config: Path, now_ns: int) -> dict[str, Any]:
         registry = store.registry()
     found = health(beats[0] if beats else None, held_since_ns(settings.aggregator.store), now_ns)
     is_site = settings.identity is not None
+    unheard = registry.admitted - {row["gateway"] for row in rows} if is_site else frozenset()
     gateways = [_gateway(row, found, registry.barred if is_site else frozenset(), now_ns) for row in rows]
+    gateways += [{"gateway": name, "state": "unknown", "is_silent": False} for name in sorted(unheard)]
+    denied = _denied(settings, registry)
+    for one in gateways:
+        one |= {"is_heard": one["gateway"] not in unheard, "is_denied": one["gateway"] in denied}
+        if one["is_denied"]:
+            one |= {"state": "unknown", "is_silent": False, "identity": "denied"}
     place = _training(training, settings) if training else None
     known = {row["gateway"]: Status.model_validate_json(row["status"]) for row in rows}
     fleet, queue = outward.fleet, outward.queue
@@ -134,6 +144,14 @@ def summarised(config: Path, now_ns: int) -> dict[str, Any]:
         "alarms_refused": outward.alarms_refused,
         "store_is_older": set_back.told(known, place["run"], place["round_index"]) if place else "",
     }
+
+
+def _denied(settings: AggregatorSettings, registry: Registry) -> frozenset[str]:
+    if settings.identity is None or not registry.outlived():
+        return frozenset()
+    from cloud_aggregator.quarantine import denied_names  # which needs the library of certificates
+
+    return denied_names(settings.identity, registry)
 
 
 def _service(found: Health, now_ns: int) -> dict[str, Any]:
@@ -194,9 +212,12 @@ def checked(summary: dict[str, Any]) -> tuple[int, str]:
     belong = [one for one in summary["gateways"] if one["state"] != "revoked"]
     offline = [one["gateway"] for one in belong if one["state"] == "offline"]
     silent = [one["gateway"] for one in belong if one["is_silent"]]
-    reasons = [f"{word}: {first_of(names)}" for word, names in (("offline", offline), ("silent", silent)) if names]
+    denied = [one["gateway"] for one in belong if one["is_denied"]]
+    unheard = [one["gateway"] for one in belong if not one["is_heard"] and not one["is_denied"]]
+    found = {"offline": offline, "silent": silent, DENIED: denied, "enrolled and never heard": unheard}
+    reasons = [f"{word}: {first_of(names)}" for word, names in found.items() if names]
     reasons += [summary["store_is_older"]] if summary["store_is_older"] else []
-    counts = f"{len(belong) - len(offline) - len(silent)} of {len(belong)} gateways online"
+    counts = f"{len(belong) - len({*offline, *silent, *denied, *unheard})} of {len(belong)} gateways online"
     return (WARNING, "; ".join([counts, *reasons])) if reasons else (OK, f"{counts}; {_line(service)}")
 
 
@@ -219,6 +240,8 @@ def _text(summary: dict[str, Any]) -> str:
     lines.append(f"{summary['rounds_closed']} rounds closed, model version {summary['model_version']}")
     if summary["store_is_older"]:
         lines.append(f"WARNING: {summary['store_is_older']}")
+    if denied := [one["gateway"] for one in summary["gateways"] if one["is_denied"]]:
+        lines.append(f"WARNING: {DENIED}: {', '.join(denied)}")
     if training := summary["training"]:
         figures = ", ".join(f"{name} {value:.4g}" for name, value in training["figures"].items())
         place = f"round {training['round_index']}, phase {training['phase']}, answers {training['answers']}"

@@ -14,14 +14,17 @@ from typing import Any
 
 import pytest
 
+from cloud_aggregator import doctor_command
 from cloud_aggregator.__main__ import main
 from cloud_aggregator.backup_command import copy_store
 from cloud_aggregator.events import Connection, Heard, RecordGateway, RecordService, Tick
 from cloud_aggregator.presence import BEAT_S
+from cloud_aggregator.quarantine import Quarantine
 from cloud_aggregator.registry import Certificate, RecordCertificate
 from cloud_aggregator.store import Store, locked
 from config import store_lock
 from config.messages import Status
+from config.settings import AggregatorSettings, load
 from firmware_sim.broker import broker
 from tests import waiting
 from tests.cloud_service import READY, Cloud, cloud, mean_of
@@ -158,6 +161,38 @@ def test_a_revoked_gateway_is_never_online(tmp_path: Path, capsys: Capture) -> N
         states = {one["gateway"]: one["state"] for one in asked(settings, capsys)["gateways"]}
         assert states == {"north": "revoked", "west": "online"}
         assert "1 of 1 gateways online" in line(settings, capsys, 0)
+
+
+def test_who_is_denied_at_the_broker_or_was_never_heard_is_said(tmp_path: Path, capsys: Capture) -> None:
+    """Goal: no enrolled gateway is missing from what is shown, and none whom nobody can hear counts as well."""
+    assert main(["init", str(tmp_path / "site"), "--site", "bridge", "--host", "localhost"]) == 0
+    store, settings = Store(tmp_path / "site" / "aggregator.db"), tmp_path / "site" / "aggregator.toml"
+    before = Certificate("a1", "north", "k", 1, 2**62, "replaced", 2)
+    now = [Certificate(f"b{number}", name, name, 1, 2**62) for number, name in enumerate(("north", "west", "new"))]
+    people = [record(name, 20) for name in ("north", "west")]
+    store.commit([beat(5), *people, *map(RecordCertificate, (before, *now))])
+    store.close()
+    with held(store.path, DAY_S):
+        said = line(settings, capsys, 1)
+        assert "1 of 3 gateways online; denied at the broker until that is restarted: north; enrolled and" in said
+        assert said.endswith("never heard: new")
+        rows = {one["gateway"]: one for one in asked(settings, capsys)["gateways"]}
+        assert {name: one["state"] for name, one in rows.items()} == {
+            "north": "unknown",
+            "west": "online",
+            "new": "unknown",
+        }
+        assert main(["status", "-c", str(settings)]) == 0
+        assert "WARNING: denied at the broker until that is restarted: north" in capsys.readouterr().out
+        assert main(["gateways", "list", "-c", str(settings)]) == 0
+        assert "north    enrolled, denied until the broker is restarted" in capsys.readouterr().out
+        spec = load(settings, AggregatorSettings).identity
+        assert spec is not None
+        found = [one.text for one in doctor_command.denied(spec, store.path)]
+        assert found == ["denied until it is restarted, as another device may still be connected: north"]
+        Quarantine(settings.parent / "outlived.json").held([("a1", 2)], [("a1", "north")], "first")
+        Quarantine(settings.parent / "outlived.json").held([("a1", 2)], [("a1", "north")], "second")  # it was restarted
+        assert line(settings, capsys, 1).endswith("2 of 3 gateways online; enrolled and never heard: new")
 
 
 def status(made: Cloud, **said: Any) -> bytes:
