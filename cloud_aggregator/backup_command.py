@@ -80,9 +80,12 @@ def passphrase_of(arguments: argparse.Namespace, *, is_new: bool) -> str | None:
             raise ValueError(f"{path}: everybody can read the passphrase; chmod 600 {path}")
         found = path.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
     elif arguments.asks:
-        found = getpass.getpass("passphrase: ")
-        if is_new and getpass.getpass("once more: ") != found:
-            raise ValueError("passphrase: the two are not the same")
+        try:
+            found = getpass.getpass("passphrase: ")
+            if is_new and getpass.getpass("once more: ") != found:
+                raise ValueError("passphrase: the two are not the same")
+        except EOFError:
+            raise ValueError("passphrase: nobody is here to type it; give --passphrase-file FILE") from None
     else:
         return None
     if len(found) < PASSPHRASE_MIN:

@@ -24,7 +24,7 @@ EPILOG = """examples:
   cloud-aggregator gateways token gateway-7 --replace -c aggregator.toml
       the same for a device that takes the place of one that was enrolled; that one is shut out when it comes
   cloud-aggregator gateways revoke gateway-7 -c aggregator.toml
-      shut one out at once: stolen, or not to be trusted any more
+      shut one out at once: stolen, or not to be trusted any more; its alarms stand until it is removed
   cloud-aggregator gateways remove gateway-7 -c aggregator.toml
       forget one that is gone for good: nobody waits for it, its alarms are ended
 """

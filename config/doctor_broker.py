@@ -72,6 +72,12 @@ def of_aggregator(broker: Broker, user: str, site: str, largest_bytes: int) -> T
     return Trial(broker, broker.user or user, site, "all", largest_bytes, says, ())
 
 
+REFUSED = (
+    "see the broker's log; with TLS 1.3 a refused certificate looks like this, also one that was revoked or whose name "
+    "another device has now: then switch this one off"
+)
+
+
 def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
     """Yield what is found, one thing after the other; ends early where nothing further can be tried, and begins nothing
     after `until_s` (monotonic seconds).
@@ -129,7 +135,7 @@ def _not_let_in(trial: Trial, error: ProbeError) -> Finding:
         return failure("broker login", f"{_place(trial.broker)} refuses user {trial.user}: {error}", advice)
     if tls.REVOKED in str(error):
         return failure("broker login", f"{_place(trial.broker)} ended the connection", tls.REVOKED)
-    advice = "see the broker's log; with TLS 1.3 a refused certificate looks like this" if trial.broker.ca_file else ""
+    advice = REFUSED if trial.broker.ca_file else ""
     return failure("broker login", f"{_place(trial.broker)}: {one_line(error)}", advice or "see the broker's log")
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from config.settings import Broker, SettingsError
 
 REVOKED = (
-    "our certificate was revoked: have the operator print another token ('cloud-aggregator gateways token') and use it "
-    "with 'gateway-agent enrol --new-key'"
+    "our certificate counts no more. If another device has taken our place, switch this one off: a new token here "
+    "would shut that one out. Else it was revoked; to come back: 'cloud-aggregator gateways token ID --replace' there, "
+    "'gateway-agent enrol --new-key' with it here, then restart the broker"
 )
 TLS_MIN = ssl.TLSVersion.TLSv1_2
 

@@ -17,6 +17,8 @@ EPILOG = """examples:
   gateway-agent enrol --token fedgate1.eyJ... -c gateway.toml --new-key
       with another key, after the old one was revoked or may have been copied
 """
+NEW_KEY = """make another key where there is one; the one before is shut out, and until the broker is restarted this
+gateway too"""
 
 
 def add(commands: Any) -> None:
@@ -27,7 +29,7 @@ def add(commands: Any) -> None:
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="gateway.toml")
     command.add_argument("--token", required=True, help="from 'cloud-aggregator gateways token'; - reads it from stdin")
-    command.add_argument("--new-key", action="store_true", help="make another key where there is one")
+    command.add_argument("--new-key", action="store_true", help=NEW_KEY)
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(act=_enrol)
 

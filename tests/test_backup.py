@@ -526,6 +526,13 @@ def test_a_passphrase_is_asked_for_twice_and_never_shown(
     said = capsys.readouterr()
     assert "long passphrase" not in said.out + said.err and next(typed, "") == ""
 
+    def nobody(_: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr(getpass, "getpass", nobody)
+    backup(site, tmp_path / "c", "--encrypt", code=2)
+    assert "nobody is here to type it; give --passphrase-file" in capsys.readouterr().err
+
 
 def test_long_work_says_how_far_it_is(
     site: Folder, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
