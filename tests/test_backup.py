@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -525,11 +526,7 @@ def test_a_passphrase_is_asked_for_twice_and_never_shown(
     restore(tmp_path / "b", tmp_path / "new")  # a file that is sealed asks by itself
     said = capsys.readouterr()
     assert "long passphrase" not in said.out + said.err and next(typed, "") == ""
-
-    def nobody(_: str) -> str:
-        raise EOFError
-
-    monkeypatch.setattr(getpass, "getpass", nobody)
+    monkeypatch.setattr(getpass, "getpass", Mock(side_effect=EOFError))
     backup(site, tmp_path / "c", "--encrypt", code=2)
     assert "nobody is here to type it; give --passphrase-file" in capsys.readouterr().err
 
