@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cloud_aggregator import announcing
+from cloud_aggregator import announcing, numbering
 from cloud_aggregator.events import Answered, Effect, Log
 from cloud_aggregator.registry import Stated
-from cloud_aggregator.state import NOTHING_NEWEST, State
+from cloud_aggregator.state import NOTHING_NEWEST, State, save_training
 from config import signing
 from models.records import replace
 
@@ -18,8 +18,12 @@ def taken(state: State, event: Stated) -> tuple[State, list[Effect]]:
     answered: list[Effect] = [Answered(event.order, text, event.problem)] if event.order else []
     if event.body == state.keys:
         return state, answered
+    saved: list[Effect] = []
     if signing.public_pem(event.release_key) != signing.public_pem(state.key):
-        # Whoever had the key before may have signed any numbers, and had them learned here.
-        state = replace(state, newest=NOTHING_NEWEST)
+        # Whoever had the key before may have signed any numbers, and had them learned here: also that of a training
+        # later than now, above which the one at hand was numbered. Gateways know none of the new key.
+        training = min(state.training, numbering.beginning(state.now_ns))
+        state = replace(state, newest=NOTHING_NEWEST, training=training)
+        saved = [save_training(state)]
     state = replace(state, keys=event.body, key=event.release_key, announced_week=NEVER)
-    return state, [*answered, *announcing.keys(state), Log("info", text)]
+    return state, [*saved, *answered, *announcing.keys(state), Log("info", text)]

@@ -24,7 +24,7 @@ from models.records import replace
 NS = 1_000_000_000
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
 LOST_S = 600.0  # by then whoever holds an answer has sent it
-DOUBLINGS_MAX = 8  # of that time: 43 hours
+DOUBLINGS_MAX = 8  # of that time: ten minutes become 43 hours
 
 
 def may_open(state: State) -> bool:
@@ -148,7 +148,7 @@ def close_if_due(state: State) -> tuple[State, list[Effect]]:
     if not state.opened or len(state.counted) < rounds.quorum or state.first_update_ns is None:
         return state, []
     is_over = state.now_ns - state.first_update_ns >= rounds.deadline_s * NS
-    return _close(replace(state, given_up=0)) if is_over or not waited_for(state) else (state, [])
+    return _close(state) if is_over or not waited_for(state) else (state, [])
 
 
 def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:
@@ -183,17 +183,20 @@ def begin_anew_if_lost(state: State) -> tuple[State, list[Effect]]:
     why = [f"the answers of {first_of(sorted(state.turned_away))} were refused"] if state.turned_away else []
     why += [f"{first_of(gone)} answered it, and the answers were lost"] if gone else []
     text = f"round {state.server.round_index} is given up: {'; '.join(why)}"
-    state, effects = _close(replace(state, total={}, given_up=state.given_up + 1))
+    state, effects = _close(replace(state, total={}), is_given_up=True)
     return state, [Log("warning", text), *effects]
 
 
-def _close(state: State) -> tuple[State, list[Effect]]:
+def _close(state: State, *, is_given_up: bool = False) -> tuple[State, list[Effect]]:
+    """End the round. One that is given up is none: it moves no model, nor does what was kept for it, which alone would
+    be less than a quorum; it releases none, and ends no row of them, as the first of several exchanges may well close.
+    """
     waited = len(state.held.keys() - state.counted.keys())
-    state, kept = late.merged(state)
+    state, kept = (state, ()) if is_given_up else late.merged(state)
     record = _record(state, kept)
     state, dropped = late.emptied(state, kept)
     and_late = f" and {len(kept)} of earlier rounds" if kept else ""
-    told = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates{and_late}")
+    closed = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates{and_late}")
     with warnings.catch_warnings(record=True) as caught:  # what the algorithm has to say of its result
         warnings.simplefilter("always")
         server, problem, has_failed = _advanced(state)
@@ -205,21 +208,23 @@ def _close(state: State) -> tuple[State, list[Effect]]:
     wait_ns = state.now_ns + round(state.settings.rounds.deadline_s * NS) if is_idle else 0
     # The next phase is a round's first; but a round that failed or came to nothing half way begins anew and is none.
     is_whole = bool(state.total) or (is_first and is_silent(algorithm, phase, state.total))
-    is_complete = phase >= algorithm.setup == server.phase and is_whole and not has_failed
+    is_complete = phase >= algorithm.setup == server.phase and is_whole and not has_failed and not is_given_up
     state = replace(
         _emptied(state),
         server=server,
         since_release=state.since_release + is_complete,
+        given_up=0 if is_complete else state.given_up + is_given_up,
         rest_until_ns=max(state.rest_until_ns, wait_ns),
     )
     per_release = state.settings.rounds.per_release or state.algorithm.rounds
-    effects: list[Effect] = [*dropped, told]
+    effects: list[Effect] = [*dropped, *([] if is_given_up else [closed])]
     if waited > len(kept):
         remarks.append(f"{waited - len(kept)} of the updates of earlier rounds cannot be counted any more")
     effects += [Log("warning", f"round {record.round_index}: {remark}") for remark in remarks]
-    if is_idle and not has_failed and state.since_release > is_complete and _has_learned(state):
+    is_last = is_idle and not has_failed and not is_given_up
+    if is_last and state.since_release > is_complete and _has_learned(state):
         per_release, problem = state.since_release, ""  # nobody will send more: what was learned so far is the model
-    if problem:
+    if problem and not is_given_up:
         effects.append(Log("warning", f"round {record.round_index} {problem}"))
     if state.since_release >= per_release:
         state, released = (_rested(state), []) if problem else _release(state, len(record.gateways) + len(kept))

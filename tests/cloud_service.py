@@ -92,6 +92,12 @@ class Cloud:
         arrays = {"w": np.full(state.server.shared["w"].shape, value, dtype=np.float32), "n": np.array(1.0)}
         return wire.encode(arrays, {"run": state.run, "round_index": index, "phase": 0, **meta})
 
+    def wrong(self) -> bytes:
+        """Return an update of the present exchange that is refused."""
+        state = self.service.state
+        meta = {"run": state.run, "round_index": state.server.round_index, "phase": state.server.phase}
+        return wire.encode({"of another kind": np.ones(1)}, meta)
+
     def send(self, gateway: str, body: bytes, **how: Any) -> list[Receipt]:
         """Send an update whole and return its receipts."""
         return receipts(self.hear(*chunks_of(gateway, body), **how))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from cloud_aggregator.rounds import LOST_S, REMIND_S
 from cloud_aggregator.state import Parcel, restore
 from config.messages import Manifest, RoundOpen, Status, Want, round_number
 from config.transfer import describe, split
+from models.arrays import Arrays
+from models.federated.algorithm import Server
+from tests.cloud_service import NAMES, Cloud, cloud, mean_of
 from tests.sites import KEY, NS, T0_NS, CloudShelf, aggregator_settings
 from tests.test_aggregator_machine import GATEWAYS, OPEN, READY, after, body, heard, opened, published, started, update
 from tests.test_gateway_models import FIRST
@@ -149,6 +153,61 @@ def test_a_round_whose_answers_were_refused_is_given_up_and_the_next_one_after_t
     assert again.given_up == given_up
     state, _ = after(state, *[event for name in GATEWAYS for event in update(name, body(state))], at_s=at_s)
     assert state.given_up == 0
+
+
+def given_up(made: Cloud) -> bool:
+    """Let two of three answer with what is refused, and the time pass that a first such round has; tell whether it was
+    given up.
+    """
+    before = made.service.state.given_up
+    for gateway in NAMES[1:]:
+        made.send(gateway, made.wrong())
+    made.hear(Tick(), after_s=LOST_S)
+    return made.service.state.given_up > before
+
+
+def test_a_round_that_is_given_up_is_no_round_of_a_training_and_releases_nothing(tmp_path: Path) -> None:
+    """Goal: answers that do not fit neither end a training early nor take the place of its last round."""
+    with cloud(tmp_path, mean_of(3), rounds={"quorum": 2, "deadline_s": 60.0, "per_release": 2}) as made:
+        for gateway in NAMES:
+            made.send(gateway, made.body(1.0))
+        assert made.service.state.since_release == 1
+        made.said.clear()
+        assert given_up(made) and made.service.state.since_release == 1
+        said = [one.text for one in made.said if isinstance(one, Log)]
+        assert not any(word in text for text in said for word in ("nobody had", "no model can be made", "closed"))
+        made.hear(Tick(), after_s=60.0)
+        for gateway in NAMES:
+            made.send(gateway, made.body(1.0))
+        assert made.service.state.since_release == 0, "two whole rounds are a release"
+
+
+def test_an_exchange_that_closes_before_one_that_is_given_up_gives_no_new_patience(tmp_path: Path) -> None:
+    """Goal: also where a round is several exchanges, as under masks, others train for bad answers ever more seldom."""
+    one = mean_of(3)
+    (phase,) = one.phases
+
+    def asked_on(server: Server, _total: Arrays) -> Server:
+        return server._replace(phase=1)
+
+    def ended(server: Server, total: Arrays) -> Server:
+        return phase.advance(server, total)._replace(phase=0)
+
+    both = one._replace(phases=(phase._replace(advance=asked_on), phase._replace(advance=ended)))
+    with cloud(tmp_path, both, rounds={"quorum": 2, "deadline_s": 60.0}) as made:
+        for is_in_time in (True, False):
+            for gateway in NAMES:
+                made.send(gateway, made.body(1.0))
+            assert made.service.state.server.phase == 1
+            assert given_up(made) == is_in_time
+            made.hear(Tick(), after_s=60.0)
+        made.hear(Tick(), after_s=LOST_S)
+        assert made.service.state.given_up == 2
+        made.hear(Tick(), after_s=60.0)
+        for exchange in range(2):
+            for gateway in NAMES:
+                made.send(gateway, made.body(1.0, phase=exchange))
+        assert made.service.state.given_up == 0 and made.w == 1.0
 
 
 def test_rounds_that_follow_each_other_do_not_keep_a_manifest_from_being_repeated() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cloud_aggregator import late
 from cloud_aggregator.events import Log, Tick
+from cloud_aggregator.rounds import LOST_S
 from config.messages import Receipt, Status, round_number
 from models.arrays import Arrays
 from models.federated import ALGORITHMS, build
@@ -82,6 +83,22 @@ def test_a_gateway_that_answers_the_next_round_itself_is_counted_once_in_it(tmp_
         assert counted(made)[-1] == (["west"], []) and made.w == 6.0 and made.service.state.held == {}
         assert not made.service.store.rows("held")
         assert not made.send("west", slow)[0].accepted  # two rounds ago by now
+
+
+def test_a_round_that_is_given_up_moves_no_model_also_not_by_what_was_late(tmp_path: Path) -> None:
+    """Goal: one gateway's late update, and answers that do not fit, never make a round of that one alone."""
+    with cloud(tmp_path, mean_of(3), rounds={"quorum": 2, "deadline_s": DEADLINE_S}) as made:
+        slow = made.body(9.0)
+        closed(made, "north", "east")
+        assert made.send("west", slow) == YES and made.send("north", made.body(5.0)) == YES
+        for gateway in ("west", "east"):
+            assert not made.send(gateway, made.wrong())[0].accepted
+        made.hear(Tick(), after_s=LOST_S)
+        assert made.service.state.given_up == 1 and made.w == 1.0
+        assert made.service.state.held == {} and not made.service.store.rows("held")
+        assert counted(made)[-1] == (["north"], [])
+        text = "round 1: 1 of the updates of earlier rounds cannot be counted any more"
+        assert text in [one.text for one in made.said if isinstance(one, Log)]
 
 
 def test_a_second_update_for_a_round_that_was_answered_is_refused(tmp_path: Path) -> None:

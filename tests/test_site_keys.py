@@ -239,6 +239,22 @@ def test_numbers_that_were_learned_of_the_key_before_are_forgotten_with_it(tmp_p
         assert newest.of(here.service.state).highest_version == 0
 
 
+def test_the_number_of_a_training_that_the_key_before_had_raised_goes_with_it(tmp_path: Path) -> None:
+    """Goal: what a thief signed does not end the order of trainings for good; a number of the site's own stays."""
+    with cloud(tmp_path, mean_of(3)) as here:
+        own = here.service.state.training
+        here.hear(said_of("north", stated_by(KEY, FOR_ALL, 1, 1, LARGEST)), Tick(), after_s=1.0)
+        assert here.service.state.training == LARGEST
+        said = here.hear(Stated(Keys.from_bytes(signed(6)), signed(6), RELEASE), Tick(), after_s=1.0)
+        (invited,) = [one.payload for one in said if isinstance(one, Publish) and "/round/" in one.topic]
+        training = here.service.state.training
+        assert own <= training == RoundOpen.from_bytes(invited).training <= here.now_ns // 10**9
+        here.restart()
+        assert here.service.state.training == training
+        here.hear(Stated(Keys.from_bytes(signed(7)), signed(7), KEY), after_s=9.0)
+        assert here.service.state.training == training
+
+
 def said_of(gateway: str, payload: bytes) -> Event:
     return cloud_heard(gateway, "newest", payload, "current")
 
