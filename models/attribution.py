@@ -35,7 +35,7 @@ Evidence = Literal["", "usual", "unusual", "explained"]  # "": nothing was measu
 
 # Chosen on simulated causes, and reported on others: docs/results/fleet-causes.md.
 LEFT_OVER = 1.05  # times the largest distance within the baseline that may be left over
-BESIDE = 1.5  # times that distance that may lie beside the way back, where an anomaly fades
+BESIDE = 1.3  # times that distance that may lie beside the way back, where an anomaly fades
 FADED = 0.8  # of the distance of the first half of the windows since the onset, that of the second half
 FADING_WINDOWS = 4  # that such a comparison takes at least
 LATEST = 6  # windows since the onset that count: the mean of more is surer than slopes are
