@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
@@ -99,6 +101,11 @@ class Authority:
             made = self._signed(name, key.public_key(), x509.random_serial_number(), validity, usages, names)
             identity.write(self.folder / file, identity.certificate_pem(made), PUBLIC_MODE)
 
+    def has_own(self) -> bool:
+        """Tell whether the two certificates of `write_own` are of an authority that is believed."""
+        own = [identity.load_certificate(self.folder / name) for name in (SERVER, CLOUD_CERTIFICATE)]
+        return all(_is_issued(one, self.believed) for one in own)
+
     def own_end(self) -> datetime:
         """Return when the first of the two certificates of `write_own` expires."""
         held = [identity.load_certificate(self.folder / name) for name in (SERVER, CLOUD_CERTIFICATE)]
@@ -174,6 +181,14 @@ def authority_certificate(name: str, key: identity.PrivateKey, now: datetime) ->
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
     return identity.certificate_pem(builder.sign(key, hashes.SHA256()))
+
+
+def _is_issued(certificate: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:
+    for one in authorities:
+        with suppress(ValueError, InvalidSignature):
+            certificate.verify_directly_issued_by(one)
+            return True
+    return False
 
 
 def _builder(

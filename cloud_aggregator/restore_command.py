@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cloud_aggregator import backup_command
-from cloud_aggregator.backup_command import NS, SETTINGS, time_of, told
+from cloud_aggregator.backup_command import SETTINGS, time_of, told
 from config import cli, store_lock
 
 if TYPE_CHECKING:
@@ -259,6 +259,7 @@ class _Restoring:
             lines = _set_anew(staged, manifest, known)
             places = backup_command.places(self._config, settings)
             written, kept = self._write_small(manifest, places)
+            lines += _certificates_as_stated(settings)
             backup_command.write_note(store, manifest.made_ns, self._file, has_keys=manifest.has_keys)
             aside = _put_store(staged, store)
         finally:
@@ -329,6 +330,30 @@ def _registry(store: Path) -> Registry:
         return opened.registry()
 
 
+def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
+    """Have the certificates follow the keys that the site goes by: those that are here may be newer than the backup.
+    Where one of these is missing, which is said at the end, nothing is changed.
+    """
+    from cloud_aggregator import site_keys
+    from cloud_aggregator.authority import CA_KEY, Authority
+    from config import identity
+
+    release_file = settings.aggregator.release_key
+    folder = None if settings.identity is None else settings.identity.folder
+    if folder is None or not (release_file.exists() and (folder / CA_KEY).exists()):
+        return []
+    with identity.alone(folder):
+        keys = site_keys.stated(folder)
+        if keys is None:
+            return []
+        site_keys.settle(folder, release_file, keys)
+        authority = Authority(folder)
+        if authority.has_own():
+            return []
+        authority.write_own(keys.site, authority.hosts(), datetime.now(UTC))
+        return [f"server.pem and cloud.pem are of the authority of {site_keys.STATEMENT} (number {keys.number})"]
+
+
 def _set_anew(staged: Path, manifest: Manifest, known: list[Certificate]) -> list[str]:
     """Make the store that was read good to go on with, and one of this version; return what that means."""
     from cloud_aggregator.restored_store import Stored, renewed
@@ -382,9 +407,8 @@ def _moved(staged: Path, target: Path) -> Path:
 
 def _lost(manifest: Manifest) -> list[str]:
     """Return what is gone of the time since a backup, as far as that is known without another store."""
-    days = max(time.time_ns() - manifest.made_ns, 0) / NS / 86_400
     return [
-        f"what came in the {days:.1f} days since {time_of(manifest.made_ns)} is not here",
+        f"what came in since {time_of(manifest.made_ns)} is not here",
         "alarms that stand come again where the broker kept its messages; those that began and ended since do not",
         "models released since stay in force at their gateways; their entries are gone",
         "who was revoked since is let in again, unless revoked.crl was kept: look at 'gateways list' and revoke again",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from firmware_sim.recordings import Recording
+from gateway_agent.memory import missing_rows
 from models.features import FeatureSpec
 from models.signal import Block, Lost, StreamSpec, Window, push, rest, start
 
@@ -16,7 +19,7 @@ def cut_windows(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Rec
 
     The recording's channels play the roles of `spec.channels`, in their order. As on a gateway a short gap is bridged
     as its stream says. Behind one of more than ten windows, or where the time stamps go back so far, the windows begin
-    anew, and one is lost, whatever it lasted.
+    anew; one event stands for all that are lost there (`count_lost`).
 
     Raises `SignalError` for streams that do not bring these channels or not at this rate.
     """
@@ -36,3 +39,11 @@ def cut_windows(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Rec
                 state, events = push(state, Block(stream.name, t_ns, recording.rate_hz, values[:, columns]))
                 yield from events
     yield from rest(state)
+
+
+def count_lost(spec: FeatureSpec, events: Sequence[Window | Lost]) -> int:
+    """Return how many windows of a recording are lost to gaps, those that a long gap passed over among them; time
+    stamps that go back pass over none.
+    """
+    passed_over = missing_rows([event.t_ns for event in events], spec.hop_s)
+    return sum(isinstance(event, Lost) for event in events) + int(np.maximum(passed_over, 0).sum())

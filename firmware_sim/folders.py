@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from config import settings
 from config.messages import Id
-from firmware_sim.cutting import cut_windows
+from firmware_sim.cutting import count_lost, cut_windows
 from firmware_sim.datasets import DataError, Labelled
 from firmware_sim.recordings import ReadOptions, Recording, read
 from firmware_sim.recordings.recording import shortened
@@ -167,4 +167,4 @@ def windows(
     x = extract_many(spec, np.stack([window.values for window in whole]), times_ns).astype(np.float64)
     is_measured = np.isfinite(x).all(axis=1)
     missing = missing_rows(starts_ns[is_measured].tolist(), spec.hop_s)
-    return Measured(x[is_measured], missing, len(events) - len(whole), int((~is_measured).sum()))
+    return Measured(x[is_measured], missing, count_lost(spec, events), int((~is_measured).sum()))

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from config.settings import Broker, GatewaySettings, load
 from firmware_sim import reading
-from firmware_sim.cutting import cut_windows
+from firmware_sim.cutting import count_lost, cut_windows
 from firmware_sim.recordings import Recording
 from firmware_sim.recordings.recording import shortened
-from models.signal import Lost
 
 NS = 1_000_000_000
 SITE = "bridge"
@@ -89,7 +88,7 @@ def _lost(settings: GatewaySettings, file: Path, name: str, recording: Recording
         raise ValueError(f"{len(given)} channels ({shortened(given)}); expected {expected}; choose with --channels")
     (stream,) = (stream for stream in settings.streams if stream.name == name)
     spec = settings.features.model_copy(update={"channels": stream.channels})
-    return sum(isinstance(event, Lost) for event in cut_windows(spec, [stream], recording))
+    return count_lost(spec, list(cut_windows(spec, [stream], recording)))
 
 
 def _replay(arguments: argparse.Namespace) -> int:

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from cloud_aggregator import sealing, site_keys
+from cloud_aggregator.authority import Authority
 from cloud_aggregator.store import Store, StoreError
-from config import signing
+from config import identity, signing
 from config.settings import Site
 from tests.site_folders import Folder
 from tests.sites import T0_NS
@@ -151,6 +152,22 @@ def test_newer_keys_that_are_here_are_kept_with_their_statement(
     keys = site_keys.stated(site.path)
     assert keys is not None and keys.number == 2
     assert site_keys.release_key(Site(site="bridge", release_key=site.path / "release.key"), site.path)
+
+
+def test_certificates_of_the_backup_give_way_to_the_newer_keys_that_are_here(
+    sealed: tuple[str | Path, ...], site: Folder, tmp_path: Path, capsys: Capture
+) -> None:
+    root = signing.load_private(site.path.with_name(f"{site.path.name}-root.key"))
+    keys = site_keys.drop_before(site.path, site.path / "release.key", root, datetime.now(UTC))
+    for name in ("ca.pem", "server.pem", "cloud.pem", "release.pub"):
+        (site.path / name).unlink()
+    capsys.readouterr()
+    restore(tmp_path / "b", site.path, *sealed)
+    assert "server.pem and cloud.pem are of the authority of keys.json (number 3)" in capsys.readouterr().out
+    authority = Authority(site.path)
+    assert [identity.certificate_pem(one).decode() for one in authority.believed] == list(keys.authorities)
+    assert authority.has_own() and "localhost" in authority.hosts()
+    assert (site.path / "release.pub").read_text() == keys.release_key
 
 
 def test_who_has_the_newer_keys_no_more_goes_back_and_above_their_number(

@@ -101,6 +101,7 @@ def test_a_child_that_outlives_the_holder_does_not_keep_the_store(tmp_path: Path
             store_lock.release(locked(store))
         finally:
             os.kill(child, signal.SIGKILL)
+            until(lambda: not children.is_alive(child))
 
 
 @pytest.mark.parametrize("second", ["folder", "file"])
