@@ -193,7 +193,7 @@ def _close(state: State, *, is_given_up: bool = False) -> tuple[State, list[Effe
     """
     waited = len(state.held.keys() - state.counted.keys())
     state, kept = (state, ()) if is_given_up else late.merged(state)
-    record = _record(state, kept)
+    record = _record(state, () if is_given_up else tuple(state.counted), kept)
     state, dropped = late.emptied(state, kept)
     and_late = f" and {len(kept)} of earlier rounds" if kept else ""
     closed = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates{and_late}")
@@ -250,17 +250,17 @@ def _emptied(state: State) -> State:
     )
 
 
-def _record(state: State, kept: tuple[HoldUpdate, ...]) -> RecordRound:
+def _record(state: State, counted: tuple[str, ...], kept: tuple[HoldUpdate, ...]) -> RecordRound:
     return RecordRound(
         run=state.run,
         round_index=state.server.round_index,
         algorithm=state.settings.algorithm.name,
-        gateways=tuple(state.counted),
+        gateways=counted,
         refused=state.refused,
         closed_ns=state.now_ns,
         bytes_received=state.bytes_received,
         phase=state.server.phase,
-        empty=tuple(sorted(state.empty)),
+        empty=tuple(sorted(set(state.empty).intersection(counted))),
         late=tuple((one.gateway, one.round_index) for one in kept),
     )
 

@@ -94,6 +94,10 @@ class Rounds:
         if again := self._used & digests.items():
             self._violate(f"updates were counted in two rounds: {sorted(again)}")
         self._used |= digests.items()
+        if left_out := before.counted.keys() - set(record.gateways):
+            if after.given_up <= before.given_up:
+                self._violate(f"round {record.round_index} was not given up and leaves out {sorted(left_out)}")
+            self._used |= {(gateway, before.counted[gateway]) for gateway in left_out}
         answers = dict.fromkeys(record.gateways, record.round_index) | dict(record.late)
         total = self._total(before.algorithm, before.server, digests, answers)
         expected = loop(before.algorithm, before.server, total)

@@ -145,6 +145,8 @@ def test_a_round_whose_answers_were_refused_is_given_up_and_the_next_one_after_t
         assert state.server.round_index == index + 1 and state.given_up == given_up
         (told,) = [one.text for one in effects if isinstance(one, Log) and "is given up" in one.text]
         assert "the answers of east, north were refused" in told
+        (record,) = [one for one in effects if isinstance(one, RecordRound)]
+        assert (record.round_index, record.gateways, record.refused) == (index, (), 2)
         at_s = (state.rest_until_ns - T0_NS) / NS + 1.0
         state, _ = after(state, Tick(), at_s=at_s)
         assert state.opened
