@@ -49,6 +49,7 @@ def task_of(data: Path, name: DataSet, window: int = 6, horizon: int = 0, left_o
     return load(name, data / "streams" / FOLDERS.get(name, ""), window, horizon, 1, left_out)
 
 
+@pytest.mark.soak
 def test_the_study_runs_in_small(data: Path, tmp_path: Path) -> None:
     options = load_options(EXPERIMENT, STUDY, "short")
     outcome = measured(

@@ -72,11 +72,6 @@ def test_a_second_service_on_a_store_ends_at_once_and_names_the_first(module: st
         looked = children.run([*command, "status", *config], PATIENCE_S, text=True)
         assert looked.returncode == 0, looked.stderr
         assert first.poll() is None
-        first.kill()
-        first.wait()
-    (tmp_path / f"{name}.log").unlink()
-    with running(module, tmp_path):
-        pass
 
 
 def test_a_lock_file_that_was_left_behind_is_no_lock(tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ from firmware_sim.studies.study import StudyOptions, load_options
 from models.arrays import FEATURES, LABELS, Floats
 from models.federated.run import run
 from tests.given_width import build
-from tests.soak import some
 from tests.syntax import ROOT
 
 EXPERIMENTS = ROOT / "firmware_sim" / "experiments"
@@ -77,7 +76,8 @@ def options_of(name: str, profile: Any = "short") -> StudyOptions:
     return load_options(EXPERIMENTS / f"{name}.toml", STUDIES[f"robust-svm{study}"], profile)
 
 
-@pytest.mark.parametrize("name", some(NAMES))
+@pytest.mark.soak
+@pytest.mark.parametrize("name", NAMES)
 def test_the_short_profile_runs_to_its_report(name: str, data: Path, tmp_path: Path) -> None:
     outcome = measured(
         name, options_of(name), data, results=tmp_path, profile="short", command="x", jobs=1, say=lambda text: None

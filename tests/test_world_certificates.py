@@ -26,6 +26,7 @@ from gateway_agent.enrolment import Files
 from gateway_agent.renewal import Renewer
 from models.records import replace
 from tests.sites import gateway_settings
+from tests.soak import some
 
 LIFE_S, T0_S = 900, T0_NS // NS
 
@@ -211,13 +212,16 @@ def test_certificates_are_renewed_and_one_is_revoked() -> None:
 
 @pytest.mark.parametrize(
     ("where", "name", "bug", "said"),
-    [
-        (admission, "check", lambda *_: None, "counted after it was revoked"),
-        (Renewer, "is_due", lambda *_: False, "does not ask for a new certificate"),
-        (Renewer, "pause_s", lambda *_, **__: 3_000.0, "looks at its certificate only in"),
-        (Bars, "_begin_to_cut", lambda *_: None, "is revoked, and connected"),
-        (Bars, "reload", lambda _: "", "was let in, and its order says that it is revoked"),
-    ],
+    some(
+        [
+            (admission, "check", lambda *_: None, "counted after it was revoked"),
+            (Renewer, "is_due", lambda *_: False, "does not ask for a new certificate"),
+            (Renewer, "pause_s", lambda *_, **__: 3_000.0, "looks at its certificate only in"),
+            (Bars, "_begin_to_cut", lambda *_: None, "is revoked, and connected"),
+            (Bars, "reload", lambda _: "", "was let in, and its order says that it is revoked"),
+        ],
+        3,
+    ),
 )
 def test_a_world_shows_it(
     monkeypatch: pytest.MonkeyPatch, where: object, name: str, bug: Callable[..., Any], said: str

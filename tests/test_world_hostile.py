@@ -34,6 +34,7 @@ from firmware_sim.world_setup import HOURS, stream_of
 from gateway_agent import signatures
 from gateway_agent.state import State as AgentState
 from tests.sites import topic
+from tests.soak import some
 from tests.test_world_network import network
 
 MANY = Faults(hostile=Hostile(messages=1_500.0))
@@ -201,12 +202,15 @@ def believed(state: State) -> int:
 
 @pytest.mark.parametrize(
     ("where", "name", "bug", "seed", "faults", "said"),
-    [
-        (standing, "refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
-        (staging, "next_version", believed, 35, MANY, "Python int too large"),
-        (signatures, "problem", for_anybody, 970_009, None, "in force, which only others were to try"),
-        (lives, "_is_late", lambda *_: False, 970_097, None, "to an old status"),
-    ],
+    some(
+        [
+            (standing, "refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
+            (staging, "next_version", believed, 35, MANY, "Python int too large"),
+            (signatures, "problem", for_anybody, 970_009, None, "in force, which only others were to try"),
+            (lives, "_is_late", lambda *_: False, 970_097, None, "to an old status"),
+        ],
+        2,
+    ),
 )
 def test_a_world_shows_it(
     monkeypatch: pytest.MonkeyPatch,
