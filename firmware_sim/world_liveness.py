@@ -16,13 +16,14 @@ from typing import NamedTuple
 
 from cloud_aggregator import state as cloud
 from cloud_aggregator.incoming import RESEND_S
-from cloud_aggregator.rounds import REMIND_S
+from cloud_aggregator.rounds import DOUBLINGS_MAX, LOST_S, REMIND_S
 from config.messages import Status, round_number
 from config.topics import ALL
 from firmware_sim.world_releases import Releases
 from firmware_sim.world_time import TICK_S
 from gateway_agent import state as agent
 from gateway_agent.line import JITTER, WAIT_S_MAX
+from gateway_agent.probation import STEADY_S
 from gateway_agent.sending import ITEMS_MAX
 
 SLACK_S = 3 * TICK_S  # machines look at their clocks when they tick, and so does this
@@ -102,8 +103,12 @@ def of_cloud(state: cloud.State, releases: Releases, twins: Set[str], hostile: s
         if one.model_version < wanted and not one.refusal.startswith(f"model {wanted} "):
             repeated.append(cloud.topic(state, name if is_alone else ALL, "manifest", "current"))
     owed |= {topic: Due(REMIND_S, topic) for topic in repeated}
-    if state.opened and len(state.counted) >= state.settings.rounds.quorum:
-        owed[f"the end of round {state.server.round_index}"] = Due(state.settings.rounds.deadline_s)
+    rounds = state.settings.rounds
+    if state.opened and len(state.counted) >= rounds.quorum:
+        owed[f"the end of round {state.server.round_index}"] = Due(rounds.deadline_s)
+    elif state.opened and _is_lost(state):
+        patience_s = max(rounds.deadline_s, LOST_S) * 2 ** min(state.given_up, DOUBLINGS_MAX)
+        owed[f"the end of round {state.server.round_index}, which can have no quorum"] = Due(patience_s)
     for gateway, coming in state.incoming.items():
         if not coming.parked and gateway != hostile:
             asked = cloud.topic(state, gateway, "resend", coming.assembly.transfer.digest)
@@ -123,12 +128,29 @@ def _invited(state: cloud.State, here: Mapping[str, Status]) -> set[str]:
     return able - state.counted.keys() - state.turned_away if state.opened else set()
 
 
+def _is_lost(state: cloud.State) -> bool:
+    """Tell whether too few can still answer the open round, since answers were refused or lost with a store."""
+    if state.algorithm.remembers:  # then it waits for what was lost
+        return False
+    number = round_number(state.run, state.server.round_index)
+    lost = {name for name, one in state.gateways.items() if one.answered == number and not one.outbox}
+    lost -= state.counted.keys()
+    may_answer = _invited(state, {name: one for name, one in state.gateways.items() if _is_commissioned(one)}) - lost
+    is_known = bool(lost | state.turned_away)
+    return is_known and len(state.counted) + len(may_answer) < state.settings.rounds.quorum
+
+
 def of_gateway(state: agent.State, stored: Set[str]) -> Owed:
-    """Return what an agent owes: its status, what it holds for the aggregator, questions for bodies on their way."""
+    """Return what an agent owes: an end of the mark of a model that it has outlived, its status, what it holds for the
+    aggregator, questions for bodies on their way.
+    """
+    owed: Owed = {}
+    if state.manifest is not None and state.manifest.model.digest in state.models.trying:
+        owed[f"an end of the mark of model {state.manifest.version}"] = Due(STEADY_S, progress=state.tried[1])
     if not state.connected:
-        return {}
+        return owed
     status = agent.topic(state, "status", "agent")
-    owed = {status: Due(state.settings.exchange.status_s, status)}
+    owed[status] = Due(state.settings.exchange.status_s, status)
     waiting = Counter(item.priority for item in state.outbox.values())
     for name, item in state.outbox.items():
         # What finds no room beside alarms that nobody answers waits; what shares the room with its like takes turns.

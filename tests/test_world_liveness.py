@@ -26,6 +26,7 @@ from firmware_sim.world_setup import HOURS, stream_of
 from firmware_sim.world_time import NS, TICK_S
 from gateway_agent import fetching, outbox, sending
 from gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish
+from gateway_agent.probation import STEADY_S
 from gateway_agent.sending import ITEMS_MAX
 from gateway_agent.state import State
 from tests.agents import TICK, commissioned, kinds
@@ -108,6 +109,30 @@ def test_an_aggregator_owes_manifests_invitations_questions_and_the_end_of_a_rou
     (asked,) = (name for name in owed if "/west/resend/" in name)
     assert owed.pop(asked).progress == 1
     assert owed == {invitation: again[invitation], "the end of round 0": Due(60.0)}
+
+
+def test_an_aggregator_owes_the_end_of_a_round_that_can_have_no_quorum() -> None:
+    state = opened(quorum=3, deadline_s=60.0)
+    state = after(state, *update("north", body(state)))[0]
+    lost = READY.model_copy(update={"answered": round_number(state.run, 0)})
+    end = "the end of round 0, which can have no quorum"
+    others = [name for name in state.gateways if name != "north"]
+    for here, status in ((False, lost.model_copy(update={"outbox": 1})), (True, lost)):
+        state = after(state, *[heard(name, "status", status.to_bytes()) for name in others])[0]
+        assert (of_cloud(state, Releases(pytest.fail), set()).get(end) == Due(rounds.LOST_S)) == here
+    again = of_cloud(replace(state, given_up=2), Releases(pytest.fail), set())
+    assert again[end] == Due(4 * rounds.LOST_S)
+    remembers = replace(state, algorithm=state.algorithm._replace(remembers=True))
+    assert end not in of_cloud(remembers, Releases(pytest.fail), set())
+
+
+def test_a_gateway_owes_an_end_of_the_mark_of_a_model_that_it_has_outlived() -> None:
+    state, digest = commissioned(), FIRST[0].model.digest
+    marked = replace(state, manifest=FIRST[0], models=state.models.begun(digest, "boot"), tried=("it", 7))
+    for connected in (True, False):
+        owed = of_gateway(replace(marked, connected=connected), set())
+        assert owed["an end of the mark of model 1"] == Due(STEADY_S, progress=7)
+    assert "an end of the mark of model 1" not in of_gateway(replace(marked, manifest=None), set())
 
 
 def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
