@@ -51,7 +51,7 @@ def test_a_late_update_counts_in_the_next_round_where_its_gateway_is_silent(tmp_
         assert made.w == 1.0 + (1.0 + 9.0) / 2
         assert made.send("west", slow) == YES and made.service.state.held == {}  # and it is known as counted
         closed(made, "north")
-        assert counted(made)[-1] == ([], [])
+        assert counted(made)[-1] == (["north"], [])
 
 
 def test_what_the_server_no_longer_admits_when_the_round_is_closed_is_dropped_and_said(tmp_path: Path) -> None:
