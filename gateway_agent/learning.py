@@ -31,10 +31,11 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     """Take in the announcement of a round; the one before it, unanswered or not, is over.
 
     An empty payload says that no round is open. An invitation decides what is computed from this gateway's data and
-    sent, so it must be signed. Raises `MessageError`.
+    sent, so it must be signed. What was refused before is refused no more: a broker may say an earlier invitation
+    again, and the aggregator reminds only those that do not refuse the open round. Raises `MessageError`.
     """
     if not payload:
-        return replace(state, round=None), []
+        return replace(state, round=None, refused_round=""), []
     message = RoundOpen.from_bytes(payload)
     shared_bytes, most_bytes = message.shared.size_bytes, state.settings.limits.max_update_bytes
     if message.features != state.settings.features:
@@ -60,7 +61,7 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
             "this gateway runs the models of the others, and takes part once it is",
         )
     else:
-        state, effects = take_part(replace(state, round=message))
+        state, effects = take_part(replace(state, round=message, refused_round=""))
     return state, [*saved, *effects]
 
 
@@ -78,8 +79,10 @@ def take_part(state: State) -> tuple[State, list[Effect]]:
         return state, []
     number = (message.run, message.round_index)
     is_answered = state.answered is not None and state.answered[0] == message.run and state.answered[1] >= number[1]
-    if is_answered or (state.failed == number and state.now_ns < state.retry_ns):
+    if is_answered:
         return state, []
+    if state.failed == number and state.now_ns < state.retry_ns:
+        return replace(state, refused_round=round_number(*number)), []
     if message.cohort is not None and state.settings.gateway.id not in message.cohort:
         return state, []
     if any(item.priority == UPDATE_PRIORITY for item in state.outbox.values()):

@@ -139,6 +139,18 @@ def test_a_round_is_answered_once_and_settled_by_its_receipt() -> None:
     assert after(state, heard("receipt", name, Receipt(accepted=False, reason="late").to_bytes()))[0].refusal == ""
 
 
+@pytest.mark.parametrize("replayed", [b"", invitation(0, cohort=("south",))], ids=["no round", "an earlier round"])
+def test_a_gateway_does_not_refuse_a_round_that_a_replayed_invitation_made_it_forget(replayed: bytes) -> None:
+    """Who refuses the open round is not reminded of it."""
+    state, _ = after(invited(commissioned(), round_index=1)[0], Trained(None, "no memory"))
+    assert status(state).refused_round == "run/1"
+    state, _ = after(state, heard("round", "open", replayed, "all"))
+    assert status(state).refused_round == ""
+    state, effects = invited(state, round_index=1)  # the aggregator reminds
+    assert not kinds(effects, Train) and status(state).refused_round == "run/1"
+    assert kinds(after(state, TICK, now_ns=state.now_ns + round((RETRY_S + 1) * NS))[1], Train)
+
+
 def test_an_answered_round_stays_answered_after_a_restart_and_its_update_is_still_there() -> None:
     shelf = Shelf()
     state, effects = invited(commissioned(shelf))
