@@ -332,15 +332,17 @@ def _registry(store: Path) -> Registry:
 
 def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
     """Have the certificates follow the keys that the site goes by: those that are here may be newer than the backup.
-    Where one of these is missing, which is said at the end, nothing is changed.
+    Where a file that this takes is missing, nothing is changed.
     """
     from cloud_aggregator import site_keys
-    from cloud_aggregator.authority import CA_KEY, Authority
+    from cloud_aggregator.authority import CA_KEY, CLOUD_CERTIFICATE, SERVER, Authority
     from config import identity
 
-    release_file = settings.aggregator.release_key
-    folder = None if settings.identity is None else settings.identity.folder
-    if folder is None or not (release_file.exists() and (folder / CA_KEY).exists()):
+    if settings.identity is None:
+        return []
+    release_file, folder = settings.aggregator.release_key, settings.identity.folder
+    needed = [folder / name for name in (CA_KEY, site_keys.ROOT_PUB, SERVER, CLOUD_CERTIFICATE)]
+    if not all(path.exists() for path in (release_file, *needed)):
         return []
     with identity.alone(folder):
         keys = site_keys.stated(folder)

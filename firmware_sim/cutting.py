@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -41,9 +41,12 @@ def cut_windows(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Rec
     yield from rest(state)
 
 
-def count_lost(spec: FeatureSpec, events: Sequence[Window | Lost]) -> int:
+def count_lost(spec: FeatureSpec, events: Iterable[Window | Lost]) -> int:
     """Return how many windows of a recording are lost to gaps, those that a long gap passed over among them; time
     stamps that go back pass over none.
     """
-    passed_over = missing_rows([event.t_ns for event in events], spec.hop_s)
-    return sum(isinstance(event, Lost) for event in events) + int(np.maximum(passed_over, 0).sum())
+    starts_ns, lost = [], 0
+    for event in events:  # none is kept: each window holds its values
+        starts_ns.append(event.t_ns)
+        lost += isinstance(event, Lost)
+    return lost + int(np.maximum(missing_rows(starts_ns, spec.hop_s), 0).sum())

@@ -88,7 +88,7 @@ def _lost(settings: GatewaySettings, file: Path, name: str, recording: Recording
         raise ValueError(f"{len(given)} channels ({shortened(given)}); expected {expected}; choose with --channels")
     (stream,) = (stream for stream in settings.streams if stream.name == name)
     spec = settings.features.model_copy(update={"channels": stream.channels})
-    return count_lost(spec, list(cut_windows(spec, [stream], recording)))
+    return count_lost(spec, cut_windows(spec, [stream], recording))
 
 
 def _replay(arguments: argparse.Namespace) -> int:

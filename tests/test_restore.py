@@ -170,6 +170,19 @@ def test_certificates_of_the_backup_give_way_to_the_newer_keys_that_are_here(
     assert (site.path / "release.pub").read_text() == keys.release_key
 
 
+@pytest.mark.parametrize("lost", ["server.pem", "cloud.pem", "root.pub"])
+def test_what_the_new_certificates_take_is_missing_and_no_reason_to_fail_half_way(
+    lost: str, site: Folder, tmp_path: Path
+) -> None:
+    rotate(site, "authority")
+    (site.path / lost).unlink()
+    backup(site, tmp_path / "b")
+    for name in ("aggregator.db", "ca.pem"):
+        (site.path / name).unlink()
+    restore(tmp_path / "b", site.path)
+    assert (site.path / "aggregator.db").exists()
+
+
 def test_who_has_the_newer_keys_no_more_goes_back_and_above_their_number(
     sealed: tuple[str | Path, ...], site: Folder, tmp_path: Path
 ) -> None:
