@@ -6,8 +6,10 @@ Goal: whatever recurs, recurs whatever else happens. Method: clocks made by hand
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -24,7 +26,7 @@ from firmware_sim.world_liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, 
 from firmware_sim.world_releases import Releases
 from firmware_sim.world_setup import HOURS, stream_of
 from firmware_sim.world_time import NS, TICK_S
-from gateway_agent import fetching, outbox, sending
+from gateway_agent import fetching, outbox, probation, sending
 from gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish
 from gateway_agent.probation import STEADY_S
 from gateway_agent.sending import ITEMS_MAX
@@ -151,13 +153,21 @@ def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "returned"),
-    some([(rounds, "waited_for", set()), (staging, "reminders", []), (rollout, "verdict", ("wait", ""))], 2),
+    ("where", "name", "broken"),
+    some(
+        [
+            (rounds, "waited_for", lambda _: set()),
+            (probation, "ticked", lambda state: (state, [])),
+            (staging, "reminders", lambda _: []),
+            (rollout, "verdict", lambda *_: ("wait", "")),
+        ],
+        2,
+    ),
 )
-def test_a_world_sees_an_aggregator_that_never_decides_or_reminds(
-    where: ModuleType, name: str, returned: object, monkeypatch: pytest.MonkeyPatch
+def test_a_world_sees_a_service_that_never_decides_reminds_or_ends_a_mark(
+    where: ModuleType, name: str, broken: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(where, name, lambda *_: returned)
+    monkeypatch.setattr(where, name, broken)
     faults = drawn(stream_of(SEED, "faults"))  # and nobody who means harm
     assert any(" owes " in text for text in world.run(SEED, HOURS, faults).violations)
 
