@@ -68,8 +68,8 @@ check: install ## Check style, types and the rules of the house, in about a minu
 	@echo "check: ruff"
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
-	@echo "check: mypy, tidy"  # -k and no file names: who collects all tests has compiled them once for all processes
-	@$(BIN)/mypy & types=$$!; $(BIN)/pytest -k test_tidy; rules=$$?; wait $$types && exit $$rules
+	@echo "check: mypy, tidy"
+	@$(BIN)/mypy & types=$$!; $(BIN)/pytest tests/test_tidy*; rules=$$?; wait $$types && exit $$rules
 
 bench: install ## Measure speed, memory and size and print them beside their targets; never fails on a figure.
 	@$(BIN)/pytest tests/benchmarks -s -m "soak or not soak"
