@@ -2,7 +2,7 @@
 
 What a gateway has of models is held against what it committed; how long it has watched, against the windows that it
 counted. A store that was handled may hold anything when it opens again, and the models that it names may be lost; from
-then on it counts as any other.
+then on it counts as any other. One that was lost so and is taken again is on probation again, like any that comes.
 """
 
 from __future__ import annotations
@@ -70,8 +70,10 @@ class Probations:
         saved = {effect.key: effect.body for effect in effects if isinstance(effect, events.Save)}
         if not saved.keys() & {MODEL, OTHER, MODELS}:
             return
-        one = self._devices[device]
-        one.slots |= _named(saved)
+        one, slots = self._devices[device], _named(saved)
+        taken_again = one.spared.intersection(slots.values()).difference(one.slots.values())
+        one.proven -= taken_again
+        one.slots |= slots
         if MODELS not in saved:
             return
         before, one.models = one.models, restored(saved)

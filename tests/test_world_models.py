@@ -15,7 +15,7 @@ from firmware_sim.world_faults import Faults, Processor, Work
 from firmware_sim.world_processor import Stopwatch
 from firmware_sim.world_time import NS, Scheduler
 from gateway_agent import probation
-from gateway_agent.events import Durable, Effect
+from gateway_agent.events import Durable, Effect, Save
 from gateway_agent.state import State, Stored
 from gateway_agent.versions import MODEL, MODELS, OTHER, Models, Rejected, held, save, save_model
 from tests.sites import topic
@@ -60,6 +60,20 @@ def a_proven_one_given_up(seen: Witness) -> None:
 
 def on_probation_once_more(seen: Witness) -> None:
     saved(seen, replace(NEWEST, windows=OVER), replace(NEWEST, windows=OVER - 1))
+
+
+def taken_again(seen: Witness, *kept: Save) -> None:
+    """Let the store of a proven model be damaged, of which so much is kept, and let the model come again."""
+    seen.probations.known("north", Gateway(CALM).state.settings)
+    proven = save(replace(NEWEST, windows=OVER))
+    stored = Stored(blobs={one.key: one.body for one in (*kept, proven)})
+    seen.probations.opened("north", stored, is_handled=True)
+    seen.probations.committed("north", [proven])
+    seen.probations.committed("north", [save_model(*SENSITIVE, {}, OTHER), save(NEWEST)])
+
+
+def on_probation_once_more_though_it_was_not_lost(seen: Witness) -> None:
+    taken_again(seen, save_model(*CALM, {}, MODEL), save_model(*SENSITIVE, {}, OTHER))
 
 
 def back_to_what_was_given_up(seen: Witness) -> None:
@@ -118,7 +132,7 @@ def slow_for_no_reason(seen: Witness) -> None:
 
 WRONG = [of_no_slot, a_proven_one_given_up, on_probation_once_more, back_to_what_was_given_up, never_over]
 WRONG += [never_counted, forgotten_at_a_restart, other_than_committed, slow_for_no_reason]
-WRONG += [counted_twice_by_one_process, done_without_for_no_reason]
+WRONG += [on_probation_once_more_though_it_was_not_lost, counted_twice_by_one_process, done_without_for_no_reason]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -126,6 +140,12 @@ def test_the_witness_sees(wrong: Callable[[Witness], None]) -> None:
     seen = witness()
     wrong(seen)
     assert len(seen.violations) == 1
+
+
+def test_a_model_that_was_lost_with_a_damaged_store_is_watched_anew() -> None:
+    seen = witness()
+    taken_again(seen, save_model(*CALM, {}, MODEL))
+    assert seen.violations == []
 
 
 def test_a_probation_that_ends_and_a_way_back_break_no_promise() -> None:
