@@ -94,6 +94,8 @@ def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, cards: Ma
     earlier_ns = [
         known.onset_ns for known, is_one in counted if is_one is not False and known.alarm.sequence < alarm.sequence
     ]
+    if not is_believed:  # then it is the latest of those that came so far, wherever our clock has gone meanwhile
+        earlier_ns += [known.onset_ns + 1 for known in same]
     later_ns = [
         known.onset_ns
         for known, is_one in counted

@@ -63,7 +63,8 @@ def test_only_the_latest_of_a_cause_can_stand_in_whatever_order_it_was_heard(
             "boot_id": data.draw(st.sampled_from("xyz")),
             **card,
         }
-        state, effects = after(state, alarm("a", change, wrong_s + 100.0 * number, **said), at_s=LATER_S + at)
+        ours_s = data.draw(st.sampled_from([-1e9, -1e4, 0.0, 5e3]), label="our clock")
+        state, effects = after(state, alarm("a", change, wrong_s + 100.0 * number, **said), at_s=LATER_S + at + ours_s)
         onto = retained(effects, onto)
     last = max(number for number, _ in story)
     is_up = (last, "raised") in story and (last, "cleared") not in story
@@ -114,6 +115,15 @@ def test_without_a_clock_what_came_later_is_later_also_after_a_restart(tmp_path:
     assert active(state) == expected
     assert active(site(outward=store.outward())) == expected
     store.close()
+
+
+@pytest.mark.parametrize("sequence", [0, 5])
+def test_without_a_clock_what_came_later_is_later_though_our_own_clock_went_back(sequence: int) -> None:
+    """Also where the two seem to be of two cards, which count each for itself."""
+    of_another: dict[str, Any] = {"clock": "unsynchronised", "sequence": sequence, "store_id": "another"}
+    state, _ = after(site(), *[alarm("a", change, sequence=2 * sequence, store_id="card") for change in CHANGES])
+    state, _ = after(state, alarm("a", onset_s=-130.0, id="a.new", **of_another), at_s=-220.0)
+    assert active(state) == ["new"]
 
 
 def test_an_alarm_of_ours_is_later_than_those_before_it_though_our_clock_went_back() -> None:
