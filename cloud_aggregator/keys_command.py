@@ -141,11 +141,12 @@ def _finish(arguments: argparse.Namespace) -> int:
     settings, spec = _owned(arguments)
     lacking = _lacking(settings, spec.folder)
     if lacking and not arguments.anyway:
-        raise ValueError(
+        problem = (
             f"{', '.join(lacking)}: no certificate of the newest authority yet. Wait for those that run, and 'gateways "
             "remove' those that are gone; with --anyway they are shut out until they have fetched one by themselves, "
             "and who looks on until he gets a new one"
         )
+        return Said(None, False, "", problem).shown(arguments)  # 1: it may be tried again
     root = _root(arguments, spec)
     keys = site_keys.drop_before(spec.folder, settings.aggregator.release_key, root, datetime.now(UTC))
     return _announced(arguments, settings, spec, keys.number, "")

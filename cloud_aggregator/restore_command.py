@@ -314,7 +314,8 @@ def _known(store: Path, manifest: Manifest) -> tuple[list[Certificate], list[str
     known = list(registry.certificates.values())
     enrolled = sorted({one.gateway for one in known if one.issued_ns > manifest.made_ns and not one.reason})
     lost = [
-        f"by the store that was here: {facts.model_version - manifest.facts.model_version} versions, {since} alarms"
+        f"by the store that was here: {max(facts.model_version - manifest.facts.model_version, 0)} versions, "
+        f"{since} alarms"
     ]
     if enrolled:
         lost.append(

@@ -113,6 +113,8 @@ def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, cards: Ma
 
 def _is_of_one_card(one: Alarm, other: Alarm, cards: Mapping[str, str]) -> bool | None:
     """Tell whether one card counted both; None where that is not known."""
+    if one.store_id and other.store_id and one.store_id != other.store_id:
+        return False  # also in one boot: whoever commissions anew removes the store and starts the agent
     if one.boot_id and one.boot_id == other.boot_id:
         return True
     of_one, of_other = (cards.get(alarm.boot_id, alarm.store_id) for alarm in (one, other))

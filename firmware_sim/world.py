@@ -22,7 +22,7 @@ from firmware_sim.world_checks import Witness
 from firmware_sim.world_devices import TWIN
 from firmware_sim.world_disk import complaint
 from firmware_sim.world_door import Door, terms_of, with_certificates
-from firmware_sim.world_faults import Faults, drawn, hostile_of, lies_of, loads_of
+from firmware_sim.world_faults import Faults, anew_of, drawn, hostile_of, lies_of, loads_of
 from firmware_sim.world_handling import Hands
 from firmware_sim.world_hostile import NAME, Device
 from firmware_sim.world_hosts import CloudHost, GatewayHost, last_will
@@ -77,7 +77,9 @@ def run(seed: int, hours: float = HOURS, faults: Faults | None = None, folder: P
 def faults_of(seed: int) -> Faults:
     """Return what a seed draws; who means harm, and what ends loads, is drawn apart: a seed without is what it was."""
     apart = {"hostile": hostile_of(stream_of(seed, "harm")), "lies": lies_of(stream_of(seed, "lies"))}
-    return drawn(stream_of(seed, "faults")).model_copy(update=apart | {"loads": loads_of(stream_of(seed, "loads"))})
+    faults = drawn(stream_of(seed, "faults"))
+    handling = faults.handling.model_copy(update={"anew": anew_of(stream_of(seed, "anew"))})
+    return faults.model_copy(update=apart | {"loads": loads_of(stream_of(seed, "loads")), "handling": handling})
 
 
 class _Run:

@@ -244,6 +244,9 @@ class Witness:
         self.releases.committed(effects)
         self.certificates.committed(effects)
         for effect in effects:
+            if isinstance(effect, cloud_events.RecordAlarm) and not effect.ended:
+                self.ends.came(effect.gateway, effect.alarm)
+        for effect in effects:
             match effect:
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended="") if alarm.kind:
                     self._alarm_stored(gateway, alarm)
@@ -251,7 +254,8 @@ class Witness:
                     pass
                 case cloud_events.RecordAlarm(gateway=gateway, alarm=alarm, ended=how) if how:
                     cards, is_out = self.devices.cards(gateway), gateway in self.certificates.out
-                    self.ends.ended(gateway, alarm, how, cards, is_out=is_out)
+                    is_mixed = self.devices.is_mixed(gateway)
+                    self.ends.ended(gateway, alarm, how, cards, is_mixed=is_mixed, is_out=is_out)
                 case cloud_events.RecordScores(gateway=gateway, item=item):
                     self.stored.add((gateway, item))
                     self.counts["scores"] += 1

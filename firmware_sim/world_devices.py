@@ -23,13 +23,14 @@ from gateway_agent.memory import Seen
 from gateway_agent.state import Stored
 from gateway_agent.versions import MODELS
 
-Handled = Literal["restored", "rotten", "twin"]
+Handled = Literal["restored", "rotten", "twin", "anew"]
 TWIN = "~"  # behind the name of a second device under one id
 BY_AGGREGATOR = "identity-"  # causes of alarms about a gateway that the aggregator raises
 MAY_BE_SAID: dict[Handled, set[str]] = {
     "restored": {"identity-restored"},
     "rotten": {"identity-restored", "identity-replaced"},
     "twin": {"identity-twin", "identity-restored"},
+    "anew": {"identity-replaced"},
 }
 ON_TIME_S = 10.0
 TOGETHER_S, TOGETHER_TIMES = 500.0, 6  # of two devices that nobody can take for one whose messages were late
@@ -152,6 +153,10 @@ class Devices:
         """Return the device of a gateway as it is now; nothing while a copy speaks under its id."""
         return set() if gateway + TWIN in self._held else {self.card(gateway)}
 
+    def is_mixed(self, gateway: str) -> bool:
+        """Tell whether more than one store may have spoken for a gateway by turns: an older image, or a copy."""
+        return bool(self.handled[gateway] & {"restored", "twin"})
+
     def outbox(self, device: str) -> Mapping[str, events.Item]:
         """Return what the store of a device holds for the aggregator, by name."""
         return self._held[device].items
@@ -184,7 +189,7 @@ class Devices:
         is_handled = how is not None or bool(damage)
         if damage and (how is None or "rotten" not in self.handled[gateway_of(device)]):
             self._violate(f"{device} found its store damaged, which nobody touched: {damage}")
-        if how != "restored" and not damage and (names := expected.differing(found)):
+        if how not in {"restored", "anew"} and not damage and (names := expected.differing(found)):
             self._violate(f"the store of {device} does not hold what was committed to it: {', '.join(names)}")
         self._held[device] = found
         self.loads[device].opened(_loads_in(stored), self._elapsed_s())

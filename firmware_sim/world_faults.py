@@ -24,6 +24,7 @@ Seconds = Annotated[float, Field(gt=0, le=1e6)]
 NO_MEMORY = "no memory"  # what a training that fails says
 HOSTILE, LYING = 0.25, 0.1  # shares of the worlds with a hostile gateway, and with a broker that lies
 HOSTILE_MESSAGES = (100.0, 2_000.0)  # per hour
+ANEW = 0.15  # share of the worlds in which somebody has a gateway begin anew
 UNLUCKY = 0.2  # share of the worlds in which processes end as they load models
 CALM_SHARE = 0.35  # of the kinds of faults, in a drawn mix, that do not happen at all: so others are seen alone
 
@@ -104,6 +105,7 @@ class Handling(Table):
 
     restores: Rate = 0.0  # it comes back with an image of its card from some time ago
     rots: Rate = 0.0  # it comes back with a store of which some bytes in the middle are rubbish
+    anew: Rate = 0.0  # its store is removed and its agent started anew, while the machine runs on
     twins: Rate = 0.0  # a copy of it is switched on beside it, under the same id
     twin_s: Seconds = 600.0
 
@@ -240,6 +242,12 @@ def lies_of(rng: np.random.Generator) -> Lies:
         doubles=round(0.5 * float(shares[2]), 4),
         shows=round(0.9 * shows, 4),
     )
+
+
+def anew_of(rng: np.random.Generator) -> float:
+    """Return how often per hour a gateway is made to begin anew in a world; in most never."""
+    is_there, share = rng.random() < ANEW, rng.random()
+    return round(30.0 * share, 4) if is_there else 0.0
 
 
 def loads_of(rng: np.random.Generator) -> Loads:

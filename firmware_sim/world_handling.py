@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from firmware_sim.world_disk import Image, image, restore
 from firmware_sim.world_hosts import GatewayHost
+from firmware_sim.world_machines import RESTART_S
 from firmware_sim.world_node import Node
 from firmware_sim.world_setup import stream_of
 from firmware_sim.world_shared import World
@@ -31,6 +32,7 @@ class Hands:
         again(rng, min(faults.restores * COPIES_PER_RESTORE, 3_600.0), self._copy)
         again(rng, faults.restores, self._set_back)
         again(rng, faults.rots, self._rot)
+        again(stream_of(self._world.seed, "anew"), faults.anew, self._begin_anew)
         again(rng, faults.twins, self._double)
 
     @property
@@ -70,6 +72,17 @@ class Hands:
 
         self._handle("its card rots", rot)
         self._world.witness.devices.touched(self._host.name, "rotten")
+
+    def _begin_anew(self) -> None:
+        if not self._host.is_up:
+            return
+        self._host.fall("kill", "for its store to be removed")
+        store = self._host.disk.path
+        for file in (store, *(store.with_name(store.name + end) for end in ("-wal", "-shm"))):
+            file.unlink(missing_ok=True)
+        self._host.disk.doubt = None
+        self._world.witness.devices.touched(self._host.name, "anew")
+        self._world.scheduler.after(RESTART_S, self._host.boot)
 
     def _handle(self, text: str, act: Callable[[], None]) -> None:
         self._world.tell(self._host.name, text)

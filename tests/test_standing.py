@@ -155,6 +155,19 @@ def test_a_new_card_counts_anew_and_its_alarm_stands_whatever_the_old_one_counte
     assert active(state) == ["newer"]
 
 
+@pytest.mark.parametrize("clock", ["synchronised", "unsynchronised"])
+@pytest.mark.parametrize("is_over", [False, True])
+def test_an_alarm_of_a_new_store_in_the_same_boot_is_later_though_it_counts_anew(is_over: bool, clock: str) -> None:
+    """Whoever commissions anew removes the store and starts the agent; the machine goes on."""
+    old, new = (dict[str, Any](boot_id="x", store_id=name, clock=clock) for name in ("old", "new"))
+    told = [alarm("a", change, sequence=5, **old) for change in CHANGES[: 1 + is_over]]
+    state, _ = after(site(), started("x", 3, 100, "old"), *told)
+    state, _ = after(state, started("x", 1, 900, "new"), at_s=900.0)
+    state, effects = after(state, alarm("a", onset_s=990.0, id="a.new", sequence=4, **new), at_s=1_000.0)
+    assert "new" in active(state) and f"anomaly.{T0_NS}" not in active(state)
+    assert {one.state for one in retained(effects).values()} == {"raised"}
+
+
 def test_after_a_card_was_set_back_its_new_alarms_are_later_though_it_counts_anew() -> None:
     """In boot x of its fifth start alarm 11; then the card of its fourth start is put in."""
 

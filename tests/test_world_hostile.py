@@ -71,13 +71,15 @@ def test_it_keeps_to_what_a_gateway_may_write() -> None:
 
 
 def test_a_seed_without_harm_is_what_it_was() -> None:
-    """Who means harm has random numbers of its own, and so have a broker that lies and the ends of loads."""
+    """Who means harm has random numbers of its own, and so have lies, the ends of loads and who begins anew."""
     mixes = {seed: world.faults_of(seed) for seed in range(400)}
     harmless = {name: getattr(Faults(), name) for name in ("hostile", "lies", "loads")}
     for seed, mix in mixes.items():
-        assert mix.model_copy(update=harmless) == drawn(stream_of(seed, "faults"))
+        handling = mix.handling.model_copy(update={"anew": 0.0})
+        assert mix.model_copy(update={**harmless, "handling": handling}) == drawn(stream_of(seed, "faults"))
     assert 0.15 < np.mean([mix.hostile.messages > 0 for mix in mixes.values()]) < 0.35
     assert 0.05 < np.mean([mix.lies != Lies() for mix in mixes.values()]) < 0.15
+    assert 0.1 < np.mean([mix.handling.anew > 0 for mix in mixes.values()]) < 0.2
     assert 0.1 < np.mean([mix.loads.ends > 0 for mix in mixes.values()]) < 0.3
 
 

@@ -256,6 +256,12 @@ def superseded_by_nothing(seen: Witness) -> None:
     end(seen, tell_of(seen, 2), "superseded")
 
 
+def superseded_by_the_store_before(seen: Witness) -> None:
+    tell_of(seen, 1)
+    seen.devices.touched("north", "anew")
+    end(seen, tell_of(seen, 2), "superseded")
+
+
 def forgotten_and_there(seen: Witness) -> None:
     end(seen, tell_of(seen, 1), "forgotten")
 
@@ -302,7 +308,13 @@ def told_twice_since_it_was_handled(seen: Witness) -> None:
 
 
 WRONG = [half_a_commit, told_twice, set_back, given_up_too_soon, copied_at_rest]
-WRONG += [superseded_by_nothing, forgotten_and_there, forgotten_since_it_was_handled, removed_and_there]
+WRONG += [
+    superseded_by_nothing,
+    superseded_by_the_store_before,
+    forgotten_and_there,
+    forgotten_since_it_was_handled,
+    removed_and_there,
+]
 WRONG += [ended_and_unknown, lost_in_the_store, lost_again, damaged_after_it_was_mended]
 WRONG += [told_twice_since_it_was_handled, given_up_for_what_was_before, wrong_in_training]
 WRONG += [given_up_for_the_loads_of_others, given_up_for_a_stop]
@@ -414,6 +426,17 @@ def told_before_it_was_set_back(seen: Witness) -> None:
     end(seen, second, "superseded")
 
 
+def superseded_by_what_came_late(seen: Witness) -> None:
+    """Of the store before, where a clock is wrong: it looks like what is later."""
+    body = alarm_item()[1].payloads[0]
+    late = Alarm.from_bytes(body).model_copy(update={"id": "north.anomaly.1"})
+    seen.gateway_committed("north", [Queue(late.item, replace(alarm_item()[1], payloads=(late.to_bytes(),)))])
+    seen.devices.touched("north", "anew")
+    second = tell_of(seen, 2)
+    ended = RecordAlarm("north", second.model_copy(update={"state": "cleared"}), 2, ended="superseded")
+    seen.cloud_committed([ended, RecordAlarm("north", late, 2)])
+
+
 def told_beside_a_copy(seen: Witness) -> None:
     seen.devices.doubled("north~", "north")
     first = tell_of(seen, 1)
@@ -490,6 +513,7 @@ RIGHT += [
     superseded_by_a_later_one,
     told_before_it_was_set_back,
     told_beside_a_copy,
+    superseded_by_what_came_late,
     copied_while_it_loads,
     told_to_be_over,
 ]
