@@ -31,6 +31,7 @@ from config.messages import Common, FleetAlarm, Status
 from config.outlets import FleetSpec
 from config.topics import ALL
 from models.attribution import Evidence
+from models.whole import round_up
 
 CAUSE = "fleet"
 SURE = 3  # gateways that must have measured a cause: two of three were wrong once in a thousand simulated changes
@@ -65,7 +66,7 @@ def judge(spec: FleetSpec, fleet: Fleet, gateways: Mapping[str, Status], alarms:
     """Return the fleet alarm at `now_ns`: equal to the one before where there is nothing new to say."""
     group = largest_group(alarms, round(spec.window_s * NS)) if spec.enabled else {}
     watching = {gateway for gateway, status in gateways.items() if status.watching}
-    quorum = max(spec.least, math.ceil(spec.share * len(watching | group.keys())))
+    quorum = max(spec.least, round_up(spec.share * len(watching | group.keys())))
     if len(group) >= quorum:
         return Fleet(_raised(fleet, group, watching, now_ns))
     if fleet.alarm is None or not fleet.active:

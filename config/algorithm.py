@@ -29,19 +29,18 @@ def check_algorithm(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSp
         raise ValueError(f"algorithm.{key if choice.name in ALGORITHMS else 'name'}: {error}") from None
     if choice.settings.get("masking") is not None:
         _check_cohort(choice, rounds)
-    _check_majority(algorithm, rounds)
+    _check_quorum(algorithm, rounds)
     _check_series(choice, features, is_one_stream=algorithm.detector == "esn")
 
 
-def _check_majority(algorithm: Algorithm, rounds: Rounds) -> None:
-    from models.federated.robustly import FEWEST
-    from models.federated.tally import ROBUST_STACK
-
-    if rounds.quorum < FEWEST and any(phase.tally == ROBUST_STACK for phase in algorithm.phases):
+def _check_quorum(algorithm: Algorithm, rounds: Rounds) -> None:
+    try:
+        for phase in algorithm.phases:
+            phase.tally.check(rounds.quorum)
+    except ValueError as error:
         raise ValueError(
-            f"rounds.quorum: {rounds.quorum} given, expected at least {FEWEST} with a robust mean: of fewer updates "
-            "nobody knows which one lies, and the round comes to nothing"
-        )
+            f"rounds.quorum: {rounds.quorum} given, with which a round comes to nothing: {error}"
+        ) from None
 
 
 def _check_cohort(choice: AlgorithmChoice, rounds: Rounds) -> None:

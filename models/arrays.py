@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from models.whole import round_down
+
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 Floats = NDArray[np.float64]
@@ -68,8 +70,7 @@ def select(seed: int, round_index: int, names: Iterable[str], fraction: float) -
     others.
     """
     ranked = sorted(names, key=lambda name: (generator(seed, round_index, f"select/{name}").random(), name))
-    count = int(round(fraction * len(ranked), 9))  # 0.29 * 100 is 28.999999999999996
-    return sorted(ranked[: max(count, 1)])
+    return sorted(ranked[: max(round_down(fraction * len(ranked)), 1)])
 
 
 def at_most(rows: Array, most: int, rng: np.random.Generator) -> Array:

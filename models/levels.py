@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 
 from models.arrays import Floats
+from models.whole import round_down, round_up, settled
 
 Method = Literal["automatic", "quantile", "peaks", "conformal"]
 
@@ -37,9 +38,9 @@ def least_scores(method: Method, rate: float) -> int:
     """Return how many baseline scores a method needs at least to promise no more than `rate` alarms per window."""
     needed = {
         "automatic": MINIMUM_SCORES,
-        "quantile": math.ceil(_whole(_TAIL / rate)),
+        "quantile": round_up(_TAIL / rate),
         "peaks": bisect_left(range(_MOST_SCORES), True, lo=4 * MINIMUM_PEAKS, key=lambda n: _fits(n, rate)),
-        "conformal": math.ceil(_whole(1 / rate)) - 1,
+        "conformal": round_up(1 / rate) - 1,
     }
     return max(needed[method], MINIMUM_SCORES)
 
@@ -65,11 +66,7 @@ def level_of(method: Method, ordered: Floats, rate: float) -> float:
 
 def beyond(ordered: Floats, rate: float) -> bool:
     """Tell whether a rate is rarer than so many scores show, so that its level is extrapolated or hangs on few."""
-    return len(ordered) * rate < _TAIL
-
-
-def _whole(value: float) -> float:
-    return round(value, 9)  # 1 / 0.001 and 1000 * 0.001 are whole numbers
+    return settled(len(ordered) * rate) < _TAIL
 
 
 def _excesses(ordered: Floats, count: int) -> tuple[float, Floats]:
@@ -95,7 +92,7 @@ def _ranked(ordered: Floats, rate: float) -> float:
     probability of at most (k + 1) / (n + 1), and less by 1 / (n + 1) at most. This is the mean over all baselines; one
     baseline's own rate scatters around it by about √(rate / n).
     """
-    above = math.floor(_whole((len(ordered) + 1) * rate)) - 1  # k
+    above = round_down((len(ordered) + 1) * rate) - 1  # k
     _excesses(ordered, max(above, _TAIL - 1))  # refuses a saturated score
     return _just_above(float(ordered[-above - 1]))
 
@@ -104,7 +101,7 @@ def _quantile(ordered: Floats, rate: float) -> float:
     """Return the quantile 1 - rate between the scores at (n + 1) (1 - rate): right on average, on neither side safe
     (Hyndman and Fan's sixth).
     """
-    _excesses(ordered, math.floor(len(ordered) * rate))
+    _excesses(ordered, round_down(len(ordered) * rate))
     return _just_above(float(np.quantile(ordered, 1 - rate, method="weibull")))
 
 
@@ -143,7 +140,7 @@ def _peaks(ordered: Floats, rate: float) -> float:
 
 def _excess_count(scores: int, rate: float) -> int:
     # Of order √n, so that the quantile rises with n as the theory wants; twice the promised share at least.
-    return max(MINIMUM_PEAKS, 2 * math.isqrt(scores), math.ceil(2 * scores * rate))
+    return max(MINIMUM_PEAKS, 2 * math.isqrt(scores), round_up(2 * scores * rate))
 
 
 def _depth(scores: int, rate: float) -> float:

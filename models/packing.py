@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 
 from models.arrays import Array, Arrays, Floats
+from models.whole import round_up
 
 Number = Literal["float64", "float32", "float16", "int8"]
 
@@ -82,7 +83,7 @@ def unpacked(message: Mapping[str, Array], number: Number, share: float, entries
 
 def entries_sent(size: int, share: float) -> int:
     """Return how many entries of so many travel: a share of them, and one at least."""
-    return min(max(math.ceil(round(share * size, 9)), 1), size)
+    return min(max(round_up(share * size), 1), size)
 
 
 def _is_ours(name: str) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 
 from models.arrays import Floats
 from models.levels import CalibrationError
+from models.whole import settled
 
 QUANTILES = (0.99, 0.98, 0.97, 0.96, 0.95, 0.93, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 ENOUGH_RUNS, FEWEST_RUNS = 10, 3
@@ -47,7 +48,7 @@ def level_of_alarms(
     if not len(judged):
         raise CalibrationError("the statistic needs more history than the baseline has: let it run longer")
     days = len(judged) / rows_per_day
-    promised = alarms_per_day * days
+    promised = settled(alarms_per_day * days)
     found, threshold = np.zeros(0), 0.0
     most, fullest = found, threshold  # runs, above whichever quantile there are most
     for quantile in QUANTILES:
@@ -72,6 +73,6 @@ def level_of_alarms(
             " let the baseline run longer, or give the rule a shorter time"
         )
     if promised >= ENOUGH_RUNS:
-        return math.nextafter(float(np.sort(found)[count - int(promised) - 1]), math.inf), False
+        return math.nextafter(float(np.sort(found)[count - math.floor(promised) - 1]), math.inf), False
     multiple = count * math.expm1(math.log(count / promised) / count)
     return threshold + multiple * float((found - threshold).mean()), True

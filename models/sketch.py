@@ -17,6 +17,7 @@ import numpy as np
 from models.arrays import Array, Floats
 from models.levels import CalibrationError
 from models.threshold import MINIMUM_SCORES, AlarmSpec, Levels, cleared_at, rate_of
+from models.whole import round_down, round_up
 
 ACCURACY = 0.01  # of a quantile, relative to it
 SMALLEST, LARGEST = 1e-4, 1e4  # magnitudes told apart; smaller ones count as zero, larger ones as the largest
@@ -59,7 +60,7 @@ def quantile(counts: Array, share: float) -> float:
     counts, total = _checked(counts)
     if not 0 <= share <= 1:
         raise SketchError(f"share {share} given; expected 0 to 1")
-    rank = max(math.ceil(round(share * total, 9)), 1)
+    rank = max(round_up(share * total), 1)
     return _value(int(np.searchsorted(np.cumsum(counts), rank - 0.5)))
 
 
@@ -74,9 +75,9 @@ def level_of(counts: Array, rate: float) -> float:
         CalibrationError: fewer scores than the rate needs, or the level lies where magnitudes are no longer told apart.
     """
     counts, total = _checked(counts)
-    allowed = math.floor(round((total + 1) * rate, 9))  # scores in the level's bin or above
+    allowed = round_down((total + 1) * rate)  # scores in the level's bin or above
     if allowed < 1 or total < MINIMUM_SCORES:
-        needed = max(math.ceil(round(1 / rate, 9)) - 1, MINIMUM_SCORES)
+        needed = max(round_up(1 / rate) - 1, MINIMUM_SCORES)
         raise CalibrationError(
             f"the site's sketch holds {total:.0f} scores, {rate:.3g} alarms per window need at least {needed}: wait for"
             " more gateways or windows, or promise more false alarms per day"

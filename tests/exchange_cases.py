@@ -15,6 +15,7 @@ ROBUST = (*SETTLING, "fedavg-clipped")  # one algorithm with another rule each
 QUICK: dict[str, dict[str, Any]] = {
     **{name: {"rounds": 3, "components": 16} for name in ("fedavg", "fedper", "fedprox")},
     **{name: {"rounds": 2, "components": 16} for name in ("conditional-fedavg", *ROBUST)},
+    "fedavg-trimmed-mean": {"rounds": 2, "components": 16, "liars": 0.34},  # one of three
     **{name: {"rounds": 3} for name in ("robust-svm-admm", "robust-svm-subgradient")},
     **{name: {"network": SMALL} for name in ("incfed", "partial-incfed")},
     **{name: {"rounds": 3, "network": SMALL | {"task": "classify"}} for name in ("esn-fedavg", "esn-fedcurv")},

@@ -15,7 +15,7 @@ from models.arrays import SECRET, Arrays, equal, exchange_secret, generator
 from models.federated.algorithm import Algorithm, Phase, Server, close_round
 from models.federated.run import Outcome
 from models.federated.tally import Tally
-from tests.toy import NAMES, Gateway
+from tests.toy import Gateway
 
 SEED = 11
 ROUNDS = 2  # in the second one the gateways have state of their own and the server a model
@@ -65,7 +65,7 @@ def exchanges_of(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Exch
                 server.shared, own[name], told[name], exchange.rng(name)
             )
         yield exchange
-        server, own = close_round(algorithm, server, total_of(exchange, NAMES)), exchange.own_after
+        server, own = close_round(algorithm, server, total_of(exchange, tuple(data))), exchange.own_after
 
 
 def total_of(exchange: Exchange, names: tuple[str, ...]) -> Arrays:

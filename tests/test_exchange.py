@@ -34,9 +34,8 @@ SHIFT = 60.0  # deviations: damage that nobody can miss
 WATCHED_S = float(WINDOWS)  # where the commissioning ends
 
 
-def site(
-    name: str = "support-vector-election", seed: int = 0, gateways: tuple[str, ...] = NAMES, **rounds: Any
-) -> Site:
+def site(name: str = "support-vector-election", seed: int = 0, gateways: tuple[str, ...] = (), **rounds: Any) -> Site:
+    gateways = gateways or (*NAMES, *(("south", "yard") if "krum" in name else ()))  # which stands no lie among three
     cloud = aggregator_settings(
         algorithm={"name": name.partition(" ")[0], "seed": SEED, "settings": QUICK.get(name, {})},
         rounds={"quorum": len(gateways), **rounds},
@@ -100,7 +99,7 @@ def test_the_service_ends_in_the_model_of_the_loop_and_goes_on_from_there(name: 
     made.commission()
     made.run(made.in_force)
     assert_same_as_loop(made, loop(made))
-    assert cohorts(made) == {NAMES}
+    assert cohorts(made) == {tuple(sorted(made.agents))}
     for state in made.agents.values():
         assert state.manifest is not None and made.cloud.manifest is not None
         assert state.manifest.content_bytes() == made.cloud.manifest.content_bytes()
@@ -133,7 +132,7 @@ def test_a_bad_link_changes_nothing(name: str, seed: int) -> None:
         made.tick(10.0)  # what is lost comes again after minutes
     assert made.in_force() and made.settled()
     assert_same_as_loop(made, loop(made))
-    assert cohorts(made) == {NAMES}
+    assert cohorts(made) == {tuple(sorted(made.agents))}
 
 
 @pytest.mark.parametrize(("name", "seed"), seeded(6))
@@ -155,7 +154,7 @@ def test_power_cuts_anywhere_change_nothing(name: str, seed: int) -> None:
             made.deliver()
     assert made.in_force() and made.settled()
     assert_same_as_loop(made, loop(made))
-    assert cohorts(made) == {NAMES}
+    assert cohorts(made) == {tuple(sorted(made.agents))}
     assert all(state.pipeline.judge for state in made.agents.values())
 
 

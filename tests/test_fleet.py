@@ -56,6 +56,14 @@ def standing(state: State) -> FleetAlarm | None:
     return state.outward.fleet.alarm if state.outward.fleet.active else None
 
 
+def test_a_share_of_the_gateways_is_counted_as_decimals_have_it() -> None:
+    """In numbers of a computer 0.28 * 25 is a little more than 7, and asked for an eighth gateway."""
+    names = [f"g{index}" for index in range(25)]
+    state = site(names, share=0.28)
+    assert said(after(state, *map(alarm, names[:6]), Tick())[1]) == []
+    assert len(said(after(state, *map(alarm, names[:7]), Tick())[1])) == 1
+
+
 def test_a_quorum_raises_one_alarm_and_clears_it_when_it_stays_below() -> None:
     state, effects = after(site(), alarm("a"), alarm("b", onset_s=60), Tick())
     assert said(effects) == []  # two of five are local

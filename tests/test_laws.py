@@ -19,11 +19,10 @@ from models.federated import ALGORITHMS, build
 from models.federated.algorithm import MAX_SAMPLES, UpdateError, close_round
 from models.federated.run import run
 from tests.exchanges import ROUNDS, SEED, Trained, as_bytes, exchanges_of, locked, same, total_of
-from tests.law_settings import SETTINGS
+from tests.law_settings import SETTINGS, names_of
 from tests.toy import FEATURE_COUNT, NAMES, auc, fleet, onnx_scores
 
 REASON = r"expected .*got"
-ORDERS = (NAMES, NAMES[::-1], (NAMES[2], NAMES[0], NAMES[3], NAMES[1]))
 
 CASES = [(name, settings) for name in ALGORITHMS for settings in SETTINGS.get(name, [{}])]
 
@@ -36,14 +35,14 @@ def trained(request: pytest.FixtureRequest) -> Trained:
 def trained_with(name: str, settings: dict[str, Any]) -> Trained:
     algorithm = build(name, FEATURE_COUNT, settings)
     alike = settings.get("normalisation") == "none"
-    gateways = fleet(SEED, labelled=algorithm.labels, alike=alike)
+    gateways = fleet(SEED, labelled=algorithm.labels, alike=alike, names=names_of(name, settings))
     data = {name: gateway.data for name, gateway in gateways.items()}
     return Trained(algorithm, gateways, run(algorithm, data, seed=SEED), list(exchanges_of(algorithm, data)))
 
 
 def test_every_state_is_a_flat_mapping_of_arrays(trained: Trained) -> None:
     for exchange in trained.exchanges:
-        total = total_of(exchange, NAMES)
+        total = total_of(exchange, tuple(exchange.data))
         after = close_round(exchange.algorithm, exchange.server, total)
         parts = [*exchange.own_after.values(), *exchange.updates.values(), total, after.shared, after.kept]
         assert all(type(array) is np.ndarray for part in parts for array in part.values())
@@ -61,14 +60,16 @@ def test_merge_is_associative_and_commutative(trained: Trained) -> None:
     for exchange in trained.exchanges:
         sent = exchange.updates.values()  # one may have nothing to say
         merge, admit = exchange.phase.tally.merge, exchange.phase.admit
-        a, b, c, _ = (admit(exchange.server, update) if update else Arrays() for update in sent)
+        a, b, c, *_ = (admit(exchange.server, update) if update else Arrays() for update in sent)
         assert same(exchange.phase.tally, merge(merge(a, b), c), merge(a, merge(b, c)))
         assert same(exchange.phase.tally, merge(a, b), merge(b, a))
 
 
 def test_the_order_of_gateways_does_not_matter(trained: Trained) -> None:
+    names = tuple(trained.gateways)
+    orders = (names, names[::-1], (*names[2:], *names[:2]), (names[2], names[0], names[3], names[1], *names[4:]))
     for exchange in trained.exchanges:
-        servers = [close_round(trained.algorithm, exchange.server, total_of(exchange, order)) for order in ORDERS]
+        servers = [close_round(trained.algorithm, exchange.server, total_of(exchange, order)) for order in orders]
         exact = not exchange.phase.tally.additive
         for server in servers:
             assert equal(server.shared, servers[0].shared, 0.0 if exact else 1e-12)
@@ -106,7 +107,7 @@ def test_the_same_generator_gives_the_same_bytes(trained: Trained) -> None:
     starts = [trained.algorithm.start(generator(SEED, 0, "cloud")) for _ in range(2)]
     assert as_bytes(starts[0]) == as_bytes(starts[1])
     for exchange in trained.exchanges:
-        for name in NAMES:
+        for name in trained.gateways:
             again = exchange.phase.train(
                 exchange.server.shared, exchange.own[name], exchange.data[name], exchange.rng(name)
             )
@@ -115,11 +116,13 @@ def test_the_same_generator_gives_the_same_bytes(trained: Trained) -> None:
 
 def test_the_same_seed_gives_the_same_training(trained: Trained) -> None:
     """The exchanges are a walk of their own through the first rounds, with everybody in another order."""
-    data = {name: trained.gateways[name].data for name in reversed(NAMES)}
+    data = {name: trained.gateways[name].data for name in reversed(trained.gateways)}
     again = run(trained.algorithm, data, seed=SEED, rounds=ROUNDS)
     last = trained.exchanges[-1]
-    assert as_bytes(again.server) == as_bytes(close_round(trained.algorithm, last.server, total_of(last, NAMES)))
-    assert all(as_bytes(again.own[name]) == as_bytes(last.own_after[name]) for name in NAMES)
+    assert as_bytes(again.server) == as_bytes(
+        close_round(trained.algorithm, last.server, total_of(last, tuple(last.data)))
+    )
+    assert all(as_bytes(again.own[name]) == as_bytes(last.own_after[name]) for name in trained.gateways)
 
 
 def test_an_update_survives_the_wire(trained: Trained) -> None:
@@ -135,11 +138,11 @@ def test_a_server_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(t
     for exchange in trained.exchanges:
         shared, kept = (decode(encode(part))[0] for part in (exchange.server.shared, exchange.server.kept))
         loaded = exchange.server._replace(shared=shared, kept=kept)
-        for name in NAMES:
+        for name in trained.gateways:
             own, _ = decode(encode(exchange.own[name]))
             after = exchange.phase.train(loaded.shared, own, exchange.data[name], exchange.rng(name))
             assert as_bytes(*after) == as_bytes(exchange.own_after[name], exchange.updates[name])
-        total = total_of(exchange, NAMES)
+        total = total_of(exchange, tuple(exchange.data))
         went_on = close_round(trained.algorithm, exchange.server, total)
         assert as_bytes(close_round(trained.algorithm, loaded, total)) == as_bytes(went_on)
 

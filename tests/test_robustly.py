@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from models.arrays import FEATURES, Arrays, generator
 from models.federated import ALGORITHMS
 from models.federated.algorithm import Algorithm, RoundFailedError, Server, UpdateError
+from models.federated.robust_rules import TooFewRowsError
+from models.federated.robustly import Robust
 from models.federated.run import run
 from tests.exchanges import SEED
 from tests.given_width import build
@@ -63,17 +67,38 @@ def test_where_all_ask_for_the_same_it_is_fedavg(name: str) -> None:
 @pytest.mark.parametrize("name", ROBUST)
 def test_two_updates_make_no_robust_mean(name: str) -> None:
     algorithm = build(name, FEATURE_COUNT, LOGISTIC)
-    server, updates = sent(algorithm, 3)
+    server, updates = sent(algorithm, 5)
     closed(algorithm, server, updates)
     with pytest.raises(RoundFailedError, match="expected 3 updates or more, got 2; raise the quorum"):
         closed(algorithm, server, updates[:2])
 
 
-def test_krum_says_how_many_it_needs() -> None:
-    algorithm = build("fedavg-krum", FEATURE_COUNT, {**LOGISTIC, "liars": 0.34})
+@pytest.mark.parametrize(
+    ("liars", "words"),
+    [
+        (0.2, "krum: a share of 0.2 is nobody of 4 updates, .*; expected 5 updates or more"),
+        (0.34, "krum: a share of 0.34 is 1 of 4 updates, which it cannot leave out; expected 10 updates or more"),
+    ],
+)
+def test_krum_says_how_many_it_needs(liars: float, words: str) -> None:
+    algorithm = build("fedavg-krum", FEATURE_COUNT, {**LOGISTIC, "liars": liars})
     server, updates = sent(algorithm)
-    with pytest.raises(RoundFailedError, match="Krum: expected 5 updates or more against 1 liars, got 4"):
+    with pytest.raises(RoundFailedError, match=words):
         closed(algorithm, server, updates)
+
+
+@given(st.sampled_from(["trimmed-mean", "krum", "multi-krum"]), st.floats(0.001, 0.499), st.integers(3, 2_000))
+def test_the_number_that_is_asked_for_is_enough_and_so_is_any_above(rule: Any, liars: float, count: int) -> None:
+    robust = Robust(rule=rule, liars=liars)
+    try:
+        robust.check(count)
+    except TooFewRowsError as error:
+        enough = int(str(error).partition("; expected ")[2].partition(" ")[0])
+        assert enough > count
+        for more in range(50):
+            robust.check(enough + more)
+    else:
+        assert robust.liars_of(count) >= 1
 
 
 def test_more_than_one_row_is_refused() -> None:
@@ -151,14 +176,17 @@ def test_a_wild_gateway_spoils_a_network_that_is_averaged_and_not_one_by_the_med
 
 
 @pytest.mark.parametrize(
-    "choice",
+    ("choice", "quorum", "words"),
     [
-        {"name": "fedavg-median"},
-        {"name": "fedprox", "settings": {**LOGISTIC, "robust": {"rule": "krum"}}},
-        {"name": "fedavg-clipped", "settings": {"survey": {}}},
+        ({"name": "fedavg-median"}, 3, "a robust mean: expected 3 updates or more, got 2"),
+        ({"name": "fedavg-clipped", "settings": {"survey": {}}}, 3, "expected 3 updates or more, got 2"),
+        ({"name": "fedavg-trimmed-mean"}, 5, "a share of 0.2 is nobody of 4 updates, .*; expected 5 updates or more"),
+        ({"name": "fedprox", "settings": {**LOGISTIC, "robust": {"rule": "krum"}}}, 5, "krum: a share of 0.2 is"),
     ],
 )
-def test_an_aggregator_with_too_small_a_quorum_is_refused_before_it_starts(choice: dict[str, Any]) -> None:
-    aggregator_settings(algorithm=choice, rounds={"quorum": 3})
-    with pytest.raises(ValueError, match=r"rounds.quorum: 2 given, expected at least 3 with a robust mean"):
-        aggregator_settings(algorithm=choice)
+def test_an_aggregator_with_too_small_a_quorum_is_refused_before_it_starts(
+    choice: dict[str, Any], quorum: int, words: str
+) -> None:
+    aggregator_settings(algorithm=choice, rounds={"quorum": quorum})
+    with pytest.raises(ValueError, match=rf"rounds.quorum: {quorum - 1} given, with which a .* nothing: .*{words}"):
+        aggregator_settings(algorithm=choice, rounds={"quorum": quorum - 1})

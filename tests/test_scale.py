@@ -25,7 +25,7 @@ from models.rules import RulesState, step
 from models.threshold import AlarmSpec, AlarmState
 from models.units import COMMON
 from tests.exchanges import SEED
-from tests.law_settings import SETTINGS
+from tests.law_settings import SETTINGS, names_of
 from tests.rule_twin import ALARM, HEAD, HOP_S, KINDS, LAGS, MISSING, NAMES, NS, SCORES, VALUES, spec_of
 from tests.toy import FEATURE_COUNT, Gateway, fleet, onnx_scores
 
@@ -64,7 +64,9 @@ def same_ranks(found: Floats, expected: Floats) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_units_of_each_feature_are_no_part_of_a_training(name: str) -> None:
     settings = first_settings(name)
-    gateways = fleet(SEED, labelled=build(name, FEATURE_COUNT, settings).labels, rows=ROWS)
+    gateways = fleet(
+        SEED, labelled=build(name, FEATURE_COUNT, settings).labels, rows=ROWS, names=names_of(name, settings)
+    )
     plain = trained_scores(name, settings, gateways, np.ones(FEATURE_COUNT))
     other = trained_scores(name, settings, gateways, 2.0 ** np.array([20.0, -20.0, 7.0]))
     for found, expected in zip(other, plain, strict=True):
@@ -98,7 +100,7 @@ def test_a_common_unit_is_no_part_of_a_training(case: str, factor: float) -> Non
     chosen = {} if name in KERNELS else first_settings(name)
     settings = {**AS_THEY_ARE.get(case, chosen), "normalisation": "none"}
     labelled = build(name, FEATURE_COUNT, settings).labels
-    gateways = fleet(SEED, labelled=labelled, alike=True, rows=ROWS)
+    gateways = fleet(SEED, labelled=labelled, alike=True, rows=ROWS, names=names_of(name, settings))
     plain = trained_scores(name, settings, gateways, np.ones(FEATURE_COUNT))
     other = trained_scores(name, settings, gateways, np.full(FEATURE_COUNT, factor))
     for found, expected in zip(other, plain, strict=True):

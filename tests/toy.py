@@ -12,6 +12,7 @@ from models.arrays import CALIBRATION, END_NS, FEATURES, LABELS, Array, Arrays, 
 
 FEATURE_COUNT = 3
 NAMES = ("harbour", "north", "south", "west")
+FIVE = (*NAMES, "yard")  # of which a fifth is one: Krum stands no lie among four
 ERRORS_ONLY = 3  # of onnxruntime's levels
 NS = 1_000_000_000
 T0_NS = 1_800_000_000 * NS
@@ -26,14 +27,16 @@ class Gateway(NamedTuple):
     y: Array
 
 
-def fleet(seed: int, *, labelled: bool = False, alike: bool = False, rows: int = 60) -> dict[str, Gateway]:
+def fleet(
+    seed: int, *, labelled: bool = False, alike: bool = False, rows: int = 60, names: tuple[str, ...] = NAMES
+) -> dict[str, Gateway]:
     """Return gateways that see normal noise, each in units of its own unless they are `alike`.
 
     Without labels the training data holds no anomaly, with them every fifth row is one.
     """
     rng = np.random.default_rng(seed)
     gateways: dict[str, Gateway] = {}
-    for name in NAMES:
+    for name in names:
         spread = np.ones(FEATURE_COUNT) if alike else 10.0 ** rng.uniform(-9.0, 3.0, FEATURE_COUNT)
         level = spread * (np.zeros(FEATURE_COUNT) if alike else rng.uniform(-50.0, 50.0, FEATURE_COUNT))
         y = np.arange(rows) % 5 == 0

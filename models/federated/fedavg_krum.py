@@ -21,7 +21,7 @@ from models.federated.robustly import LIARS, Liars, Robust, robust_fedavg, with_
 def fedavg_krum(feature_count: Count, *, liars: Liars = LIARS, **settings: Any) -> Algorithm:
     """FedAvg by Krum; all settings but `liars` are those of `fedavg`.
 
-    :param liars: share of a round's updates that may be lies; of 4 or fewer, 0.2 is nobody.
+    :param liars: share of a round's updates that may be lies; of 4 or fewer 0.2 is nobody, which is refused.
     """
     return robust_fedavg(feature_count, Robust(rule="krum", liars=liars), settings)
 
@@ -30,6 +30,6 @@ def fedavg_krum(feature_count: Count, *, liars: Liars = LIARS, **settings: Any) 
 def fedavg_multi_krum(feature_count: Count, *, liars: Liars = LIARS, **settings: Any) -> Algorithm:
     """FedAvg by Multi-Krum; all settings but `liars` are those of `fedavg`.
 
-    :param liars: share of a round's updates that may be lies; of 4 or fewer, 0.2 is nobody.
+    :param liars: share of a round's updates that may be lies; of 4 or fewer 0.2 is nobody, which is refused.
     """
     return robust_fedavg(feature_count, Robust(rule="multi-krum", liars=liars), settings)

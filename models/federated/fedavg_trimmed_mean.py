@@ -18,6 +18,6 @@ from models.federated.robustly import LIARS, Liars, Robust, robust_fedavg, with_
 def fedavg_trimmed_mean(feature_count: Count, *, liars: Liars = LIARS, **settings: Any) -> Algorithm:
     """FedAvg by trimmed mean; all settings but `liars` are those of `fedavg`.
 
-    :param liars: share of a round's updates cut off at either end; of 4 or fewer, 0.2 is nobody.
+    :param liars: share of a round's updates cut off at either end; of 4 or fewer 0.2 is nobody, which is refused.
     """
     return robust_fedavg(feature_count, Robust(rule="trimmed-mean", liars=liars), settings)

@@ -6,7 +6,8 @@ number of gateways, and they cannot travel masked. A gateway sends what it would
 checks it as before, and takes from it the change per sample. Everybody counts alike, however many samples he claims:
 a liar claims the most he may, and with weights an honest majority of gateways would be no majority of the weight.
 
-With fewer than three updates an exchange comes to nothing and is repeated: of two nobody knows which one lies. What is
+With fewer than three updates an exchange comes to nothing and is repeated: of two nobody knows which one lies. So it
+does where the share of liars is nobody: a trimmed mean of four without a fifth of them is the plain one. What is
 measured beside the change (squared residuals, class counts) follows the same rule; under `clipped` it is the median of
 each number, and Krum's distances are those of the changes alone. Exchanges before the last of a round (whitening) stay
 plain sums, bounded one by one (docs/decisions/0022) and not robust.
@@ -34,11 +35,13 @@ from models.federated.robust_rules import (
     trimmed_mean,
 )
 from models.federated.tally import CHANGES, CONTRIBUTIONS, ROBUST_STACK
+from models.whole import round_down, round_up
 
-Liars = Annotated[float, Field(ge=0, lt=0.5)]
+Liars = Annotated[float, Field(gt=0, lt=0.5)]
 LIARS = 0.2
 FEWEST = 3
-COUNTING = ("trimmed-mean", "krum", "multi-krum")  # rules that must know how many liars there may be
+# Rules that must know how many liars there may be, f, and how many updates they want beyond 2 f.
+COUNTING = {"trimmed-mean": 1, "krum": 3, "multi-krum": 3}
 
 Factory = TypeVar("Factory", bound=Callable[..., Algorithm])
 
@@ -48,7 +51,7 @@ class Robust(BaseModel):
 
     :param rule: see `models.federated.robust_rules`.
     :param liars: of `trimmed-mean`, `krum` and `multi-krum`: the share of a round's updates that may be lies, 0.2 where
-        not given; of n updates the whole number below share · n. The others need not know.
+        not given; of n updates the whole number up to share · n, one at least. The others need not know.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,18 +67,40 @@ class Robust(BaseModel):
             )
         return self
 
+    @property
+    def share(self) -> float:
+        """Return the share of a round's updates that may be lies."""
+        return LIARS if self.liars is None else self.liars
+
+    def liars_of(self, count: int) -> int:
+        """Return how many of so many updates may be lies."""
+        return round_down(self.share * count)
+
+    def check(self, count: int) -> None:
+        """Raise `TooFewRowsError` where the rule stands nobody's lie among so many updates."""
+        if count < FEWEST:
+            raise TooFewRowsError(f"a robust mean: expected {FEWEST} updates or more, got {count}; raise the quorum")
+        liars, spare = self.liars_of(count), COUNTING.get(self.rule)
+        if spare is not None and not 0 < liars <= (count - spare) / 2:
+            enough = max(round_up(1.0 / self.share), round_up(spare / (1.0 - 2.0 * self.share)))  # of these and of more
+            raise TooFewRowsError(
+                f"{self.rule}: a share of {self.share:g} is {liars or 'nobody'} of {count} updates, which it cannot "
+                f"leave out; expected {enough} updates or more; ask more gateways (quorum), or change 'liars'"
+            )
+
     def mean(self, rows: Arrays, moved: list[str]) -> Arrays:
         """Return the mean of rows, each array (n, ...), of which the `moved` ones are changes of the model.
 
         Raises `TooFewRowsError`.
         """
+        self.check(len(next(iter(rows.values()))))
         flat = {name: array.reshape(len(array), -1) for name, array in rows.items()}
         means = self._means(flat, sorted(moved))
         return {name: np.asarray(means[name].reshape(array.shape[1:])) for name, array in rows.items()}
 
     def _means(self, flat: Arrays, moved: list[str]) -> dict[str, Floats]:
         changes = np.concatenate([flat[name] for name in moved], axis=1)  # (n, D)
-        liars = int((LIARS if self.liars is None else self.liars) * len(changes))
+        liars = self.liars_of(len(changes))
         if self.rule in ("krum", "multi-krum"):
             chosen = krum_chosen(changes, liars, many=self.rule == "multi-krum")
             return {name: np.asarray(array[chosen].mean(axis=0)) for name, array in flat.items()}
@@ -112,9 +137,6 @@ def _kept_apart(phase: Phase, robust: Robust) -> Phase:
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        count = len(next(iter(total.values())))
-        if count < FEWEST:
-            raise RoundFailedError(f"a robust mean: expected {FEWEST} updates or more, got {count}; raise the quorum")
         ones = {name: np.asarray(rows[0]) for name, rows in total.items() if name in WEIGHTS}
         rows = {name: rows for name, rows in total.items() if name not in ones}
         moved = moving(server.shared, {name: rows[0] for name, rows in rows.items()}) or sorted(rows)
@@ -132,7 +154,7 @@ def _kept_apart(phase: Phase, robust: Robust) -> Phase:
         weight = weight_of(admitted)
         return {name: np.asarray(array / weight)[None] for name, array in admitted.items()}
 
-    return Phase(train, ROBUST_STACK, advance, admit)
+    return Phase(train, ROBUST_STACK._replace(check=robust.check), advance, admit)
 
 
 def robust_fedavg(feature_count: int, robust: Robust, settings: dict[str, Any]) -> Algorithm:

@@ -16,13 +16,18 @@ from models.arrays import Arrays
 RUN = "#"  # in the names of a stack's total, before the number of a run
 
 
+def _any_number(updates: int) -> None:
+    del updates
+
+
 class Tally(NamedTuple):
     """A commutative, associative merge with `{}` as identity, up to what `closed` makes of a total when its exchange
     ends: the same arrays whatever came first.
 
     `bears` says what may be done to an update on its way: `nothing`, where a system of equations is solved from the sum
     or its numbers belong together; `rounding`, where every update says everything anew; or `error` of any kind, where
-    the model takes a step along the sum, so that what is left out of one update can be made good by the next.
+    the model takes a step along the sum, so that what is left out of one update can be made good by the next. `check`
+    raises `ValueError` for so few updates that a round of them comes to nothing.
     """
 
     name: str
@@ -31,6 +36,7 @@ class Tally(NamedTuple):
     bounded: bool
     bears: Literal["nothing", "rounding", "error"] = "nothing"
     closed: Callable[[Arrays], Arrays] = dict
+    check: Callable[[int], None] = _any_number
 
 
 def _add(total: Arrays, update: Arrays) -> Arrays:

@@ -14,6 +14,7 @@ import numpy as np
 
 from models.arrays import Array, Floats
 from models.robust.ball import DUAL_ORDERS, Ball, length, steepest
+from models.whole import round_down
 
 
 def best_lambda(w: Array, z: Array, ball: Ball) -> float:
@@ -26,7 +27,7 @@ def best_lambda(w: Array, z: Array, ball: Ball) -> float:
     if ball.kappa is None:
         return least
     ends = np.sort(_ends(z @ w, ball.kappa))[::-1]
-    paid = int(ball.radius * len(z) / ball.kappa)
+    paid = round_down(ball.radius * len(z) / ball.kappa)
     return least if paid >= len(z) else max(least, float(ends[paid]))
 
 

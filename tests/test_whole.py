@@ -1,0 +1,37 @@
+"""Whole numbers from a share of a count, as decimals have it: in the helper and wherever a share decides on one."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.arrays import select
+from models.federated.robustly import Robust
+from models.levels import least_scores
+from models.packing import entries_sent
+from models.whole import round_down, round_up, settled
+
+
+@given(st.integers(0, 1_000), st.integers(0, 10_000_000))
+def test_a_share_in_thousandths_of_a_count_is_rounded_as_integers_are(thousandths: int, count: int) -> None:
+    product = thousandths / 1_000 * count
+    assert round_down(product) == thousandths * count // 1_000
+    assert round_up(product) == -(-thousandths * count // 1_000)
+
+
+@given(st.floats(1e-300, 1e12))
+def test_only_rounding_is_settled(product: float) -> None:
+    assert settled(product) == pytest.approx(product, rel=1e-12) and settled(product) > 0.0
+    assert round_down(product) in (math.floor(product), round(product))
+    assert round_up(product) in (math.ceil(product), round(product))
+
+
+def test_what_computers_make_of_shares_is_not_seen() -> None:
+    assert int(0.29 * 100) == 28 and math.ceil(0.07 * 100) == 8  # which is what this is about
+    assert len(select(0, 0, map(str, range(100)), 0.29)) == 29
+    assert entries_sent(100, 0.07) == 7
+    assert Robust(rule="trimmed-mean", liars=0.29).liars_of(100) == 29
+    assert least_scores("quantile", 0.001) == 10_000
