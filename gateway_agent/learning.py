@@ -6,6 +6,7 @@ gateway is stored before the update is sent.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,6 +25,8 @@ from models.records import replace
 
 NS = 1_000_000_000
 REMARK_LENGTH = 500  # of an exchange
+HIDING = ("masking", "privacy")  # settings that promise what a training found to nobody but this gateway
+NUMBER = re.compile(r"[-+]?\d+(?:[.,_]\d+)*(?:[eE][-+]?\d+)?")
 RETRY_S = 3_600.0  # a failed training would most likely fail alike; but it may have been a lack of time or memory
 
 
@@ -166,14 +169,24 @@ def _remarks(state: State, message: RoundOpen, texts: Sequence[str]) -> dict[int
     """
     is_same = state.answered is not None and state.answered[0] == message.run
     kept = {phase: text for phase, text in state.remarks.items() if is_same and phase < message.phase}
-    latest = f"round {message.round_index}: {'; '.join(texts)}"[:REMARK_LENGTH]
+    latest = f"round {message.round_index}: {_fit_to_tell(message, '; '.join(texts))}"[:REMARK_LENGTH]
     return {**kept, message.phase: latest} if texts else kept
 
 
 def _failed(state: State, message: RoundOpen, reason: str) -> tuple[State, list[Effect]]:
     retry_ns = state.now_ns + round(RETRY_S * NS)
     state = replace(state, failed=(message.run, message.round_index), retry_ns=retry_ns)
-    return _refuse_round(state, message, f"training failed: {reason}")
+    fit = _fit_to_tell(message, reason)
+    state, effects = _refuse_round(state, message, f"training failed: {fit}")
+    return state, effects if fit == reason else [*effects, Log("warning", f"round {message.round_index}: {reason}")]
+
+
+def _fit_to_tell(message: RoundOpen, text: str) -> str:
+    """Return what a training said as it may leave the gateway: under masks or privacy the cause without its numbers,
+    which may be what others must not know; the log of the gateway keeps them.
+    """
+    is_hidden = any(message.settings.get(key) is not None for key in HIDING)
+    return NUMBER.sub("…", text) if is_hidden else text
 
 
 def commissioned(state: State) -> tuple[State, list[Effect]]:

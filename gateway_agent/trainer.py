@@ -39,7 +39,7 @@ from models.federated.private import PrivacyWarning
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 NEEDS_SECRET = ("masking", "privacy")  # settings under which a gateway draws what nobody else may know
-LEAVES = "nothing to send: training.weight is 0, and nothing of this gateway is in the sum"
+LEAVES = "nothing to send: training.weight is zero, and nothing of this gateway is in the sum"
 # With a baseline alone there is one class. A gateway says so and sends nothing, so that the others need not wait.
 NO_LABELS = (
     "nothing to send: the algorithm learns from labels and this gateway has none: name a table in training.labelled"

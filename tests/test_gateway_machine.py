@@ -30,13 +30,17 @@ from gateway_agent.events import (
     Train,
     Trained,
 )
-from gateway_agent.learning import RETRY_S
+from gateway_agent.learning import NUMBER, RETRY_S, _fit_to_tell
 from gateway_agent.line import JITTER
 from gateway_agent.state import BaselineError, State, save_counted, status
 from gateway_agent.trainer import answer
 from models.arrays import COUNTED, joined, parted
+from models.arrays import FEATURES as X
 from models.features import FeatureSpec
+from models.federated import build
+from models.federated.ring import RingError
 from tests.agents import LIMIT, ME, TICK, after, chunks, commissioned, heard, kinds, sent
+from tests.masked_rounds import took_part
 from tests.sites import FEATURES, KEY, NS, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples, topic
 
 SHARED = wire.encode({})
@@ -209,6 +213,55 @@ def test_another_training_begins_without_remarks() -> None:
     state, _ = trained_with(commissioned(shelf), shelf, ["a"])
     state, _ = trained_with(state, shelf, [], run="another", phase=1)
     assert status(state).training_remarks == ""
+
+
+LENGTHS = "RingError: weights: values of size 3.71e-06 given, expected at least 100 times masking.quantum (9.54e-07)"
+FIT = "RingError: weights: values of size … given, expected at least … times masking.quantum (…)"
+CLIPPED = {"clip": 1.0, "noise_multiplier": 1.0, "epsilon": 9.0}
+
+
+@pytest.mark.parametrize("hiding", [{"masking": {}}, {"privacy": CLIPPED}, {"masking": {}, "privacy": CLIPPED}])
+def test_under_masks_or_privacy_a_status_tells_the_cause_and_no_number(hiding: dict[str, Any]) -> None:
+    """Masks hid an update whose size stood in the clear in the status. The log of the gateway itself still says it."""
+    state, _ = invited(commissioned(), settings=hiding)
+    state, effects = after(state, Trained(None, LENGTHS))
+    assert status(state).refusal == f"round 0: training failed: {FIT}"
+    assert [line.text for line in kinds(effects, Log)][-1] == f"round 0: {LENGTHS}"
+    assert not any("3.71" in repr(effect) for effect in effects if not isinstance(effect, Log))
+    shelf = Shelf()
+    state, _ = trained_with(commissioned(shelf), shelf, [f"{LENGTHS}; 17 of 60 rows, -2.5 to +3"], settings=hiding)
+    assert status(state).training_remarks == f"round 0: {FIT}; … of … rows, … to …"
+
+
+@pytest.mark.parametrize("open_to_all", [{}, {"masking": None, "privacy": None}])
+def test_where_nothing_is_hidden_a_status_tells_the_numbers(open_to_all: dict[str, Any]) -> None:
+    state, _ = invited(commissioned(), settings=open_to_all)
+    state, effects = after(state, Trained(None, LENGTHS))
+    assert status(state).refusal == f"round 0: training failed: {LENGTHS}"
+    assert sum(LENGTHS in line.text for line in kinds(effects, Log)) == 1
+
+
+FORMS = ("{:g}", "{:.17g}", "{:.3e}", "{!r}")
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(), st.sampled_from(FORMS))
+def test_no_digit_is_left_of_any_number(value: float, count: int, form: str) -> None:
+    text = f"a length of {form.format(value)}, in {count:_} of {count:,} rows ({np.array([value, count])})."
+    found = _fit_to_tell(RoundOpen.from_bytes(invitation(settings={"masking": {}})), text)
+    assert not any(letter.isdigit() for letter in found) and found.startswith("a length of …, in … of … rows")
+
+
+def test_small_sums_under_masks_tell_the_cloud_no_size() -> None:
+    """The child's own words, of rows of a millionth."""
+    x = 1e-6 * np.random.default_rng(0).normal(size=(60, 3))
+    chosen = {"network": {"units": 5}, "normalisation": "none", "unit": "feature", "masking": {}}
+    algorithm = build("incfed", 3, chosen)
+    with pytest.raises(RingError) as raised:
+        took_part(algorithm, {name: {X: x} for name in ("a", "b", "c")})
+    assert NUMBER.search(str(raised.value))
+    state, _ = after(invited(commissioned(), settings=chosen)[0], Trained(None, f"RingError: {raised.value}"))
+    found = status(state).refusal.removeprefix("round 0: ")
+    assert "training failed: RingError: " in found and not NUMBER.search(found)
 
 
 @pytest.mark.parametrize("bad", [Trained(None, "no memory"), Trained(b"Segmentation fault"), Trained(b"")])

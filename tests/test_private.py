@@ -12,16 +12,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as any_array
 
-from models.arrays import SECRET, Arrays, Floats, exchange_secret, generator
+from models.arrays import FEATURES, SECRET, Arrays, Floats, exchange_secret, generator
+from models.federated import ALGORITHMS
 from models.federated.algorithm import EPSILON, NOISE_SECRET, RELEASES, SPENT, Algorithm, UpdateError
 from models.federated.private import Privacy, PrivacyWarning, bounded, private, with_noise
 from models.federated.run import Outcome, run
 from tests.given_width import build
+from tests.law_settings import SETTINGS
 from tests.toy import FEATURE_COUNT, fleet
 
 AVERAGE = {"loss": "logistic", "components": 0}
 MILD: dict[str, Any] = {"clip": 1.0, "noise_multiplier": 0.5, "epsilon": 1e3}
 SECRETS = [exchange_secret(b"s", "run", index, "a") for index in range(4_000)]
+
+WRAPS = ("privacy", "compression", "masking", "robust", "survey")
+
+
+def bears_noise(name: str, chosen: dict[str, Any]) -> bool:
+    """Tell whether an algorithm with such settings may be private and is not yet wrapped in anything."""
+    try:
+        build(name, FEATURE_COUNT, {**chosen, "privacy": MILD})
+    except ValueError:
+        return False
+    return not any(chosen.get(key) for key in WRAPS)
+
 
 changes = st.fixed_dictionaries(
     {
@@ -95,6 +109,95 @@ def test_no_update_is_longer_than_the_bound(update: Arrays, clip: float) -> None
     else:  # as long as it may be, and in the same direction
         assert length(found) == pytest.approx(clip)
         assert np.allclose(found["weights"] * length(mean), mean["weights"] * clip)
+
+
+BROKEN = {
+    "one is no number": lambda array: np.where(np.arange(array.size).reshape(array.shape) == 0, np.nan, array),
+    "one is infinite": lambda array: np.where(np.arange(array.size).reshape(array.shape) == 0, -np.inf, array),
+    "squares overflow": lambda array: np.where(np.arange(array.size).reshape(array.shape) == 0, 1e200, array),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("name", ["weights", "intercept", "samples"])
+def test_a_change_without_a_length_is_refused_and_not_sent_as_it_is(name: str, broken: str) -> None:
+    """Beside a NaN the other numbers passed as long as they were, beside an infinity all became zero."""
+    update = {"weights": np.array([1e6, -2e6, 3e6]), "intercept": np.array(0.5), "samples": np.array(100.0)}
+    if (name, broken) in (("samples", "one is infinite"), ("samples", "squares overflow")):
+        update["weights"] = np.full(3, np.inf)  # what so large a weight would leave of finite ones is nothing
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="privacy: expected a change of finite length"):
+            bounded({**update, name: BROKEN[broken](update[name])}, 1.0)
+
+
+MAY_BE_PRIVATE = [
+    (name, {**chosen, "normalisation": "own"})
+    for name in ALGORITHMS
+    for chosen in [*SETTINGS.get(name, [{}]), AVERAGE]
+    if bears_noise(name, {**chosen, "normalisation": "own"})
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize(("name", "chosen"), MAY_BE_PRIVATE)
+def test_no_algorithm_that_may_be_private_sends_what_is_not_finite(
+    name: str, chosen: dict[str, Any], broken: str
+) -> None:
+    """Whichever of its arrays it stands in, the training fails, and what failed is not in the ledger."""
+    plain = build(name, FEATURE_COUNT, chosen)
+    gateway = fleet(2, labelled=plain.labels)["north"].data | {SECRET: SECRETS[0]}
+    server = plain.start(generator(0, 0, "cloud"))
+    phase = plain.phases[0]
+    _, update = phase.train(server.shared, {}, gateway, generator(0, 0, "north"))
+    for array in [each for each in update if update[each].dtype.kind == "f" and each not in ("samples", "weight_sum")]:
+        value = {**update, array: BROKEN[broken](update[array].astype(np.float64))}
+        lost = plain._replace(phases=(phase._replace(train=lambda *_, value=value: ({}, value)),))
+        guarded = private(lost, Privacy(**MILD))
+        with pytest.raises(ValueError, match="privacy: expected a change of finite length"):
+            guarded.phases[0].train(server.shared, {}, gateway, generator(0, 0, "north"))
+    assert len(MAY_BE_PRIVATE) >= 8 and {name for name, _ in MAY_BE_PRIVATE} >= {
+        *("fedavg", "fedprox", "esn-fedavg", "recurrent-fedavg", "robust-svm-subgradient")
+    }
+
+
+def test_a_training_that_runs_away_sends_nothing() -> None:
+    algorithm = algorithm_of(clip=0.01, epsilon=1e6)
+    server, rows = algorithm.start(generator(0, 0, "cloud")), data_of()["north"]
+    for value in (np.nan, np.inf, 1.7e308):
+        x = rows[FEATURES].copy()
+        x[5, 2] = value
+        told = rows | {FEATURES: x, SECRET: SECRETS[0]}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                _, update = algorithm.phases[0].train(server.shared, {}, told, generator(0, 0, "north"))
+        except ValueError as error:
+            assert "finite" in str(error)
+        else:
+            assert all(np.isfinite(array).all() for array in update.values())
+
+
+def test_a_ledger_that_is_no_number_has_no_budget_left() -> None:
+    algorithm = algorithm_of()
+    server, rows = algorithm.start(generator(0, 0, "cloud")), data_of()["north"] | {SECRET: SECRETS[0]}
+    for spent in (np.nan, np.inf):
+        with pytest.warns(PrivacyWarning):
+            own, update = algorithm.phases[0].train(
+                server.shared, {SPENT: np.array(spent)}, rows, generator(0, 0, "north")
+            )
+        assert not update and RELEASES not in own
+
+
+def test_noise_depends_on_no_unit_and_no_order() -> None:
+    update = {"weights": np.array([0.3, -0.2, 0.1]), "border": np.array(0.7), "samples": np.array(1.0)}
+    found = with_noise(update, 0.5, SECRETS[0], "a")
+    turned = with_noise(dict(reversed(update.items())), 0.5, SECRETS[0], "a")
+    for factor in (2.0**-40, 2.0**40):
+        scaled = {name: array if name == "samples" else factor * array for name, array in update.items()}
+        noisy = with_noise(scaled, factor * 0.5, SECRETS[0], "a")
+        assert all(np.array_equal(noisy[name], factor * found[name]) for name in ("weights", "border"))
+    assert all(np.array_equal(turned[name], found[name]) for name in found)
 
 
 @settings(max_examples=50)

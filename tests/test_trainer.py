@@ -192,4 +192,4 @@ def test_a_gateway_of_no_weight_sends_nothing_but_what_it_takes_back(name: str) 
     if name == "incfed":  # which answers with zeros, so that rounds go on
         assert not any(array.any() for array in update.values() if array.dtype.kind == "f")
     else:
-        assert not update and ("weight is 0" in said["remarks"][0])
+        assert not update and ("weight is zero" in said["remarks"][0])

@@ -7,11 +7,12 @@ betrays nothing. The change of the model, all arrays together, is made no longer
 deviation `noise_multiplier` · `clip` is added to each of its numbers: by the gateway before it leaves, so that not even
 the cloud sees more, or by the cloud, once, to the sum, for the same promise towards all others at far less noise.
 
-What is promised: neighbours are two fleets of which one gateway's update, all of its rows, is in the sum of the one and
-zero in that of the other. One release then is a Gaussian mechanism of sensitivity `clip`; k of them are one whose
-multiplier is smaller by √k, and its ε follows exactly (Balle and Wang 2018, Eq. 6, by the library `dp-accounting`). Of
-a gateway whose rows are exchanged for others the sum moves twice as far: read ε at half the multiplier. Who takes part
-is known, so that nothing is claimed for drawing a part of the fleet. Nor are centre and scale covered, which stay.
+What is promised: neighbours are two fleets that differ in the whole data of one gateway, all of its rows: its update is
+in the sum of the one and zero in that of the other. Not in one row of it, which is a weaker promise. One release then
+is a Gaussian mechanism of sensitivity `clip`; k of them are one whose multiplier is smaller by √k, and its ε follows
+exactly (Balle and Wang 2018, Eq. 6, by the library `dp-accounting`). Of a gateway whose rows are exchanged for others
+the sum moves twice as far: read ε at half the multiplier. Who takes part is known, so that nothing is claimed for
+drawing a part of the fleet. Nor are centre and scale covered, which stay.
 
 The ledger rests on the gateway under `privacy.`, and outlives a training: `releases`, `spent` = Σ 1 / multiplier²,
 `epsilon`. It counts an update once it is made, be it lost or not. When the next one would exceed the budget the gateway
@@ -70,6 +71,8 @@ class Privacy(BaseModel):
     :param clip: longest change of the model, in L2 over all its arrays, that one gateway asks for.
     :param noise_multiplier: deviation of the noise on each number, in units of `clip`.
     :param epsilon: budget of a gateway over all its trainings; before it would be exceeded the gateway falls silent.
+        It holds between fleets with and without the whole data of one gateway; of one whose data are exchanged for
+        other data read it at half the multiplier.
     :param delta: with what probability ε may not hold; far below one over the number of gateways.
     :param where: `gateway`, so that the cloud sees noised updates alone, or `cloud`, which then is trusted with
         bounded ones, unless they travel masked.
@@ -143,7 +146,8 @@ def is_noised_in_cloud(algorithm: Algorithm) -> bool:
 def bounded(update: Mapping[str, Array], clip: float) -> Arrays:
     """Return an update that counts once, with its change no longer than `clip`.
 
-    Raises `ValueError` for one that does not say how much it counts, or holds what cannot be noised.
+    Raises `ValueError` for one that does not say how much it counts, or holds what cannot be noised or has no length:
+    of a change with one entry that is no number the others would pass as long as they are.
     """
     weights = [name for name in WEIGHTS if name in update]
     numbers = sorted(name for name in update if name not in (*WEIGHTS, IDENTITY))
@@ -154,8 +158,15 @@ def bounded(update: Mapping[str, Array], clip: float) -> Arrays:
             "algorithm that averages changes"
         )
     weight = float(update[weights[0]])
-    mean = {name: np.asarray(update[name] / weight, dtype=np.float64) for name in numbers}
-    factor = min(1.0, clip / max(_length(mean), np.finfo(np.float64).tiny))
+    with np.errstate(all="ignore"):  # what becomes of it is refused below
+        mean = {name: np.asarray(update[name] / weight, dtype=np.float64) for name in numbers}
+        length = _length(mean)
+    if not math.isfinite(length):
+        raise ValueError(
+            "privacy: expected a change of finite length, which can be bounded, and this gateway's is not; nothing was "
+            "sent or spent; take a smaller learning_rate, and see whether a sensor gives values beyond all bounds"
+        )
+    factor = min(1.0, clip / max(length, np.finfo(np.float64).tiny))
     exact = {name: array for name, array in update.items() if name == IDENTITY}
     short = {name: np.asarray(factor * array, dtype=update[name].dtype) for name, array in mean.items()}
     return short | exact | {weights[0]: np.array(1.0)}
@@ -226,7 +237,7 @@ def _training(algorithm: Algorithm, index: int, privacy: Privacy) -> Train:
         ledger = ledger_of(own)
         inner = {name: array for name, array in own.items() if name not in ledger}
         following = _spent(ledger, privacy) if len(data[FEATURES]) else ledger
-        if following and float(following[EPSILON]) > privacy.epsilon:
+        if following and not float(following[EPSILON]) <= privacy.epsilon:  # nor where it is no number
             warnings.warn(_told(ledger, following, privacy), PrivacyWarning, stacklevel=2)
             return own, {}
         after, update = phase.train(shared, inner, data, rng)
