@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from models.arrays import LABELS, Arrays, generator
-from models.federated.algorithm import Algorithm, Phase
+from models.federated.algorithm import MAX_SAMPLES, Algorithm, Phase
 from models.federated.alone import WEIGHTS
 
 LIAR = "liar"  # in the data of a gateway that lies; any array
@@ -32,6 +32,7 @@ Lie = Literal[
     "label noise",
     "replay",
     "colluding",
+    "claims the most",
 ]
 
 
@@ -104,6 +105,9 @@ def _weight(update: Arrays) -> float:
 
 def _told(update: Arrays, lie: Lie, largest_change: float) -> Arrays:
     weights = {name: array for name, array in update.items() if name in WEIGHTS}
+    if lie == "claims the most":  # of a usual length: every sum grows as the rows that are claimed
+        factor = MAX_SAMPLES / _weight(update)
+        return {name: np.asarray((factor if name in weights else -factor) * array) for name, array in update.items()}
     factor = _factor(update, weights, lie, largest_change)
     return {name: array if name in weights else np.asarray(factor * array) for name, array in update.items()}
 

@@ -54,8 +54,13 @@ STANDS: dict[Lie, tuple[str, ...]] = {
     "label noise": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "judge trusted"),
     "replay": tuple(ANSWERS),
     "colluding": ("median", "trimmed mean", "clipped", "judge norm", "judge trusted"),
+    "claims the most": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "judge trusted"),
 }
-RUINED: dict[Lie, tuple[str, ...]] = {"times 10, flipped": ("mean",), "largest, flipped": ("mean",)}
+RUINED: dict[Lie, tuple[str, ...]] = {
+    "times 10, flipped": ("mean",),
+    "largest, flipped": ("mean",),
+    "claims the most": ("mean",),
+}
 LEAST, NEARLY = 0.85, 0.04
 
 
@@ -121,6 +126,13 @@ def test_what_is_said_to_stand_a_lie_stands_it(table: dict[tuple[str, Lie | None
         assert table[answer, lie] > LEAST, (answer, lie)
     for answer in RUINED.get(lie, ()):
         assert table[answer, lie] < 0.5, (answer, lie)
+
+
+@pytest.mark.parametrize("answer", [answer for answer in ANSWERS if answer != "mean"])
+def test_who_claims_the_most_is_one_that_turns_its_sign(answer: str) -> None:
+    """Whatever judges directions or distances gives it no more weight than any other; the plain mean is all its."""
+    assert outcome(answer, "claims the most", 3) == pytest.approx(outcome(answer, "sign flip", 3), abs=0.02)
+    assert outcome(answer, "claims the most", 1)[1] > LEAST > 0.5 > outcome("mean", "claims the most", 1)[1]
 
 
 @pytest.mark.parametrize(("answer", "liars"), [("trimmed mean", 4), ("Multi-Krum", 6), ("median", 6), ("Krum", 6)])

@@ -138,7 +138,7 @@ def test_what_is_damaged_is_refused_as_before(exchanges: list[Exchange]) -> None
 
 @pytest.mark.parametrize(("name", "kind"), [case for case in CASES if case[1] != "norm"])  # which first measures
 def test_where_nobody_is_refused_the_model_is_the_same(name: str, kind: str) -> None:
-    """And the algorithm never sees what the judge keeps."""
+    """But for rounding, of gateways with as many rows each; and the algorithm never sees what the judge keeps."""
     algorithm = plain(name)
     seen: set[str] = set()
 
@@ -151,11 +151,62 @@ def test_where_nobody_is_refused_the_model_is_the_same(name: str, kind: str) -> 
     guarded = behind(watched, kind, **settings)
     data = data_of(algorithm)
     expected, found = run(algorithm, data, seed=SEED).server, run(guarded, data, seed=SEED).server
-    assert encode(found.shared) == encode(expected.shared)
+    assert equal(found.shared, expected.shared, 1e-9)
     rest = {name: array for name, array in found.kept.items() if not name.startswith(PREFIX)}
-    assert encode(rest) == encode(expected.kept)
+    assert equal(rest, expected.kept, 1e-9)
     assert not any(name.startswith(PREFIX) for name in seen)
     assert (rest != found.kept) == (kind != "network")
+
+
+# Sums that move the model by an average; the others add up over rows, and say what is kept from round to round.
+AVERAGES = ("esn-fedavg", "esn-fedcurv", "fedavg", "robust-svm-admm")
+CLAIMING: dict[str, dict[str, Any]] = {
+    "robust-svm-admm": {"weights": "samples"},
+    "robust-svm-subgradient": {"weights": "samples"},
+    "recurrent-fedavg": {"network": {"hidden": 4, "dense": 4, "change": False}, "rounds": 3},
+    "fedper": {"components": 32},
+    "fedprox": {"loss": "logistic"},
+}
+CLAIMED = [case for case in CASES if case[0] in AVERAGES] + [
+    (name, "statistic") for name in CLAIMING if name not in AVERAGES
+]
+
+
+@pytest.mark.parametrize("factor", [1.0 / 64.0, 200.0])
+@pytest.mark.parametrize(("name", "kind"), CLAIMED)
+def test_what_a_gateway_claims_to_weigh_moves_nothing(name: str, kind: str, factor: float) -> None:
+    """A liar of a usual length turned the round by saying that it has 20,000 rows."""
+    algorithm = behind(build(name, FEATURE_COUNT, {**ALGORITHMS.get(name, {}), **CLAIMING.get(name, {})}), kind)
+    weights, sums = {"samples", "weight_sum"}, {"gateways", "curvature", "curved_readout", "reservoir"}
+    for exchange in exchanges_of(algorithm, data_of(algorithm)):
+        update = exchange.updates[NAMES[0]]
+        claimed = {each: array if each in sums else factor * array for each, array in update.items()}
+        found, expected = (
+            admitted(exchange._replace(updates={**exchange.updates, NAMES[0]: each})) for each in (claimed, update)
+        )
+        assert all(float(each[weight]) == 1.0 for each in found for weight in weights & each.keys())
+        servers = [
+            close_round(exchange.algorithm, exchange.server, added(exchange, each)) for each in (found, expected)
+        ]
+        assert all(equal(getattr(servers[0], part), getattr(servers[1], part), 1e-6) for part in ("shared", "kept"))
+
+
+def added(exchange: Exchange, updates: list[Arrays]) -> Arrays:
+    total: Arrays = {}
+    for update in updates:
+        total = exchange.phase.tally.merge(total, update)
+    return total
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in AVERAGES])
+def test_sums_over_rows_are_left_as_they_are(name: str) -> None:
+    algorithm = plain(name)
+    for exchange in exchanges_of(behind(algorithm, "statistic", width=1e9), data_of(algorithm)):
+        bare = exchange.server._replace(
+            kept={k: v for k, v in exchange.server.kept.items() if not k.startswith(PREFIX)}
+        )
+        given = algorithm.phases[0].admit(bare, exchange.updates[NAMES[0]])
+        assert all(np.array_equal(admitted(exchange)[0][each], array) for each, array in given.items())
 
 
 def flipped(data: Arrays) -> Arrays:

@@ -33,8 +33,9 @@ def _protocol(options: Any) -> str:
         " the rows that train. *Alike*: rows dealt at random; *unlike*: each gateway has one KMeans cluster, so that"
         " some have seen one class only. Liars know nothing of one another or of the answer, but for those who collude:"
         " they know the rows of honest gateways, and all send the mean of what these ask for, moved back along itself"
-        " as far as an honest gateway usually lies from it. *Alone*: the mean of honest gateways that train by"
-        f" themselves. Figures are means over sets and seeds. {options.note}"
+        " as far as an honest gateway usually lies from it. Who *claims the most* turns its change round at its usual"
+        " length and says that it is of the most rows a gateway may have. *Alone*: the mean of honest gateways that"
+        f" train by themselves. Figures are means over sets and seeds. {options.note}"
     ).strip()
 
 

@@ -15,6 +15,7 @@ from models.arrays import Array, Arrays, Floats
 from models.federated.algorithm import Phase, Server, UpdateError, lacking
 
 WEIGHTS = ("samples", "weight_sum")  # under which an update says how much it counts
+HEADS = ("gateways", "members")  # under which it says that it is one
 
 
 def weight_of(update: Mapping[str, Array]) -> float:
@@ -25,6 +26,19 @@ def weight_of(update: Mapping[str, Array]) -> float:
 def moving(shared: Mapping[str, Array], update: Mapping[str, Array]) -> list[str]:
     """Return the names of what an update moves, none where its algorithm does not average."""
     return sorted(name for name in update if name in shared and shared[name].shape == update[name].shape)
+
+
+def counted_once(phase: Phase, shared: Mapping[str, Array], update: Arrays) -> Arrays:
+    """Return an admitted update of an average as it is with a weight of one, any other as it is.
+
+    Sums of more than an average (`bears` nothing) are an average of what they move alone, and of nothing where they
+    move nothing: what they hold besides adds up over rows, or is to be taken back in the same units.
+    """
+    names = [name for name in update if name not in HEADS]
+    if phase.tally.bears == "nothing":
+        names = [*moved, *WEIGHTS] if (moved := moving(shared, update)) else []
+    weight = weight_of(update)
+    return {name: np.asarray(array / weight) if name in names else array for name, array in update.items()}
 
 
 def change_of(shared: Mapping[str, Array], update: Mapping[str, Array]) -> Floats:

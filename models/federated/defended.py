@@ -2,8 +2,10 @@
 
 `defended` returns the algorithm with another `admit` in the exchange that makes the model. Each update is first
 admitted as before, then judged against the server as it was when the exchange began, so the order of arrival does not
-matter. What a judge must remember goes with the update as more numbers to be added, is taken out of the total before
-the algorithm sees it, and rests in `kept` under `judge.`, out of the algorithm's sight.
+matter. Who passes counts once, whatever weight it claims: a judge sees directions and lengths, and a liar of a usual
+length that claimed the most rows turned the round by itself (docs/decisions/0162). What a judge must remember goes with
+the update as more numbers to be added, is taken out of the total before the algorithm sees it, and rests in `kept`
+under `judge.`, out of the algorithm's sight.
 
 A judge looks at single updates, so it cannot be joined with secure aggregation, under which the cloud sees only sums:
 whoever joins masks to an algorithm must refuse one of which `is_defended` says so. Exchanges before the last of a round
@@ -20,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from models.arrays import Arrays, generator
 from models.federated.algorithm import JUDGE, Algorithm, Phase, Server, UpdateError
-from models.federated.alone import moving
+from models.federated.alone import counted_once, moving
 from models.federated.discriminator import MOVES
 from models.federated.judges import Judge, Score, network_judge, statistic_judge, trusted_judge
 from models.federated.norm_judge import norm_judge
@@ -160,7 +162,8 @@ class _Guard:
             if not self._paper:
                 raise
             return {**admitted, **{name: np.zeros_like(admitted[name]) for name in moving(server.shared, admitted)}}
-        return {**admitted, **_prefixed(notes)}
+        counted = admitted if self._paper else counted_once(self._phase, server.shared, admitted)
+        return {**counted, **_prefixed(notes)}
 
 
 def _guarded(phase: Phase, following: int, judge: Judge, lessons: Sequence[Arrays], *, paper: bool) -> Phase:
@@ -179,7 +182,7 @@ def _guarded(phase: Phase, following: int, judge: Judge, lessons: Sequence[Array
             lesson = phase.admit(bare, update) if update else {}
             if lesson and not moving(server.shared, lesson):
                 raise DefenceError("teach given for an algorithm that does not average, expected one that does")
-            sums = phase.tally.merge(sums, lesson)
+            sums = phase.tally.merge(sums, counted_once(phase, server.shared, lesson))
         advanced = phase.advance(bare, sums)
         return advanced._replace(kept={**advanced.kept, **_prefixed(judge.remembered(memory, notes))})
 
