@@ -284,6 +284,17 @@ def test_a_rejected_gateway_of_the_paper_counts_with_no_change() -> None:
     assert not shared["readout"].any()  # nobody was counted, so the model stays as it was
 
 
+def test_in_the_form_of_the_paper_a_gateway_counts_with_the_rows_it_claims() -> None:
+    algorithm = plain("esn-fedavg")
+    _, update = algorithm.phases[0].train(
+        algorithm.start(generator(SEED, 0, "cloud")).shared, {}, data_of(algorithm)[NAMES[0]], generator(0, 0, "a")
+    )
+    for paper in (True, False):
+        guarded = behind(algorithm, "network", paper=paper)
+        found = guarded.phases[0].admit(guarded.start(generator(SEED, 0, "cloud")), update)
+        assert float(found["samples"]) == (float(update["samples"]) if paper else 1.0)
+
+
 def test_a_network_of_another_seed_is_refused_at_the_start() -> None:
     algorithm = plain("esn-fedavg")
     network = train_discriminator(algorithm, trusted(), generator(SEED + 1, 0, "cloud"), rounds=2)

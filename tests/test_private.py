@@ -178,7 +178,7 @@ def test_a_training_that_runs_away_sends_nothing() -> None:
             assert all(np.isfinite(array).all() for array in update.values())
 
 
-def test_a_ledger_that_is_no_number_has_no_budget_left() -> None:
+def test_a_ledger_that_is_no_number_has_no_budget_left(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = algorithm_of()
     server, rows = algorithm.start(generator(0, 0, "cloud")), data_of()["north"] | {SECRET: SECRETS[0]}
     for spent in (np.nan, np.inf):
@@ -187,6 +187,9 @@ def test_a_ledger_that_is_no_number_has_no_budget_left() -> None:
                 server.shared, {SPENT: np.array(spent)}, rows, generator(0, 0, "north")
             )
         assert not update and RELEASES not in own
+    monkeypatch.setattr(Privacy, "epsilon_of", lambda privacy, spent: math.nan)
+    with pytest.warns(PrivacyWarning):
+        assert not algorithm.phases[0].train(server.shared, {}, rows, generator(0, 0, "north"))[1]
 
 
 def test_noise_depends_on_no_unit_and_no_order() -> None:

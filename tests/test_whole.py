@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from models.arrays import select
 from models.federated.robustly import Robust
-from models.levels import least_scores
+from models.levels import level_of
 from models.packing import entries_sent
+from models.robust.ball import Ball
+from models.robust.open_support import best_lambda
 from models.whole import round_down, round_up, settled
 
 
@@ -34,4 +37,8 @@ def test_what_computers_make_of_shares_is_not_seen() -> None:
     assert len(select(0, 0, map(str, range(100)), 0.29)) == 29
     assert entries_sent(100, 0.07) == 7
     assert Robust(rule="trimmed-mean", liars=0.29).liars_of(100) == 29
-    assert least_scores("quantile", 0.001) == 10_000
+    assert level_of("conformal", np.arange(374.0), 0.072) == np.nextafter(374.0 - 27.0, np.inf)  # 27 of 375
+    w, z = np.array([0.2, 0.1]), np.random.default_rng(0).normal(size=(100, 2))
+    ends = np.sort(2.0 * (z @ w))[::-1]  # of a changed label where no margin is beyond 1
+    assert np.abs(z @ w).max() < 1.0 and ends[28] > ends[29] > 0.2
+    assert best_lambda(w, z, Ball(0.29, 1.0, "1")) == pytest.approx(ends[29], rel=1e-12)
