@@ -102,7 +102,7 @@ class Said(NamedTuple):
     """A status, by whom it was said and when."""
 
     device: str
-    card: int  # counts the images that the device was set back to
+    card: int  # counts the images that the device was set back to, and the stores that it began anew with
     said_s: float
     status: Status
 
@@ -133,7 +133,7 @@ class Devices:
         """Take note that a device was handled."""
         self.handled[gateway_of(device)].add(how)
         self._just[device] = how
-        self._cards[device] += how == "restored"
+        self._cards[device] += how in ("restored", "anew")
         self._handlings[device] += 1
 
     def doubled(self, device: str, host: str) -> None:

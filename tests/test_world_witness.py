@@ -104,20 +104,27 @@ def set_back_twice(seen: Witness, *, is_cleared: bool) -> None:
     assert seen.devices.audit() == {"restored": 2, "twins": 0}
 
 
-def two_by_turns(seen: Witness, late_s: float, *, silent_s: float = 400.0, turns: int = 5) -> None:
-    """Let two devices speak under one id: twice a minute, then one after a silence and late, then by turns again."""
-    elapsed_s = [0.0]
+def two_by_turns(
+    seen: Witness, late_s: float, *, silent_s: float = 400.0, turns: int = 5, is_anew: bool = False
+) -> None:
+    """Let two devices speak under one id: twice a minute, then one after a silence and late, then by turns again, the
+    first of them perhaps each time with a new store.
+    """
+    elapsed_s, store = [0.0], {"north": "s", "north~": "s~"}
     seen.devices = Devices(seen.violate, lambda: elapsed_s[0])
 
     def speak(device: str, after_s: float, late_s: float = 0.0) -> None:
         elapsed_s[0] += after_s
         now_ns = round(elapsed_s[0] * 1e9)
-        status = Status(state="online", boot_id=device, store_id="s", starts=len(device), monotonic_ns=now_ns)
+        status = Status(state="online", boot_id=device, store_id=store[device], starts=1, monotonic_ns=now_ns)
         seen.devices.said(device, status)
         elapsed_s[0] += late_s
         seen.devices.heard("north", status, 1)
 
     for turn in range(2 * turns):
+        if is_anew:
+            seen.devices.touched("north", "anew")
+            store["north"] = f"store {turn}"
         for device in ("north", "north~"):
             speak(device, silent_s if turn == turns and device == "north" else 30.0, late_s if turn == turns else 0.0)
     assert seen.devices.audit()["twins"] == len(seen.violations)
@@ -508,6 +515,11 @@ def two_by_turns_after_an_outage(seen: Witness) -> None:
     two_by_turns(seen, 60.0)
 
 
+def two_by_turns_with_ever_new_stores(seen: Witness) -> None:
+    """None of the stores speaks for long enough to tell two devices from one that begins anew."""
+    two_by_turns(seen, 20.0, is_anew=True)
+
+
 RIGHT = [same_again, taken_along, copied_in_the_hand, killed_three_times, cut_off_ten_times]
 RIGHT += [
     superseded_by_a_later_one,
@@ -520,7 +532,7 @@ RIGHT += [
 RIGHT += [told_again_by_an_old_card, renewed_while_it_ran, without_memory]
 RIGHT += [killed_whenever_it_is_tried_again, killed_in_the_commit_of_a_mark, killed_with_a_mark_in_a_new_store]
 RIGHT += [refused_for_what_it_is, set_back_beyond_memory, set_back_while_accused, two_by_turns_after_an_outage]
-RIGHT += [set_back_on_a_full_disk]
+RIGHT += [set_back_on_a_full_disk, two_by_turns_with_ever_new_stores]
 
 
 @pytest.mark.parametrize("right", RIGHT)
