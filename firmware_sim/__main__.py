@@ -71,7 +71,7 @@ def _demo_arguments(demo: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="one that needs no labels: %(choices)s (default: %(default)s)",
     )
-    demo.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="its settings: masking={}")
+    demo.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="its settings: masking.fewest=3")
     demo.add_argument("--broker", choices=("auto", "mosquitto", "embedded"), default="auto", help="default: auto")
     demo.set_defaults(act=_demo)
 

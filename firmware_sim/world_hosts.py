@@ -85,7 +85,7 @@ class GatewayHost(Machine):
             clock=self.clock.quality,
             anchor_ns=self.clock.anchor_ns,
             labelled=self._labelled,
-            secret=self._secret_rng.bytes(32),
+            random_bytes=lambda: self._secret_rng.bytes(32),
             stopwatch=self._stopwatch,
         )
         return self.service.begun
@@ -142,6 +142,7 @@ class GatewayHost(Machine):
                 self.log(effect)
 
     def _train(self, job: bytes) -> None:
+        self.world.witness.privacy.trains(self.name, job)
         if self._training_rng.random() < self.world.network.faults.work.training_fails:
             self.step(events.Trained(None, NO_MEMORY))
             return

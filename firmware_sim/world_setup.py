@@ -40,7 +40,7 @@ CHOICES: tuple[tuple[float, str, dict[str, Any]], ...] = (
     (0.15, "fedavg", {"rounds": 2, "components": 16}),
     (0.2, "incfed", {"network": SMALL}),
     (0.2, "support-vector-election", {}),
-    (0.1, "fedavg", {"rounds": 1, "components": 16, "masking": {}}),
+    (0.1, "fedavg", {"rounds": 1, "components": 16, "masking": {"fewest": 3}}),
 )
 # A probation lasts for a block of windows at least, and each model begins another. So in a share of the worlds windows
 # are short and rounds rare: there probations end, again and again.

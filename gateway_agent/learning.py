@@ -19,7 +19,7 @@ from gateway_agent import fetching, outbox, signatures
 from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
 from gateway_agent.pipeline import training_data
 from gateway_agent.state import State, own_in, save_counted, save_invited, save_ledger, save_own, tell, topic
-from models.arrays import COUNTED, FEATURES, RADIUS, WEIGHT, Arrays, joined, parted
+from models.arrays import COUNTED, FEATURES, RADIUS, WEIGHT, Arrays, joined, parted, ratchet
 from models.federated.algorithm import normalise
 from models.records import replace
 
@@ -93,14 +93,15 @@ def take_part(state: State) -> tuple[State, list[Effect]]:
     shared = state.bodies.get(message.shared.digest)
     if shared is None:
         return fetching.want(state, message.shared)
+    drawn, chain = ratchet(state.chain) if state.chain else (b"", b"")
     try:
-        job = _job(state, message, shared)
+        job = _job(state, message, shared, drawn)
     except wire.WireError as error:
         return _refuse_round(replace(state, round=None), message, f"shared parameters: {error}")
-    return replace(state, training=message, refused_round=""), [Train(job)]
+    return replace(state, training=message, refused_round="", chain=chain), [Train(job)]
 
 
-def _job(state: State, message: RoundOpen, shared: bytes) -> bytes:
+def _job(state: State, message: RoundOpen, shared: bytes, drawn: bytes) -> bytes:
     data = training_data(state.pipeline, state.settings.baseline.calibration_windows)
     parts = {
         "shared": wire.decode(shared)[0],
@@ -118,6 +119,7 @@ def _job(state: State, message: RoundOpen, shared: bytes) -> bytes:
         "round_index": message.round_index,
         "gateway": state.settings.gateway.id,
         "secret": state.secret.hex(),
+        "drawn": drawn.hex(),
     }
     return wire.encode(joined(parts), order)
 

@@ -46,12 +46,12 @@ class Service:
         clock: Quality,
         anchor_ns: int | None = None,
         labelled: Arrays,
-        secret: bytes,
+        random_bytes: Callable[[], bytes],
         stopwatch: Callable[[], int] = int,
         take_keys: Take = take_none,
     ) -> None:
-        """Go on with what the store holds; `begun` is what a start has to tell. The store takes `secret` where it
-        holds none yet.
+        """Go on with what the store holds; `begun` is what a start has to tell. `random_bytes` gives 32 that nobody
+        knows, each time others: the store takes some where it holds no secret, and some it never sees.
         """
         self.store, self._settings, self._keeping = store, settings, settings.store
         stored = store.read()
@@ -59,7 +59,7 @@ class Service:
         self._held: list[Outward] = []  # what rests on effects that the disk does not take
         self._is_stuck = False  # it does not take any
         self._broken = ""  # what is wrong with the file, while there is no room for a new one
-        self._first_stored(stored, secret, boot_id, now_ns)
+        self._first_stored(stored, random_bytes(), boot_id, now_ns)
         self._regain_ns = now_ns
         self._renewed_ns: int | None = None
         self._flash = Day(*json.loads(stored.blobs.get(FLASH, b"[0, 0]"))).at(now_ns)
@@ -76,7 +76,7 @@ class Service:
             labelled=labelled,
         )
         state = replace(state, clock=clock, flash=self._flash, stopwatch=stopwatch, is_unstored=self._is_stuck)
-        state = replace(state, take_keys=take_keys)
+        state = replace(state, take_keys=take_keys, chain=random_bytes())
         self.state, effects = machine.begin(state, stored)
         if stored.blobs.get(RESCUED) and state.pipeline.commissioned:
             effects.append(Save(RESCUED, b""))  # the baseline is whole again

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 
 from config import clock, labelled
@@ -63,7 +64,7 @@ class Agent:
             clock=self._clock.quality(),
             anchor_ns=self._clock.anchor_ns,
             labelled=labelled.of(settings),
-            secret=secrets.token_bytes(SECRET_BYTES),
+            random_bytes=partial(secrets.token_bytes, SECRET_BYTES),
             stopwatch=time.thread_time_ns,
             take_keys=self._take_keys,
         )

@@ -30,7 +30,7 @@ from gateway_agent.sources.frames import Offsets
 from gateway_agent.versions import Models, Trial, told
 from gateway_agent.watch import SCORE
 from gateway_agent.weight import held_bytes
-from models.arrays import Arrays
+from models.arrays import Arrays, is_fleeting
 from models.federated.algorithm import EPSILON, ledger_of, outlives
 from models.records import replace
 
@@ -93,6 +93,7 @@ class State:
     now_ns: int
     life: Life = field(default_factory=Life)
     secret: bytes = b""  # makes this gateway's random numbers its own; never leaves it
+    chain: bytes = b""  # from which the secret of the next exchange follows, `models.arrays.ratchet`; in memory alone
     libraries: tuple[str, ...] = ()  # that some algorithms need, and that are installed here
     labelled: Arrays = field(default_factory=dict)  # windows of known condition, where the settings name some
     own: Arrays = field(default_factory=dict)
@@ -232,7 +233,8 @@ def tell(state: State) -> tuple[State, list[Effect]]:
 def save_own(state: State) -> Save:
     """Return the effect that stores what stays on this gateway, which round it answered last and what it said of it."""
     answered = list(state.answered) if state.answered else None
-    return Save(OWN, wire.encode(state.own, {"answered": answered, "remarks": [*state.remarks.items()]}))
+    stored = {name: array for name, array in state.own.items() if not is_fleeting(name)}
+    return Save(OWN, wire.encode(stored, {"answered": answered, "remarks": [*state.remarks.items()]}))
 
 
 def save_invited(state: State) -> Save:

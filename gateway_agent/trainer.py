@@ -28,7 +28,6 @@ from models.arrays import (
     SECRET,
     WEIGHT,
     Arrays,
-    exchange_secret,
     generator,
     joined,
     parted,
@@ -54,9 +53,8 @@ def answer(job: bytes) -> bytes:
     arrays, order = wire.decode(job, size_max=len(job))
     parts = parted(arrays)
     algorithm = build(order["algorithm"], order["feature_count"], order["settings"])
-    secret = _secret(order)
+    secret, drawn = bytes.fromhex(order["secret"]), np.frombuffer(_drawn(order), dtype=np.uint8)
     rng = generator(order["seed"], order["round_index"] // algorithm.stride, order["gateway"], secret)
-    drawn = exchange_secret(secret, order["run"], order["round_index"], order["gateway"])
     own, data, known = parts.get("own", {}), {**parts["data"], SECRET: drawn}, parts.get("labelled", {})
     if algorithm.labels and not known:
         return wire.encode(joined({"own": own, "update": {}}), {"remarks": [NO_LABELS]})
@@ -74,16 +72,13 @@ def answer(job: bytes) -> bytes:
     return wire.encode(joined({"own": own, "update": update}), {"remarks": remarks} if remarks else {})
 
 
-def _secret(order: dict[str, Any]) -> bytes:
-    """Return the secret of the gateway; raises `ValueError` where it is empty and another must not guess its keys."""
-    secret = bytes.fromhex(order["secret"])
+def _drawn(order: dict[str, Any]) -> bytes:
+    """Return the secret of the exchange; raises `ValueError` where there is none and nobody may guess what it gives."""
+    drawn = bytes.fromhex(order["drawn"])
     asking = [key for key in NEEDS_SECRET if order["settings"].get(key) is not None]
-    if asking and not secret:
-        raise ValueError(
-            f"secret: nothing given, expected the bytes that a gateway draws at its first start, since {asking[0]} "
-            "draws from them what nobody else may know; let the agent begin with a new store"
-        )
-    return secret
+    if asking and not drawn:
+        raise ValueError(f"drawn: nothing given, expected 32 new bytes for each exchange with {asking[0]}")
+    return drawn
 
 
 def labelled(data: Arrays, known: Arrays) -> Arrays:

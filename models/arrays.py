@@ -31,7 +31,7 @@ END_NS = "end_ns"  # (n,) int64, ns of Unix time: the end of each row's window, 
 CALIBRATION = "calibration"  # (m, F) the rows behind them, which train no model and give the gateway its own level
 RADIUS = "radius"  # () the radius of this gateway's ambiguity set; absent where the setting holds for all
 WEIGHT = "weight"  # () how much this gateway counts; absent where the setting says it
-SECRET = "secret"  # noqa: S105 - a name. (32,) uint8 nobody else can know, new in every exchange: `exchange_secret`
+SECRET = "secret"  # noqa: S105 - a name. (32,) uint8 nobody else can know, new in every exchange: `ratchet`
 
 # Of the largest value of one unit: 16 units in the last place of float32, in which models travel and states are kept.
 # The same numbers added in another order, as another processor or library adds them, differ by less.
@@ -56,11 +56,26 @@ def generator(seed: int, round_index: int, who: str, secret: bytes = b"") -> np.
 def exchange_secret(secret: bytes, run: str, round_index: int, who: str) -> Array:
     """Return the bytes (32,) from which one party draws its keys and its secret noise in one exchange.
 
-    HMAC-SHA-256 of the party's own secret over the exchange: equal where a training is repeated after a power cut,
-    and telling nothing of the secret or of another exchange. It is as hard to guess as the secret itself.
+    HMAC-SHA-256 of the party's own secret over the exchange: for simulations, which repeat, and for what is keyed by
+    its values besides. A gateway in the field takes `ratchet`, which repeats nothing.
     """
     place = json.dumps([run, round_index, who]).encode()
     return np.frombuffer(hmac.digest(secret, place, "sha256"), dtype=np.uint8)
+
+
+def ratchet(chain: bytes) -> tuple[bytes, bytes]:
+    """Return the secret (32 bytes) of one exchange, and the chain from which the next one follows.
+
+    HMAC-SHA-256 under two labels: neither tells the chain before, nor so the secret of any exchange that is over.
+    """
+    return hmac.digest(chain, b"exchange", "sha256"), hmac.digest(chain, b"chain", "sha256")
+
+
+def is_fleeting(name: str) -> bool:
+    """Tell whether what a gateway keeps under this name may never be stored: it ends with the process, so that neither
+    an image of the store nor a thief of the device has a secret of an exchange.
+    """
+    return name.rpartition(".")[2] == SECRET
 
 
 def select(seed: int, round_index: int, names: Iterable[str], fraction: float) -> list[str]:

@@ -2,15 +2,16 @@
 
 Noise that protects must not follow from a seed that others know, nor from a generator whose state can be found out from
 what it gave. So it comes from ChaCha20 (RFC 8439) as keystream, under a key that HKDF-SHA-256 (RFC 5869) derives from
-the secret and from what the noise is for, so that it never serves twice. Box and Muller (1958) turn pairs of uniform
-numbers of 53 bits into pairs of normal ones.
+the secret, from what the noise is for and from the values themselves: other values never get the same noise, whatever
+was restored from a backup meanwhile. Box and Muller (1958) turn pairs of uniform numbers of 53 bits into normal ones.
 
-The last bits of a floating-point sum of value and noise can give the value away (Mironov 2012). Therefore what is
-noised is rounded to a grid, a millionth of the deviation wide, far coarser than those bits.
+The last bits of a floating-point sum of value and noise can give the value away (Mironov 2012). Therefore both are
+rounded to a grid, a millionth of the deviation wide, far coarser than those bits.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import numpy as np
@@ -34,8 +35,10 @@ def normal(secret: Array, purpose: str, count: int) -> Floats:
 def noised(values: Floats, deviation: float, secret: Array, purpose: str) -> Floats:
     """Return values (n,) with normal noise of this deviation, on the grid."""
     grid = 2.0 ** (math.floor(math.log2(deviation)) - GRID_BITS)
-    found = values + deviation * normal(secret, purpose, len(values))
-    return np.asarray(np.rint(found / grid) * grid)
+    steps = np.rint(values / grid) + 0.0  # without a negative zero, which has other bytes
+    of_values = hashlib.sha256(steps.astype("<f8").tobytes()).hexdigest()
+    noise = normal(secret, f"{purpose}/{of_values}", len(values))
+    return np.asarray((steps + np.rint(noise * (deviation / grid))) * grid)
 
 
 def _keystream(secret: Array, purpose: str, count: int) -> bytes:

@@ -40,7 +40,7 @@ class Exchange(NamedTuple):
 
     @property
     def sent(self) -> list[Arrays]:
-        """The updates of those who had something to say, at least one."""
+        """The updates of those who had something to say."""
         return [update for update in self.updates.values() if update]
 
 
@@ -52,11 +52,17 @@ class Trained(NamedTuple):
     outcome: Outcome
     exchanges: list[Exchange]
 
+    @property
+    def heard(self) -> list[Exchange]:
+        """The exchanges in which somebody had something to say: under masks nobody has where nothing is new."""
+        return [exchange for exchange in self.exchanges if exchange.sent]
+
 
 def exchanges_of(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Exchange]:
     """Walk through the first rounds, all phases of each, and yield every exchange."""
     server, own = algorithm.start(generator(SEED, 0, "cloud")), {name: Arrays() for name in data}
-    for _ in range(algorithm.exchanges(ROUNDS)):
+    done = 0
+    while done < algorithm.exchanges(ROUNDS):
         secrets = {name: exchange_secret(b"", f"{SEED}", server.round_index, name) for name in data}
         told = {name: {**rows, SECRET: secrets[name]} for name, rows in data.items()}
         exchange = Exchange(algorithm, server, own, told, {}, {})
@@ -65,7 +71,9 @@ def exchanges_of(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Exch
                 server.shared, own[name], told[name], exchange.rng(name)
             )
         yield exchange
-        server, own = close_round(algorithm, server, total_of(exchange, tuple(data))), exchange.own_after
+        total = total_of(exchange, tuple(data))
+        done = done + 1 if total else done - done % algorithm.stride + algorithm.stride
+        server, own = close_round(algorithm, server, total), exchange.own_after
 
 
 def total_of(exchange: Exchange, names: tuple[str, ...]) -> Arrays:

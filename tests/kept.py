@@ -37,7 +37,7 @@ def service(store_: Store, now_ns: int = T0_NS, /, *, boot_id: str = "boot", **t
         now_ns=now_ns,
         clock="synchronised",
         labelled={},
-        secret=bytes(range(32)),
+        random_bytes=lambda: bytes(range(32)),
     )
 
 

@@ -53,7 +53,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"loss": "logistic", "components": 0, "server_optimiser": {"kind": "yogi", "rate": 0.1}},
         {"rate": 0.5},
         {"whiten": 1},
-        {"whiten": 1, "masking": {}},
+        {"whiten": 1, "masking": {"fewest": 3}},
         {"compensate": (1,)},
         {"compression": {"number": "int8"}},
         {"loss": "logistic", "components": 0, "compression": {"number": "int8", "share": 0.5}},
@@ -82,7 +82,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {},
         {"normalisation": "none", "reference": "pooled", "components": 1, "which": "residual"},
         {"sketch": 2, "forget": 0.5, "which": "distance"},
-        {"reference": "pooled", "masking": {"quantum": 2.0**-30, "neighbours": 2, "threshold": 0.8}},
+        {"reference": "pooled", "masking": {"fewest": 3, "quantum": 2.0**-30, "neighbours": 2, "threshold": 0.8}},
     ],
     "incfed": [
         {"ridge": 1.0},
@@ -90,7 +90,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"network": {"washout": 5, "units": 20, "layers": 2, "direct": False}, "normalisation": "none", "ridge": 1.0},
         {"network": {"washout": 5, "units": 30, "task": "reconstruct", "targets": (1,)}, "ridge": 0.3},
         {"network": {"washout": 10, "units": 8}, "paper": True, "ridge": 3.0, "fewest_rows": 12},
-        {"ridge": 1.0, "masking": {}},
+        {"ridge": 1.0, "masking": {"fewest": 3}},
     ],
     "partial-incfed": [
         {"ridge": 1.0},
@@ -134,7 +134,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"normalisation": "none", "norm": "2", "weights": "samples", "classes": 2},
         {"norm": "inf", "box": (-30.0, 30.0), "kappa": None, "rounds": 40},
         {"box": (-30.0, 30.0), "worst": "program", "rounds": 4},
-        {"rounds": 40, "masking": {"range": 1e9, "threshold": 0.6}},
+        {"rounds": 40, "masking": {"fewest": 3, "range": 1e9, "threshold": 0.6}},
         {"rounds": 40, "robust": {"rule": "multi-krum"}},
     ],
     "support-vector-election": [

@@ -16,7 +16,7 @@ from models.federated.tally import SUM
 SEED = 3
 QUANTUM = Masking().quantum
 SUMMED = "summed"
-KEYS, SHARES, INPUT, UNMASK = range(STEPS)
+KEYS, SHARES, INPUT, CONFIRM, UNMASK = range(STEPS)
 
 Damage = Callable[[int, str, Arrays], Arrays]  # (step, gateway, update) -> what arrives of it
 
@@ -100,7 +100,7 @@ def took_part(
     watch: Callable[[Server], None] = ignored,
     goes_on: bool = False,
 ) -> Round:
-    """Run one round of four exchanges, or those up to one that nobody answers; `watch` sees the server before each.
+    """Run one round of five exchanges, or those up to one that nobody answers; `watch` sees the server before each.
 
     `comes` says who takes part in which step, and whoever does not hears nothing of it; `loses` whose update
     comes too late, and `arrives` what of it does. A round that fails raises; where the training `goes_on` it ends with
@@ -144,4 +144,4 @@ def expected_sum(data: Mapping[str, Arrays], names: Iterable[str]) -> Array:
 
 
 def masked_adding(size: int, **options: object) -> Algorithm:
-    return masked(adding(size), Masking.model_validate(options))
+    return masked(adding(size), Masking.model_validate({"fewest": 3} | options))

@@ -5,6 +5,8 @@ generator: what fails, fails again.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +30,7 @@ from gateway_agent.memory import Seen
 from gateway_agent.restoring import restore
 from models.arrays import FEATURES as X
 from models.arrays import LABELS, Arrays, Floats
+from models.records import replace
 from tests.given_width import with_width
 
 NS = 1_000_000_000
@@ -133,6 +136,9 @@ class CloudShelf:
                     self.held.clear()
 
 
+_STARTS = itertools.count()
+
+
 def agent(
     settings: GatewaySettings, shelf: Shelf, now_ns: int = T0_NS, *, can_train: bool = True, boot_id: str = "boot"
 ) -> agent_state.State:
@@ -147,6 +153,8 @@ def agent(
         now_ns=now_ns,
         labelled=faults(),
     )
+    start = f"{settings.gateway.id} {next(_STARTS)}"
+    state = replace(state, chain=hashlib.sha256(start.encode()).digest())
     state, effects = machine.begin(state, shelf.stored())
     shelf.commit(effects)
     return state

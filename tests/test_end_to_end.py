@@ -117,7 +117,7 @@ def test_the_lowered_support_is_detected_on_every_gateway(
 def test_the_same_is_detected_where_the_cloud_sees_sums_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    masked = ("--algorithm", "federated-subspace", "--set", "masking={}")
+    masked = ("--algorithm", "federated-subspace", "--set", "masking.fewest=3")
     report = play(tmp_path / "demo", *masked, "--speed", SPEED)
     for result in report["gateways"]:
         assert result["detected"] and result["false_alarms"] == 0 and result["model_version"] == 1

@@ -25,7 +25,7 @@ from models.federated import build
 from models.federated.compressed import AT
 from models.federated.masking import PREFIX
 from models.federated.run import Outcome, run
-from tests.exchange_cases import CASES, QUICK, SOLVED_TO, UNCHANGED_BY_THE_SAME_ROWS, seeded
+from tests.exchange_cases import CASES, NOTHING_NEW, QUICK, SOLVED_TO, UNCHANGED_BY_THE_SAME_ROWS, seeded
 from tests.sites import SITE, WINDOWS, Site, aggregator_settings, gateway_settings, samples, topic
 
 NAMES = ("east", "north", "west")
@@ -66,16 +66,17 @@ def loop(made: Site, releases: int = 1, fraction: float = 1.0) -> Outcome:
     return run(algorithm, data, seed=choice.seed, rounds=rounds, fraction=fraction, secrets=secrets)
 
 
-def assert_same_as_loop(made: Site, outcome: Outcome) -> None:
+def assert_same_as_loop(made: Site, outcome: Outcome, *, in_as_many_rounds: bool = True) -> None:
     additive = all(phase.tally.additive for phase in made.cloud.algorithm.phases)
     server = made.cloud.server
     # Sums of floats depend on their order, stacked rows do not.
     choice = made.cloud_settings.algorithm
     roughest = max([1e-12, *(SOLVED_TO[key] for key in (choice.name, *choice.settings) if key in SOLVED_TO)])
     tolerance = roughest if additive else 0.0
-    assert server.round_index == outcome.server.round_index
     assert equal(server.shared, outcome.server.shared, tolerance)
-    assert equal(server.kept, outcome.server.kept, tolerance)
+    if in_as_many_rounds:
+        assert server.round_index == outcome.server.round_index
+        assert equal(server.kept, outcome.server.kept, tolerance)
     for who, own in outcome.own.items():
         held = made.agents[who].own
         of_models = {name: array for name, array in own.items() if not name.startswith((PREFIX, AT))}  # keys, digests
@@ -105,6 +106,10 @@ def test_the_service_ends_in_the_model_of_the_loop_and_goes_on_from_there(name: 
         assert state.manifest.content_bytes() == made.cloud.manifest.content_bytes()
         assert state.pipeline.judge is not None
         assert np.isfinite(state.pipeline.judge.model(rows_of(state.pipeline.baseline))).all()
+    if name == NOTHING_NEW:
+        made.run(lambda: any("changes nothing: nobody had anything to send" in line for line in made.log))
+        assert made.cloud.server.shared["step"] == 1 and not made.in_force(2)
+        return
     unchanged = "cloud: model 1 is as it was, nothing to release"
     made.run(lambda: made.in_force(2) or (unchanged in made.log and made.settled()), patience_s=200)
     assert_same_as_loop(made, loop(made, releases=2))
@@ -137,9 +142,11 @@ def test_a_bad_link_changes_nothing(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize(("name", "seed"), seeded(6))
 def test_power_cuts_anywhere_change_nothing(name: str, seed: int) -> None:
-    """Every few deliveries somebody is cut off, half of them after the commit and before anything was sent."""
+    """Every few deliveries somebody is cut off, half of them after the commit and before anything was sent. A gateway
+    that is cut off drops out of a masked round, as its secrets are in memory alone, and the round is repeated.
+    """
     made = site(name, seed)
-    chance = made.rng
+    chance, is_masked = made.rng, made.cloud.algorithm.stride > 1
     made.commission()
     for _ in range(10_000):
         if not made.on_the_way and not made.jobs:
@@ -148,13 +155,13 @@ def test_power_cuts_anywhere_change_nothing(name: str, seed: int) -> None:
             made.tick(10.0)
         elif made.jobs and (not made.on_the_way or chance.random() < 0.3):
             made.train()
-        elif chance.random() < 0.05:
+        elif chance.random() < (0.01 if is_masked else 0.05):
             made.restart(made.deliver(cut=chance.random() < 0.5))
         else:
             made.deliver()
     assert made.in_force() and made.settled()
-    assert_same_as_loop(made, loop(made))
-    assert cohorts(made) == {tuple(sorted(made.agents))}
+    assert_same_as_loop(made, loop(made), in_as_many_rounds=not is_masked)
+    assert is_masked or cohorts(made) == {tuple(sorted(made.agents))}
     assert all(state.pipeline.judge for state in made.agents.values())
 
 

@@ -25,7 +25,7 @@ from tests.test_exchange import NAMES, SEED, assert_same_as_loop, loop, training
 
 FOUR = (*NAMES, "south")
 DEADLINE_S = 60.0
-MASKED: dict[str, Any] = LINEAR | {"masking": {}}
+MASKED: dict[str, Any] = LINEAR | {"masking": {"fewest": 3}}
 
 
 def masked_site(name: str, settings: dict[str, Any], gateways: tuple[str, ...] = FOUR, **rounds: Any) -> Site:
@@ -56,7 +56,7 @@ def go_to(made: Site, until: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("step", [SHARES, INPUT, UNMASK])
 def test_a_gateway_that_vanishes_after_an_exchange_holds_up_nobody_and_counts_where_its_input_came(step: int) -> None:
     """After its keys, after its shares, after its input: the sum is that of those whose inputs are here."""
-    made = masked_site("incfed", {"network": SMALL, "ridge": 1.0, "masking": {"quantum": 2.0**-30}})
+    made = masked_site("incfed", {"network": SMALL, "ridge": 1.0, "masking": {"fewest": 3, "quantum": 2.0**-30}})
     go_to(made, lambda: made.cloud.server.phase == step)
     data = training_data(made)
     made.lose("south")
@@ -69,7 +69,7 @@ def test_a_gateway_that_vanishes_after_an_exchange_holds_up_nobody_and_counts_wh
 
 def test_too_few_who_are_left_begin_anew_and_nothing_they_sent_is_lost_to_the_sum() -> None:
     """With all needed the round fails once one is gone, and the sum of changes is whole when the others repeat it."""
-    settings = {"network": SMALL, "ridge": 1.0, "masking": {"quantum": 2.0**-30, "threshold": 0.99}}
+    settings = {"network": SMALL, "ridge": 1.0, "masking": {"fewest": 3, "quantum": 2.0**-30, "threshold": 0.99}}
     made = masked_site("incfed", settings)
     go_to(made, lambda: made.cloud.server.phase == UNMASK)
     data = training_data(made)
@@ -100,7 +100,7 @@ SILENT: dict[str, tuple[str, dict[str, Any]]] = {
 def test_a_fleet_that_has_nothing_to_send_rests_and_does_not_spin(why: str) -> None:
     """It has keys, and only in the third exchange turns out to have no input."""
     name, settings = SILENT[why]
-    made = masked_site(name, settings | {"masking": {}}, NAMES, rest_s=DEADLINE_S)
+    made = masked_site(name, settings | {"masking": {"fewest": 3}}, NAMES, rest_s=DEADLINE_S)
     began_ns = made.now_ns
     for _ in range(round(3.5 * DEADLINE_S)):
         made.flow()
@@ -137,7 +137,7 @@ def test_gateways_that_agree_on_an_alien_layout_stop_no_aggregator(monkeypatch: 
 
 def test_a_first_exchange_that_fails_is_no_round() -> None:
     """Its range is too large for so many: nothing was done, so there is nothing to release."""
-    made = masked_site("fedavg", LINEAR | {"rounds": 1, "masking": {"range": 8.7e12}}, NAMES)
+    made = masked_site("fedavg", LINEAR | {"rounds": 1, "masking": {"fewest": 3, "range": 8.7e12}}, NAMES)
     for _ in range(round(2.5 * DEADLINE_S)):
         made.flow()
         made.tick()

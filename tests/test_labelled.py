@@ -169,8 +169,9 @@ def test_without_labels_the_training_says_how_to_name_them() -> None:
     order |= {"run": "run"}
     data = {FEATURES: np.random.default_rng(0).normal(size=(40, 3))}
     job = joined({"shared": shared, "own": {}, "data": data})
-    arrays, meta = wire.decode(answer(wire.encode(job, {**order, "gateway": "north", "secret": ""})))
+    arrays, meta = wire.decode(answer(wire.encode(job, {**order, "gateway": "north", "secret": "", "drawn": ""})))
     assert arrays == {} and "name a table in training.labelled" in meta["remarks"][0]
     job = joined({"shared": shared, "own": {}, "data": data, "labelled": labelled_rows(0)})
-    update = parted(wire.decode(answer(wire.encode(job, {**order, "gateway": "north", "secret": ""})))[0])["update"]
+    arrays, _ = wire.decode(answer(wire.encode(job, {**order, "gateway": "north", "secret": "", "drawn": ""})))
+    update = parted(arrays)["update"]
     assert float(update["samples"]) == 70

@@ -49,7 +49,7 @@ def test_every_state_is_a_flat_mapping_of_arrays(trained: Trained) -> None:
 
 
 def test_nothing_is_the_identity_of_merge(trained: Trained) -> None:
-    for exchange in trained.exchanges:
+    for exchange in trained.heard:
         merge = exchange.phase.tally.merge
         total = merge({}, exchange.sent[0])
         assert merge({}, {}) == {}
@@ -78,7 +78,7 @@ def test_the_order_of_gateways_does_not_matter(trained: Trained) -> None:
 
 
 def test_a_bounded_tally_keeps_its_size(trained: Trained) -> None:
-    for exchange in trained.exchanges:
+    for exchange in trained.heard:
         tally, total = exchange.phase.tally, exchange.sent[0]
         shapes = {name: array.shape for name, array in total.items()}
         for count in range(1_000 if tally.bounded else 0):
@@ -236,7 +236,7 @@ DAMAGES: dict[str, Damage] = {
 
 
 def test_a_damaged_array_is_refused_with_a_reason(trained: Trained) -> None:
-    for exchange, damage in itertools.product(trained.exchanges, DAMAGES):
+    for exchange, damage in itertools.product(trained.heard, DAMAGES):
         update = exchange.sent[0]
         for name in update:
             print(damage, name)  # the last of these is the one that was taken
@@ -245,7 +245,7 @@ def test_a_damaged_array_is_refused_with_a_reason(trained: Trained) -> None:
 
 
 def test_wrong_names_are_refused_with_a_reason(trained: Trained) -> None:
-    for exchange in trained.exchanges:
+    for exchange in trained.heard:
         update = exchange.sent[0]
         first, *others = update
         fewer = {name: update[name] for name in others}
@@ -258,7 +258,7 @@ COUNTED = {"samples", "weight_sum", "gateways", "members"}
 
 
 def test_no_gateway_weighs_more_than_it_may(trained: Trained) -> None:
-    for exchange in trained.exchanges:
+    for exchange in trained.heard:
         update = exchange.sent[0]
         counts = itertools.product(COUNTED & update.keys(), (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0))
         # Of one that says what has changed, nothing may well be the truth.

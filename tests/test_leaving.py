@@ -84,8 +84,8 @@ WRAPPINGS: list[dict[str, Any]] = [
     {"whiten": 1},
     {"compensate": (2,), "whiten": 1, "whiten_residual": 0.0},
     {"survey": {}},
-    {"masking": {"quantum": 9.3e-10}},
-    {"compensate": (0,), "whiten": 1, "survey": {}, "masking": {"quantum": 9.3e-10}},
+    {"masking": {"fewest": 3, "quantum": 9.3e-10}},
+    {"compensate": (0,), "whiten": 1, "survey": {}, "masking": {"fewest": 3, "quantum": 9.3e-10}},
 ]
 
 
@@ -93,20 +93,20 @@ WRAPPINGS: list[dict[str, Any]] = [
 def test_leaving_takes_back_what_was_given_whatever_is_around_the_algorithm(wrapping: dict[str, Any]) -> None:
     """What is left is what the others alone would have given behind the same setup, whose sums stay."""
     algorithm = build("incfed", FEATURE_COUNT, {"ridge": 1.0, "network": SMALL, **wrapping})
-    data = {gateway: each.data for gateway, each in fleet(4).items()}
+    data = {f"{gateway} {at}": each.data for at in (0, 1) for gateway, each in fleet(4 + at).items()}
     round_of = len(algorithm.phases) - algorithm.setup
     server, own = algorithm.start(generator(0, 0, "cloud")), dict.fromkeys(data, Arrays())
     for _ in range(algorithm.setup):
         server, own = exchanged(algorithm, server, own, data)
-    leaver = next(iter(data))
-    others = {gateway: rows for gateway, rows in data.items() if gateway != leaver}
+    leavers = list(data)[:3]  # together, as under masks they must
+    others = {gateway: rows for gateway, rows in data.items() if gateway not in leavers}
     expected, found, every = server, server, own
     for _ in range(round_of):
         expected, every = exchanged(algorithm, expected, every, others)
     for _ in range(round_of):
         found, own = exchanged(algorithm, found, own, data)
     assert not equal(sums_of(found), sums_of(expected), 1e-3)
-    leaving = {**data, leaver: counting({**data[leaver], WEIGHT: np.array(0.0)})}
+    leaving = data | {gateway: counting({**data[gateway], WEIGHT: np.array(0.0)}) for gateway in leavers}
     for _ in range(round_of):
         found, own = exchanged(algorithm, found, own, leaving)
     assert equal(sums_of(found), sums_of(expected), 1e-7)

@@ -35,7 +35,7 @@ from tests.masked_rounds import SEED as ROUND_SEED
 from tests.test_tidy import loaded_by
 from tests.toy import FEATURE_COUNT, NAMES, fleet
 
-# A gateway draws other numbers in the third of four exchanges than in the only one, and some algorithms use them.
+# A gateway draws other numbers in the third of five exchanges than in the only one, and some algorithms use them.
 DRAWS = {"esn-fedavg", "esn-fedcurv", "recurrent-fedavg"}
 
 
@@ -67,7 +67,7 @@ def listening(algorithm: Algorithm, heard: list[Arrays]) -> Algorithm:
 
 def plain_sums(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Arrays]:
     """Yield for every group of a masked training what the plain exchange sums up in its place."""
-    for exchange in exchanges_of(masked(algorithm, Masking()), data):
+    for exchange in exchanges_of(masked(algorithm, Masking(fewest=3)), data):
         if exchange.server.phase % STEPS != INPUT:
             continue
         phase = algorithm.phases[exchange.server.phase // STEPS]
@@ -84,9 +84,10 @@ def plain_sums(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Arrays
 def test_the_masked_sum_is_the_plain_sum_within_the_quantum(name: str) -> None:
     algorithm, heard = plain(name), list[Arrays]()
     data = data_of(algorithm)
-    for _ in exchanges_of(masked(listening(algorithm, heard), Masking()), data):
+    for _ in exchanges_of(masked(listening(algorithm, heard), Masking(fewest=3)), data):
         pass
-    expected = list(plain_sums(algorithm, data))
+    # Where nobody has anything new, nothing is opened.
+    expected = [sums for sums in plain_sums(algorithm, data) if any(array.any() for array in sums.values())]
     assert len(heard) == len(expected) > 0
     for found, wanted in zip(heard, expected, strict=True):
         assert found.keys() == wanted.keys()
@@ -102,7 +103,7 @@ def test_the_masked_training_ends_in_the_plain_model(name: str) -> None:
     data = data_of(algorithm)
     rounds = min(algorithm.rounds, 5)
     expected = run(algorithm, data, seed=SEED, rounds=rounds).server
-    found = run(masked(algorithm, Masking()), data, seed=SEED, rounds=rounds).server
+    found = run(masked(algorithm, Masking(fewest=3)), data, seed=SEED, rounds=rounds).server
     assert found.phase == STEPS * expected.phase
     # What a system of equations amplifies is told by its condition.
     tolerance = 1e-4 * max(1.0, float(expected.shared.get("condition", 1.0)) * 1e-3)
@@ -113,36 +114,98 @@ def test_the_masked_training_ends_in_the_plain_model(name: str) -> None:
 def test_whitening_runs_masked_too() -> None:
     settings: dict[str, Any] = {"components": 16, "whiten": 2, "rounds": 3}
     data = data_of(build("fedavg", FEATURE_COUNT, settings))
-    algorithms = [build("fedavg", FEATURE_COUNT, chosen) for chosen in (settings, settings | {"masking": {}})]
+    algorithms = [
+        build("fedavg", FEATURE_COUNT, chosen) for chosen in (settings, settings | {"masking": {"fewest": 3}})
+    ]
     assert algorithms[1].setup == STEPS * algorithms[0].setup == STEPS
     models = [run(algorithm, data, seed=SEED).server.shared for algorithm in algorithms]
     assert equal(models[0], models[1], 1e-4)
 
 
 def test_a_round_that_fails_in_the_setup_begins_the_setup_anew() -> None:
-    algorithm = build("fedavg", FEATURE_COUNT, {"components": 16, "whiten": 2, "masking": {}})
+    algorithm = build("fedavg", FEATURE_COUNT, {"components": 16, "whiten": 2, "masking": {"fewest": 3}})
     exchanges = exchanges_of(algorithm, data_of(algorithm))
-    assert [close_round(algorithm, exchange.server, {}).phase for exchange in exchanges] == [0] * 4 + [4] * 8
+    assert [close_round(algorithm, exchange.server, {}).phase for exchange in exchanges] == [0] * STEPS + [
+        STEPS
+    ] * 2 * STEPS
 
 
-def test_who_leaves_takes_its_rows_back_under_masks() -> None:
-    algorithm = build("incfed", FEATURE_COUNT, {"ridge": 1.0, "masking": {}})
-    data = data_of(algorithm)
-    first = took_part(algorithm, data)
-    nothing = {FEATURES: data[NAMES[0]][FEATURES][:0], WEIGHT: np.array(0.0)}
-    second = took_part(algorithm, data | {NAMES[0]: nothing}, server=first.server, own=first.own)
-    others = {name: data[name] for name in NAMES[1:]}
-    expected = run(build("incfed", FEATURE_COUNT, {"ridge": 1.0}), others, seed=ROUND_SEED).server
-    assert equal(split(second.server.kept)[0], expected.kept, 1e-4)
+LEAVE = {FEATURES: np.zeros((0, FEATURE_COUNT)), WEIGHT: np.array(0.0)}
+SUMS = build("incfed", FEATURE_COUNT, {"ridge": 1.0})
+SUMS_MASKED = masked(SUMS, Masking(fewest=3))
+
+
+def eight() -> dict[str, Arrays]:
+    return {f"{name}-{part}": rows for part in range(2) for name, rows in rows_of_fleet(part).items()}
+
+
+def rows_of_fleet(part: int) -> dict[str, Arrays]:
+    return {name: gateway.data for name, gateway in fleet(SEED + part).items()}
+
+
+def holds_all_of(server: Server, data: dict[str, Arrays]) -> bool:
+    return equal(split(server.kept)[0], run(SUMS, data, seed=ROUND_SEED).server.kept, 1e-4)
+
+
+def test_those_who_leave_together_take_their_rows_back_under_masks() -> None:
+    data = eight()
+    first = took_part(SUMS_MASKED, data)
+    gone, others = list(data)[:4], {name: data[name] for name in list(data)[4:]}
+    second = took_part(SUMS_MASKED, data | dict.fromkeys(gone, LEAVE), server=first.server, own=first.own)
+    assert holds_all_of(second.server, others) and second.server.kept["masking.members"] == len(others)
+    third = took_part(SUMS_MASKED, dict.fromkeys(data, LEAVE), server=second.server, own=second.own)
+    assert third.server.kept["masking.members"] == 0 and not split(third.server.kept)[0]["gram"].any()
+
+
+def test_who_leaves_alone_waits_for_others_and_so_does_what_one_has_new() -> None:
+    """Else the change of the sum is what that one gateway had sent, or has new."""
+    data, later = eight(), rows_of_fleet(2)
+    names = list(data)
+    first = took_part(SUMS_MASKED, data)
+    alone = data | {names[0]: LEAVE, names[1]: later[NAMES[1]]}
+    second = took_part(SUMS_MASKED, alone, server=first.server, own=first.own, goes_on=True)
+    assert len(second.updates) == INPUT + 1 and holds_all_of(second.server, data)
+    more = alone | {names[2]: LEAVE}
+    third = took_part(SUMS_MASKED, more, server=second.server, own=second.own)
+    assert third.server.kept["masking.members"] == len(names) - 2
+    anew = {name: {key: first.own[name][key] for key in ("center", "scale")} for name in names}
+    left = {name: rows for name, rows in more.items() if rows is not LEAVE}
+    again = took_part(SUMS_MASKED, left, own=anew).server.kept
+    assert equal(split(third.server.kept)[0], split(again)[0], 1e-4)
+
+
+@pytest.mark.parametrize("leavers", [6, 7])
+def test_nobody_leaves_where_too_few_would_be_left(leavers: int) -> None:
+    """The sum of one or two who are left would be in the open."""
+    data = eight()
+    first = took_part(SUMS_MASKED, data)
+    left = data | dict.fromkeys(list(data)[:leavers], LEAVE)
+    second = took_part(SUMS_MASKED, left, server=first.server, own=first.own)
+    assert not second.updates[INPUT] and holds_all_of(second.server, data)
+
+
+def test_who_leaves_with_one_that_then_drops_out_waits_where_too_few_would_be_left() -> None:
+    data = eight()
+    first = took_part(SUMS_MASKED, data)
+    one, everybody = next(iter(data)), dict.fromkeys(data, LEAVE)
+
+    def comes(step: int, name: str) -> bool:
+        return step < INPUT or name != one
+
+    second = took_part(SUMS_MASKED, everybody, server=first.server, own=first.own, comes=comes, goes_on=True)
+    assert second.updates[INPUT] and len(second.updates) == INPUT + 1 and holds_all_of(second.server, data)
+    third = took_part(SUMS_MASKED, everybody, server=second.server, own=second.own)
+    assert third.server.kept["masking.members"] == 0
 
 
 def test_rows_that_are_exchanged_for_others_are_exchanged_under_masks() -> None:
-    algorithm = build("incfed", FEATURE_COUNT, {"ridge": 1.0, "masking": {}})
+    algorithm = build("incfed", FEATURE_COUNT, {"ridge": 1.0, "masking": {"fewest": 3}})
     data, later = data_of(algorithm), {name: gateway.data for name, gateway in fleet(SEED + 1).items()}
     first = took_part(algorithm, data)
     units = {name: {key: own[key] for key in ("center", "scale")} for name, own in first.own.items()}
-    second = took_part(algorithm, data | {NAMES[0]: later[NAMES[0]]}, server=first.server, own=first.own)
-    anew = took_part(algorithm, data | {NAMES[0]: later[NAMES[0]]}, own=units)
+    changed = data | {name: later[name] for name in NAMES[:3]}
+    second = took_part(algorithm, changed, server=first.server, own=first.own)
+    anew = took_part(algorithm, changed, own=units)
     assert equal(split(second.server.kept)[0], split(anew.server.kept)[0], 1e-4)
 
 
@@ -151,14 +214,14 @@ def test_rows_that_are_exchanged_for_others_are_exchanged_under_masks() -> None:
     [
         (lambda: build("support-vector-election", 3, {}), "exchange 0 has the tally 'stack', expected a sum in each"),
         (lambda: build("conditional-fedavg", 3, {}), "exchange 0 has the tally 'stack'"),
-        (lambda: masked(adding(3), Masking()), "expected one without masks"),
+        (lambda: masked(adding(3), Masking(fewest=3)), "expected one without masks"),
         (lambda: defended(build("fedavg", 3, {}), Defence(kind="statistic")), "a judge looks at single updates"),
         (lambda: build("fedavg", 3, {"compression": {"number": "int8"}}), "expected one that is not"),
     ],
 )
 def test_what_cannot_be_masked_is_refused_with_a_reason(algorithm: Callable[[], Algorithm], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        masked(algorithm(), Masking())
+        masked(algorithm(), Masking(fewest=3))
 
 
 @pytest.mark.parametrize(
@@ -173,8 +236,8 @@ def test_what_cannot_be_masked_is_refused_with_a_reason(algorithm: Callable[[], 
         {"neighbours": 0},
         {"threshold": 0.0},
         {"threshold": 1.5},
-        {"threshold": 0.03},
-        {"fewest": 26},
+        {"threshold": 0.5},
+        {"fewest": 38},
         {"bits": 32},
     ],
 )
@@ -196,8 +259,10 @@ def test_the_error_of_the_sum_is_at_most_half_a_quantum_for_each_gateway(quantum
 
 def test_between_rounds_the_model_alone_is_shared_and_within_them_it_travels_once() -> None:
     made = took_part(masked_adding(5), rows_of(names_of(4), size=5))
-    assert [set(split(server.shared)[0]) for server in made.servers] == [{SUMMED, "rounds"}, set()] * 2 + [
-        {SUMMED, "rounds"}
+    assert [set(split(server.shared)[0]) for server in made.servers] == [
+        *[{SUMMED, "rounds"}, set()] * 2,
+        set(),
+        {SUMMED, "rounds"},
     ]
     assert made.server.kept == {}
     assert not split(made.server.shared)[1]

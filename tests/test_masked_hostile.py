@@ -12,6 +12,7 @@ from models.federated.algorithm import RoundFailedError, UpdateError
 from models.federated.masked import LeftOutWarning, ShareWarning
 from models.federated.masking_gateway import MASKED, SEALED, SHARES, TOKEN
 from tests.masked_rounds import (
+    CONFIRM,
     INPUT,
     KEYS,
     QUANTUM,
@@ -32,7 +33,7 @@ from tests.masked_rounds import (
 SIZE = 30
 NAMES = names_of(7)
 DATA = rows_of(NAMES, SIZE)
-ALGORITHM = masked_adding(SIZE)  # of seven holders three can put a secret together
+ALGORITHM = masked_adding(SIZE, threshold=0.51)  # of seven holders four can put a secret together
 LIAR, OTHER, AWAY = NAMES[1], NAMES[3], NAMES[5]
 
 
@@ -87,7 +88,7 @@ def test_more_liars_than_the_shares_can_bear_fail_the_round_by_name() -> None:
         return {**update, SHARES: update[SHARES] ^ np.uint8(1)} if step == UNMASK and name in NAMES[:5] else update
 
     with pytest.raises(
-        RoundFailedError, match=r"expected 3 shares that give the secret of place 0 \([0-9a-f]{8}\.\.\.\)"
+        RoundFailedError, match=r"expected 4 shares that give the secret of place 0 \([0-9a-f]{8}\.\.\.\)"
     ):
         took_part(ALGORITHM, DATA, arrives=arrives)
 
@@ -98,7 +99,7 @@ def test_shares_for_the_wrong_one_are_as_if_there_were_none() -> None:
     def change(update: Arrays) -> Arrays:
         return {**update, SEALED: np.roll(update[SEALED], 1, axis=1)}
 
-    with pytest.raises(RoundFailedError, match=r"expected 3 shares that give the secret of place \d .*, got 1"):
+    with pytest.raises(RoundFailedError, match=r"expected 4 shares that give the secret of place \d .*, got 1"):
         took_part(ALGORITHM, DATA, arrives=only(SHARING, LIAR, change))
 
 
@@ -119,7 +120,7 @@ def test_an_input_under_other_masks_than_were_shared_spoils_no_model() -> None:
         took_part(ALGORITHM, DATA, arrives=only(INPUT, LIAR, change))
 
 
-@pytest.mark.parametrize("taken", ["agreement", "channel", "commitment", TOKEN, "all"])
+@pytest.mark.parametrize("taken", ["agreement", "channel", "signer", "commitment", TOKEN, "all"])
 def test_two_gateways_that_say_the_same_are_both_left_out_by_name(made: Round, taken: str) -> None:
     """Nobody can tell who took it from whom; those of others go on."""
     keys = made.updates[KEYS][OTHER]
@@ -135,7 +136,9 @@ def test_two_gateways_that_say_the_same_are_both_left_out_by_name(made: Round, t
 
 def test_one_key_for_two_purposes_is_refused(made: Round) -> None:
     update = made.updates[KEYS][LIAR]
-    with pytest.raises(UpdateError, match="expected agreement, channel, commitment, token that differ, got one twice"):
+    with pytest.raises(
+        UpdateError, match="expected agreement, channel, signer, commitment, token that differ, got one twice"
+    ):
         ALGORITHM.phases[KEYS].admit(made.servers[KEYS], {**update, "channel": update["agreement"]})
 
 
@@ -149,7 +152,7 @@ def test_an_input_that_is_counted_twice_fails_the_round(made: Round) -> None:
         phase.advance(server, total)
 
 
-@pytest.mark.parametrize("step", [SHARING, UNMASK])
+@pytest.mark.parametrize("step", [SHARING, CONFIRM, UNMASK])
 def test_rows_that_are_counted_twice_fail_the_round(made: Round, step: int) -> None:
     server, phase = made.servers[step], ALGORITHM.phases[step]
     updates = [phase.admit(server, update) for update in made.updates[step].values()]
@@ -162,14 +165,14 @@ def test_rows_that_are_counted_twice_fail_the_round(made: Round, step: int) -> N
 
 def test_what_was_sent_in_another_round_is_refused(made: Round) -> None:
     following = took_part(ALGORITHM, DATA, server=made.server, own=made.own)
-    for step in (SHARING, INPUT, UNMASK):
+    for step in (SHARING, INPUT, CONFIRM, UNMASK):
         with pytest.raises(UpdateError, match="token: expected that of a gateway which began this round, got"):
             ALGORITHM.phases[step].admit(following.servers[step], made.updates[step][OTHER])
 
 
 def test_nobody_can_speak_for_another(made: Round) -> None:
     """A token that was shown once proves nothing in the exchanges after it."""
-    for step in (SHARING, INPUT, UNMASK):
+    for step in (SHARING, INPUT, CONFIRM, UNMASK):
         for shown in range(step):
             forged = {**made.updates[step][LIAR], TOKEN: made.updates[shown][OTHER][TOKEN]}
             with pytest.raises(UpdateError, match="token: expected"):
@@ -183,6 +186,20 @@ def test_who_missed_an_exchange_is_refused_in_those_after_it(step: int) -> None:
     with pytest.raises(UpdateError, match="expected one of those who went along so far, got place"):
         ALGORITHM.phases[step].admit(found.servers[step], honest.updates[step][LIAR])
     assert LIAR not in found.updates[step]
+
+
+def test_a_signature_of_other_survivors_is_refused(made: Round) -> None:
+    update = made.updates[CONFIRM][LIAR]
+    for wrong in (made.updates[CONFIRM][OTHER]["signature"], np.zeros((1, 64), dtype=np.uint8)):
+        with pytest.raises(UpdateError, match=r"signature: expected that of place \d for those whose inputs"):
+            ALGORITHM.phases[CONFIRM].admit(made.servers[CONFIRM], {**update, "signature": wrong})
+
+
+@pytest.mark.parametrize("joins", [np.int8(1), np.int64(0), np.zeros(1, dtype=np.int8)])
+def test_who_joins_a_total_that_nobody_keeps_is_refused(made: Round, joins: object) -> None:
+    update = {**made.updates[INPUT][LIAR], "joins": np.asarray(joins)}
+    with pytest.raises(UpdateError, match="joins: expected one of"):
+        ALGORITHM.phases[INPUT].admit(made.servers[INPUT], update)
 
 
 def test_a_key_of_small_order_is_refused_before_it_can_stop_the_others(made: Round) -> None:

@@ -7,15 +7,18 @@ can be computed from it. That the same attacks succeed with one secret more show
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from models.arrays import FEATURES, Array, Arrays, exchange_secret
-from models.federated.masking import AGREEMENT, CHANNEL, Masking, Roster
-from models.federated.masking_gateway import COMMITMENT, MASKED, SHARES, _share_texts, mask_key
+from models.arrays import FEATURES, Array, Arrays, exchange_secret, generator
+from models.federated.algorithm import Algorithm, Server
+from models.federated.masked import masked
+from models.federated.masking import AGREEMENT, PUBLIC_KEYS, Masking, Roster
+from models.federated.masking_gateway import COMMITMENT, MASKED, SHARES, STEPS, _share_texts, mask_key
 from models.federated.masking_keys import Keys, add_mask, derived, loaded, public_key, to_bytes, to_number
 from models.federated.ring import Ring, encoded
 from models.federated.shamir import interpolated
@@ -33,12 +36,15 @@ from tests.masked_rounds import (
     secret_of,
     took_part,
 )
+from tests.test_masked import ADDITIVE, LEAVE, plain
+from tests.toy import fleet
 
 SIZE = 8_192
 NAMES = names_of(6)
 LATE, LATER = "gateway-002", "gateway-004"  # their inputs come when they were declared to have dropped out
 DATA = rows_of(NAMES, SIZE)
 MOST = 1e6
+ROUNDS, SEEDS = 6, {"incfed": 8, "partial-incfed": 2}  # a running total is where others leave one alone
 CRITICAL = 400.0  # of χ² with 255 degrees of freedom: a uniform one is above it once in 10^8
 
 
@@ -68,8 +74,8 @@ def cloud(made: Round) -> Cloud:
 
 def known_to_the_cloud(made: Round) -> Cloud:
     rows = sorted(made.updates[KEYS].values(), key=lambda update: update[AGREEMENT].tobytes())
-    keys = {name: np.concatenate([row[name] for row in rows]) for name in (AGREEMENT, CHANNEL, COMMITMENT)}
-    roster = Roster.of(keys, Masking())
+    keys = {name: np.concatenate([row[name] for row in rows]) for name in (*PUBLIC_KEYS, COMMITMENT)}
+    roster = Roster.of(keys, Masking(fewest=3))
     shares = {place: dict[int, int]() for place in range(len(rows))}
     for name, update in made.updates[UNMASK].items():
         for slot, place in enumerate(map(int, roster.holders[made.places[name]])):
@@ -144,7 +150,9 @@ def test_of_nobody_both_secrets_are_known(made: Round, cloud: Cloud) -> None:
 def test_what_arrives_are_bytes_and_ring_values_that_look_like_any_others(made: Round, cloud: Cloud) -> None:
     for updates in made.updates:
         for update in updates.values():
-            assert {array.dtype for array in update.values()} <= {np.dtype(np.uint8), np.dtype(np.uint64)}
+            said = {name: array for name, array in update.items() if name != "joins"}
+            assert {array.dtype for array in said.values()} <= {np.dtype(np.uint8), np.dtype(np.uint64)}
+            assert not update.get("joins", np.zeros(())).any()
     for vector in cloud.inputs.values():
         assert chi_square(vector) < CRITICAL
     assert all(chi_square(input_of(name)) > 100.0 * CRITICAL for name in NAMES)  # an input itself does not
@@ -200,14 +208,14 @@ def test_with_the_seed_alone_or_the_private_key_alone_it_does_not(made: Round, c
 
 
 def test_fewer_colluding_gateways_than_the_threshold_cannot_open_a_late_input(made: Round, cloud: Cloud) -> None:
-    """A gateway that gives the cloud all it has adds one share of the seed, and two are needed at least."""
-    assert cloud.roster.threshold == 3
-    place, colluding = made.places[LATE], [made.places[name] for name in NAMES[:2]]
+    """A gateway that gives the cloud all it has adds one share of the seed, and four are needed."""
+    assert cloud.roster.threshold == 4
+    place, colluding = made.places[LATE], [made.places[name] for name in (NAMES[0], NAMES[1], NAMES[3])]
     texts = shares_of_seed(made, LATE, colluding)
-    for chosen in itertools.permutations(texts.items(), 2):
+    for chosen in itertools.permutations(texts.items(), 3):
         secret = to_bytes(interpolated(dict(chosen)))
         assert derived(secret, "commitment") != made.updates[KEYS][LATE][COMMITMENT].tobytes()
-    enough = shares_of_seed(made, LATE, [made.places[name] for name in (NAMES[0], NAMES[1], NAMES[3])])
+    enough = shares_of_seed(made, LATE, [made.places[name] for name in (NAMES[0], NAMES[1], NAMES[3], NAMES[5])])
     secret = to_bytes(interpolated(enough))
     assert derived(secret, "commitment") == made.updates[KEYS][LATE][COMMITMENT].tobytes()
     assert place not in cloud.seeds
@@ -228,5 +236,83 @@ def test_two_rounds_share_no_key_and_no_mask() -> None:
     for name in NAMES:
         inputs: list[Array] = [made.updates[INPUT][name][MASKED] for made in (first, second)]
         assert chi_square(inputs[1] - inputs[0]) < CRITICAL
-        for key in (AGREEMENT, CHANNEL, COMMITMENT, "token"):
+        for key in (*PUBLIC_KEYS, COMMITMENT, "token"):
             assert not np.array_equal(first.updates[KEYS][name][key], second.updates[KEYS][name][key])
+
+
+def is_opened(made: Round) -> bool:
+    """Tell whether the sum of a round was unmasked: else it is among those that were lost, if it came so far."""
+    if len(made.servers) <= STEPS:
+        return False
+    digest, lost = made.servers[UNMASK].shared["masking.round"], made.server.kept.get("masking.lost")
+    return lost is None or not (lost == digest).all(axis=1).any()
+
+
+def fleet_of(algorithm: Algorithm, part: int) -> dict[str, Arrays]:
+    return {name: each.data for name, each in fleet(part, labelled=algorithm.labels, alike=True).items()}
+
+
+def is_before(ends: Mapping[str, int], step: int, name: str) -> bool:
+    return step < ends[name]
+
+
+def is_determined(rows: Array, owners: list[str], name: str) -> bool:
+    """Tell whether sums (n, unknowns) determine anything of one gateway: a combination of them in which only its own
+    unknowns are left.
+    """
+    others = rows[:, [owner != name for owner in owners]]
+    return bool(np.linalg.matrix_rank(rows) > np.linalg.matrix_rank(others))
+
+
+def test_the_rank_tells_what_sums_determine() -> None:
+    owners, leaves_alone = ["a", "b", "c"], np.array([[1.0, 1.0, 1.0], [0.0, -1.0, -1.0]])
+    assert [is_determined(leaves_alone, owners, name) for name in owners] == [True, False, False]
+    assert not is_determined(leaves_alone[:1], owners, "a")
+
+
+@pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in ADDITIVE for seed in range(SEEDS.get(name, 1))])
+def test_from_all_sums_of_a_training_nothing_of_one_gateway_is_determined(name: str, seed: int) -> None:
+    """Gateways join late, have news or none, drop out, leave and come back; what the cloud opened are equations in what
+    each of them had at a time, and where a running total is kept an input is the difference of two of those.
+    """
+    algorithm, rng = masked(plain(name), Masking(fewest=3, threshold=0.51)), generator(seed, 0, name)
+    fleets = [fleet_of(algorithm, part) for part in range(ROUNDS)]
+    names = [f"{one} {copy}" for one in fleets[0] for copy in (0, 1)]
+    server: Server | None = None
+    own: dict[str, Arrays] | None = None
+    sums, unknowns = list[dict[int, float]](), dict[tuple[int, str, int], int]()
+    held = dict[tuple[int, str], int]()  # which unknown is in the running total of an exchange, of whom
+    part = dict.fromkeys(names, 0)
+    news, leave = rng.choice([0.1, 0.5], ROUNDS), rng.choice([0.0, 0.1, 0.8], ROUNDS)
+    for number in range(ROUNDS):
+        part |= {one: number for one in names if rng.random() < news[number]}
+        now = {one: fleets[part[one]][one.split()[0]] for one in names}
+        left = {one for one in names if rng.random() < leave[number]}
+        data = {one: LEAVE if one in left else rows for one, rows in now.items()}
+        away = {one: int(rng.integers(0, 5 * STEPS)) for one in names}
+        made = took_part(
+            algorithm,
+            data,
+            server=server,
+            own=own,
+            comes=partial(is_before, away),
+            goes_on=True,
+        )
+        server, own = made.server, made.own
+        if not is_opened(made):
+            continue
+        places = {place: one for one, place in made.places.items()}
+        equation = dict[int, float]()
+        for one in (places[place] for place in made.servers[UNMASK].kept["masking.present"].tolist()):
+            key, index = (made.servers[0].phase, one), number
+            if algorithm.remembers:
+                index = part[one]  # the same rows give the same sums
+                if key in held:
+                    equation[held.pop(key)] = -1.0
+            if one not in left:
+                at = held[key] = unknowns.setdefault((*key, index), len(unknowns))
+                equation[at] = equation.get(at, 0.0) + 1.0
+        sums.append(equation)
+    rows = np.array([[equation.get(at, 0.0) for at in range(len(unknowns))] for equation in sums])
+    assert len(sums) > 1
+    assert not [one for one in names if is_determined(rows, [of[1] for of in unknowns], one)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from models.federated.masked import Masking, masked
 from models.federated.masking import Roster, RosterError, prefixed, split
 from models.federated.ring import RingError
 from tests.masked_rounds import (
+    CONFIRM,
     INPUT,
     SHARES,
     UNMASK,
@@ -37,14 +39,23 @@ def made() -> Round:
     return took_part(ALGORITHM, DATA)
 
 
-def answer(made: Round, step: int, name: str, shared: Arrays, data: Arrays | None = None) -> Arrays:
-    """Return what a gateway answers in a step of a round to what the cloud shares, having gone along until then."""
+def answer(
+    made: Round,
+    step: int,
+    name: str,
+    shared: Arrays,
+    data: Arrays | None = None,
+    lists: Mapping[int, Arrays] = MappingProxyType({}),
+) -> Arrays:
+    """Return what a gateway answers in a step of a round to what the cloud shares, having gone along until then; in
+    some steps before, the cloud shared something else with it (`lists`).
+    """
     own: Arrays = {}
     for at in range(step + 1):
         server = made.servers[at]
         told = {**(data or DATA[name]), "secret": secret_of(name, server.round_index)}
         own, update = ALGORITHM.phases[at].train(
-            shared if at == step else server.shared, own, told, generator(3, server.round_index, name)
+            shared if at == step else lists.get(at, server.shared), own, told, generator(3, server.round_index, name)
         )
     return update
 
@@ -87,10 +98,10 @@ def test_no_sum_of_fewer_than_asked_for_is_made_in_a_part_of_the_graph_that_is_c
     """Six of nine are left, in pairs that share masks with each other alone: their sums could be read pair by pair.
     The cloud fails the round, and gateways that it asks all the same refuse. Such options are refused to begin with.
     """
-    options = {"neighbours": 2, "fewest": 3}
-    with pytest.raises(ValueError, match=r"threshold 0.4 of 2 neighbours and itself given, which is 2 gateways, expec"):
+    options = {"neighbours": 2, "fewest": 3, "threshold": 0.6}
+    with pytest.raises(ValueError, match=r"threshold 0.6 of 2 neighbours and itself given, which is 2 gateways, expec"):
         Masking.model_validate(options)
-    loose, data = Masking.model_construct(**{**Masking().model_dump(), **options}), rows_of(names_of(9), SIZE)
+    loose, data = Masking.model_construct(**{**Masking(fewest=3).model_dump(), **options}), rows_of(names_of(9), SIZE)
     algorithm = masked(adding(SIZE), loose)
     whole = took_part(algorithm, data)
     roster, ring = Roster.of(split(whole.servers[SHARES].shared)[1], loose), [0]
@@ -106,10 +117,9 @@ def test_no_sum_of_fewer_than_asked_for_is_made_in_a_part_of_the_graph_that_is_c
     made = took_part(algorithm, data, comes=comes, goes_on=True)
     present = np.array(sorted(whole.places[name] for name in stayed))
     told = {"round": whole.servers[INPUT].shared["masking.round"], "present": present}
-    told |= {"sealed": made.servers[INPUT].kept["masking.sealed"]}
     for name in stayed:
-        with pytest.raises(RosterError, match=r"joined by masks with each other, got 6, 0 of them others and 2 joined"):
-            algorithm.phases[UNMASK].train(prefixed(told), made.own[name], data[name], generator(3, 0, name))
+        with pytest.raises(RosterError, match=r"masks with each other, got 6, 0 of them others, in groups down to 2"):
+            algorithm.phases[CONFIRM].train(prefixed(told), made.own[name], data[name], generator(3, 0, name))
 
 
 def test_no_input_is_sent_where_too_few_could_hide_it(made: Round) -> None:
@@ -125,26 +135,47 @@ def test_nothing_is_revealed_where_too_few_inputs_are_in_the_sum(made: Round) ->
     for others in ([], [(mine + 1) % 7]):
         few = np.array(sorted([mine, *others]))
         with pytest.raises(RosterError, match=r"present: expected at least 3 .*got"):
-            answer(made, UNMASK, WHO, pretend(made, UNMASK, "present", few))
+            answer(made, CONFIRM, WHO, pretend(made, CONFIRM, "present", few))
 
 
 @pytest.mark.parametrize(
     "found", [[0, 0, 1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1, 0], [-1, 0, 1, 2, 3, 4, 5, 6], [*range(8)]]
 )
-@pytest.mark.parametrize(("step", "name"), [(INPUT, "posted"), (UNMASK, "present")])
+@pytest.mark.parametrize(("step", "name"), [(INPUT, "posted"), (CONFIRM, "present"), (UNMASK, "confirmed")])
 def test_places_that_cannot_be_are_refused(made: Round, step: int, name: str, found: list[int]) -> None:
     with pytest.raises(RosterError, match=rf"{name}: expected rising places"):
         answer(made, step, WHO, pretend(made, step, name, np.array(found)))
 
 
 def test_words_of_another_round_are_answered_by_silence(made: Round) -> None:
-    for step in (INPUT, UNMASK):
+    for step in (INPUT, CONFIRM, UNMASK):
         assert answer(made, step, WHO, pretend(made, step, "round", np.zeros(32, dtype=np.uint8))) == {}
 
 
-def test_who_is_declared_a_drop_out_reveals_nothing(made: Round) -> None:
+def test_who_is_declared_a_drop_out_signs_nothing(made: Round) -> None:
     others = np.array(sorted(set(range(7)) - {made.places[WHO]}))
-    assert answer(made, UNMASK, WHO, pretend(made, UNMASK, "present", others)) == {}
+    assert answer(made, CONFIRM, WHO, pretend(made, CONFIRM, "present", others)) == {}
+
+
+def test_nothing_is_revealed_where_others_were_told_of_other_survivors(made: Round) -> None:
+    """A cloud that tells two parts two lists gets signatures for both, and of neither enough for anybody."""
+    listed = made.servers[CONFIRM].shared["masking.present"]
+    lists = {name: listed[:-1] if made.places[name] < 3 else listed[1:] for name in DATA}
+    signed = {name: answer(made, CONFIRM, name, pretend(made, CONFIRM, "present", lists[name])) for name in DATA}
+    signed = {name: update for name, update in signed.items() if update}  # who was left out signs nothing
+    confirmed = sorted(signed, key=lambda name: made.places[name])
+    told = {"confirmed": np.array([made.places[name] for name in confirmed])}
+    told["signature"] = np.concatenate([signed[name]["signature"] for name in confirmed])
+    shared = {**made.servers[UNMASK].shared, **prefixed(told)}
+    for name in confirmed:
+        with pytest.raises(RosterError, match=r"confirmed: expected 5 of those who hold shares .* got [34]"):
+            answer(made, UNMASK, name, shared, lists={CONFIRM: pretend(made, CONFIRM, "present", lists[name])})
+
+
+@pytest.mark.parametrize("shape", [(6, 64), (7, 63), (0,)])
+def test_signatures_that_are_not_one_for_each_are_refused(made: Round, shape: tuple[int, ...]) -> None:
+    with pytest.raises(RosterError, match="signature: expected 7 of 64 bytes"):
+        answer(made, UNMASK, WHO, pretend(made, UNMASK, "signature", np.zeros(shape, dtype=np.uint8)))
 
 
 def test_boxes_that_are_not_one_for_each_are_refused(made: Round) -> None:

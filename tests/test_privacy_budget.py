@@ -101,7 +101,7 @@ def test_a_power_cut_between_training_and_sending_tells_nothing_twice() -> None:
 
 
 def test_noise_of_the_gateways_under_masks_ends_rests_and_releases() -> None:
-    made = site(releases=50, masking={})
+    made = site(releases=50, masking={"fewest": 3})
     made.run(made.in_force)
     assert not made.cloud.opened and made.cloud.rest_until_ns > made.now_ns
     assert float(made.cloud.server.shared["step"]) == 2.0 and np.isfinite(made.cloud.server.shared["weights"]).all()

@@ -82,11 +82,11 @@ AS_THEY_ARE: dict[str, dict[str, Any]] = {
     "incfed, compensated": {"compensate": (1,), "ridge": 1.0},
     "incfed, whitened": {"whiten": 2, "ridge": 1.0},
     "ensemble-svdd, a width for each": {"gamma": "median"},
-    "federated-subspace, masked": {"components": 1, "masking": {}},
-    "fedavg, whitened and masked": {"whiten": 1, "masking": {}},
-    "fedavg, compensated and masked": {"compensate": (1,), "masking": {}},
+    "federated-subspace, masked": {"components": 1, "masking": {"fewest": 3}},
+    "fedavg, whitened and masked": {"whiten": 1, "masking": {"fewest": 3}},
+    "fedavg, compensated and masked": {"compensate": (1,), "masking": {"fewest": 3}},
     "support-vector-election, compensated": {"compensate": (1,)},
-    "robust-svm-subgradient, masked": {"rounds": 40, "masking": {"range": 1e9, "threshold": 0.6}},
+    "robust-svm-subgradient, masked": {"rounds": 40, "masking": {"fewest": 3, "range": 1e9, "threshold": 0.6}},
 }
 
 

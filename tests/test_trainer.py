@@ -36,6 +36,7 @@ ORDER: dict[str, Any] = {
     "round_index": 2,
     "gateway": "north",
     "secret": "00ff",
+    "drawn": "",
 }
 
 SMALL = {"network": {"washout": 5}}  # the rows here are fewer than the usual washout
@@ -141,12 +142,12 @@ def test_a_bad_job_ends_the_child_with_its_line() -> None:
 def test_without_a_secret_nothing_is_drawn_that_nobody_may_guess(name: str, table: dict[str, Any]) -> None:
     arrays, order = wire.decode(job())
     settings = {"components": 0, "loss": "logistic", name: table}
-    order |= {"settings": settings, "secret": ""}
-    with pytest.raises(ValueError, match=f"secret: nothing given, expected the bytes .* since {name} draws"):
+    order |= {"settings": settings}
+    with pytest.raises(ValueError, match=f"drawn: nothing given, expected 32 new bytes for each exchange with {name}"):
         answer(wire.encode(arrays, order))
     shared = build("fedavg", 3, settings).start(generator(5, 0, "cloud")).shared
     kept = {key: array for key, array in arrays.items() if not key.startswith("shared.")}
-    given = wire.encode({**kept, **joined({"shared": shared})}, {**order, "secret": "01"})
+    given = wire.encode({**kept, **joined({"shared": shared})}, {**order, "drawn": "01" * 32})
     assert parted(wire.decode(answer(given))[0])["update"]
 
 

@@ -109,7 +109,7 @@ def test_scaled_counts_are_whole_add_up_and_shift_as_counts_do(total: int) -> No
 def test_the_same_width_is_found_from_a_masked_sum() -> None:
     data = {f"gateway-{place}": gateway for place, gateway in enumerate(honest()[:3])}
     plain = build("fedavg", 3, {"normalisation": "none"})
-    masked = build("fedavg", 3, {"normalisation": "none", "masking": {}})
+    masked = build("fedavg", 3, {"normalisation": "none", "masking": {"fewest": 3}})
     widths = [float(run(each, data, rounds=1).server.shared[WIDTH]) for each in (plain, masked)]
     assert widths[0] == widths[1]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from config import wire
 from config.messages import Alarm, Receipt, Status
 from config.settings import SettingsError
 from firmware_sim import children, world
@@ -27,6 +28,7 @@ from firmware_sim.world_privacy import Privacy
 from firmware_sim.world_setup import HOURS, stream_of
 from gateway_agent.events import Item, Queue, Save
 from gateway_agent.state import SECRET, Stored
+from tests.masked_rounds import masked_adding, names_of, rows_of, took_part
 from tests.sites import topic
 from tests.waiting import PATIENCE_S
 
@@ -177,14 +179,36 @@ def test_the_witness_sees(wrong: Callable[[Witness], None]) -> None:
 
 def test_a_window_in_an_update_is_seen_in_any_form() -> None:
     rows = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    for body, is_seen in ((rows[3].tobytes(), True), (rows[3].astype(np.float64).tobytes(), True), (b"sum", False)):
+    for sent, is_seen in ((rows[3], True), (rows[3].astype(np.float64), True), (rows.sum(axis=0), False)):
         said: list[str] = []
         privacy = Privacy(said.append)
         for row in rows:
             privacy.row("north", row)
-        privacy.leaves("north", b"header" + body + b"end")
+        privacy.leaves("north", wire.encode({"a": sent}))
         privacy.audit()
         assert bool(said) is is_seen
+
+
+def test_a_secret_that_serves_twice_or_is_stored_is_seen() -> None:
+    said: list[str] = []
+    privacy = Privacy(said.append)
+    for _ in range(2):
+        privacy.trains("north", wire.encode({}, {"drawn": "01" * 32}))
+    privacy.keep("north", "own", wire.encode({"masking.secret": np.ones(32, dtype=np.uint8)}))
+    assert len(said) == 2 and "served before" in said[0] and "stored a secret" in said[1]
+
+
+def test_a_second_answer_under_the_same_keys_is_seen() -> None:
+    """Whatever is sent again is the same; another input, or other shares, of the same keys betray what they hide."""
+    algorithm, data = masked_adding(2), rows_of(names_of(3), 2)
+    made = took_part(algorithm, data)
+    for step, updates in enumerate(made.updates):
+        said: list[str] = []
+        privacy, update = Privacy(said.append), updates["gateway-001"]
+        for again in (update, update, {**update, "more": np.ones(1)}):
+            privacy.leaves("gateway-001", wire.encode(again))
+            privacy.audit()
+        assert said == [f"gateway-001 answered exchange {step} of a masked round twice under the same keys"]
 
 
 def test_what_a_killed_world_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:

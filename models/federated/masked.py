@@ -2,17 +2,20 @@
 "Practical Secure Aggregation for Privacy-Preserving Machine Learning", Figure 4; Bell et al. 2020, "Secure
 Single-Server Aggregation with (Poly)Logarithmic Overhead", for the graph of masks).
 
-Four exchanges stand in the place of one. What is sent, and what stays:
+Five exchanges stand in the place of one. What is sent, and what stays:
 
-    0  keys     two public keys, a commitment to the seed of a mask of one's own; the private keys stay
+    0  keys     three public keys, a commitment to the seed of a mask of one's own; the private keys stay
     1  shares   for every neighbour, sealed, its Shamir share of that seed and of one private key
     2  input    what the inner algorithm sends, in a ring, under its own mask and one shared with every neighbour
-    3  unmask   of every neighbour one share: of the seed if its input is here, of the private key if it dropped out
+    3  confirm  a signature of whose inputs are said to be in the sum (Figure 4, round 3, with keys of the round)
+    4  unmask   where enough neighbours signed the same: of every neighbour one share, of the seed if its input is here,
+                of the private key if it dropped out
 
 Shared masks cancel in the sum. Those of gateways that dropped out after exchange 1 are computed from their private key
 and taken off, and the own masks of the others by their seeds. Of nobody both are ever known, so an input that comes too
-late stays hidden for good. The inner algorithm's `admit` is asked on the gateway, where the update can still be read,
-and again of nobody: the cloud sees the sum. What this holds against and what not: docs/decisions/0032.
+late stays hidden for good. Who has nothing new sends no input, and a sum is opened only if `fewest` have. The inner
+algorithm's `admit` is asked on the gateway, where the update can still be read, and again of nobody: the cloud sees the
+sum. What this holds against and what not: docs/decisions/0032.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ __all__ = ["LeftOutWarning", "Masking", "ShareWarning", "masked"]
 
 
 def masked(algorithm: Algorithm, masking: Masking) -> Algorithm:
-    """Return the algorithm with every exchange replaced by four, in which the cloud learns the sum and nothing else.
+    """Return the algorithm with every exchange replaced by five, in which the cloud learns the sum and nothing else.
 
     The result is that of the algorithm within `masking.quantum` / 2 for every gateway that was summed. It needs
     `models.arrays.SECRET` in the data.
@@ -63,16 +66,18 @@ def masked(algorithm: Algorithm, masking: Masking) -> Algorithm:
     def begun_anew(server: Server) -> Server:
         return restored(server, masking)
 
-    phases = [step for index, phase in enumerate(algorithm.phases) for step in _steps(masking, phase, index)]
+    remembers = algorithm.remembers
+    phases = [step for index, phase in enumerate(algorithm.phases) for step in _steps(masking, phase, index, remembers)]
     setup = STEPS * algorithm.setup
     return algorithm._replace(start=start, phases=tuple(phases), setup=setup, stride=STEPS, restored=begun_anew)
 
 
-def _steps(masking: Masking, phase: Phase, index: int) -> tuple[Phase, ...]:
-    gateway, cloud = Gateway(masking, phase), Cloud(masking, phase, index)
+def _steps(masking: Masking, phase: Phase, index: int, remembers: bool) -> tuple[Phase, ...]:
+    gateway, cloud = Gateway(masking, phase, remembers), Cloud(masking, phase, index, remembers)
     return (
         Phase(gateway.keys, STACK, cloud.begin, cloud.admit_keys),
         Phase(gateway.shares, STACK, cloud.pass_on, cloud.admit_shares),
         Phase(gateway.masked_input, RING_SUM, cloud.add_up, cloud.admit_input),
+        Phase(gateway.confirm, STACK, cloud.hand_out, cloud.admit_confirmation),
         Phase(gateway.reveal, STACK, cloud.unmask, cloud.admit_reveal),
     )

@@ -9,7 +9,6 @@ that the keys themselves decide, so that nobody chooses his neighbours and no fe
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Collection
 from typing import Annotated, NamedTuple, Self
 
@@ -18,13 +17,15 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from models.arrays import Array, Arrays
-from models.federated.algorithm import Positive, Share
+from models.federated.algorithm import Positive
 from models.federated.masking_keys import KEY_BYTES
+from models.whole import round_up
 
 Places = NDArray[np.int64]
 
 PREFIX = "masking."  # before names of ours, in `shared`, in `kept` and in `own`
-AGREEMENT, CHANNEL = "agreement", "channel"  # (n, 32) public keys
+AGREEMENT, CHANNEL, SIGNER = "agreement", "channel", "signer"  # (n, 32) public keys
+PUBLIC_KEYS = (AGREEMENT, CHANNEL, SIGNER)
 
 
 class LeftOutWarning(UserWarning):
@@ -41,19 +42,21 @@ class Masking(BaseModel):
     :param quantum: to whose multiples numbers are rounded before they are added; each adds an error of up to half.
     :param range: largest size of a number that one gateway may send; not given, what 1,000 gateways may (8.8e9 with the
         default quantum), or as many as there are.
-    :param fewest: gateways without which no sum is taken, since of few the others can guess one.
+    :param fewest: gateways that must have something new before a sum is opened, since of few the others can guess one;
+        and that must be left in a sum which others leave. Until so many are together, what is new waits.
     :param neighbours: with how many others a gateway shares masks, where there are more.
     :param threshold: share of its neighbours and itself without which no secret of a gateway can be put together: fewer
-        colluding ones learn nothing, and fewer survivors end no round.
+        colluding ones learn nothing, and fewer survivors end no round. Above one half, so that a cloud that tells half
+        of them one thing and half another learns nothing either.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     quantum: Annotated[float, Field(gt=0, le=1)] = 2.0**-20
     range: Positive | None = None
-    fewest: Annotated[int, Field(ge=3)] = 3
+    fewest: Annotated[int, Field(ge=3)] = 5
     neighbours: Annotated[int, Field(ge=2, multiple_of=2)] = 60
-    threshold: Share = 0.4
+    threshold: Annotated[float, Field(gt=0.5, le=1)] = 0.6
 
     @model_validator(mode="after")
     def _unmasks_no_few(self) -> Self:
@@ -68,7 +71,7 @@ class Masking(BaseModel):
 
     def threshold_of(self, holders: int) -> int:
         """Return how many of the holders of a gateway's shares can put its secrets together."""
-        return max(2, math.ceil(round(self.threshold * holders, 9)))
+        return max(2, round_up(self.threshold * holders))
 
     def holders_of(self, count: int) -> int:
         """Return how many of `count` gateways hold shares of each, itself among them."""
@@ -82,6 +85,7 @@ class Roster(NamedTuple):
 
     agreement: Array
     channel: Array
+    signer: Array
     digest: bytes
     holders: Places
     threshold: int
@@ -89,22 +93,23 @@ class Roster(NamedTuple):
     @classmethod
     def of(cls, keys: Arrays, masking: Masking) -> Roster:
         """Return the roster of public keys (n, 32); raises `RosterError` for what is none."""
-        for name in (AGREEMENT, CHANNEL):
+        for name in PUBLIC_KEYS:
             array = keys.get(name)
             if array is None or array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != KEY_BYTES:
                 raise RosterError(f"roster: expected {name} keys (n, {KEY_BYTES}) of bytes, got {sorted(keys)}")
-        agreement, channel = keys[AGREEMENT], keys[CHANNEL]
-        count = len(agreement)
-        if len(channel) != count or count < masking.fewest:
+        found = [keys[name] for name in PUBLIC_KEYS]
+        count = len(found[0])
+        if {len(each) for each in found} != {count} or count < masking.fewest:
             raise RosterError(
-                f"roster: expected two keys of each of at least {masking.fewest} gateways (masking.fewest), got "
-                f"{count} and {len(channel)}"
+                f"roster: expected {len(found)} keys of each of at least {masking.fewest} gateways (masking.fewest), "
+                f"got {' and '.join(str(len(each)) for each in found)}"
             )
-        if len(np.unique(np.concatenate([agreement, channel]), axis=0)) < 2 * count:
+        if len(np.unique(np.concatenate(found), axis=0)) < len(found) * count:
             raise RosterError("roster: expected each key once, got one twice")
-        digest = hashlib.sha256(agreement.tobytes() + channel.tobytes()).digest()
+        digest = hashlib.sha256(b"".join(each.tobytes() for each in found)).digest()
         holders = _holders(digest, count, masking.neighbours)
-        return cls(agreement, channel, digest, holders, masking.threshold_of(holders.shape[1]))
+        threshold = masking.threshold_of(holders.shape[1])
+        return cls(found[0], found[1], found[2], digest, holders, threshold)
 
     def pair(self, sender: int, receiver: int) -> bytes:
         """Return what binds a key to this round and to a direction in it."""
@@ -131,6 +136,14 @@ class Roster(NamedTuple):
             groups.append(self.group_of(min(left), left))
             left -= groups[-1]
         return groups
+
+    def smallest_group(self, here: Collection[int]) -> int:
+        """Return how many are in the smallest of these groups, 0 where nobody is here."""
+        return min(map(len, self.groups_of(here)), default=0)
+
+    def survivors(self, present: list[int]) -> bytes:
+        """Return the bytes that say whose inputs are in the sum, which each who reveals shares signs before."""
+        return self.digest + np.array(present, dtype="<i8").tobytes()
 
     def neighbours_of(self, place: int) -> list[int]:
         """Return the places of its neighbours in rising order."""

@@ -18,6 +18,7 @@ from models.federated.algorithm import Phase, RoundFailedError, Server, UpdateEr
 from models.federated.masking import (
     AGREEMENT,
     CHANNEL,
+    PUBLIC_KEYS,
     LeftOutWarning,
     Masking,
     Roster,
@@ -29,9 +30,15 @@ from models.federated.masking import (
 from models.federated.masking_gateway import (
     BOX_BYTES,
     COMMITMENT,
+    CONFIRMATION_SENT,
+    CONFIRMED,
     INPUT_SENT,
+    JOINS,
+    LEAVES,
+    LEAVING,
     LOST,
     MASKED,
+    MEMBERS,
     POSTED,
     PRESENT,
     REVEALED,
@@ -39,32 +46,39 @@ from models.federated.masking_gateway import (
     SEALED,
     SHARES,
     SHARES_SENT,
+    SIGNATURE,
     STEPS,
     TOKEN,
 )
 from models.federated.masking_keys import (
     KEY_BYTES,
+    SIGNATURE_BYTES,
     KeyAgreementError,
     add_mask,
     agreed,
     chained,
+    is_signed,
     loaded,
 )
 from models.federated.masking_recovery import SENDER, masks_left, once
 from models.federated.ring import LAYOUT, by_layout, check_layout, decoded, most_of, of_most
 
-ROSTER = (AGREEMENT, CHANNEL, COMMITMENT, TOKEN)  # (n, 32) of each who began the round, in the order of the first
+ROSTER = (*PUBLIC_KEYS, COMMITMENT, TOKEN)  # (n, 32) of each who began the round, in the order of the first
 MODEL = "model."
 ANY_KEY = bytes(KEY_BYTES)  # to try public keys with
+LASTING = (LOST, MEMBERS)  # from round to round
 LOST_MOST = 64  # 2 kB with each model; a gateway would have to miss as many failed rounds since its last input
 
 
 class Cloud(NamedTuple):
-    """Judges and advances the four exchanges around one phase of the inner algorithm, the `number`-th."""
+    """Judges and advances the five exchanges around one phase of the inner algorithm, the `number`-th, which keeps a
+    running total where it `remembers`.
+    """
 
     masking: Masking
     phase: Phase
     number: int
+    remembers: bool
 
     def admit_keys(self, server: Server, update: Arrays) -> Arrays:
         del server
@@ -90,14 +104,16 @@ class Cloud(NamedTuple):
             total = {name: rows[~twice] for name, rows in total.items()}
         roster = self._roster(total)
         most_of(len(roster.agreement), self.masking.quantum, self.masking.range)
-        kept = {**_model(inner), **{name: total[name] for name in ROSTER}, **_named(mine, LOST)}
-        return _next(server, inner, {}, {AGREEMENT: roster.agreement, CHANNEL: roster.channel}, kept)
+        kept = {**_model(inner), **{name: total[name] for name in ROSTER}, **_named(mine, *LASTING)}
+        return _next(server, inner, {}, {name: getattr(roster, name) for name in PUBLIC_KEYS}, kept)
 
     def admit_shares(self, server: Server, update: Arrays) -> Arrays:
         mine = split(server.kept)[1]
         neighbours = self.masking.holders_of(len(mine[TOKEN])) - 1
-        _check_bytes(update, {SEALED: (1, neighbours, BOX_BYTES), TOKEN: (1, KEY_BYTES)})
-        return {SEALED: update[SEALED], SENDER: _sender(mine, update, SHARES_SENT)}
+        _check_bytes(update, {SEALED: (1, neighbours, BOX_BYTES), LEAVES: (1,), TOKEN: (1, KEY_BYTES)})
+        if update[LEAVES][0] > int(self.remembers):
+            raise UpdateError(f"{LEAVES}: expected 0 or, where a running total is kept, 1, got {update[LEAVES][0]}")
+        return {SEALED: update[SEALED], LEAVES: update[LEAVES], SENDER: _sender(mine, update, SHARES_SENT)}
 
     def pass_on(self, server: Server, total: Arrays) -> Server:
         """Say who has given its shares to so many that it can be unmasked, and hand out the model to train."""
@@ -108,25 +124,30 @@ class Cloud(NamedTuple):
         posted = _covered(roster, senders, self.masking.fewest)
         if len(posted) < self.masking.fewest:
             raise RoundFailedError(f"shares: expected at least {self.masking.fewest} gateways, got {len(posted)}")
-        boxes = total[SEALED][np.argsort(total[SENDER])][np.isin(senders, posted)]
-        told = {ROUND: bytes_of(roster.digest), POSTED: np.array(posted), **_named(mine, LOST)}
-        kept = {**_named(mine, *ROSTER, LOST), SEALED: boxes, POSTED: np.array(posted)}
+        boxes, leaves = (total[name][np.argsort(total[SENDER])][np.isin(senders, posted)] for name in (SEALED, LEAVES))
+        told = {ROUND: bytes_of(roster.digest), POSTED: np.array(posted), **_named(mine, *LASTING)}
+        told[LEAVING] = np.array(leaves.sum(dtype=np.int64))
+        kept = {**_named(mine, *ROSTER, *LASTING), SEALED: boxes, POSTED: np.array(posted)}
         return _next(server, inner, inner.shared, told, kept)
 
     def admit_input(self, server: Server, update: Arrays) -> Arrays:
-        mine, expected = split(server.kept)[1], {MASKED, LAYOUT, TOKEN}
+        mine, expected = split(server.kept)[1], {MASKED, LAYOUT, JOINS, TOKEN}
         if update.keys() != expected:
             raise UpdateError(f"expected arrays {sorted(expected)}, got {sorted(update)}")
         if update[MASKED].dtype != np.uint64 or update[MASKED].ndim != 1:
             raise UpdateError(f"{MASKED}: expected (P,) uint64, got {update[MASKED].shape} {update[MASKED].dtype}")
         check_layout(update[LAYOUT], len(update[MASKED]))
         _check_bytes({TOKEN: update[TOKEN]}, {TOKEN: (1, KEY_BYTES)})
-        present = np.zeros(len(mine[TOKEN]), dtype=np.uint64)
-        present[_among(_sender(mine, update, INPUT_SENT), mine[POSTED])] = 1
-        return by_layout({MASKED: update[MASKED], LAYOUT: update[LAYOUT], PRESENT: present})
+        allowed = (-1, 0, 1) if self.remembers else (0,)
+        if update[JOINS].dtype != np.int8 or update[JOINS].shape != () or int(update[JOINS]) not in allowed:
+            raise UpdateError(f"{JOINS}: expected one of {allowed} int8, got {str(update[JOINS])[:40]}")
+        present, joins = np.zeros(len(mine[TOKEN]), dtype=np.uint64), np.zeros(len(mine[TOKEN]), dtype=np.int64)
+        place = _among(_sender(mine, update, INPUT_SENT), mine[POSTED])
+        present[place], joins[place] = 1, int(update[JOINS])
+        return by_layout({MASKED: update[MASKED], LAYOUT: update[LAYOUT], JOINS: joins, PRESENT: present})
 
     def add_up(self, server: Server, total: Arrays) -> Server:
-        """Say whose inputs are in the sum, those of the layout that most sent, and hand out the shares."""
+        """Say whose inputs are in the sum, those of the layout that most sent."""
         if not total:
             return server
         inner, mine = self._inner(server), split(server.kept)[1]
@@ -136,27 +157,58 @@ class Cloud(NamedTuple):
         present = np.flatnonzero(total[PRESENT])
         if len(present) < self.masking.fewest or total[PRESENT].max() > 1:
             raise RoundFailedError(
-                f"masked inputs: expected one of each of at least {self.masking.fewest} gateways, got those of "
-                f"{len(present)}, up to {total[PRESENT].max()} of one"
+                f"masked inputs: expected one of each of at least {self.masking.fewest} gateways (masking.fewest) with "
+                f"something new, got those of {len(present)}, up to {total[PRESENT].max()} of one; what is new waits"
             )
-        roster = self._roster(mine)
-        smallest = min(map(len, roster.groups_of(present.tolist())))
+        roster, members = self._roster(mine), int(mine.get(MEMBERS, 0)) + int(total[JOINS].sum())
+        if self.remembers and 0 < members < self.masking.fewest:
+            raise RoundFailedError(
+                f"masked inputs: expected none or at least {self.masking.fewest} gateways (masking.fewest) in the "
+                f"total, got {members} of whom the others leave; who leaves waits"
+            )
+        smallest = roster.smallest_group(present.tolist())
         if smallest < self.masking.fewest:
             raise RoundFailedError(
                 f"masked inputs: expected at least {self.masking.fewest} gateways wherever masks join them, got a "
                 f"group of {smallest} that the others' dropping out cut off"
             )
-        told = {ROUND: bytes_of(roster.digest), PRESENT: present, SEALED: mine[SEALED]}
+        told = {ROUND: bytes_of(roster.digest), PRESENT: present, MEMBERS: np.array(members)}
+        kept = {**mine, **_model(inner), PRESENT: present, MASKED: total[MASKED], LAYOUT: total[LAYOUT]}
+        return _next(server, inner, {}, told, {**kept, JOINS: np.array(total[JOINS].sum())})
+
+    def admit_confirmation(self, server: Server, update: Arrays) -> Arrays:
+        mine = split(server.kept)[1]
+        _check_bytes(update, {SIGNATURE: (1, SIGNATURE_BYTES), TOKEN: (1, KEY_BYTES)})
+        sender = _sender(mine, update, CONFIRMATION_SENT)
+        place, roster = _among(sender, mine[POSTED]), self._roster(mine)
+        text = roster.survivors(mine[PRESENT].tolist())
+        if not is_signed(roster.signer[place].tobytes(), update[SIGNATURE].tobytes(), text):
+            raise UpdateError(f"{SIGNATURE}: expected that of place {place} for those whose inputs are in the sum")
+        return {SIGNATURE: update[SIGNATURE], SENDER: sender}
+
+    def hand_out(self, server: Server, total: Arrays) -> Server:
+        """Pass on who signed whose inputs are in the sum, and the shares."""
+        if not total:
+            return server
+        inner, mine = self._inner(server), split(server.kept)[1]
+        roster, confirmed = self._roster(mine), once(total[SENDER], "confirmations")
+        fewest = int(roster.held_by(confirmed)[mine[PRESENT]].min())
+        if fewest < roster.threshold:
+            raise RoundFailedError(
+                f"confirmations: expected those of {roster.threshold} holders of the shares of each whose input is in "
+                f"the sum, got {fewest} of one"
+            )
+        told = {ROUND: bytes_of(roster.digest), CONFIRMED: np.array(confirmed), SEALED: mine[SEALED]}
+        told[SIGNATURE] = total[SIGNATURE][np.argsort(total[SENDER])]
         kept = {name: array for name, array in mine.items() if name != SEALED}
-        kept |= {**_model(inner), PRESENT: present, MASKED: total[MASKED], LAYOUT: total[LAYOUT]}
-        return _next(server, inner, {}, told, kept)
+        return _next(server, inner, {}, told, {**kept, CONFIRMED: np.array(confirmed)})
 
     def admit_reveal(self, server: Server, update: Arrays) -> Arrays:
         mine = split(server.kept)[1]
         holders = self.masking.holders_of(len(mine[TOKEN]))
         _check_bytes(update, {SHARES: (1, holders, KEY_BYTES), TOKEN: (1, KEY_BYTES)})
         sender = _sender(mine, update, REVEALED)
-        _among(sender, mine[PRESENT])
+        _among(sender, mine[CONFIRMED])
         return {SHARES: update[SHARES], SENDER: sender}
 
     def unmask(self, server: Server, total: Arrays) -> Server:
@@ -177,7 +229,10 @@ class Cloud(NamedTuple):
                     "them masked its input with other keys than it shared"
                 )
         advanced = self._advanced(inner, sums)
-        kept = {**advanced.kept, **prefixed(_named(mine, LOST))}
+        lasting = _named(mine, *LASTING)
+        if self.remembers:
+            lasting[MEMBERS] = np.array(int(mine.get(MEMBERS, 0)) + int(mine[JOINS]))
+        kept = {**advanced.kept, **prefixed(lasting)}
         return server._replace(shared=advanced.shared, kept=kept, phase=STEPS * advanced.phase)
 
     def _advanced(self, inner: Server, sums: Arrays) -> Server:
@@ -199,7 +254,7 @@ class Cloud(NamedTuple):
 
     def _roster(self, keys: Arrays) -> Roster:
         try:
-            return Roster.of(_named(keys, AGREEMENT, CHANNEL), self.masking)
+            return Roster.of(_named(keys, *PUBLIC_KEYS), self.masking)
         except RosterError as error:
             raise RoundFailedError(str(error)) from None
 
@@ -231,10 +286,10 @@ def restored(server: Server, masking: Masking) -> Server:
     out with the model, so that nobody takes his input for counted.
     """
     (kept, mine), (shared, _) = split(server.kept), split(server.shared)
-    lost = _named(mine, LOST)
+    lost = _named(mine, *LASTING)
     if server.phase % STEPS >= INPUT_SENT:
-        digest = bytes_of(Roster.of(_named(mine, AGREEMENT, CHANNEL), masking).digest)[None]
-        lost = {LOST: np.concatenate([mine[LOST], digest])[-LOST_MOST:] if LOST in mine else digest}
+        digest = bytes_of(Roster.of(_named(mine, *PUBLIC_KEYS), masking).digest)[None]
+        lost |= {LOST: np.concatenate([mine[LOST], digest])[-LOST_MOST:] if LOST in mine else digest}
     return server._replace(shared=_resting(mine) or shared, kept={**kept, **prefixed(lost)})
 
 
@@ -244,7 +299,7 @@ def _resting(mine: Arrays) -> Arrays:
 
 def _repeated(rows: Arrays) -> NDArray[np.bool_]:
     """Return which rows (n,) of a roster hold a key, commitment or token that stands anywhere a second time."""
-    all_rows = np.stack([rows[name] for name in ROSTER], axis=1)  # (n, 4, 32)
+    all_rows = np.stack([rows[name] for name in ROSTER], axis=1)  # (n, 5, 32)
     _, place, counts = np.unique(all_rows.reshape(-1, KEY_BYTES), axis=0, return_inverse=True, return_counts=True)
     return np.asarray((counts[place.ravel()] > 1).reshape(all_rows.shape[:2]).any(axis=1))
 

@@ -1,8 +1,10 @@
-"""A gateway's part in a masked round: keys, shares, masked input, and what it reveals so that the sum can be unmasked.
+"""A gateway's part in a masked round: keys, shares, masked input, whose inputs it takes to be in the sum, and what it
+reveals so that the sum can be unmasked.
 
 What it must remember stands in `own` under `masking.`: the secret of the round, from which every key follows, and how
 far it has gone. It goes each step once: a second input under the same masks, or a second answer about who dropped out,
-would betray it. With its last step it forgets the secret.
+would betray it. No store may hold the secret (`models.arrays.is_fleeting`), or an image of it that is put back would go
+a step again; so whose process ends drops out of the round. With its last step it forgets the secret.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from models.federated.contributions import BEFORE, weight_of
 from models.federated.masking import (
     AGREEMENT,
     CHANNEL,
+    PUBLIC_KEYS,
+    SIGNER,
     Masking,
     Roster,
     RosterError,
@@ -27,6 +31,7 @@ from models.federated.masking import (
 )
 from models.federated.masking_keys import (
     KEY_BYTES,
+    SIGNATURE_BYTES,
     TAG_BYTES,
     Keys,
     add_mask,
@@ -34,10 +39,13 @@ from models.federated.masking_keys import (
     chained,
     coefficients,
     derived,
+    is_signed,
     loaded,
     public_key,
     sealed,
     secret_of,
+    signed,
+    signing_key,
     to_bytes,
     to_number,
     unsealed,
@@ -49,18 +57,24 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 COMMITMENT, TOKEN, SEALED, SHARES, MASKED = "commitment", "token", "sealed", "shares", "masked"  # of updates
+LEAVES, JOINS, SIGNATURE = "leaves", "joins", "signature"  # of updates; `joins` is 1, 0 or -1, and in `own`, too
 ROUND, POSTED, PRESENT, LOST = "round", "posted", "present", "lost"  # of `shared`, under the prefix
+MEMBERS, LEAVING, CONFIRMED = "members", "leaving", "confirmed"  # of `shared`, under the prefix
 SECRET, STAGE, PLACE, INPUT, WAS_COUNTED = "secret", "stage", "place", "input", "counted"  # of `own`, under the prefix
-STEPS = 4
-KEYS_SENT, SHARES_SENT, INPUT_SENT, REVEALED = range(STEPS)
+MEMBER = "member"  # of `own`, under the prefix: 1 where something of this gateway is in the cloud's running total
+STEPS = 5
+KEYS_SENT, SHARES_SENT, INPUT_SENT, CONFIRMATION_SENT, REVEALED = range(STEPS)
 BOX_BYTES = 2 * KEY_BYTES + TAG_BYTES  # a share of the seed and one of the key
 
 
 class Gateway(NamedTuple):
-    """The training of each of the four exchanges around one phase of the inner algorithm."""
+    """The training of each of the five exchanges around one phase of the inner algorithm. `remembers` is that of the
+    algorithm: the cloud keeps a running total of it, which gateways join and leave.
+    """
 
     masking: Masking
     phase: Phase
+    remembers: bool
 
     def keys(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         """Begin a round with new keys, whatever became of the one before."""
@@ -73,6 +87,7 @@ class Gateway(NamedTuple):
         update = {
             AGREEMENT: public_key(keys.agreement),
             CHANNEL: public_key(keys.channel),
+            SIGNER: signing_key(keys.signer),
             COMMITMENT: derived(keys.seed, "commitment"),
             TOKEN: chained(keys.token, STEPS - 1),
         }
@@ -83,7 +98,7 @@ class Gateway(NamedTuple):
         """Send every neighbour its shares of this gateway's two secrets, each under a key of its own."""
         del rng
         (inner, mine), told = split(own), split(shared)[1]
-        if _is_silent(data) or _stage(mine) != KEYS_SENT:
+        if _is_silent(data) or _stage(mine) != KEYS_SENT or SECRET not in mine:
             return own, {}
         roster, keys = Roster.of(told, self.masking), Keys.of(mine[SECRET].tobytes())
         found = np.flatnonzero((roster.agreement == bytes_of(public_key(keys.agreement))).all(axis=1))
@@ -95,8 +110,12 @@ class Gateway(NamedTuple):
             sealed(agreed(channel, roster.channel[other].tobytes(), "share", roster.pair(place, other)), text)
             for other, text in zip(others, texts, strict=True)
         ]
-        mine = {**mine, AGREEMENT: roster.agreement, CHANNEL: roster.channel, PLACE: np.array(place)}
+        mine = {**mine, **{name: told[name] for name in PUBLIC_KEYS}, PLACE: np.array(place)}
+        # Also of one whose leave may have been counted: it has yet to hear.
+        leaves = self.remembers and weight_of(data) == 0.0 and max(_count(mine, MEMBER), _count(mine, JOINS)) > 0
+        mine[LEAVES] = np.array(leaves)
         update = {SEALED: bytes_of(b"".join(boxes)).reshape(1, -1, BOX_BYTES), TOKEN: _token(keys, SHARES_SENT)}
+        update[LEAVES] = np.array([leaves], dtype=np.uint8)
         return {**inner, **prefixed({**mine, STAGE: np.array(SHARES_SENT)})}, update
 
     def masked_input(
@@ -104,23 +123,32 @@ class Gateway(NamedTuple):
     ) -> tuple[Arrays, Arrays]:
         """Train, and send the inner update under masks. What is wrong with it is found here, as the cloud cannot.
 
+        Who has nothing new sends nothing, so that a sum is one of news, and goes on helping to unmask it; who leaves
+        waits where too few would be left, whose sum the cloud could then read.
+
         Raises `UpdateError` where the inner algorithm would refuse it, `RingError` for values that could make a sum
         wrap or would be lost in rounding, both before there is a mask.
         """
         (inner, mine), (model, told) = split(own), split(shared)
-        if _is_silent(data) or _stage(mine) != SHARES_SENT:
+        if _is_silent(data) or _stage(mine) != SHARES_SENT or SECRET not in mine:
             return own, {}
         roster, place = Roster.of(mine, self.masking), int(mine[PLACE])
         if not _is_of(told, roster) or place not in (posted := _places(told, POSTED, roster)):
             return own, {}  # its shares came too late
         self._check_cover(roster, place, posted)
-        counted = np.array(_was_counted(mine, told))
+        counted, is_in = np.array(_was_counted(mine, told)), _count(mine, MEMBER)
+        is_in += _count(mine, JOINS) if counted else 0
+        mine = {**mine, MEMBER: np.array(is_in), JOINS: np.array(0), POSTED: np.array(posted)}
+        if is_in and weight_of(data) == 0.0 and not self._may_leave(mine, told):
+            return {**inner, **prefixed(mine)}, {}
         after, update = self.phase.train(model, inner, {**data, COUNTED: counted}, rng)
         if not update:
             return {**after, **prefixed(mine)}, {}
         # Of an algorithm that sends changes: what the cloud has counted of this gateway.
         before = parted(after).get(BEFORE, {})
         admitted = self.phase.admit(Server(model, before), update)
+        if not any(array.any() for array in admitted.values()):
+            return {**after, **prefixed(mine)}, {}
         is_solved = self.phase.tally.bears == "nothing"
         check_units(admitted, {**model, **before}, self.masking.quantum, each=is_solved)
         most = most_of(len(posted), self.masking.quantum, self.masking.range)
@@ -130,32 +158,49 @@ class Gateway(NamedTuple):
         agreement = loaded(keys.agreement)
         for other in sorted(set(roster.neighbours_of(place)) & set(posted)):
             add_mask(vector, mask_key(agreement, roster, place, other), taken_off=other < place)
-        history = {INPUT: bytes_of(roster.digest), STAGE: np.array(INPUT_SENT), POSTED: np.array(posted)}
+        joins = np.array(int(weight_of(data) > 0.0) - is_in if self.remembers else 0, dtype=np.int8)
+        history = {INPUT: bytes_of(roster.digest), STAGE: np.array(INPUT_SENT), JOINS: joins}
         mine = {name: array for name, array in mine.items() if name != WAS_COUNTED} | history
-        return {**after, **prefixed(mine)}, {MASKED: vector, LAYOUT: layout, TOKEN: _token(keys, INPUT_SENT)}
+        update = {MASKED: vector, LAYOUT: layout, JOINS: joins, TOKEN: _token(keys, INPUT_SENT)}
+        return {**after, **prefixed(mine)}, update
+
+    def confirm(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        """Sign whose inputs are said to be in the sum.
+
+        Raises `RosterError` where so few are that their sum would tell of one, or so few would be left in the total.
+        """
+        del rng
+        (inner, mine), told = split(own), split(shared)[1]
+        if _is_silent(data) or _stage(mine) not in (SHARES_SENT, INPUT_SENT) or SECRET not in mine:
+            return own, {}
+        roster, place, has_sent = Roster.of(mine, self.masking), int(mine[PLACE]), _stage(mine) == INPUT_SENT
+        if not _is_of(told, roster) or POSTED not in mine:
+            return own, {}
+        present, posted = _places(told, PRESENT, roster), mine[POSTED].tolist()
+        if has_sent and place not in present:
+            # Its input came too late, or was left out: what is left for the cloud is the key, the seed stays hidden.
+            return {**own, **prefixed({WAS_COUNTED: np.array(False)})}, {}
+        able = set(posted) if has_sent else set(posted) - {place}
+        self._check_survivors(roster, present, able, _count(told, MEMBERS))
+        keys = Keys.of(mine[SECRET].tobytes())
+        ended = {PRESENT: np.array(present), STAGE: np.array(CONFIRMATION_SENT)}
+        signature = bytes_of(signed(keys.signer, roster.survivors(present)))[None]
+        return {**inner, **prefixed({**mine, **ended})}, {SIGNATURE: signature, TOKEN: _token(keys, CONFIRMATION_SENT)}
 
     def reveal(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         """Send one share of each neighbour: of the seed of its own mask if its input is here, else of its private key.
 
-        Raises `RosterError` where so few inputs are here that their sum would tell of one.
+        Raises `RosterError` where fewer than the threshold of those who hold shares with it were told the same.
         """
         del rng
         (inner, mine), told = split(own), split(shared)[1]
-        if _is_silent(data) or _stage(mine) != INPUT_SENT:
+        if _is_silent(data) or _stage(mine) != CONFIRMATION_SENT or SECRET not in mine:
             return own, {}
         roster, place = Roster.of(mine, self.masking), int(mine[PLACE])
-        if not _is_of(told, roster) or place not in (present := _places(told, PRESENT, roster)):
-            # Its input came too late, or was left out: what is left for the cloud is the key, the seed stays hidden.
-            left_out = {WAS_COUNTED: np.array(False)} if _is_of(told, roster) else {}
-            return {**own, **prefixed(left_out)}, {}
-        posted = [int(other) for other in mine[POSTED]]
-        group = roster.group_of(place, present)
-        if len(group) < self.masking.fewest or not set(present) <= set(posted):
-            raise RosterError(
-                f"present: expected at least {self.masking.fewest} (masking.fewest) of those who sent shares, joined "
-                f"by masks with each other, got {len(present)}, {len(set(present) - set(posted))} of them others and "
-                f"{len(group)} joined with this gateway"
-            )
+        if not _is_of(told, roster) or place not in _places(told, CONFIRMED, roster):
+            return own, {}  # its confirmation came too late
+        posted, present = mine[POSTED].tolist(), mine[PRESENT].tolist()
+        self._check_confirmed(roster, place, present, told)
         keys, boxes = Keys.of(mine[SECRET].tobytes()), told.get(SEALED)
         if boxes is None or boxes.shape != (len(posted), roster.holders.shape[1] - 1, BOX_BYTES):
             raise RosterError(f"{SEALED}: expected one row of boxes for each who sent shares, got {sorted(told)}")
@@ -164,6 +209,41 @@ class Gateway(NamedTuple):
         rows = bytes_of(b"".join(kept)).reshape(1, -1, KEY_BYTES)
         ended = {**_history(mine, data), STAGE: np.array(REVEALED)}
         return {**inner, **prefixed(ended)}, {SHARES: rows, TOKEN: _token(keys, REVEALED)}
+
+    def _check_survivors(self, roster: Roster, present: list[int], able: set[int], left: int) -> None:
+        fewest, smallest = self.masking.fewest, roster.smallest_group(present)
+        if smallest < fewest or not able.issuperset(present):
+            raise RosterError(
+                f"present: expected at least {fewest} (masking.fewest) of those who sent shares and an input, joined "
+                f"by masks with each other, got {len(present)}, {len(set(present) - able)} of them others, in groups "
+                f"down to {smallest}"
+            )
+        if self.remembers and 0 < left < fewest:
+            raise RosterError(
+                f"{MEMBERS}: expected none or at least {fewest} (masking.fewest) gateways in the total after this "
+                f"round, got {left}"
+            )
+
+    def _may_leave(self, mine: Arrays, told: Arrays) -> bool:
+        """Tell whether enough, or none, are left in the total where all leave who have said so, of whom some may have
+        left already: `confirm` knows better, and this keeps rounds from failing.
+        """
+        left = _count(told, MEMBERS) - _count(told, LEAVING)
+        return bool(mine[LEAVES]) and (left <= 0 or left >= self.masking.fewest)
+
+    def _check_confirmed(self, roster: Roster, place: int, present: list[int], told: Arrays) -> None:
+        signatures, confirmed = told.get(SIGNATURE), _places(told, CONFIRMED, roster)
+        if signatures is None or signatures.shape != (len(confirmed), SIGNATURE_BYTES):
+            raise RosterError(f"{SIGNATURE}: expected {len(confirmed)} of {SIGNATURE_BYTES} bytes, got {sorted(told)}")
+        text, alike = roster.survivors(present), 0
+        for other, signature in zip(confirmed, signatures, strict=True):
+            if other in roster.holders[place]:
+                alike += is_signed(roster.signer[other].tobytes(), signature.tobytes(), text)
+        if alike < roster.threshold:
+            raise RosterError(
+                f"{CONFIRMED}: expected {roster.threshold} of those who hold shares with this gateway to have signed "
+                f"whose inputs are in the sum, got {alike}: they were told otherwise, or are gone"
+            )
 
     def _check_cover(self, roster: Roster, place: int, posted: list[int]) -> None:
         """Refuse to send where too few others mask the same sum, or hold shares to unmask it."""
@@ -184,6 +264,10 @@ def mask_key(private: X25519PrivateKey, roster: Roster, place: int, other: int) 
 def _is_silent(data: Arrays) -> bool:
     """Tell whether a gateway has no rows; one that leaves may still have something to take back."""
     return len(data[FEATURES]) == 0 and weight_of(data) > 0.0
+
+
+def _count(arrays: Arrays, name: str) -> int:
+    return int(arrays.get(name, 0))
 
 
 def _stage(mine: Arrays) -> int:
@@ -232,7 +316,11 @@ def _history(mine: Arrays, data: Arrays) -> Arrays:
     """Return the round of this gateway's last input and whether the cloud counted it: the next call is told so."""
     if INPUT not in mine:
         return {}
-    return {INPUT: mine[INPUT], WAS_COUNTED: np.asarray(mine.get(WAS_COUNTED, data.get(COUNTED, np.array(True))))}
+    member = {name: mine[name] for name in (MEMBER, JOINS) if name in mine}
+    return member | {
+        INPUT: mine[INPUT],
+        WAS_COUNTED: np.asarray(mine.get(WAS_COUNTED, data.get(COUNTED, np.array(True)))),
+    }
 
 
 def _was_counted(mine: Arrays, told: Arrays) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 32
 TAG_BYTES = 16  # of ChaCha20-Poly1305
+SIGNATURE_BYTES = 64
 COEFFICIENT_BYTES = 48  # 129 bits more than the field, so that the remainder is uniform beyond telling
 CHUNK = 16_384  # numbers of a mask at a time: they stay in the cache
 
@@ -34,14 +35,16 @@ class Keys(NamedTuple):
     """The secrets (32 bytes each) of a gateway in one round.
 
     `agreement` is the private key of the masks it shares with others and `seed` that of its own mask: those two are
-    shared out, with coefficients drawn from `dealer`. `channel` is the private key under which shares travel, `token`
-    the end of a chain of digests by which the gateway proves that it is the one that began the round.
+    shared out, with coefficients drawn from `dealer`. `channel` is the private key under which shares travel, `signer`
+    the one with which it says whose inputs it takes to be in the sum, `token` the end of a chain of digests by which it
+    proves to be the one that began the round.
     """
 
     agreement: bytes
     seed: bytes
     dealer: bytes
     channel: bytes
+    signer: bytes
     token: bytes
 
     @classmethod
@@ -86,6 +89,32 @@ def to_bytes(number: int) -> bytes:
 def public_key(private: bytes) -> bytes:
     """Return the public key of an X25519 private key."""
     return loaded(private).public_key().public_bytes_raw()
+
+
+def signing_key(private: bytes) -> bytes:
+    """Return the public key of an Ed25519 private key."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def signed(private: bytes, text: bytes) -> bytes:
+    """Return the Ed25519 signature (64 bytes) of a text."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(private).sign(text)
+
+
+def is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
+    """Tell whether the owner of a key signed a text."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def loaded(private: bytes) -> X25519PrivateKey:

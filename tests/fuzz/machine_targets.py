@@ -52,7 +52,7 @@ FAST: dict[
     "incfed": {"network": {"units": 8, "washout": 2}},
     "partial-incfed": {"network": {"units": 8, "washout": 2}},
 }
-MASKED: dict[str, Any] = {"loss": "logistic", "components": 0, "masking": {}}
+MASKED: dict[str, Any] = {"loss": "logistic", "components": 0, "masking": {"fewest": 3}}
 
 
 @cache
