@@ -150,6 +150,25 @@ def _training(settings: AggregatorSettings) -> Iterator[Finding]:
         yield warning("training memory", text, "a smaller limits.max_update_bytes, rounds.fraction, or more memory")
     else:
         yield ok("training memory", text)
+    if settings.algorithm.settings.get("masking") is not None:
+        yield cohort(settings)
+
+
+def cohort(settings: AggregatorSettings) -> Finding:
+    """Say whether enough gateways are enrolled, or have ever spoken where nobody is enrolled, for a masked sum."""
+    from cloud_aggregator.store import Store, StoreError
+    from models.federated.masking import Masking
+
+    fewest = Masking.model_validate(settings.algorithm.settings["masking"]).fewest
+    try:
+        with closing(Store(settings.aggregator.store, create=False)) as opened:
+            names = opened.registry().admitted or {row["gateway"] for row in opened.rows("gateways", "gateway")}
+    except StoreError:  # which is a finding of its own, or there is none yet
+        names = set()
+    text = f"{len(names)} gateways are enrolled, and a masked sum is opened only if {fewest} have something new"
+    if len(names) >= fewest:
+        return ok("masking", text)
+    return warning("masking", text, "enrol more gateways, or set masking.fewest to as few as 3")
 
 
 def _gateways(store: Path) -> int:

@@ -18,16 +18,19 @@ from cloud_aggregator import backup_command
 from cloud_aggregator import doctor_command as of_cloud
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.backup_command import write_note
+from cloud_aggregator.events import RecordGateway
+from cloud_aggregator.store import Store as CloudStore
 from config import doctor, doctor_host, doctor_network, store_lock
 from config.doctor import Finding, Level
 from config.doctor_imports import TRIALS, imports
 from config.doctor_network import Life, age
+from config.messages import Status
 from config.settings import Broker
 from firmware_sim import children
 from gateway_agent import doctor_command as of_gateway
 from gateway_agent.__main__ import main as gateway_agent
 from gateway_agent.store import Store
-from tests.sites import gateway_settings
+from tests.sites import SITE, aggregator_settings, gateway_settings
 from tests.test_tidy import loaded_by
 
 NOW_S = datetime(2026, 6, 1, tzinfo=UTC).timestamp()
@@ -267,3 +270,18 @@ def test_the_way_to_a_broker_ends_at_the_step_that_fails(tmp_path: Path) -> None
     assert not is_there and found[-1].name == "broker name" and found[-1].level == "failure"
     found, is_there = doctor_network.reach(Broker(ca_file=tmp_path / "ca.pem"))
     assert not is_there and levels(found) == {"broker files": "failure"}
+
+
+@pytest.mark.parametrize(("count", "level"), [(4, "warning"), (5, "ok")])
+def test_the_aggregators_doctor_says_where_too_few_are_there_for_a_masked_sum(
+    tmp_path: Path, count: int, level: str
+) -> None:
+    masked = {"name": "fedavg", "settings": {"components": 4, "masking": {}}}
+    settings = aggregator_settings(
+        rounds={"quorum": 5}, algorithm=masked, aggregator={"site": SITE, "store": tmp_path / "cloud.db"}
+    )
+    assert of_cloud.cohort(settings).level == "warning"  # there is no store yet
+    with closing(CloudStore(tmp_path / "cloud.db")) as store:
+        store.commit([RecordGateway(f"gateway-{index}", Status(state="online"), 1) for index in range(count)])
+    found = of_cloud.cohort(settings)
+    assert found.level == level and f"{count} gateways are" in found.text and "only if 5 have" in found.text
