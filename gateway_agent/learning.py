@@ -27,6 +27,7 @@ NS = 1_000_000_000
 REMARK_LENGTH = 500  # of an exchange
 HIDING = ("masking", "privacy")  # settings that promise what a training found to nobody but this gateway
 NUMBER = re.compile(r"[-+]?\d+(?:[.,_]\d+)*(?:[eE][-+]?\d+)?")
+RUNS_KEPT = 16  # trainings before the present one, of which no round is answered a second time
 RETRY_S = 3_600.0  # a failed training would most likely fail alike; but it may have been a lack of time or memory
 
 
@@ -84,6 +85,9 @@ def take_part(state: State) -> tuple[State, list[Effect]]:
     is_answered = state.answered is not None and state.answered[0] == message.run and state.answered[1] >= number[1]
     if is_answered:
         return state, []
+    if message.round_index <= state.answered_before.get(message.run, -1):
+        text = f"training {message.run} went back to a round that this gateway has answered, before others began"
+        return _refuse_round(replace(state, round=None), message, f"{text}; choose another seed for it")
     if state.failed == number and state.now_ns < state.retry_ns:
         return replace(state, refused_round=round_number(*number)), []
     if message.cohort is not None and state.settings.gateway.id not in message.cohort:
@@ -143,7 +147,9 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
     except wire.WireError as error:
         return _failed(state, message, f"its answer cannot be read: {error}")
     if state.answered is None or state.answered[0] != message.run:
-        state = replace(state, last_counted="")  # in this training nothing was
+        before = {**state.answered_before, **dict([state.answered] if state.answered else [])}
+        kept = {run: before[run] for run in list(before)[-RUNS_KEPT:] if run != message.run}
+        state = replace(state, last_counted="", answered_before=kept)  # in this training nothing was
     answered = (message.run, message.round_index)
     remarks = _remarks(state, message, said.get("remarks", ()))
     is_news = remarks != state.remarks

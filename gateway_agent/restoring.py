@@ -53,7 +53,7 @@ def restore(
 
     Raises `BaselineError` where the stored baseline does not fit the settings.
     """
-    own, answered, remarks = _own(stored)
+    own, answered, before, remarks = _own(stored)
     _check_baseline(settings, stored, own)
     pipeline = walk.start(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
@@ -73,6 +73,7 @@ def restore(
         own=own,
         outbox=dict(stored.outbox),
         answered=answered,
+        answered_before=before,
         newest_training=int(stored.blobs.get(INVITED, b"0")),
         remarks=remarks,
         awaited=awaited,
@@ -122,10 +123,10 @@ def ledger(stored: Stored, own: Arrays) -> Arrays:
     return max(copies, key=lambda copy: float(copy.get(SPENT, 0.0)))
 
 
-def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None, dict[int, str]]:
+def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None, dict[str, int], dict[int, str]]:
     if OWN not in stored.blobs:
-        return ledger(stored, {}), None, {}
+        return ledger(stored, {}), None, {}, {}
     own, meta = wire.decode(stored.blobs[OWN])
     own |= ledger(stored, own)
     answered = tuple(meta["answered"]) if meta["answered"] else None
-    return own, answered, dict(meta.get("remarks", ()))  # 0.5 kept none
+    return own, answered, dict(meta.get("before", ())), dict(meta.get("remarks", ()))  # 0.5 kept neither

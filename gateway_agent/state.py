@@ -104,6 +104,7 @@ class State:
     connected: bool = False
     round: RoundOpen | None = None
     answered: tuple[str, int] | None = None  # (run, round_index) of the last update made
+    answered_before: dict[str, int] = field(default_factory=dict)  # of earlier runs: the last round answered, by run
     newest_training: int = 0  # the highest number of a training that this gateway was invited to
     awaited: str = ""  # the last update that said something, by its digest
     is_counted: bool = True  # the aggregator's receipt for it is here
@@ -234,7 +235,8 @@ def save_own(state: State) -> Save:
     """Return the effect that stores what stays on this gateway, which round it answered last and what it said of it."""
     answered = list(state.answered) if state.answered else None
     stored = {name: array for name, array in state.own.items() if not is_fleeting(name)}
-    return Save(OWN, wire.encode(stored, {"answered": answered, "remarks": [*state.remarks.items()]}))
+    meta = {"answered": answered, "before": [*state.answered_before.items()], "remarks": [*state.remarks.items()]}
+    return Save(OWN, wire.encode(stored, meta))
 
 
 def save_invited(state: State) -> Save:

@@ -10,7 +10,7 @@ import pytest
 
 from config import wire
 from gateway_agent import events, trainer
-from gateway_agent.state import OWN, SECRET
+from gateway_agent.state import OWN, SECRET, status
 from models.arrays import Arrays, exchange_secret, is_fleeting, parted, ratchet
 from models.federated.masking import AGREEMENT, PREFIX
 from models.federated.masking_gateway import STEPS
@@ -100,6 +100,29 @@ def test_who_starts_anew_drops_out_of_the_masked_round(step: int) -> None:
     assert not any(said) and made.heard["south", run, begun][0]
     made.run(made.in_force, patience_s=400)
     assert any(update for (who, _, at), (update, *_) in made.heard.items() if who == "south" and at > begun + STEPS)
+
+
+def test_no_round_is_answered_twice_whatever_training_was_between() -> None:
+    """The store of the aggregator is put back by hand, and with it a training that gateways know to be over."""
+    made = Listening(NOISED)
+    made.go_to(1)
+    backup = copy.deepcopy(made.cloud_shelf)
+    made.go_to(2)
+    first = made.cloud.run
+    made.cloud_settings = made.chosen(2)
+    made.restart("cloud")
+    made.go_to(2)
+    assert made.cloud.run != first
+    backup.gateways = {name: status(state) for name, state in made.agents.items()}  # so that its training is the newest
+    made.cloud_shelf, made.cloud_settings = backup, made.chosen(1)
+    made.restart("cloud")
+    for _ in range(600):
+        made.flow()
+        made.tick()
+    assert made.cloud.run == first
+    assert all(len(list(filter(None, answers))) == 1 for answers in made.heard.values())
+    refusals = [status(state).refusal for state in made.agents.values()]
+    assert all("went back to a round that this gateway has answered" in refusal for refusal in refusals), refusals
 
 
 def test_a_stolen_gateway_tells_nothing_of_an_exchange_that_is_over() -> None:
