@@ -123,7 +123,7 @@ def test_the_same_is_detected_where_the_cloud_sees_sums_alone(
         assert result["detected"] and result["false_alarms"] == 0 and result["model_version"] == 1
     closed = listed(tmp_path / "demo", "rounds", capsys)
     everyone = ["gateway-1", "gateway-2", "gateway-3"]
-    assert [sorted(row["gateways"].split()) for row in closed] == [everyone] * 4  # keys, shares, sums, recovery
+    assert [sorted(row["gateways"].split()) for row in closed] == [everyone] * 5  # all five exchanges
 
 
 @pytest.mark.slow
