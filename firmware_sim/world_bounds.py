@@ -20,9 +20,11 @@ from pydantic import BaseModel
 
 from cloud_aggregator.__main__ import main
 from cloud_aggregator.state import State
+from cloud_aggregator.store import CHECKPOINT_PAGES
 from config.messages import CONTROL
 from config.settings import AggregatorSettings
 from firmware_sim.stage import toml
+from firmware_sim.world_disk import PAGE
 
 HELD = ("gateways", "lives", "incoming", "outward", "failures", "fetched", "dropped", "held", "staging")
 COMMANDS = (("status",), ("gateways", "list"), ("models",), ("alarms",), ("rounds",), ("losses",), ("orders",))
@@ -30,6 +32,7 @@ COMMANDS = (("status",), ("gateways", "list"), ("models",), ("alarms",), ("round
 # In a world of this length honest gateways take up to 30 kB of memory and 3 MB of disk, with a hostile one ten times
 # and twice that.
 HELD_BYTES_MAX, DISK_BYTES_MAX = 4 * 2**20, 16 * 2**20
+LOG_BYTES_MAX = 2 * CHECKPOINT_PAGES * PAGE
 STEP_S = 5.0  # of a processor, for what takes milliseconds
 
 
@@ -87,8 +90,12 @@ def _size(value: Any, seen: set[int]) -> int:
 
 
 def disk_bytes(store: Path) -> int:
-    """Return how many bytes the files of a store have."""
-    return sum(file.stat().st_size for file in store.parent.glob(f"{store.name}*"))
+    """Return how many bytes the files of a store have, of its log those beyond what it may have: it is as long as the
+    commits since the last checkpoint, whatever they hold.
+    """
+    sizes = {file.name: file.stat().st_size for file in store.parent.glob(f"{store.name}*")}
+    log = sizes.pop(f"{store.name}-wal", 0)
+    return sum(sizes.values()) + max(log - LOG_BYTES_MAX, 0)
 
 
 def ask(settings: AggregatorSettings, folder: Path, violate: Callable[[str], None]) -> None:

@@ -173,11 +173,15 @@ def test_a_model_that_is_older_than_one_before_is_seen() -> None:
 
 def test_what_the_aggregator_holds_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, said = tmp_path / "cloud.db", list[str]()
-    (tmp_path / "cloud.db-wal").write_bytes(b"x" * 1_000)
+    store.write_bytes(b"x" * 1_000)
     assert world_bounds.audit(None, store, said.append) == {"held_bytes": 0, "disk_bytes": 1_000} and not said
     monkeypatch.setattr(world_bounds, "DISK_BYTES_MAX", 999)
     world_bounds.audit(None, store, said.append)
     assert said == ["disk_bytes of the aggregator are 1000, 999 at most"]
+    with (tmp_path / "cloud.db-wal").open("wb") as log:  # of a service that never ended
+        for size, expected in ((world_bounds.LOG_BYTES_MAX, 1_000), (world_bounds.LOG_BYTES_MAX + 5, 1_005)):
+            log.truncate(size)
+            assert world_bounds.disk_bytes(store) == expected
 
 
 def test_a_step_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
