@@ -107,7 +107,10 @@ SPOILED: dict[str, tuple[Callable[[], Made], str]] = {
         f"it has {2**40} bytes, at most 16777216 are taken",
     ),
     "not ONNX": (lambda: (signed(GOOD, model=describe(JUNK, LIMIT)), JUNK), "it is no ONNX model"),
-    "empty": (lambda: (signed(GOOD, model=describe(b"", LIMIT)), b""), "it is no ONNX model: it has no operators"),
+    "empty": (
+        lambda: (signed(GOOD, model=describe(b"", LIMIT)), b""),
+        "it is no ONNX model: a model without ir_version",
+    ),
     "cut": (
         lambda: (signed(GOOD, model=describe(GOOD_BODY[:-9], LIMIT)), GOOD_BODY[:-9]),
         "it is no ONNX model: it ends in the middle",

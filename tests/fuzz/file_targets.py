@@ -12,27 +12,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
 
 from cloud_aggregator import defence
 from config import labelled, signing, wire
 from config.settings import AggregatorSettings, GatewaySettings, SettingsError, load
 from firmware_sim.mutation import resealed
 from firmware_sim.recordings import ReadOptions, RecordingError, describe, read, render
-from gateway_agent import graph_bytes
-from gateway_agent.graph_bytes import OURS
-from gateway_agent.scorer import ModelRefusedError
 from models.arrays import FEATURES as X
 from models.arrays import LABELS, generator
-from models.detectors import DETECTORS
 from models.features import FeatureSpec, feature_names
 from models.federated import build
 from models.federated.algorithm import UpdateError
 from models.federated.discriminator import train_discriminator
-from models.operators import OPERATORS
 from tests.fuzz.target import Target
-from tests.graph_tricks import TRICKS
 from tests.recording_samples import sound_files
 from tests.sites import FEATURES, SITE, faults
 
@@ -41,40 +33,6 @@ ALGORITHM = {
     "name": "esn-fedavg",
     "settings": {"rounds": 2, "network": {"task": "classify", "units": 12, "washout": 4}},
 }
-
-
-def differs(model: bytes) -> str:
-    """Return how the parser of onnx reads bytes otherwise than the gateway's own, which has let them pass; or nothing.
-
-    What all is on the list and stands once, in the shortest form, is as long again when onnx writes it.
-    """
-    found = onnx.load_from_string(model)
-    if len(found.SerializeToString()) != len(model):
-        return f"onnx writes {len(found.SerializeToString())} bytes of {len(model)}"
-    graphs, tensors, operators = [found.graph], list[onnx.TensorProto](), set[str]()
-    for graph in graphs:
-        tensors += graph.initializer
-        for node in graph.node:
-            operators.add(node.op_type if node.domain in OURS else f"{node.domain}.{node.op_type}")
-            tensors += [one.t for one in node.attribute if one.HasField("t")]
-            graphs += [one.g for one in node.attribute if one.HasField("g")]
-    if operators - OPERATORS or found.functions:
-        return f"onnx finds operators {sorted(operators - OPERATORS)} and {len(found.functions)} functions"
-    apart = [one.name for one in tensors if one.data_location or one.external_data]
-    for one in tensors:
-        numpy_helper.to_array(one)
-    return f"onnx finds tensors in files: {apart}" if apart else ""
-
-
-def _take_model(model: bytes) -> None:
-    graph_bytes.check(model)
-    assert differs(model) == ""
-
-
-def _model() -> bytes:
-    algorithm = build("incfed", 3, {"network": {"units": 6, "washout": 4}})
-    server = algorithm.start(generator(1, 0, "cloud"))
-    return DETECTORS[algorithm.detector].graph(server.shared, algorithm.personal)
 
 
 @cache
@@ -171,7 +129,6 @@ def targets() -> dict[str, Target]:
         "settings-aggregator": _settings("aggregator.toml", AggregatorSettings),
         "labelled": _table(),
         "discriminator": _discriminator(),
-        "model": Target(_take_model, (ModelRefusedError,), (_model(), *TRICKS.values())),
         "key-private": _keys(signing.load_private),
         "key-public": _keys(signing.load_public),
         **{f"recording{ending}": _recording(ending, seeds) for ending, seeds in _sound().items()},

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from tests.fuzz.file_targets import targets as of_files
+from tests.fuzz.graph_targets import targets as of_graphs
 from tests.fuzz.identity_targets import targets as of_identity
 from tests.fuzz.machine_targets import targets as of_machines
 from tests.fuzz.target import Target
@@ -14,7 +15,7 @@ from tests.fuzz.wire_targets import targets as of_wire
 
 @cache
 def _built() -> dict[str, Target]:
-    return of_wire() | of_files() | of_identity()
+    return of_wire() | of_files() | of_graphs() | of_identity()
 
 
 NAMES: tuple[str, ...] = (*_built(), *of_machines())
