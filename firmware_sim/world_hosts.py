@@ -30,6 +30,7 @@ from firmware_sim.world_setup import KEY, SITE, faulty, stream_of
 from firmware_sim.world_shared import World
 from firmware_sim.world_time import NS
 from gateway_agent import events, trainer
+from gateway_agent.examiner import UntriedError
 from gateway_agent.probation import SLOW_STEPS
 from gateway_agent.service import Service
 from models.arrays import FEATURES
@@ -62,6 +63,7 @@ class GatewayHost(Machine):
         self._store: GatewayStore | None = None
         self.service: Service | None = None
         self._training_rng = stream_of(world.seed, f"training of {name}")
+        self._trial_rng = stream_of(world.seed, f"trials of models of {name}")
         self._labelled = faulty(world.seed, name)
         for row in self._labelled[FEATURES]:
             world.witness.privacy.row(settings.gateway.id, row)
@@ -87,6 +89,7 @@ class GatewayHost(Machine):
             labelled=self._labelled,
             random_bytes=lambda: self._secret_rng.bytes(32),
             stopwatch=self._stopwatch,
+            examine=self._examine,
         )
         return self.service.begun
 
@@ -140,6 +143,12 @@ class GatewayHost(Machine):
                 self.during_process(float(self._training_rng.uniform(*TRAINING_S)), partial(self._train, job))
             case events.Log():
                 self.log(effect)
+
+    def _examine(self, _job: bytes) -> None:
+        """Let a model come through the process that tries it; where memory lacks there is none."""
+        fails = 0.0 if self.world.scheduler.is_calm else self.world.network.faults.work.training_fails
+        if self._trial_rng.random() < fails:
+            raise UntriedError(NO_MEMORY)
 
     def _train(self, job: bytes) -> None:
         self.world.witness.privacy.trains(self.name, job)

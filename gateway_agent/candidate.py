@@ -11,6 +11,7 @@ from config.survey import unpacked
 from config.topics import ALL
 from gateway_agent import fetching, probation, signatures
 from gateway_agent.events import Effect, Log
+from gateway_agent.examiner import UntriedError
 from gateway_agent.learning import refuse
 from gateway_agent.model_check import UNFIT, BrokenPromiseError, examined, loaded, mismatch, out_of_reach, run_in_shadow
 from gateway_agent.pipeline import Judge, judged_by, rows_of
@@ -24,6 +25,8 @@ from models.records import replace
 from models.sketch import levels_of
 from models.threshold import MINIMUM_SCORES
 
+NS = 1_000_000_000
+UNTRIED_S = 60.0  # until a model is tried again that no process could try
 BORROWING_WINDOWS = 200  # or half of a short baseline: of its own, for its units, to use the level of the site
 
 
@@ -115,21 +118,32 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
     body = state.bodies.get(manifest.model.digest)
     if body is None:
         return fetching.want(state, manifest.model)
+    if state.untried_ns is not None and 0 <= state.now_ns - state.untried_ns < UNTRIED_S * NS:
+        return state, []
     if state.tried[0] != named(manifest):
         return _marked(state, manifest)
     if state.is_unstored:
         return state, []  # the mark is not on the disk, and what is not there ends nothing
     if not state.pipeline.commissioned:
         return _borrow(state, manifest, body)
-    state = replace(state, candidate=None)
     personal = _personal(state, manifest)
     try:
         judge, watching = examined(state, manifest, body, personal)
         found = run_in_shadow(state, judge, watching)
+    except UntriedError as error:
+        return _put_off(state, manifest, error)
     except UNFIT as error:  # the agent lives: a refusal is no load that did not end
-        state = replace(state, models=state.models.finished(manifest.model.digest))
+        state = replace(state, candidate=None, models=state.models.finished(manifest.model.digest))
         return _refuse(state, manifest, f"refused: {error}", is_final=isinstance(error, BrokenPromiseError))
-    return _swapped(state, manifest, (body, personal), (judge, watching), found)
+    return _swapped(replace(state, candidate=None), manifest, (body, personal), (judge, watching), found)
+
+
+def _put_off(state: State, manifest: Manifest, why: UntriedError) -> tuple[State, list[Effect]]:
+    """Keep a candidate of which nothing is known, as no process could try it, and try again in a while."""
+    models = state.models.finished(manifest.model.digest)  # nothing loaded it
+    state = replace(state, models=models, tried=("", state.now_ns), untried_ns=state.now_ns)
+    state, effects = refuse(state, f"model {manifest.version} waits: {why}")
+    return state, [save(models), *effects]
 
 
 def _marked(state: State, manifest: Manifest) -> tuple[State, list[Effect]]:
@@ -214,6 +228,8 @@ def _borrow(state: State, manifest: Manifest, body: bytes) -> tuple[State, list[
         scorer, _ = loaded(state, manifest, body, {name: units[name] for name in manifest.personal if name in units})
         counts = unpacked(manifest.site)["scores"]
         levels = levels_of(state.settings.alarm, counts, DAY_S / state.settings.features.hop_s)
+    except UntriedError as error:
+        return _put_off(state, manifest, error)
     except ModelRefusedError as error:
         return _refuse(replace(state, candidate=None), manifest, f"refused: {error}")
     except (*UNFIT, LookupError) as error:

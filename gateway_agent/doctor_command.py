@@ -31,6 +31,7 @@ SHARE_MAX = 0.5  # of one core
 MEASURE_S = 1.5
 BLOCKS_MAX = 400
 LEFT_S = 12.0  # for what comes after the libraries
+RUNS, SCORE_S = 200, 8.0
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -171,11 +172,13 @@ def _window_cpu_s(settings: GatewaySettings) -> float:
 
 
 def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[float, str]:
-    """Return the CPU time of one score of the model in force, and what to say where there is none."""
+    """Return the CPU time of one score of the model in force, in a process like that which tries a new one, and what to
+    say of it.
+    """
     import numpy as np
 
-    from gateway_agent import versions
-    from gateway_agent.scorer import ModelRefusedError, Scorer
+    from gateway_agent import examiner, graph_bytes, versions
+    from gateway_agent.scorer import ModelRefusedError
     from models.features import feature_names
 
     blobs = {} if stored is None else stored.blobs
@@ -184,15 +187,14 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
         return 0.0, " without a model, as none is in force"
     try:
         _, body, personal = versions.read(blob)
-        score = Scorer(body, personal or {})
-        row = np.zeros((1, len(feature_names(settings.features))), dtype=np.float32)
-        score.carried(row, {})
-        before_s, runs = time.process_time(), 200
-        for _ in range(runs):
-            score.carried(row, {})
-    except (*versions.UNREADABLE, ModelRefusedError) as error:
+        graph_bytes.check(body)
+        rows = np.zeros((RUNS, len(feature_names(settings.features))), dtype=np.float32)
+        job = examiner.prepare_job(body, personal or {}, rows[:1], rows[:1], np.zeros(1, dtype=np.int64), rows)
+        found = examiner.examine(job, within_s=SCORE_S)
+    except (*versions.UNREADABLE, ModelRefusedError, examiner.UntriedError) as error:
         return 0.0, f" without the stored model ({one_line(error)})"
-    return (time.process_time() - before_s) / runs, ""
+    without = f", in all but {found.lacks}" if found.lacks else ""
+    return found.window_s, f" (the model in a process of its own, without files and network{without})"
 
 
 def _brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:

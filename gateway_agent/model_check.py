@@ -10,8 +10,10 @@ from config.messages import Manifest
 from config.settings import GatewaySettings
 from config.survey import unpacked
 from gateway_agent import graph_bytes
+from gateway_agent.examiner import prepare_job
 from gateway_agent.graph_bytes import OPSET_MAX
-from gateway_agent.pipeline import Judge, alarms, beside, calibrated, judged_beside, of_baseline, rows_of
+from gateway_agent.memory import Row
+from gateway_agent.pipeline import Judge, alarms, beside, calibrated, gaps_of, judged_beside, of_baseline, rows_of
 from gateway_agent.scorer import ModelRefusedError, Scorer
 from gateway_agent.state import State
 from gateway_agent.watch import DAY_S, Watching
@@ -66,14 +68,18 @@ def loaded(
     """Return a model that loads, repeats its golden pair and is fast enough, and its scores of this gateway's own
     baseline with which of them can be trusted.
 
-    Raises `ModelRefusedError`.
+    It is tried in a process of its own first, see `examiner`. Raises `ModelRefusedError`, and `UntriedError` where that
+    is not possible now.
     """
     missing = [name for name in manifest.personal if name in NORMALISATION and name not in personal]
     if missing:
         raise ModelRefusedError(f"it needs {missing}, which this gateway has not learned")
     graph_bytes.check(body)
+    golden_x = _golden_rows(manifest)
+    rows, recent = rows_of(state.pipeline.baseline), rows_of(state.pipeline.recent or state.pipeline.baseline)
+    state.examine(prepare_job(body, personal, golden_x, rows, gaps_of(state.pipeline), recent))
     scorer = Scorer(body, personal)
-    _check_golden(scorer, manifest)
+    _check_golden(scorer, manifest, golden_x)
     began_ns = state.stopwatch()
     shadow = of_baseline(state.pipeline, scorer)
     window_s = (state.stopwatch() - began_ns) / NS / max(len(state.pipeline.baseline), 1)
@@ -87,7 +93,7 @@ def loaded(
     return scorer, shadow
 
 
-def _check_golden(scorer: Scorer, manifest: Manifest) -> None:
+def _golden_rows(manifest: Manifest) -> Row:
     feature_count = len(feature_names(manifest.features))
     if not manifest.golden_x or {len(row) for row in manifest.golden_x} != {feature_count}:
         raise ModelRefusedError(f"its golden inputs are not rows of {feature_count} features")
@@ -95,7 +101,10 @@ def _check_golden(scorer: Scorer, manifest: Manifest) -> None:
         raise ModelRefusedError(
             f"it has {len(manifest.golden_score)} golden scores for {len(manifest.golden_x)} inputs"
         )
-    golden_x = np.array(manifest.golden_x, dtype=np.float32)
+    return np.array(manifest.golden_x, dtype=np.float32)
+
+
+def _check_golden(scorer: Scorer, manifest: Manifest, golden_x: Row) -> None:
     expected = np.array(manifest.golden_score)
     worst = float(np.abs(scorer.neutral(golden_x) - expected).max())
     if not worst <= GOLDEN_TOLERANCE * (1.0 + float(np.abs(expected).max())):

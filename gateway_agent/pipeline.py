@@ -199,7 +199,7 @@ def training_data(pipeline: Pipeline, calibration_windows: int) -> Arrays:
     """Return what this gateway's models are trained on: the baseline, its end apart, as `models.arrays` names it."""
     rows, end = rows_of(pipeline.baseline), len(pipeline.baseline) - calibration_windows
     ends_ns = _ends_ns(pipeline.baseline)[:end]
-    return {FEATURES: rows[:end], MISSING: _gaps(pipeline)[:end], END_NS: ends_ns, CALIBRATION: rows[end:]}
+    return {FEATURES: rows[:end], MISSING: gaps_of(pipeline)[:end], END_NS: ends_ns, CALIBRATION: rows[end:]}
 
 
 def _ends_ns(windows: Sequence[Seen]) -> NDArray[np.int64]:
@@ -211,7 +211,8 @@ def rows_of(windows: Sequence[Seen]) -> Row:
     return np.array([seen.row for seen in windows])
 
 
-def _gaps(pipeline: Pipeline) -> Gaps:
+def gaps_of(pipeline: Pipeline) -> Gaps:
+    """Return how many windows are missing before each of the baseline (n,)."""
     return recall.missing_rows([seen.end_ns for seen in pipeline.baseline], pipeline.spec.hop_s)
 
 
@@ -246,7 +247,7 @@ def alarms(pipeline: Pipeline, reading: Reading) -> bool:
 
 def of_baseline(pipeline: Pipeline, model: Model) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the scores (n,) of the baseline, and which of them can be trusted."""
-    return recall.scored(model, rows_of(pipeline.baseline), _gaps(pipeline))
+    return recall.scored(model, rows_of(pipeline.baseline), gaps_of(pipeline))
 
 
 def calibrated(
@@ -267,7 +268,7 @@ def calibrated(
     baseline = Commissioned(
         rows_of(pipeline.baseline),
         _ends_ns(pipeline.baseline),
-        _gaps(pipeline),
+        gaps_of(pipeline),
         *scored,
         len(pipeline.baseline) - calibration_windows,
         feature_names(pipeline.spec),

@@ -33,6 +33,7 @@ def anchored(state: State, event: Anchored) -> tuple[State, list[Effect]]:
         fetches={name: replace(one, ask_at_ns=one.ask_at_ns + by_ns) for name, one in state.fetches.items()},
         retry_ns=state.retry_ns + by_ns,
         unrun_ns=None if state.unrun_ns is None else state.unrun_ns + by_ns,
+        untried_ns=None if state.untried_ns is None else state.untried_ns + by_ns,
         remembered_ns=state.remembered_ns + by_ns,
         tried=(state.tried[0], state.tried[1] + by_ns),
         clock=event.clock,

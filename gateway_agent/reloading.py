@@ -9,6 +9,7 @@ from config.messages import Manifest
 from gateway_agent import fetching
 from gateway_agent import memory as recall
 from gateway_agent.events import Effect, Log
+from gateway_agent.examiner import take_any
 from gateway_agent.learning import refuse
 from gateway_agent.model_check import UNFIT, examined, mismatch, out_of_reach
 from gateway_agent.pipeline import Judge, beside
@@ -104,8 +105,9 @@ def _loaded(state: State, stored: bytes) -> tuple[Manifest, Judge, Watching]:
         raise ModelRefusedError(problem)
     if fetching.digest_of(body) != manifest.model.digest:
         raise wire.WireError("its digest differs")
-    # How fast it is was measured when it was new; a processor that is busy or hot as it starts is no fault of it.
-    return manifest, *examined(replace(state, stopwatch=int), manifest, body, personal)
+    # It was tried and measured when it was new: a processor that is busy or hot as it starts, or memory that lacks for
+    # another process, is no fault of it.
+    return manifest, *examined(replace(state, stopwatch=int, examine=take_any), manifest, body, personal)
 
 
 def _tried(state: State, blobs: Mapping[str, bytes]) -> tuple[State, list[Effect]]:

@@ -14,6 +14,7 @@ from config.clock import Quality
 from config.settings import GatewaySettings
 from gateway_agent import machine, probation, telemetry, versions
 from gateway_agent.events import Anchored, Durable, Effect, Event, Log, Outward, Reload, Save, StoreState, Tick
+from gateway_agent.examiner import Examine, take_any
 from gateway_agent.flash import Day
 from gateway_agent.gathering import Gathering
 from gateway_agent.release_key import Take, Verified, take_none
@@ -48,6 +49,7 @@ class Service:
         labelled: Arrays,
         random_bytes: Callable[[], bytes],
         stopwatch: Callable[[], int] = int,
+        examine: Examine = take_any,
         take_keys: Take = take_none,
     ) -> None:
         """Go on with what the store holds; `begun` is what a start has to tell. `random_bytes` gives 32 that nobody
@@ -76,13 +78,12 @@ class Service:
             labelled=labelled,
         )
         state = replace(state, clock=clock, flash=self._flash, stopwatch=stopwatch, is_unstored=self._is_stuck)
-        state = replace(state, take_keys=take_keys, chain=random_bytes())
+        state = replace(state, take_keys=take_keys, chain=random_bytes(), examine=examine)
         self.state, effects = machine.begin(state, stored)
-        if stored.blobs.get(RESCUED) and state.pipeline.commissioned:
-            effects.append(Save(RESCUED, b""))  # the baseline is whole again
+        is_whole = bool(stored.blobs.get(RESCUED)) and state.pipeline.commissioned  # the baseline, again
+        effects += [Save(RESCUED, b"")] if is_whole else []
         self.begun = self._done(effects)
-        if store.damage:
-            self.begun += self._told(StoreState(DAMAGED, store.damage))
+        self.begun += self._told(StoreState(DAMAGED, store.damage)) if store.damage else []
         if store.written_bytes is None:
             text = "this kernel does not say what a process writes, so [store] flash_bytes_per_day cannot be kept"
             self.begun.append(Log("warning", text))

@@ -24,8 +24,9 @@ from config.mqtt import Link, Will
 from config.settings import Broker, GatewaySettings
 from config.topics import ALL, Channel, Topic, topic_of, watch
 from config.version import VERSION
-from gateway_agent import echo, release_key
+from gateway_agent import echo, examiner, release_key
 from gateway_agent.events import Anchored, Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
+from gateway_agent.examiner import ONE_THREAD
 from gateway_agent.release_key import Taken
 from gateway_agent.renewal import Renewer
 from gateway_agent.service import Service
@@ -39,8 +40,6 @@ SECRET_BYTES = 32
 # Keys come before what they sign, so they are asked for first.
 OF_ALL: tuple[Channel, ...] = ("keys", "newest", "round", "manifest", "chunk")
 OF_ITS_OWN: tuple[Channel, ...] = ("manifest", "chunk", "receipt", "resend")
-# Trainings are many small products, for which threads of BLAS mostly wait; and the other cores belong to the sampling.
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Agent:
@@ -67,6 +66,7 @@ class Agent:
             random_bytes=partial(secrets.token_bytes, SECRET_BYTES),
             stopwatch=time.thread_time_ns,
             take_keys=self._take_keys,
+            examine=self._examine,
         )
         self._echo = echo.Echo(topic_of(Topic(settings.gateway.site, settings.gateway.id, "doctor", echo.ITEM)))
         self._links = _links(
@@ -137,6 +137,11 @@ class Agent:
 
     def _take_keys(self, statement: bytes) -> Taken:
         return release_key.take_none(statement) if self._renewer is None else self._renewer.take_keys(statement)
+
+    def _examine(self, job: bytes) -> None:
+        """Try a model in a child process; the sampling waits for a second, and `examiner.EXAMINATION_S` at most."""
+        if lacks := examiner.examine(job).lacks:
+            LOG.warning("the process that tried the model was limited in all but %s", lacks)
 
     def _train(self, job: bytes) -> None:
         training = self.settings.training

@@ -21,6 +21,7 @@ from gateway_agent import life, watch
 from gateway_agent import memory as recall
 from gateway_agent import pipeline as walk
 from gateway_agent.events import Effect, Item, Publish, Save
+from gateway_agent.examiner import Examine, take_any
 from gateway_agent.flash import Day
 from gateway_agent.life import Life
 from gateway_agent.line import Line
@@ -122,6 +123,8 @@ class State:
     counted: frozenset[str] = frozenset()  # digests of models whose loads this process has marked
     tried: tuple[str, int] = ("", 0)  # the manifest whose model is or may be loaded, and when it was marked or loaded
     stopwatch: Callable[[], int] = int  # ns of this thread's CPU time; int() stands still
+    examine: Examine = take_any  # tries a model where it can do no harm, before it is loaded here
+    untried_ns: int | None = None  # when that could not begin
     newest: Newest | None = None  # that the aggregator has signed
     newest_ns: int = 0  # when this process took it in
     announced: int = 0  # the highest version of a model whose announcement this process found to be signed
