@@ -130,12 +130,13 @@ def put_in_force(state: State) -> tuple[State, list[Effect]]:
     try:
         judge, watching = examined(state, manifest, body, personal)
         found = run_in_shadow(state, judge, watching)
+        swapped = replace(state, candidate=None)
+        return _swapped(swapped, manifest, (body, personal), (judge, watching), found)
     except UntriedError as error:
         return _put_off(state, manifest, error)
     except UNFIT as error:  # the agent lives: a refusal is no load that did not end
         state = replace(state, candidate=None, models=state.models.finished(manifest.model.digest))
         return _refuse(state, manifest, f"refused: {error}", is_final=isinstance(error, BrokenPromiseError))
-    return _swapped(replace(state, candidate=None), manifest, (body, personal), (judge, watching), found)
 
 
 def _put_off(state: State, manifest: Manifest, why: UntriedError) -> tuple[State, list[Effect]]:

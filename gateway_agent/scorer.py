@@ -11,6 +11,9 @@ from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 from models.arrays import Array, Arrays, Floats
 
 ERRORS_ONLY = 3
+SCORE_S = (
+    30.0  # that one run may take where `deadline` watches it: far beyond any of ours, and below the watchdog's time
+)
 # How a graph says what it remembers: what it gives as "next.state" it takes as "state" with the windows that follow.
 NEXT, WASHOUT_ROWS, MAX_GAP_ROWS = "next.", "washout_rows", "max_gap_rows"
 BLOCK_ROWS = 64  # onnxruntime keeps the memory of its largest run for good: a baseline at once would be many MiB
@@ -25,6 +28,9 @@ ERRORS = (
     bindings.NotImplemented,
     bindings.RuntimeException,
 )
+
+
+RUNNING: list[onnxruntime.RunOptions] = []  # of the run at hand, so that another thread can end it
 
 
 class ModelRefusedError(ValueError):
@@ -51,6 +57,7 @@ class Scorer:
         self._personal = {name: np.asarray(array, dtype=np.float32) for name, array in personal.items()}
         names = [output.name for output in self._session.get_outputs()]
         self._remembers = [name.removeprefix(NEXT) for name in names if name.startswith(NEXT)]
+        self._wanted = ["score", *(NEXT + name for name in self._remembers)]
         said = self._session.get_modelmeta().custom_metadata_map
         try:
             self.washout_rows, self.max_gap_rows = (int(said.get(key, 0)) for key in (WASHOUT_ROWS, MAX_GAP_ROWS))
@@ -79,10 +86,16 @@ class Scorer:
         return self._run({"x": np.asarray(x, dtype=np.float32)})[0]
 
     def _run(self, feed: Arrays) -> tuple[Floats, Arrays]:
+        options = onnxruntime.RunOptions()
+        RUNNING.append(options)
         try:
-            first, *others = self._session.run(["score", *(NEXT + name for name in self._remembers)], feed)
+            first, *others = self._session.run(self._wanted, feed, options)
         except (*ERRORS, ValueError) as error:  # ValueError where it wants another input or has no such output
+            if options.terminate:
+                raise ModelRefusedError(f"it gave no score within {SCORE_S:g} s") from None
             raise ModelRefusedError(f"onnxruntime cannot run it: {str(error)[:200]}") from None
+        finally:
+            RUNNING.remove(options)
         scores = np.asarray(first, dtype=np.float64)
         if scores.shape != (len(feed["x"]),):
             raise ModelRefusedError(f"it gives scores of shape {scores.shape} for {len(feed['x'])} windows")

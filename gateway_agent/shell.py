@@ -24,7 +24,7 @@ from config.mqtt import Link, Will
 from config.settings import Broker, GatewaySettings
 from config.topics import ALL, Channel, Topic, topic_of, watch
 from config.version import VERSION
-from gateway_agent import echo, examiner, release_key
+from gateway_agent import deadline, echo, examiner, release_key
 from gateway_agent.events import Anchored, Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
 from gateway_agent.examiner import ONE_THREAD
 from gateway_agent.release_key import Taken
@@ -48,6 +48,7 @@ class Agent:
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
         release_key.check(settings.trust.release_key)
+        deadline.watch_scoring()
         self._loop: Loop[Event] = Loop()
         self._renewer: Renewer | None = None
         self._child: subprocess.Popen[bytes] | None = None

@@ -73,6 +73,7 @@ DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py"
     "site_keys.py",
     "trusted_keys.py",
     "archive.py",
+    "deadline.py",
     "examiner.py",
     "sandbox.py",
 }

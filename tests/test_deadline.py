@@ -1,0 +1,76 @@
+"""A model that does not come to an end while it scores: it is ended, and the gateway goes on without it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from gateway_agent import deadline
+from gateway_agent.probation import pushed
+from gateway_agent.scorer import RUNNING, ModelRefusedError, Scorer
+from gateway_agent.state import State
+from models.records import replace
+from models.signal import Block
+from tests.graph_tricks import WIDTH, hours
+from tests.sites import FEATURES, samples
+from tests.test_gateway_models import FIRST, SECOND, in_force, offered
+from tests.waiting import PATIENCE_S
+
+SOON_S = 0.3
+ENDLESS = hours(3, 1_000_000)
+
+
+@pytest.fixture
+def watching(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the runs of this process watched, and ended soon."""
+    monkeypatch.setattr(deadline, "_watching", list[threading.Thread]())
+    deadline.watch_scoring(SOON_S, SOON_S / 10)
+
+
+@pytest.mark.usefixtures("watching")
+def test_a_run_that_does_not_end_is_ended_and_the_next_one_is_not() -> None:
+    endless, sound = Scorer(ENDLESS, {}), Scorer(FIRST[1], {})
+    x, began_s = np.zeros((2, WIDTH), np.float32), time.monotonic()
+    for _ in range(2):
+        with pytest.raises(ModelRefusedError, match="it gave no score within 30 s"):
+            endless.neutral(x)
+        assert len(sound.neutral(x)) == 2 and not RUNNING
+    assert time.monotonic() - began_s < PATIENCE_S
+    until_s = time.monotonic() + 3 * SOON_S
+    while time.monotonic() < until_s:  # many short runs are not one long one
+        sound.neutral(x)
+
+
+def block(state: State) -> Block:
+    """Return a second of samples behind those that a gateway has seen."""
+    t_ns = max(seen.end_ns or 0 for seen in state.pipeline.recent)
+    return Block("deck", t_ns, FEATURES["rate_hz"], samples(7, 2))
+
+
+def stuck(state: State) -> State:
+    """Return a gateway whose model in force does not come to an end any more."""
+    judge = state.pipeline.judge
+    assert judge is not None
+    return replace(state, pipeline=replace(state.pipeline, judge=judge._replace(model=Scorer(ENDLESS, {}))))
+
+
+@pytest.mark.usefixtures("watching")
+def test_on_probation_the_model_before_is_in_force_again() -> None:
+    state, _ = offered(in_force(), SECOND)
+    assert state.trial is not None
+    state, _, _ = pushed(stuck(state), block(state))
+    assert state.manifest == FIRST[0] and "model 2 rolled back: it gave no score within 30 s" in state.refusal
+    assert state.models.why_not(state.models.rejected[-1].name)
+
+
+@pytest.mark.usefixtures("watching")
+def test_without_a_probation_the_stored_one_is_loaded_again_in_a_new_session() -> None:
+    state = stuck(in_force())
+    assert state.trial is None
+    state, _, _ = pushed(state, block(state))
+    assert state.manifest is None and state.reload_due == "" and "left: it gave no score within" in state.refusal
+    state, _, _ = pushed(stuck(replace(state, manifest=FIRST[0], pipeline=in_force().pipeline)), block(state))
+    assert state.reload_due is not None and state.reload_due.startswith("left: it gave no score")  # the one before
