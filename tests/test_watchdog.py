@@ -231,6 +231,17 @@ def test_the_store_as_it_is_installed_lies_with_all_beside_it_where_the_broker_c
     assert folders == {made} and folders <= hidden
 
 
+def test_each_unit_has_an_empty_working_directory_of_its_own() -> None:
+    found = list[str]()
+    for unit in resources.files("config").iterdir():
+        if unit.name.endswith(".service"):
+            text = unit.read_text(encoding="utf-8")
+            (place,) = re.findall(r"^WorkingDirectory=/run/(\S+)$", text, re.MULTILINE)
+            assert f"\nRuntimeDirectory={place}\nRuntimeDirectoryMode=0700\n" in text
+            found.append(place)
+    assert len(found) == len(set(found)) == 4
+
+
 @pytest.mark.parametrize("unit", ["gateway-agent", "cloud-aggregator", "fedgate-broker"])
 def test_each_unit_is_good_and_asks_to_be_told(unit: str, tmp_path: Path) -> None:
     text = (resources.files("config") / f"{unit}.service").read_text(encoding="utf-8")
