@@ -72,18 +72,20 @@ class Scorer:
         """Return the scores (n,) of features (n, F), n >= 1, that follow on what the memory saw, and the memory after
         them; a block at a time.
         """
-        rows, scores = np.asarray(x, dtype=np.float32), []
-        for first in range(0, len(rows), BLOCK_ROWS):
-            feed = {"x": rows[first : first + BLOCK_ROWS], **self._personal, **memory}
-            found, memory = self._run(feed)
-            scores.append(found)
-        return np.concatenate(scores), memory
+        return self._blocks(x, self._personal, memory)
 
     def neutral(self, x: Array) -> Floats:
         """Return the scores (n,) of x without the gateway's own tensors, as the golden pair of the manifest was
         made.
         """
-        return self._run({"x": np.asarray(x, dtype=np.float32)})[0]
+        return self._blocks(x, {}, {})[0]
+
+    def _blocks(self, x: Array, personal: Arrays, memory: Arrays) -> tuple[Floats, Arrays]:
+        rows, scores = np.asarray(x, dtype=np.float32), []
+        for first in range(0, len(rows), BLOCK_ROWS):
+            found, memory = self._run({"x": rows[first : first + BLOCK_ROWS], **personal, **memory})
+            scores.append(found)
+        return np.concatenate(scores), memory
 
     def _run(self, feed: Arrays) -> tuple[Floats, Arrays]:
         options = onnxruntime.RunOptions()

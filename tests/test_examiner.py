@@ -9,19 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from config.messages import Manifest
 from firmware_sim import children
 from gateway_agent import candidate, examiner
 from gateway_agent.examiner import Tried, UntriedError, examine, prepare_job
 from gateway_agent.scorer import ModelRefusedError
+from gateway_agent.shell import Agent
 from gateway_agent.state import State, status
 from models.arrays import NEW_SERIES
 from models.detectors import DETECTORS, PERSONAL
 from models.records import replace
 from tests.agents import TICK, after
 from tests.graph_tricks import WIDTH, beyond, constant, hours, node, outer, stored_elsewhere, tricks, wide
-from tests.sites import NS
+from tests.sites import KEY, NS, gateway_settings
 from tests.test_gateway_models import FIRST, SECOND, in_force, offered
 from tests.test_graph import FITS, noise
 from tests.waiting import PATIENCE_S
@@ -186,6 +188,26 @@ def test_onnxruntime_tells_its_maker_nothing(tmp_path: Path, monkeypatch: pytest
     code = "import gateway_agent.scorer, os; print(len(os.listdir('/proc/self/task')), os.environ['HOME'])"
     ended = children.run([sys.executable, "-c", code], PATIENCE_S, text=True)
     assert ended.stdout.split() == ["1", str(tmp_path)] and not list(tmp_path.iterdir()), ended.stderr
+
+
+def test_the_running_agent_tries_models_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    key = tmp_path / "release.pub"
+    key.write_bytes(KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    base = gateway_settings()
+    place = base.gateway.model_copy(update={"store": tmp_path / "gateway.db"})
+    agent = Agent(
+        base.model_copy(update={"gateway": place, "trust": base.trust.model_copy(update={"release_key": key})})
+    )
+    agent.service.state.examine(job(FIRST[1]))
+    with pytest.raises(ModelRefusedError, match="running ConstantOfShape node"):
+        agent.service.state.examine(job(wide(20_000, 20_000)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(examiner, "examine", lambda _: Tried(0.1, "seccomp (not here)"))
+        agent.service.state.examine(job(FIRST[1]))
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"][-1:] == [
+        "the process that tried the model was limited in all but seccomp (not here)"
+    ]
+    agent._shut_down()
 
 
 def trying(state: State, act: Callable[[bytes], object]) -> State:
