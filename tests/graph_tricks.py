@@ -71,10 +71,10 @@ def largest(source: str = "x") -> bytes:
     return node("ReduceMax", [source], "score", axes=[1], keepdims=0)
 
 
-def stored_elsewhere(key: Key, place: str = "key.bin") -> bytes:
-    """Return the bytes of a tensor in a file, the fields that say so under such keys."""
-    tensor = field(1, WIDTH) + field(2, FLOAT) + field(8, b"w")
-    for name, value in (("location", place), ("length", str(4 * WIDTH))):
+def stored_elsewhere(key: Key, place: str = "key.bin", size: int = 4 * WIDTH) -> bytes:
+    """Return the bytes of a tensor of so many bytes in a file, the fields that say so under such keys."""
+    tensor = field(1, size) + field(2, TensorProto.UINT8) + field(8, b"w")
+    for name, value in (("location", place), ("length", str(size))):
         tensor += field(13, field(1, name.encode()) + field(2, value.encode()), key)
     return tensor + field(14, 1, key)
 

@@ -15,14 +15,14 @@ from config.messages import Manifest
 from firmware_sim import children
 from gateway_agent import candidate, examiner
 from gateway_agent.examiner import Tried, UntriedError, examine, prepare_job
-from gateway_agent.scorer import ModelRefusedError
+from gateway_agent.scorer import ModelRefusedError, Scorer
 from gateway_agent.shell import Agent
 from gateway_agent.state import State, status
 from models.arrays import NEW_SERIES
 from models.detectors import DETECTORS, PERSONAL
 from models.records import replace
 from tests.agents import TICK, after
-from tests.graph_tricks import WIDTH, beyond, constant, hours, node, outer, stored_elsewhere, tricks, wide
+from tests.graph_tricks import WIDTH, beyond, hours, node, outer, stored_elsewhere, tricks, wide
 from tests.sites import KEY, NS, gateway_settings
 from tests.test_gateway_models import FIRST, SECOND, in_force, offered
 from tests.test_graph import FITS, noise
@@ -108,14 +108,14 @@ def test_where_the_kernel_offers_less_that_is_said(tmp_path: Path) -> None:
 
 
 def hidden_file(place: str) -> bytes:
-    """Return a model that scores with the bytes of a file, as `stored_elsewhere` hides it."""
+    """Return a model that scores with the bytes of a file, each window with the one that it names."""
     nodes = [
-        node("ReduceMax", ["x"], "a", axes=[1], keepdims=0),
-        node("Mul", ["a", "z"], "b"),
-        node("ReduceMax", ["w"], "c", axes=[0], keepdims=0),
-        node("Add", ["b", "c"], "score"),
+        node("Cast", ["w"], "bytes", to=1),
+        node("ReduceMax", ["x"], "named", axes=[1], keepdims=0),
+        node("Cast", ["named"], "place", to=7),
+        node("Gather", ["bytes", "place"], "score", axis=0),
     ]
-    return outer(nodes, [stored_elsewhere(beyond, place), constant("z", np.float32(0))])
+    return outer(nodes, [stored_elsewhere(beyond, place)])
 
 
 @pytest.mark.parametrize("place", ["key.bin", "../key.bin", "/etc/hostname", "/proc/self/environ"])
@@ -124,7 +124,11 @@ def test_a_file_is_not_read_even_where_the_reader_is_deceived(
 ) -> None:
     (tmp_path / "key.bin").write_bytes(bytes(range(4 * WIDTH)))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModelRefusedError, match="onnxruntime cannot"):
+    if place == "key.bin":  # it is, where nothing keeps it from that
+        x = np.repeat(np.arange(4 * WIDTH, dtype=np.float32)[:, None], WIDTH, axis=1)
+        found = Scorer(hidden_file(place), {}).neutral(x)
+        assert found.astype(np.uint8).tobytes() == (tmp_path / place).read_bytes()
+    with pytest.raises(ModelRefusedError, match="onnxruntime cannot load it"):
         examine(job(hidden_file(place)))
 
 
