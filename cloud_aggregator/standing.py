@@ -8,7 +8,8 @@ A gateway has one alarm of a cause at a time, so one that began later is the end
 its store never tells theirs. Which is later is told by the onset, and where that cannot be believed by the arrival; but
 clocks are set back and messages are sent again, so neither goes against the order in which one card raised its alarms.
 A card that was set back, or a new one, counts anew: so an alarm gives way to one that was counted later only where both
-are known to be of one card, or where its onset cannot be believed anyway.
+are known to be of one card, or where its onset cannot be believed anyway. Of two stores of one boot the time since the
+boot tells.
 The end of an alarm that is the only one of its cause comes from the statuses: see `Quiet`.
 """
 
@@ -101,6 +102,9 @@ def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, cards: Ma
         for known, is_one in counted
         if (is_one or (is_one is None and not is_believed)) and 0 < alarm.sequence < known.alarm.sequence
     ]
+    for known, is_one in counted:
+        if is_one is False and (is_later := _is_later_in_its_boot(alarm, known.alarm)) is not None:
+            (earlier_ns if is_later else later_ns).append(known.onset_ns + (1 if is_later else -1))
     if alarm.cause.startswith(OF_OURS):  # raised here, one after the other, wherever our clock has gone meanwhile
         earlier_ns, later_ns = [known.onset_ns + 1 for known in same], []
     return Standing(
@@ -119,6 +123,15 @@ def _is_of_one_card(one: Alarm, other: Alarm, cards: Mapping[str, str]) -> bool 
         return True
     of_one, of_other = (cards.get(alarm.boot_id, alarm.store_id) for alarm in (one, other))
     return of_one == of_other if of_one and of_other else None
+
+
+def _is_later_in_its_boot(one: Alarm, other: Alarm) -> bool | None:
+    """Tell whether one of two alarms of different stores was told after the other; None where no clock tells. A store
+    begins when the one before it in the same boot has ended, so this holds for all that either told.
+    """
+    if not one.boot_id or one.boot_id != other.boot_id or one.monotonic_ns is None or other.monotonic_ns is None:
+        return None
+    return one.monotonic_ns > other.monotonic_ns
 
 
 def _joined(known: Standing, alarm: Alarm) -> Standing:

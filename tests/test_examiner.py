@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from config.messages import Manifest
 from firmware_sim import children
 from gateway_agent import candidate, examiner
-from gateway_agent.examiner import Tried, UntriedError, examine, prepare_job
+from gateway_agent.examiner import ONE_THREAD, Tried, UntriedError, examine, prepare_job
 from gateway_agent.scorer import ModelRefusedError, Scorer
 from gateway_agent.shell import Agent
 from gateway_agent.state import State, status
@@ -187,6 +187,8 @@ def test_a_process_that_was_taken_over_can_at_most_say_yes(code: str) -> None:
 
 def test_onnxruntime_tells_its_maker_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in ONE_THREAD.items():  # those of BLAS are none of its
+        monkeypatch.setenv(name, value)
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     code = "import gateway_agent.scorer, os; print(len(os.listdir('/proc/self/task')), os.environ['HOME'])"

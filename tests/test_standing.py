@@ -168,6 +168,21 @@ def test_an_alarm_of_a_new_store_in_the_same_boot_is_later_though_it_counts_anew
     assert {one.state for one in retained(effects).values()} == {"raised"}
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
+@pytest.mark.parametrize("clock", ["synchronised", "unsynchronised"])
+def test_of_stores_of_one_boot_the_time_since_the_boot_tells_though_the_clock_was_set_back(
+    order: tuple[int, ...], clock: str
+) -> None:
+    """World 5050: the store was removed twice in one boot, and the clock set back between."""
+    onsets_s, spent_s = (100.0, 130.0, 90.0), (50, 70, 85)
+    state = site()
+    for at, index in enumerate(order):
+        said: dict[str, Any] = {"boot_id": "x", "store_id": f"store {index}", "monotonic_ns": spent_s[index] * NS}
+        told = alarm("a", onset_s=onsets_s[index], id=f"a.{index}", sequence=9 - index, clock=clock, **said)
+        state, _ = after(state, told, at_s=200.0 + at)
+    assert active(state) == ["2"]
+
+
 def test_after_a_card_was_set_back_its_new_alarms_are_later_though_it_counts_anew() -> None:
     """In boot x of its fifth start alarm 11; then the card of its fourth start is put in."""
 
