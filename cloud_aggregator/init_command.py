@@ -120,13 +120,17 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _text(folder: Path, root_file: Path) -> str:
+    from models.federated.masking import Masking
+
     settings = shlex.quote(str(folder / "aggregator.toml"))
     return (
         f"{folder}: ca.key, release.key, server.key and cloud.key stay here. Next:\n"
         f"  mosquitto -c {shlex.quote(str(folder / 'mosquitto.conf'))}\n"
         f"  cloud-aggregator run -c {settings}\n"
         f"  cloud-aggregator gateways token gateway-1 -c {settings}\n"
-        "gateway.toml goes to every gateway, and 'gateway-agent enrol' fetches there what else it needs.\n"
+        "gateway.toml goes to every gateway, and 'gateway-agent enrol' fetches there what else it needs. Nobody is "
+        f"enrolled yet; masked sums (algorithm.settings.masking) need {Masking().fewest} gateways, and 'doctor' counts "
+        "them.\n"
         f"{root_file}: the root key. Take it off this machine, with a copy in another place: whoever has it has the "
         "site, and without it no key can be changed ('cloud-aggregator keys rotate')"
     )

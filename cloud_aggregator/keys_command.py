@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import time
 from contextlib import closing
 from datetime import UTC, datetime
@@ -31,8 +32,18 @@ EPILOG = """examples:
       another authority beside the one before; gateways have themselves certified by it
   cloud-aggregator keys finish --root-key /media/usb/bridge-root.key -c aggregator.toml
       then: drop the authority before
+  cloud-aggregator keys members -c aggregator.toml > members.txt
+      the key of every gateway; compare them with what 'gateway-agent enrol' printed on each
+  cloud-aggregator keys members --set members.txt --root-key /media/usb/bridge-root.key -c aggregator.toml
+      gateways answer a masked round only among those that the file lists
 """
 COLUMNS = ("what", "value")
+MEMBER = re.compile(r"[0-9a-f]{32}")
+MEMBERS = """Who may take part in masked sums.
+
+With --set the root key names the members of the site by their keys, and gateways answer a masked round only among
+these, whoever certifies others. Without it the key of each gateway is printed, as the file for --set has them: a key of
+32 digits at the beginning of each line; what follows it, and lines that begin with #, say nothing."""
 
 
 def add(commands: Any) -> None:
@@ -46,8 +57,10 @@ def add(commands: Any) -> None:
         ("show", _show, "show the keys in force, and who has yet to have a certificate of the newest authority"),
         ("rotate", _rotate, "put another release key, another authority, or both in place of those in force"),
         ("finish", _finish, "drop the authority before the newest"),
+        ("members", _members, "print the keys of the gateways, or have the root key say who takes part in masked sums"),
     ):
-        part = parts.add_parser(name, help=text, description=text)
+        part = parts.add_parser(name, help=text, description=MEMBERS if name == "members" else text)
+        part.formatter_class = argparse.RawDescriptionHelpFormatter
         part.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
         part.add_argument("--json", action="store_true", help="print JSON")
         part.set_defaults(act=act)
@@ -60,6 +73,10 @@ def add(commands: Any) -> None:
         if name == "finish":
             some = "also where some lack a certificate of the newest: they are shut out until they have fetched one"
             part.add_argument("--anyway", action="store_true", help=some)
+        if name == "members":
+            either = part.add_mutually_exclusive_group()
+            either.add_argument("--set", type=Path, default=None, metavar="FILE", help="these and nobody else")
+            either.add_argument("--unset", action="store_true", help="any gateway that the aggregator has let in")
 
 
 def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
@@ -99,6 +116,7 @@ def _show(arguments: argparse.Namespace) -> int:
         "since": datetime.fromtimestamp(keys.created_ns // site_keys.NS, UTC).isoformat(timespec="seconds"),
         "root_key": signing.public_digest((spec.folder / site_keys.ROOT_PUB).read_bytes()),
         "release_key": signing.public_digest(keys.release_key.encode()),
+        "members": len(keys.members),
     }
     if arguments.json:
         print(json.dumps({**said, "authorities": authorities, "lacking": lacking}, indent=2))
@@ -150,6 +168,61 @@ def _finish(arguments: argparse.Namespace) -> int:
     root = _root(arguments, spec)
     keys = site_keys.drop_before(spec.folder, settings.aggregator.release_key, root, datetime.now(UTC))
     return _announced(arguments, settings, spec, keys.number, "")
+
+
+def _members(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator import site_keys
+
+    if arguments.set is None and not arguments.unset:
+        return _shown_members(arguments)
+    members = [] if arguments.unset else _read_members(arguments.set)
+    settings, spec = _owned(arguments)
+    root, now = _root(arguments, spec), datetime.now(UTC)
+    keys = site_keys.pin(spec.folder, settings.aggregator.release_key, root, members, now)
+    return _announced(arguments, settings, spec, keys.number, "")
+
+
+def _shown_members(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator import site_keys
+    from cloud_aggregator.registry import ROLES
+    from cloud_aggregator.store import Store
+    from config.identity import MEMBER_DIGITS
+
+    settings, spec = _site(arguments)
+    keys = site_keys.stated(spec.folder)
+    members, gateways = list(keys.members) if keys else [], dict[str, str]()
+    if settings.aggregator.store.exists():
+        with closing(Store(settings.aggregator.store, create=False)) as store:
+            held = [one for one in store.registry().certificates.values() if not one.reason and one.key]
+        gateways = {one.key[:MEMBER_DIGITS]: one.gateway for one in held if one.gateway not in ROLES}
+    names = {
+        member: gateways.get(member, "") for member in (*members, *sorted(gateways, key=lambda key: gateways[key]))
+    }
+    if arguments.json:
+        rows = [{"key": key, "gateway": name, "member": key in members} for key, name in names.items()]
+        print(json.dumps({"pinned": bool(members), "members": rows}, indent=2))
+        return 0
+    said = f"the {len(members)} members of statement {keys.number}" if members and keys else "nobody: any gateway may"
+    print(f"# who takes part in masked sums: {said}")
+    for key, name in names.items():
+        print(f"{key} {name or 'nobody has this key now'}{' (a member)' if key in members else ''}")
+    return 0
+
+
+def _read_members(path: Path) -> list[str]:
+    """Return the keys in a file; raises `ValueError` for a line without one, and for too few or too many."""
+    from config.messages import MEMBERS_MAX
+
+    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    found = {words[0]: number for number, words in enumerate(lines, 1) if words and not words[0].startswith("#")}
+    for key, number in found.items():
+        if not MEMBER.fullmatch(key):
+            raise ValueError(f"{path}: line {number}: expected a key of 32 hexadecimal digits first, got {key[:64]!r}")
+    if not 1 <= len(found) <= MEMBERS_MAX:
+        raise ValueError(
+            f"{path}: expected 1 to {MEMBERS_MAX} keys, got {len(found)}; --unset lets any gateway take part"
+        )
+    return list(found)
 
 
 def _owned(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:

@@ -7,6 +7,7 @@ Whoever does this holds the folder: to anybody else a new key is one of which th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def rotate(
             key = identity.made_key()
             identity.write(folder / CA_KEY, identity.private_pem(key) + _read(folder / CA_KEY), PRIVATE_MODE)
             authorities.insert(0, authority_certificate(f"fedgate {before.site} {number}", key, now))
-        keys = _state(folder, root, before.site, number, public, authorities, now)
+        keys = _state(folder, root, before.site, number, public, authorities, now, before.members)
         settle(folder, release_file, keys)
         return keys
 
@@ -121,9 +122,34 @@ def drop_before(folder: Path, release_file: Path, root: Ed25519PrivateKey, now: 
         newest = Authority(folder)
         newest.write_own(before.site, newest.hosts(), now)  # good while both are believed
         authorities = [before.authorities[0].encode()]
-        keys = _state(folder, root, before.site, before.number + 1, before.release_key.encode(), authorities, now)
-        settle(folder, release_file, keys)
-        return keys
+        return _followed(folder, release_file, root, before, authorities, now, before.members)
+
+
+def pin(folder: Path, release_file: Path, root: Ed25519PrivateKey, members: Sequence[str], now: datetime) -> Keys:
+    """Have the root key name who may take part in masked sums, see `identity.member_of`; nobody named: any gateway.
+
+    Raises `KeyFileError` where that cannot be; then nothing has changed.
+    """
+    with identity.alone(folder):
+        before = _settled(folder, release_file, root)
+        authorities = [one.encode() for one in before.authorities]
+        return _followed(folder, release_file, root, before, authorities, now, members)
+
+
+def _followed(
+    folder: Path,
+    release_file: Path,
+    root: Ed25519PrivateKey,
+    before: Keys,
+    authorities: list[bytes],
+    now: datetime,
+    members: Sequence[str],
+) -> Keys:
+    """State what follows on a statement, with the same release key."""
+    release = before.release_key.encode()
+    keys = _state(folder, root, before.site, before.number + 1, release, authorities, now, members)
+    settle(folder, release_file, keys)
+    return keys
 
 
 def settle(folder: Path, release_file: Path, keys: Keys) -> None:
@@ -160,8 +186,10 @@ def _state(
     release: bytes,
     authorities: list[bytes],
     now: datetime,
+    members: Sequence[str] = (),
 ) -> Keys:
-    keys = statement.sign(root, site, number, release, authorities, round(now.astimezone(UTC).timestamp()) * NS)
+    now_ns = round(now.astimezone(UTC).timestamp()) * NS
+    keys = statement.sign(root, site, number, release, authorities, now_ns, members)
     identity.write(folder / STATEMENT, keys.to_bytes(), PUBLIC_MODE)
     return keys
 

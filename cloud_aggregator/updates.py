@@ -12,10 +12,12 @@ from cloud_aggregator import incoming, late
 from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish
 from cloud_aggregator.state import State, is_growing, save_training, topic
 from config import wire
-from config.messages import MessageError, Receipt
+from config.identity import MEMBER_DIGITS
+from config.messages import Keys, MessageError, Receipt
 from config.transfer import parse_chunk
 from models.arrays import Arrays
 from models.federated.algorithm import UpdateError
+from models.federated.masking_cloud import member_of
 from models.records import replace
 
 REASON_LENGTH = 500
@@ -77,7 +79,10 @@ def _answer(state: State, held: HoldUpdate, update: Arrays, meta: dict[str, Any]
     try:
         if reason := _unfit(state, gateway, meta):
             raise UpdateError(reason)
-        total = phase.tally.merge(state.total, phase.admit(state.server, update)) if update else state.total
+        admitted = phase.admit(state.server, update) if update else {}
+        if reason := _not_its_own(state, gateway, admitted):
+            raise UpdateError(reason)
+        total = phase.tally.merge(state.total, admitted) if update else state.total
     except UpdateError as error:
         state = replace(state, turned_away=state.turned_away | {gateway})
         return _refuse(state, gateway, digest, str(error))
@@ -130,6 +135,20 @@ def _unfit(state: State, gateway: str, meta: dict[str, Any]) -> str:
             f"{remembered[:12] or 'none'}: one of the two stores was lost or set back, so rows would count twice or "
             "not at all; put the store back, or begin a new training with another seed"
         )
+    return ""
+
+
+def _not_its_own(state: State, gateway: str, update: Arrays) -> str:
+    """Return why the keys of a masked round are not taken of a gateway; empty where they are, and for other updates."""
+    member = member_of(update)
+    if member is None:
+        return ""
+    registry = state.registry
+    if member and registry is not None and member not in {one.key[:MEMBER_DIGITS] for one in registry.of(gateway)}:
+        return "what it sends is vouched for by a key that is not its own"
+    members = Keys.from_bytes(state.keys).members if state.keys else ()
+    if members and member not in members:
+        return "its key is none of those that may take part in masked sums, see 'cloud-aggregator keys members'"
     return ""
 
 

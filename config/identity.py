@@ -32,6 +32,7 @@ from config.topics import ALL, CLOUD, ID
 PRIVATE_MODE, PUBLIC_MODE = 0o600, 0o644
 REQUEST_BYTES_MAX = 8 * 1024
 SECRET_BYTES = 32
+MEMBER_DIGITS = 32
 CHECK_CHARACTERS = 8  # of a digest at the end of a token, so that one that was cut short is known as such
 TOKEN_PREFIX = "fedgate1"  # noqa: S105 - the format, which is no secret
 TOKEN_CHARACTERS_MAX = 1_024
@@ -212,6 +213,13 @@ def key_digest(key: PublicKey) -> str:
     """Return the SHA-256 of a public key, by which it is known whatever certificate it is in."""
     body = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(body).hexdigest()
+
+
+def member_of(key: PublicKey) -> str:
+    """Return how a statement of keys names a member: the first 32 of the 64 digits of the digest, which nobody can meet
+    with another key.
+    """
+    return key_digest(key)[:MEMBER_DIGITS]
 
 
 def make_request(key: PrivateKey, name: str) -> bytes:

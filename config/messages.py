@@ -28,6 +28,8 @@ Count = Annotated[int, Field(ge=0, le=LARGEST)]
 LISTED_MAX = 10_000  # of what one message lists
 Pem = Annotated[str, StringConstraints(pattern=r"^[ -~\n]*$", max_length=SHORT_MAX)]
 AUTHORITIES_MAX = 4  # of a site at a time; two while one takes the place of another
+Member = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]  # the first half of `identity.key_digest`
+MEMBERS_MAX = 1_000  # 36 kB in one message
 Counts = Annotated[dict[Name, Count], Field(max_length=LISTED_MAX)]
 Common = Literal["power", "weather", "undetermined"]  # the cause of anomalies of many gateways
 Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
@@ -280,6 +282,7 @@ class Keys(Signed):
     number: Annotated[int, Field(ge=1, le=LARGEST)]
     release_key: Pem  # public
     authorities: Annotated[tuple[Pem, ...], Field(min_length=1, max_length=AUTHORITIES_MAX)]  # the newest first
+    members: Annotated[tuple[Member, ...], Field(max_length=MEMBERS_MAX)] = ()  # of masked sums; none: any gateway
     created_ns: Moment
 
 

@@ -24,7 +24,13 @@ class OlderError(StatementError):
 
 
 def sign(
-    root: Ed25519PrivateKey, site: str, number: int, release_key: bytes, authorities: Sequence[bytes], created_ns: int
+    root: Ed25519PrivateKey,
+    site: str,
+    number: int,
+    release_key: bytes,
+    authorities: Sequence[bytes],
+    created_ns: int,
+    members: Sequence[str] = (),
 ) -> Keys:
     """Return the signed statement; keys and certificates are given in PEM, the newest authority first."""
     keys = Keys(
@@ -33,6 +39,7 @@ def sign(
         release_key=release_key.decode(),
         authorities=tuple(one.decode() for one in authorities),
         created_ns=created_ns,
+        members=tuple(members),
     )
     return keys.model_copy(update={"signature": signing.sign(root, keys.signed_bytes())})
 

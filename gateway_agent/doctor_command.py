@@ -203,6 +203,7 @@ def _brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
 
     user, site = settings.gateway.id, settings.gateway.site
     yield from _certificates(settings.broker, user)
+    yield from _members(settings)
     found, is_there = doctor_network.reach(settings.broker)
     yield from found
     if is_there:
@@ -226,6 +227,23 @@ def _notice(settings: GatewaySettings) -> str:
         return enrolment.asked_for_notice(settings.gateway.id, settings.identity.enrolment, files)
     except (enrolment.EnrolmentError, IdentityError, ValueError, OSError):  # each is a finding of its own
         return ""
+
+
+def _members(settings: GatewaySettings) -> Iterator[Finding]:
+    """Say among whom this gateway takes part in masked sums, where it was enrolled."""
+    if settings.identity is None or not settings.trust.keys.exists():
+        return
+    from config import signing, statement
+
+    def among() -> str:
+        root, body = signing.load_public(settings.trust.root_key), settings.trust.keys.read_bytes()
+        keys = statement.check(body, root)
+        if not keys.members:
+            return "masked sums: with any gateway that the aggregator lets in, as the root key names nobody"
+        return f"masked sums: among the {len(keys.members)} that statement {keys.number} of the root key names"
+
+    errors = (statement.StatementError, signing.KeyFileError, OSError)
+    yield guarded("members", errors, "gateway-agent enrol, with a token of the operator", among)
 
 
 def _certificates(broker: Broker, user: str) -> Iterator[Finding]:

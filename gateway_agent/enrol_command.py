@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
 
 def _enrol(arguments: argparse.Namespace) -> int:
     # Late: only this command needs what these load.
-    from config.identity import read_token
+    from config.identity import load_key, member_of, read_token
     from config.settings import GatewaySettings, load
     from gateway_agent import enrolment
     from gateway_agent.renewal import files_of
@@ -50,12 +50,14 @@ def _enrol(arguments: argparse.Namespace) -> int:
     paths = files_of(settings)
     validity = enrolment.enrol(token, enrolment.Files(**paths), new_key=arguments.new_key)
     until = datetime.fromtimestamp(validity.not_after_s, UTC).isoformat(timespec="seconds")
+    key = member_of(load_key(paths["key"]).public_key())
     if arguments.json:
         files = {name: str(path) for name, path in paths.items()}
-        said = {"gateway": token.gateway, "until": until, "files": files, "notice": validity.notice}
+        said = {"gateway": token.gateway, "until": until, "key": key, "files": files, "notice": validity.notice}
         print(json.dumps(said, indent=2))
     else:
         print(f"{token.gateway} is enrolled; its certificate is good until {until} and is renewed by itself")
+        print(f"its key is {key}")
         if validity.notice:
             print(f"NOT YET: {validity.notice}")
     return 0

@@ -28,7 +28,7 @@ from gateway_agent import deadline, echo, examiner, release_key
 from gateway_agent.events import Anchored, Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
 from gateway_agent.examiner import ONE_THREAD
 from gateway_agent.release_key import Taken
-from gateway_agent.renewal import Renewer
+from gateway_agent.renewal import Renewer, files_of
 from gateway_agent.service import Service
 from gateway_agent.store import Store
 
@@ -147,6 +147,9 @@ class Agent:
     def _train(self, job: bytes) -> None:
         training = self.settings.training
         command = [sys.executable, "-m", "gateway_agent.trainer", str(training.nice)]
+        if self.settings.identity is not None:
+            files = files_of(self.settings)
+            command += [str(files[name]) for name in ("key", "root_key", "statement")]
         environment = {**os.environ, **ONE_THREAD}
         pipe = subprocess.PIPE
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from config.messages import first_problem
 from models.arrays import (
     END_NS,
     FEATURES,
+    IDENTITY,
     LABELS,
+    MEMBERS,
     MISSING,
     NEVER,
     NEW_SERIES,
@@ -37,6 +40,7 @@ from models.federated.algorithm import NOTHING_TO_SEND, counting
 from models.federated.private import PrivacyWarning
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
+KEY_BYTES = 32  # of P-256
 NEEDS_SECRET = ("masking", "privacy")  # settings under which a gateway draws what nobody else may know
 LEAVES = "nothing to send: training.weight is zero, and nothing of this gateway is in the sum"
 # With a baseline alone there is one class. A gateway says so and sends nothing, so that the others need not wait.
@@ -45,10 +49,11 @@ NO_LABELS = (
 )
 
 
-def answer(job: bytes) -> bytes:
+def answer(job: bytes, files: Sequence[Path] = ()) -> bytes:
     """Return `own` and `update` of one training as bytes, with `remarks`: what it warned of and why it has no update.
 
-    Equal jobs give equal answers.
+    `files` are the gateway's own key, the site's root key and the statement that it signed; none where it was not
+    enrolled. Equal jobs give equal answers.
     """
     arrays, order = wire.decode(job, size_max=len(job))
     parts = parted(arrays)
@@ -56,6 +61,7 @@ def answer(job: bytes) -> bytes:
     secret, drawn = bytes.fromhex(order["secret"]), np.frombuffer(_drawn(order), dtype=np.uint8)
     rng = generator(order["seed"], order["round_index"] // algorithm.stride, order["gateway"], secret)
     own, data, known = parts.get("own", {}), {**parts["data"], SECRET: drawn}, parts.get("labelled", {})
+    data |= _membership(*files) if files and order["settings"].get("masking") is not None else {}
     if algorithm.labels and not known:
         return wire.encode(joined({"own": own, "update": {}}), {"remarks": [NO_LABELS]})
     train = algorithm.phases[order["phase"]].train
@@ -81,6 +87,22 @@ def _drawn(order: dict[str, Any]) -> bytes:
     return drawn
 
 
+def _membership(key: Path, root: Path, keys: Path) -> Arrays:
+    """Return what a gateway shows of itself in a masked round, and among whom it takes part; raises `ValueError`."""
+    from config import identity, signing, statement
+
+    number = identity.load_key(key).private_numbers().private_value.to_bytes(KEY_BYTES, "big")
+    found = {IDENTITY: np.frombuffer(number, np.uint8)}
+    if not root.exists():  # enrolled by 0.5, which knew no statement
+        return found
+    try:
+        stated = statement.check(keys.read_bytes(), signing.load_public(root))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{keys}: whom the site's root key names is not known ({error}); enrol this gateway") from None
+    members = np.frombuffer(bytes.fromhex("".join(stated.members)), np.uint8)
+    return {**found, MEMBERS: members.reshape(len(stated.members), -1)} if stated.members else found
+
+
 def labelled(data: Arrays, known: Arrays) -> Arrays:
     """Return the baseline, which counts as normal, with the windows of known condition behind it."""
     normal = {LABELS: np.zeros(len(data[FEATURES]), dtype=np.int64)}
@@ -93,11 +115,12 @@ def labelled(data: Arrays, known: Arrays) -> Arrays:
 
 def main() -> int:
     """Answer the job on standard input at low priority; a job that cannot be done ends with one line that says why."""
-    os.nice(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    nice, *files = sys.argv[1:] or ["0"]
+    os.nice(int(nice))
     with suppress(OSError):  # where memory is short it is the training that must end, not the watching
         OOM_SCORE.write_text("800", encoding="ascii")
     try:
-        answered = answer(sys.stdin.buffer.read())
+        answered = answer(sys.stdin.buffer.read(), [Path(one) for one in files])
     except ValidationError as error:
         sys.stderr.write(f"setting {first_problem(error)}\n")
         return 1

@@ -32,6 +32,8 @@ CALIBRATION = "calibration"  # (m, F) the rows behind them, which train no model
 RADIUS = "radius"  # () the radius of this gateway's ambiguity set; absent where the setting holds for all
 WEIGHT = "weight"  # () how much this gateway counts; absent where the setting says it
 SECRET = "secret"  # noqa: S105 - a name. (32,) uint8 nobody else can know, new in every exchange: `ratchet`
+IDENTITY = "identity"  # (32,) uint8 the private number of this gateway's own P-256 key; absent where it has none
+MEMBERS = "members"  # (m, 16) uint8 whose keys may take part in a masked sum; absent: anybody whom the cloud lets in
 
 # Of the largest value of one unit: 16 units in the last place of float32, in which models travel and states are kept.
 # The same numbers added in another order, as another processor or library adds them, differ by less.

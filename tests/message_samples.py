@@ -112,6 +112,7 @@ MESSAGES: list[Message] = [
         number=3,
         release_key="-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n",
         authorities=("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",),
+        members=("00112233445566778899aabbccddeeff",),
         created_ns=T_NS,
         signature="c2lnbmF0dXJl",
     ),

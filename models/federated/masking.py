@@ -26,6 +26,7 @@ Places = NDArray[np.int64]
 PREFIX = "masking."  # before names of ours, in `shared`, in `kept` and in `own`
 AGREEMENT, CHANNEL, SIGNER = "agreement", "channel", "signer"  # (n, 32) public keys
 PUBLIC_KEYS = (AGREEMENT, CHANNEL, SIGNER)
+HERE = b"is here"
 
 
 class LeftOutWarning(UserWarning):
@@ -145,6 +146,10 @@ class Roster(NamedTuple):
         """Return the bytes that say whose inputs are in the sum, which each who reveals shares signs before."""
         return self.digest + np.array(present, dtype="<i8").tobytes()
 
+    def here(self) -> bytes:
+        """Return the bytes that say that somebody goes along in this round, which keys of no other round can sign."""
+        return self.digest + HERE
+
     def neighbours_of(self, place: int) -> list[int]:
         """Return the places of its neighbours in rising order."""
         return [int(other) for other in self.holders[place] if other != place]
@@ -160,6 +165,11 @@ def _holders(digest: bytes, count: int, most: int) -> Places:
     holders = np.empty((count, most + 1), dtype=np.int64)
     holders[order] = order[(np.arange(count)[:, None] + offsets) % count]
     return np.sort(holders, axis=1)
+
+
+def vouched_text(keys: Arrays) -> bytes:
+    """Return what the owner of the public keys (32,) of a round vouches for with its own key."""
+    return b"fedgate masking 1 voucher\0" + b"".join(keys[name].tobytes() for name in PUBLIC_KEYS)
 
 
 def split(arrays: Arrays) -> tuple[Arrays, Arrays]:

@@ -26,19 +26,20 @@ from models.federated.masking import (
     bytes_of,
     prefixed,
     split,
+    vouched_text,
 )
 from models.federated.masking_gateway import (
     BOX_BYTES,
     COMMITMENT,
     CONFIRMATION_SENT,
     CONFIRMED,
+    IN_TOTAL,
     INPUT_SENT,
     JOINS,
     LEAVES,
     LEAVING,
     LOST,
     MASKED,
-    MEMBERS,
     POSTED,
     PRESENT,
     REVEALED,
@@ -49,16 +50,19 @@ from models.federated.masking_gateway import (
     SIGNATURE,
     STEPS,
     TOKEN,
+    VOUCHER,
 )
 from models.federated.masking_keys import (
     KEY_BYTES,
     SIGNATURE_BYTES,
+    VOUCHER_BYTES,
     KeyAgreementError,
     add_mask,
     agreed,
     chained,
     is_signed,
     loaded,
+    voucher_of,
 )
 from models.federated.masking_recovery import SENDER, masks_left, once
 from models.federated.ring import LAYOUT, by_layout, check_layout, decoded, most_of, of_most
@@ -66,7 +70,7 @@ from models.federated.ring import LAYOUT, by_layout, check_layout, decoded, most
 ROSTER = (*PUBLIC_KEYS, COMMITMENT, TOKEN)  # (n, 32) of each who began the round, in the order of the first
 MODEL = "model."
 ANY_KEY = bytes(KEY_BYTES)  # to try public keys with
-LASTING = (LOST, MEMBERS)  # from round to round
+LASTING = (LOST, IN_TOTAL)  # from round to round
 LOST_MOST = 64  # 2 kB with each model; a gateway would have to miss as many failed rounds since its last input
 
 
@@ -82,7 +86,9 @@ class Cloud(NamedTuple):
 
     def admit_keys(self, server: Server, update: Arrays) -> Arrays:
         del server
-        _check_bytes(update, dict.fromkeys(ROSTER, (1, KEY_BYTES)))
+        _check_bytes(update, {**dict.fromkeys(ROSTER, (1, KEY_BYTES)), VOUCHER: (1, VOUCHER_BYTES)})
+        if update[VOUCHER].any() and member_of(update) == "":
+            raise UpdateError(f"{VOUCHER}: expected one for the keys beside it, or zeros, got that of other keys")
         for name in (AGREEMENT, CHANNEL):
             try:
                 agreed(loaded(ANY_KEY), update[name].tobytes(), "trial", b"")
@@ -102,18 +108,23 @@ class Cloud(NamedTuple):
         if (twice := _repeated(total)).any():
             _left_out("keys that another sent, too", total[AGREEMENT][twice])
             total = {name: rows[~twice] for name, rows in total.items()}
+        told = {name: total[name] for name in (*PUBLIC_KEYS, VOUCHER)}
         roster = self._roster(total)
         most_of(len(roster.agreement), self.masking.quantum, self.masking.range)
         kept = {**_model(inner), **{name: total[name] for name in ROSTER}, **_named(mine, *LASTING)}
-        return _next(server, inner, {}, {name: getattr(roster, name) for name in PUBLIC_KEYS}, kept)
+        return _next(server, inner, {}, told, kept)
 
     def admit_shares(self, server: Server, update: Arrays) -> Arrays:
         mine = split(server.kept)[1]
         neighbours = self.masking.holders_of(len(mine[TOKEN])) - 1
-        _check_bytes(update, {SEALED: (1, neighbours, BOX_BYTES), LEAVES: (1,), TOKEN: (1, KEY_BYTES)})
+        shapes = {SEALED: (1, neighbours, BOX_BYTES), LEAVES: (1,), SIGNATURE: (1, SIGNATURE_BYTES)}
+        _check_bytes(update, {**shapes, TOKEN: (1, KEY_BYTES)})
         if update[LEAVES][0] > int(self.remembers):
             raise UpdateError(f"{LEAVES}: expected 0 or, where a running total is kept, 1, got {update[LEAVES][0]}")
-        return {SEALED: update[SEALED], LEAVES: update[LEAVES], SENDER: _sender(mine, update, SHARES_SENT)}
+        sender, roster = _sender(mine, update, SHARES_SENT), self._roster(mine)
+        if not is_signed(roster.signer[int(sender[0])].tobytes(), update[SIGNATURE].tobytes(), roster.here()):
+            raise UpdateError(f"{SIGNATURE}: expected that of place {sender[0]} for this round")
+        return {**{name: update[name] for name in (SEALED, LEAVES, SIGNATURE)}, SENDER: sender}
 
     def pass_on(self, server: Server, total: Arrays) -> Server:
         """Say who has given its shares to so many that it can be unmasked, and hand out the model to train."""
@@ -124,8 +135,11 @@ class Cloud(NamedTuple):
         posted = _covered(roster, senders, self.masking.fewest)
         if len(posted) < self.masking.fewest:
             raise RoundFailedError(f"shares: expected at least {self.masking.fewest} gateways, got {len(posted)}")
-        boxes, leaves = (total[name][np.argsort(total[SENDER])][np.isin(senders, posted)] for name in (SEALED, LEAVES))
+        boxes, leaves, signatures = (
+            total[name][np.argsort(total[SENDER])][np.isin(senders, posted)] for name in (SEALED, LEAVES, SIGNATURE)
+        )
         told = {ROUND: bytes_of(roster.digest), POSTED: np.array(posted), **_named(mine, *LASTING)}
+        told[SIGNATURE] = signatures
         told[LEAVING] = np.array(leaves.sum(dtype=np.int64))
         kept = {**_named(mine, *ROSTER, *LASTING), SEALED: boxes, POSTED: np.array(posted)}
         return _next(server, inner, inner.shared, told, kept)
@@ -160,7 +174,7 @@ class Cloud(NamedTuple):
                 f"masked inputs: expected one of each of at least {self.masking.fewest} gateways (masking.fewest) with "
                 f"something new, got those of {len(present)}, up to {total[PRESENT].max()} of one; what is new waits"
             )
-        roster, members = self._roster(mine), int(mine.get(MEMBERS, 0)) + int(total[JOINS].sum())
+        roster, members = self._roster(mine), int(mine.get(IN_TOTAL, 0)) + int(total[JOINS].sum())
         if self.remembers and 0 < members < self.masking.fewest:
             raise RoundFailedError(
                 f"masked inputs: expected none or at least {self.masking.fewest} gateways (masking.fewest) in the "
@@ -172,7 +186,7 @@ class Cloud(NamedTuple):
                 f"masked inputs: expected at least {self.masking.fewest} gateways wherever masks join them, got a "
                 f"group of {smallest} that the others' dropping out cut off"
             )
-        told = {ROUND: bytes_of(roster.digest), PRESENT: present, MEMBERS: np.array(members)}
+        told = {ROUND: bytes_of(roster.digest), PRESENT: present, IN_TOTAL: np.array(members)}
         kept = {**mine, **_model(inner), PRESENT: present, MASKED: total[MASKED], LAYOUT: total[LAYOUT]}
         return _next(server, inner, {}, told, {**kept, JOINS: np.array(total[JOINS].sum())})
 
@@ -231,7 +245,7 @@ class Cloud(NamedTuple):
         advanced = self._advanced(inner, sums)
         lasting = _named(mine, *LASTING)
         if self.remembers:
-            lasting[MEMBERS] = np.array(int(mine.get(MEMBERS, 0)) + int(mine[JOINS]))
+            lasting[IN_TOTAL] = np.array(int(mine.get(IN_TOTAL, 0)) + int(mine[JOINS]))
         kept = {**advanced.kept, **prefixed(lasting)}
         return server._replace(shared=advanced.shared, kept=kept, phase=STEPS * advanced.phase)
 
@@ -295,6 +309,16 @@ def restored(server: Server, masking: Masking) -> Server:
 
 def _resting(mine: Arrays) -> Arrays:
     return {name.removeprefix(MODEL): array for name, array in mine.items() if name.startswith(MODEL)}
+
+
+def member_of(update: Arrays) -> str | None:
+    """Return by whose key the first update of a masked round, which was admitted, is vouched for, as `voucher_of` tells
+    it, in hexadecimal; empty where it has no voucher. None for any other update.
+    """
+    if update.keys() != {*ROSTER, VOUCHER}:
+        return None
+    keys = {name: update[name][0] for name in PUBLIC_KEYS}
+    return voucher_of(update[VOUCHER].tobytes(), vouched_text(keys)).hex()
 
 
 def _repeated(rows: Arrays) -> NDArray[np.bool_]:

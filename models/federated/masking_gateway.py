@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from models.arrays import COUNTED, FEATURES, Array, Arrays, parted
+from models.arrays import COUNTED, FEATURES, IDENTITY, MEMBERS, Array, Arrays, parted
 from models.federated.algorithm import Phase, Server
 from models.federated.contributions import BEFORE, weight_of
 from models.federated.masking import (
@@ -28,11 +28,13 @@ from models.federated.masking import (
     bytes_of,
     prefixed,
     split,
+    vouched_text,
 )
 from models.federated.masking_keys import (
     KEY_BYTES,
     SIGNATURE_BYTES,
     TAG_BYTES,
+    VOUCHER_BYTES,
     Keys,
     add_mask,
     agreed,
@@ -49,6 +51,8 @@ from models.federated.masking_keys import (
     to_bytes,
     to_number,
     unsealed,
+    vouched,
+    voucher_of,
 )
 from models.federated.ring import LAYOUT, check_units, encoded, most_of
 from models.federated.shamir import shares_of
@@ -57,9 +61,10 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 COMMITMENT, TOKEN, SEALED, SHARES, MASKED = "commitment", "token", "sealed", "shares", "masked"  # of updates
+VOUCHER = "voucher"  # of updates: by its own key, that the keys of the round are those of a gateway; zeros without one
 LEAVES, JOINS, SIGNATURE = "leaves", "joins", "signature"  # of updates; `joins` is 1, 0 or -1, and in `own`, too
 ROUND, POSTED, PRESENT, LOST = "round", "posted", "present", "lost"  # of `shared`, under the prefix
-MEMBERS, LEAVING, CONFIRMED = "members", "leaving", "confirmed"  # of `shared`, under the prefix
+IN_TOTAL, LEAVING, CONFIRMED = "members", "leaving", "confirmed"  # of `shared`, under the prefix
 SECRET, STAGE, PLACE, INPUT, WAS_COUNTED = "secret", "stage", "place", "input", "counted"  # of `own`, under the prefix
 MEMBER = "member"  # of `own`, under the prefix: 1 where something of this gateway is in the cloud's running total
 STEPS = 5
@@ -91,11 +96,16 @@ class Gateway(NamedTuple):
             COMMITMENT: derived(keys.seed, "commitment"),
             TOKEN: chained(keys.token, STEPS - 1),
         }
+        text = vouched_text({name: bytes_of(update[name]) for name in PUBLIC_KEYS})
+        update[VOUCHER] = vouched(data[IDENTITY].tobytes(), text) if IDENTITY in data else bytes(VOUCHER_BYTES)
         mine = {**_history(mine, data), SECRET: bytes_of(secret), STAGE: np.array(KEYS_SENT)}
         return {**inner, **prefixed(mine)}, {name: bytes_of(raw)[None] for name, raw in update.items()}
 
     def shares(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        """Send every neighbour its shares of this gateway's two secrets, each under a key of its own."""
+        """Send every neighbour its shares of this gateway's two secrets, each under a key of its own.
+
+        Raises `RosterError` where the members of the site are known and somebody in the roster is none.
+        """
         del rng
         (inner, mine), told = split(own), split(shared)[1]
         if _is_silent(data) or _stage(mine) != KEYS_SENT or SECRET not in mine:
@@ -104,6 +114,7 @@ class Gateway(NamedTuple):
         found = np.flatnonzero((roster.agreement == bytes_of(public_key(keys.agreement))).all(axis=1))
         if len(found) == 0:  # its keys came too late, or were refused
             return own, {}
+        _check_members(told, data)
         place, others = int(found[0]), roster.neighbours_of(int(found[0]))
         texts, channel = _share_texts(keys, roster, place, others), loaded(keys.channel)
         boxes = [
@@ -116,6 +127,7 @@ class Gateway(NamedTuple):
         mine[LEAVES] = np.array(leaves)
         update = {SEALED: bytes_of(b"".join(boxes)).reshape(1, -1, BOX_BYTES), TOKEN: _token(keys, SHARES_SENT)}
         update[LEAVES] = np.array([leaves], dtype=np.uint8)
+        update[SIGNATURE] = bytes_of(signed(keys.signer, roster.here()))[None]
         return {**inner, **prefixed({**mine, STAGE: np.array(SHARES_SENT)})}, update
 
     def masked_input(
@@ -136,6 +148,7 @@ class Gateway(NamedTuple):
         if not _is_of(told, roster) or place not in (posted := _places(told, POSTED, roster)):
             return own, {}  # its shares came too late
         self._check_cover(roster, place, posted)
+        _check_here(roster, posted, told)
         counted, is_in = np.array(_was_counted(mine, told)), _count(mine, MEMBER)
         is_in += _count(mine, JOINS) if counted else 0
         mine = {**mine, MEMBER: np.array(is_in), JOINS: np.array(0), POSTED: np.array(posted)}
@@ -181,7 +194,7 @@ class Gateway(NamedTuple):
             # Its input came too late, or was left out: what is left for the cloud is the key, the seed stays hidden.
             return {**own, **prefixed({WAS_COUNTED: np.array(False)})}, {}
         able = set(posted) if has_sent else set(posted) - {place}
-        self._check_survivors(roster, present, able, _count(told, MEMBERS))
+        self._check_survivors(roster, present, able, _count(told, IN_TOTAL))
         keys = Keys.of(mine[SECRET].tobytes())
         ended = {PRESENT: np.array(present), STAGE: np.array(CONFIRMATION_SENT)}
         signature = bytes_of(signed(keys.signer, roster.survivors(present)))[None]
@@ -220,7 +233,7 @@ class Gateway(NamedTuple):
             )
         if self.remembers and 0 < left < fewest:
             raise RosterError(
-                f"{MEMBERS}: expected none or at least {fewest} (masking.fewest) gateways in the total after this "
+                f"{IN_TOTAL}: expected none or at least {fewest} (masking.fewest) gateways in the total after this "
                 f"round, got {left}"
             )
 
@@ -228,15 +241,13 @@ class Gateway(NamedTuple):
         """Tell whether enough, or none, are left in the total where all leave who have said so, of whom some may have
         left already: `confirm` knows better, and this keeps rounds from failing.
         """
-        left = _count(told, MEMBERS) - _count(told, LEAVING)
+        left = _count(told, IN_TOTAL) - _count(told, LEAVING)
         return bool(mine[LEAVES]) and (left <= 0 or left >= self.masking.fewest)
 
     def _check_confirmed(self, roster: Roster, place: int, present: list[int], told: Arrays) -> None:
-        signatures, confirmed = told.get(SIGNATURE), _places(told, CONFIRMED, roster)
-        if signatures is None or signatures.shape != (len(confirmed), SIGNATURE_BYTES):
-            raise RosterError(f"{SIGNATURE}: expected {len(confirmed)} of {SIGNATURE_BYTES} bytes, got {sorted(told)}")
+        confirmed = _places(told, CONFIRMED, roster)
         text, alike = roster.survivors(present), 0
-        for other, signature in zip(confirmed, signatures, strict=True):
+        for other, signature in zip(confirmed, _signatures(told, len(confirmed)), strict=True):
             if other in roster.holders[place]:
                 alike += is_signed(roster.signer[other].tobytes(), signature.tobytes(), text)
         if alike < roster.threshold:
@@ -253,6 +264,40 @@ class Gateway(NamedTuple):
                 f"posted: expected shares of at least {self.masking.fewest} gateways (masking.fewest) joined by masks "
                 f"with this one, {roster.threshold} of them holders of mine, got {len(group)} and {holders}"
             )
+
+
+def _check_members(told: Arrays, data: Arrays) -> None:
+    """See that everybody in a roster is a member of the site, each once, where the members are known."""
+    if MEMBERS not in data:
+        return
+    members = {member.tobytes() for member in data[MEMBERS]}
+    vouchers, count = told.get(VOUCHER), len(told[AGREEMENT])
+    if vouchers is None or vouchers.shape != (count, VOUCHER_BYTES):
+        raise RosterError(f"{VOUCHER}: expected {count} of {VOUCHER_BYTES} bytes, got {sorted(told)}")
+    texts = [vouched_text({name: told[name][row] for name in PUBLIC_KEYS}) for row in range(count)]
+    found = [voucher_of(voucher.tobytes(), text) for voucher, text in zip(vouchers, texts, strict=True)]
+    if strangers := [member.hex() or "nobody's" for member in found if member not in members]:
+        raise RosterError(
+            f"roster: expected the {len(members)} members that the site's root key names, got {len(strangers)} others, "
+            f"the first {strangers[0]}; 'cloud-aggregator keys members' names another"
+        )
+    if len(set(found)) < count:
+        raise RosterError(f"roster: expected each member once, got {count - len(set(found))} of them again")
+
+
+def _check_here(roster: Roster, posted: list[int], told: Arrays) -> None:
+    """See that all who are said to go along do: a roster may hold keys of a round that is long over."""
+    text = roster.here()
+    for other, signature in zip(posted, _signatures(told, len(posted)), strict=True):
+        if not is_signed(roster.signer[other].tobytes(), signature.tobytes(), text):
+            raise RosterError(f"{SIGNATURE}: expected one of this round of each who sent shares, got none of {other}")
+
+
+def _signatures(told: Arrays, count: int) -> Array:
+    signatures = told.get(SIGNATURE)
+    if signatures is None or signatures.shape != (count, SIGNATURE_BYTES):
+        raise RosterError(f"{SIGNATURE}: expected {count} of {SIGNATURE_BYTES} bytes, got {sorted(told)}")
+    return signatures
 
 
 def mask_key(private: X25519PrivateKey, roster: Roster, place: int, other: int) -> bytes:

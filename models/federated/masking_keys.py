@@ -8,6 +8,7 @@ one round between two places of its roster, which is why a nonce of zeros repeat
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 KEY_BYTES = 32
 TAG_BYTES = 16  # of ChaCha20-Poly1305
 SIGNATURE_BYTES = 64
+POINT_BYTES = 65  # of P-256, uncompressed
+VOUCHER_BYTES = POINT_BYTES + 2 * KEY_BYTES  # a public key, and its signature
+MEMBER_BYTES = 16
 COEFFICIENT_BYTES = 48  # 129 bits more than the field, so that the remainder is uniform beyond telling
 CHUNK = 16_384  # numbers of a mask at a time: they stay in the cache
 
@@ -115,6 +119,38 @@ def is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def vouched(private: bytes, text: bytes) -> bytes:
+    """Return the voucher (129 bytes) of a text: the public point of a P-256 key, and its signature."""
+    from cryptography.hazmat.primitives.asymmetric import ec, utils
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    key = ec.derive_private_key(int.from_bytes(private, "big"), ec.SECP256R1())
+    pair = utils.decode_dss_signature(key.sign(text, ec.ECDSA(SHA256(), deterministic_signing=True)))
+    point = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    return point + b"".join(number.to_bytes(KEY_BYTES, "big") for number in pair)
+
+
+def voucher_of(voucher: bytes, text: bytes) -> bytes:
+    """Return whose voucher of a text it is: the first 16 bytes of the SHA-256 of the public key (DER). Nothing where it
+    is none.
+    """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric import ec, utils
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    point, pair = voucher[:POINT_BYTES], voucher[POINT_BYTES:]
+    numbers = (int.from_bytes(pair[:KEY_BYTES], "big"), int.from_bytes(pair[KEY_BYTES:], "big"))
+    try:
+        key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
+        key.verify(utils.encode_dss_signature(*numbers), text, ec.ECDSA(SHA256()))
+    except (InvalidSignature, ValueError):
+        return b""
+    body = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(body).digest()[:MEMBER_BYTES]
 
 
 def loaded(private: bytes) -> X25519PrivateKey:
