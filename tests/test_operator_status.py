@@ -87,18 +87,19 @@ def record(gateway: str, age_s: float, state: Any = "online") -> RecordGateway:
 
 
 @pytest.mark.parametrize(
-    ("sign", "held_s", "work", "words", "code", "state"),
+    ("beat_s", "is_connected", "held_s", "work", "words", "code", "state"),
     [
-        (beat(5), DAY_S, "running", "OK - 1 of 1 gateways online", 0, "online"),
-        (beat(400), DAY_S, "hangs", "CRITICAL - service: HANGS", 2, "unknown"),
-        (beat(5), None, "stopped", "CRITICAL - service: DOES NOT RUN", 2, "unknown"),
-        (beat(5, is_connected=False), DAY_S, "running", "broker: not connected since", 2, "unknown"),
-        (beat(5), 1, "running", "broker: not connected since", 2, "unknown"),  # it begins, and the sign is of before
-        (beat(400), 1, "running", "broker: not connected since", 2, "unknown"),
+        (5, True, DAY_S, "running", "OK - 1 of 1 gateways online", 0, "online"),
+        (400, True, DAY_S, "hangs", "CRITICAL - service: HANGS", 2, "unknown"),
+        (5, True, None, "stopped", "CRITICAL - service: DOES NOT RUN", 2, "unknown"),
+        (5, False, DAY_S, "running", "broker: not connected since", 2, "unknown"),
+        (5, True, 1, "running", "broker: not connected since", 2, "unknown"),  # it begins, and the sign is of before
+        (400, True, 1, "running", "broker: not connected since", 2, "unknown"),
     ],
 )
 def test_what_is_shown_follows_from_a_live_process_its_work_and_its_broker(
-    sign: RecordService,
+    beat_s: float,
+    is_connected: bool,
     held_s: float | None,
     work: str,
     words: str,
@@ -107,6 +108,7 @@ def test_what_is_shown_follows_from_a_live_process_its_work_and_its_broker(
     tmp_path: Path,
     capsys: Capture,
 ) -> None:
+    sign = beat(beat_s, is_connected=is_connected)  # now, and not when the tests were collected
     with stored(tmp_path, sign, record("north", 20), held_s=held_s) as settings:
         value = asked(settings, capsys)
         (north,) = value["gateways"]
@@ -129,15 +131,15 @@ def test_data_is_as_old_as_the_end_of_the_connection(tmp_path: Path, capsys: Cap
 @pytest.mark.parametrize(
     ("gateways", "code", "words"),
     [
-        ([record("north", 20), record("west", 20, "offline")], 1, "WARNING - 1 of 2 gateways online; offline: west"),
-        ([record("north", 901), record("west", 20)], 1, "WARNING - 1 of 2 gateways online; silent: north"),
+        ([("north", 20), ("west", 20, "offline")], 1, "WARNING - 1 of 2 gateways online; offline: west"),
+        ([("north", 901), ("west", 20)], 1, "WARNING - 1 of 2 gateways online; silent: north"),
         ([], 0, "OK - 0 of 0 gateways online"),
     ],
 )
 def test_gateways_that_are_away_or_silent_are_a_warning(
-    gateways: list[RecordGateway], code: int, words: str, tmp_path: Path, capsys: Capture
+    gateways: list[tuple[Any, ...]], code: int, words: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    with stored(tmp_path, beat(5), *gateways) as settings:
+    with stored(tmp_path, beat(5), *[record(*one) for one in gateways]) as settings:
         assert words in line(settings, capsys, code)
 
 
