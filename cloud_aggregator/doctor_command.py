@@ -163,12 +163,30 @@ def cohort(settings: AggregatorSettings) -> Finding:
     try:
         with closing(Store(settings.aggregator.store, create=False)) as opened:
             names = opened.registry().admitted or {row["gateway"] for row in opened.rows("gateways", "gateway")}
+            named = {name for key, name in opened.registry().members.items() if key in _members(settings)}
     except StoreError:  # which is a finding of its own, or there is none yet
-        names = set()
-    text = f"{len(names)} gateways are enrolled, and a masked sum is opened only if {fewest} have something new"
+        names, named = set(), set()
+    enrolled = f"{len(names)} gateways are enrolled"
+    if _members(settings):
+        names, enrolled = named, f"{enrolled}, {len(named)} of them members that the root key names"
+    text = f"{enrolled}, and a masked sum is opened only if {fewest} have something new"
     if len(names) >= fewest:
         return ok("masking", text)
-    return warning("masking", text, "enrol more gateways, or set masking.fewest to as few as 3")
+    return warning("masking", text, "enrol more gateways, have 'keys members' name them, or set masking.fewest to 3")
+
+
+def _members(settings: AggregatorSettings) -> tuple[str, ...]:
+    """Return who may take part in masked sums; empty where anybody may, or where the statement cannot be read, which is
+    a finding of its own.
+    """
+    from cloud_aggregator import site_keys
+    from config.signing import KeyFileError
+
+    try:
+        keys = None if settings.identity is None else site_keys.stated(settings.identity.folder)
+    except KeyFileError:
+        return ()
+    return keys.members if keys else ()
 
 
 def _gateways(store: Path) -> int:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -179,22 +180,15 @@ def _members(arguments: argparse.Namespace) -> int:
     settings, spec = _owned(arguments)
     root, now = _root(arguments, spec), datetime.now(UTC)
     keys = site_keys.pin(spec.folder, settings.aggregator.release_key, root, members, now)
-    return _announced(arguments, settings, spec, keys.number, "")
+    return _announced(arguments, settings, spec, keys.number, _left_out(_held(settings), members))
 
 
 def _shown_members(arguments: argparse.Namespace) -> int:
     from cloud_aggregator import site_keys
-    from cloud_aggregator.registry import ROLES
-    from cloud_aggregator.store import Store
-    from config.identity import MEMBER_DIGITS
 
     settings, spec = _site(arguments)
-    keys = site_keys.stated(spec.folder)
-    members, gateways = list(keys.members) if keys else [], dict[str, str]()
-    if settings.aggregator.store.exists():
-        with closing(Store(settings.aggregator.store, create=False)) as store:
-            held = [one for one in store.registry().certificates.values() if not one.reason and one.key]
-        gateways = {one.key[:MEMBER_DIGITS]: one.gateway for one in held if one.gateway not in ROLES}
+    keys, gateways = site_keys.stated(spec.folder), _held(settings)
+    members = list(keys.members) if keys else []
     names = {
         member: gateways.get(member, "") for member in (*members, *sorted(gateways, key=lambda key: gateways[key]))
     }
@@ -207,6 +201,29 @@ def _shown_members(arguments: argparse.Namespace) -> int:
     for key, name in names.items():
         print(f"{key} {name or 'nobody has this key now'}{' (a member)' if key in members else ''}")
     return 0
+
+
+def _held(settings: SiteSettings) -> dict[str, str]:
+    """Return the gateways that are enrolled, by their keys as a statement names them."""
+    from cloud_aggregator.store import Store
+
+    if not settings.aggregator.store.exists():
+        return {}
+    with closing(Store(settings.aggregator.store, create=False)) as store:
+        return store.registry().members
+
+
+def _left_out(gateways: dict[str, str], members: Sequence[str]) -> str:
+    """Say which enrolled gateways take part in no masked sum any more, and which members are not enrolled."""
+    if not members:
+        return ""
+    without = sorted(name for key, name in gateways.items() if key not in members)
+    left = f"\n{len(gateways) - len(without)} of the {len(gateways)} enrolled gateways are members"
+    left += f"; no longer in masked sums: {', '.join(without)}" if without else ""
+    strange = [key for key in members if key not in gateways]
+    return left + (
+        f"; of {len(strange)} members nobody is enrolled with their key, {strange[0]} ..." if strange else ""
+    )
 
 
 def _read_members(path: Path) -> list[str]:

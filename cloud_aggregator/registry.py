@@ -12,6 +12,7 @@ from typing import Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from config.identity import MEMBER_DIGITS
 from config.messages import Keys
 
 Reason = Literal["", "revoked", "removed", "replaced"]
@@ -60,6 +61,12 @@ class Registry:
     def admitted(self) -> frozenset[str]:
         """The gateways that belong to the site; who looks on is none, whatever he sends."""
         return self._living - ROLES
+
+    @cached_property
+    def members(self) -> dict[str, str]:
+        """Return whose each key is that gateways are enrolled with, as a statement of keys names it."""
+        held = (one for one in self.certificates.values() if not one.reason and one.key)
+        return {one.key[:MEMBER_DIGITS]: one.gateway for one in held if one.gateway in self.admitted}
 
     @cached_property
     def barred(self) -> frozenset[str]:

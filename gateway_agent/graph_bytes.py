@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gateway_agent.graph_work import UnboundedError, examine_work
+from gateway_agent.graph_work import UnboundedError, check_shape, examine_work
 from gateway_agent.scorer import ModelRefusedError
 from models.operators import OPERATORS
 
@@ -139,12 +139,12 @@ def check(model: bytes) -> None:
     if opset["version"] != OPSET_MAX:
         raise ModelRefusedError(f"it needs opset {opset['version']}, this agent runs {OPSET_MAX}")
     graph = found["graph"]
-    for tensor in graph["initializer"]:
-        _check_tensor(tensor, tensor["raw_data"])
-    for value in (*graph["input"], *graph["output"]):
-        _check_value(value)
-    _check_nodes(graph["node"])
     try:
+        for tensor in graph["initializer"]:
+            _check_tensor(tensor, tensor["raw_data"])
+        for value in (*graph["input"], *graph["output"]):
+            _check_value(value)
+        _check_nodes(graph["node"])
         examine_work(graph)
     except UnboundedError as error:
         raise ModelRefusedError(str(error)) from None
@@ -185,6 +185,7 @@ def _check_tensor(tensor: dict[str, Any], data: bytes) -> None:
     kind = tensor["data_type"]
     if kind not in ITEM_BYTES or ("float_data" in tensor and kind != 1):
         raise ModelRefusedError(f"a tensor of it is of type {kind}, which none of ours is")
+    check_shape(tensor["dims"])
     if min(tensor["dims"], default=0) < 0 or math.prod(tensor["dims"]) * ITEM_BYTES[kind] != len(data):
         raise ModelRefusedError("a tensor of it has another size than its shape")
 

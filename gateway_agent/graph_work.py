@@ -22,7 +22,9 @@ Message = dict[str, Any]  # of the protobuf, as `graph_bytes` reads it
 WORK_MAX = 10**12  # multiplications and the like
 ELEMENTS_MAX = 1 << 27  # of all values together
 NODE_WORK = 10_000  # that any node takes, however small its tensors are
-WINDOWS, SCORE = "x", "score"
+SIDES_MAX = 8  # of a shape, each below SIDE_MAX: so a product of them costs nothing
+SIDE_MAX = 1 << 40
+WINDOWS = "x"
 INT32, INT64 = 6, 7
 
 
@@ -72,6 +74,7 @@ def examine_work(graph: Message) -> Work:
     for value in graph["input"]:
         name, sides = value["name"], value["type"]["tensor_type"]["shape"]["dim"]
         declared = tuple(side.get("dim_value") for side in sides)
+        check_shape([side or 0 for side in declared])
         if name == WINDOWS:
             if len(declared) != 2 or declared[0] is not None or declared[1] is None:
                 raise UnboundedError("its input x is not of any number of windows with a fixed number of features")
@@ -86,9 +89,19 @@ def examine_work(graph: Message) -> Work:
     return _bounded(total)
 
 
+def check_shape(shape: Sequence[int]) -> None:
+    """Raise `UnboundedError` for a shape whose size would take long to compute."""
+    if len(shape) > SIDES_MAX or max(shape, default=0) > SIDE_MAX:
+        raise UnboundedError(f"a shape in it has {len(shape)} sides of up to {max(shape)}, which none of ours has")
+
+
 def _whole(tensor: Message) -> Shape | None:
     """Return the values of a constant of few whole numbers, such as a shape."""
-    if tensor["data_type"] not in (INT32, INT64) or len(tensor["dims"]) > 1:
+    if (
+        tensor["data_type"] not in (INT32, INT64)
+        or len(tensor["dims"]) > 1
+        or max(tensor["dims"], default=0) > SIDES_MAX
+    ):
         return None
     kind = np.dtype("<i8" if tensor["data_type"] == INT64 else "<i4")
     found: Shape = tuple(np.frombuffer(tensor["raw_data"], kind).tolist())
@@ -131,6 +144,7 @@ def _nodes(nodes: Sequence[Message], shapes: dict[str, Shape], values: dict[str,
         for name, shape in zip(node["output"], found, strict=True):
             if name in shapes:
                 raise UnboundedError(f"two values of it have the name {name[:64]!r}")
+            check_shape(shape)
             if name:
                 shapes[name] = shape
         given = sum(math.prod(max(side, 1) for side in shape) for shape in found)

@@ -183,6 +183,9 @@ def _of_graphs() -> dict[str, tuple[bytes, str]]:
         "a Loop": (outer([node("Loop", ["x", "x"], "a", body=_scanning(0)), largest("a")]), "'Loop' is not allowed"),
         "an If": (outer([node("If", ["x"], "a", then_branch=_scanning(0)), largest("a")]), "'If' is not allowed"),
         "a tensor of ten billion": (wide(100_000, 100_000), "elements, at most"),
+        "a shape of seventeen huge sides": (wide(*[2**62] * 17), "a shape in it is not constant"),
+        "a shape of four huge sides": (wide(*[2**62] * 4), "a shape in it has 4 sides of up to 4611686018427387904"),
+        "a tensor of many huge sides": (outer([largest()], [_many_sides()]), "a shape in it has 199000 sides"),
         "a shape that nobody knows": (
             outer([node("Reshape", ["x", "x"], "a"), largest("a")]),
             "a shape in it is not constant",
@@ -206,6 +209,11 @@ def _of_graphs() -> dict[str, tuple[bytes, str]]:
             "Add has inputs or outputs that none of ours has",
         ),
     }
+
+
+def _many_sides() -> bytes:
+    dims = field(1, 2**40) * 199_000
+    return dims + field(2, FLOAT) + field(8, b"w") + field(9, bytes(4))
 
 
 def _packed_dims() -> bytes:

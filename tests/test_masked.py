@@ -9,26 +9,29 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from models.arrays import FEATURES, WEIGHT, Arrays, equal, generator
+from models.arrays import FEATURES, SECRET, WEIGHT, Arrays, equal, generator
 from models.federated import ALGORITHMS
 from models.federated.algorithm import Algorithm, Server, close_round
 from models.federated.defended import Defence, defended
 from models.federated.masked import Masking, masked
-from models.federated.masking import split
-from models.federated.masking_gateway import STEPS
+from models.federated.masking import RosterError, split
+from models.federated.masking_gateway import LEAVES, STAYS, STEPS
 from models.federated.run import run
 from tests.exchanges import SEED, exchanges_of
 from tests.given_width import build
 from tests.law_settings import SETTINGS
 from tests.masked_rounds import (
     INPUT,
+    KEYS,
     QUANTUM,
+    SHARES,
     SUMMED,
     adding,
     expected_sum,
     masked_adding,
     names_of,
     rows_of,
+    secret_of,
     took_part,
 )
 from tests.masked_rounds import SEED as ROUND_SEED
@@ -152,9 +155,9 @@ def test_those_who_leave_together_take_their_rows_back_under_masks() -> None:
     first = took_part(SUMS_MASKED, data)
     gone, others = list(data)[:4], {name: data[name] for name in list(data)[4:]}
     second = took_part(SUMS_MASKED, data | dict.fromkeys(gone, LEAVE), server=first.server, own=first.own)
-    assert holds_all_of(second.server, others) and second.server.kept["masking.members"] == len(others)
+    assert holds_all_of(second.server, others)
     third = took_part(SUMS_MASKED, dict.fromkeys(data, LEAVE), server=second.server, own=second.own)
-    assert third.server.kept["masking.members"] == 0 and not split(third.server.kept)[0]["gram"].any()
+    assert not third.updates[INPUT] and holds_all_of(third.server, others)  # the last ones stay
 
 
 def test_who_leaves_alone_waits_for_others_and_so_does_what_one_has_new() -> None:
@@ -167,14 +170,13 @@ def test_who_leaves_alone_waits_for_others_and_so_does_what_one_has_new() -> Non
     assert len(second.updates) == INPUT + 1 and holds_all_of(second.server, data)
     more = alone | {names[2]: LEAVE}
     third = took_part(SUMS_MASKED, more, server=second.server, own=second.own)
-    assert third.server.kept["masking.members"] == len(names) - 2
     anew = {name: {key: first.own[name][key] for key in ("center", "scale")} for name in names}
     left = {name: rows for name, rows in more.items() if rows is not LEAVE}
     again = took_part(SUMS_MASKED, left, own=anew).server.kept
     assert equal(split(third.server.kept)[0], split(again)[0], 1e-4)
 
 
-@pytest.mark.parametrize("leavers", [6, 7])
+@pytest.mark.parametrize("leavers", [6, 7, 8])
 def test_nobody_leaves_where_too_few_would_be_left(leavers: int) -> None:
     """The sum of one or two who are left would be in the open."""
     data = eight()
@@ -184,18 +186,23 @@ def test_nobody_leaves_where_too_few_would_be_left(leavers: int) -> None:
     assert not second.updates[INPUT] and holds_all_of(second.server, data)
 
 
-def test_who_leaves_with_one_that_then_drops_out_waits_where_too_few_would_be_left() -> None:
+def test_what_the_cloud_says_of_who_stays_must_be_signed_by_these() -> None:
+    """A cloud that says that more stay would have all others leave, and be left with the rows of one."""
     data = eight()
     first = took_part(SUMS_MASKED, data)
-    one, everybody = next(iter(data)), dict.fromkeys(data, LEAVE)
-
-    def comes(step: int, name: str) -> bool:
-        return step < INPUT or name != one
-
-    second = took_part(SUMS_MASKED, everybody, server=first.server, own=first.own, comes=comes, goes_on=True)
-    assert second.updates[INPUT] and len(second.updates) == INPUT + 1 and holds_all_of(second.server, data)
-    third = took_part(SUMS_MASKED, everybody, server=second.server, own=second.own)
-    assert third.server.kept["masking.members"] == 0
+    left = data | dict.fromkeys(list(data)[:6], LEAVE)
+    second = took_part(SUMS_MASKED, left, server=first.server, own=first.own)
+    shared = second.servers[INPUT].shared
+    parts = shared["masking.part"]
+    assert sorted(parts.tolist()) == [STAYS] * 2 + [LEAVES] * 6
+    one = next(iter(data))
+    own: Arrays = dict(first.own[one])
+    for step in (KEYS, SHARES):
+        told = {**LEAVE, SECRET: secret_of(one, second.servers[step].round_index)}
+        own, _ = SUMS_MASKED.phases[step].train(second.servers[step].shared, own, told, generator(3, step, "x"))
+    for lie in (np.full(8, STAYS, np.uint8), np.roll(parts, 1), parts.astype(np.int64), parts[1:]):
+        with pytest.raises(RosterError, match=r"signature: expected one of this round|part: expected 8 of one byte"):
+            SUMS_MASKED.phases[INPUT].train({**shared, "masking.part": lie}, own, LEAVE, generator(3, 9, "x"))
 
 
 def test_rows_that_are_exchanged_for_others_are_exchanged_under_masks() -> None:

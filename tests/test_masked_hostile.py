@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from models.arrays import Arrays
-from models.federated.algorithm import RoundFailedError, UpdateError
+from models.arrays import SECRET, Arrays, generator
+from models.federated.algorithm import RoundFailedError, UpdateError, close_round
 from models.federated.masked import LeftOutWarning, ShareWarning
-from models.federated.masking_gateway import MASKED, SEALED, SHARES, TOKEN
+from models.federated.masking_gateway import MASKED, SEALED, SHARES, STEPS, TOKEN
 from tests.masked_rounds import (
     CONFIRM,
     INPUT,
@@ -24,6 +25,7 @@ from tests.masked_rounds import (
     masked_adding,
     names_of,
     rows_of,
+    secret_of,
     took_part,
 )
 from tests.masked_rounds import (
@@ -195,11 +197,32 @@ def test_a_signature_of_other_survivors_is_refused(made: Round) -> None:
             ALGORITHM.phases[CONFIRM].admit(made.servers[CONFIRM], {**update, "signature": wrong})
 
 
-@pytest.mark.parametrize("joins", [np.int8(1), np.int64(0), np.zeros(1, dtype=np.int8)])
-def test_who_joins_a_total_that_nobody_keeps_is_refused(made: Round, joins: object) -> None:
-    update = {**made.updates[INPUT][LIAR], "joins": np.asarray(joins)}
-    with pytest.raises(UpdateError, match="joins: expected one of"):
-        ALGORITHM.phases[INPUT].admit(made.servers[INPUT], update)
+@pytest.mark.parametrize("part", [1, 2, 255])
+def test_a_part_in_a_total_that_nobody_keeps_is_refused(made: Round, part: int) -> None:
+    update = {**made.updates[SHARING][LIAR], "part": np.array([part], dtype=np.uint8)}
+    with pytest.raises(UpdateError, match="part: expected 0 to 0, got"):
+        ALGORITHM.phases[SHARING].admit(made.servers[SHARING], update)
+
+
+@pytest.mark.parametrize(
+    "lie", [{SUMMED: np.ones(SIZE)}, {"rounds": np.ones(())}, {"masking.lost": np.zeros((1, 32), np.uint8)}]
+)
+def test_a_cloud_that_hands_out_two_models_can_read_neither_sum(lie: Arrays) -> None:
+    """With a model of which it knows what comes back, it would take the updates of all but one off the sum."""
+    server, own = ALGORITHM.start(generator(3, 0, "cloud")), {name: Arrays() for name in NAMES}
+    opened = None
+    with suppress(RoundFailedError):
+        for step in range(STEPS):
+            phase, total = ALGORITHM.phases[step], Arrays()
+            for name in NAMES:
+                lied = lie if step == INPUT and name != NAMES[2] else {}
+                told = {**DATA[name], SECRET: secret_of(name, server.round_index)}
+                rng = generator(3, server.round_index, name)
+                own[name], update = phase.train({**server.shared, **lied}, own[name], told, rng)
+                total = phase.tally.merge(total, phase.admit(server, update))
+            server = close_round(ALGORITHM, server, total)
+        opened = server.shared[SUMMED]
+    assert opened is None or np.abs(opened - expected_sum(DATA, NAMES)).min() > 1.0
 
 
 def test_a_key_of_small_order_is_refused_before_it_can_stop_the_others(made: Round) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from cloud_aggregator import keys_command as keys_command_module
 from cloud_aggregator.__main__ import main as cloud_aggregator
 from cloud_aggregator.registry import Certificate, Registry
 from config import identity, signing, statement, wire
@@ -138,13 +139,14 @@ def test_keys_of_a_round_that_is_over_make_nobody_present() -> None:
     place = next(iter({*range(6)} - {*shared["masking.posted"].tolist()}))
     for signature in (np.zeros((1, 64), np.uint8), before.updates[SHARES][away][SIGNATURE]):
         rows = np.insert(shared["masking.signature"], place, signature, axis=0)
-        lie = {**shared, "masking.posted": np.arange(6), "masking.signature": rows}
+        parts = {"masking.part": np.zeros(6, np.uint8)}
+        lie = {**shared, **parts, "masking.posted": np.arange(6), "masking.signature": rows}
         with pytest.raises(
             RosterError, match=f"expected one of this round of each who sent shares, got none of {place}"
         ):
             asked(NAMES[1], lie)
     with pytest.raises(RosterError, match=r"signature: expected 6 of 64 bytes"):
-        asked(NAMES[1], {**shared, "masking.posted": np.arange(6)})
+        asked(NAMES[1], {**shared, **parts, "masking.posted": np.arange(6)})
 
 
 def files_of(folder: Path, name: str, body: bytes) -> list[Path]:
@@ -282,3 +284,16 @@ def test_the_doctor_of_a_gateway_says_among_whom_it_takes_part(tmp_path: Path) -
     )
     assert said(signed()).startswith("ok: masked sums: with any gateway that the aggregator lets in")
     assert said(signed(root=RELEASE)).startswith("failure")
+
+
+def test_whom_a_list_leaves_out_is_said_where_it_is_given() -> None:
+    held = [Certificate(name, name, identity.key_digest(PRIVATE[name].public_key()), 0, 2**62) for name in FOUR]
+    gone = Certificate("old", "gone", identity.key_digest(PRIVATE[STRANGER].public_key()), 0, 2**62, "revoked")
+    enrolled = Registry({one.serial: one for one in (*held, gone)}).members
+    assert enrolled == {member(name): name for name in FOUR}
+    said = keys_command_module._left_out(enrolled, [member("north"), member(STRANGER)])
+    assert "1 of the 4 enrolled gateways are members; no longer in masked sums: east, south, west" in said
+    assert f"of 1 members nobody is enrolled with their key, {member(STRANGER)}" in said
+    whole = keys_command_module._left_out(enrolled, list(enrolled))
+    assert whole.strip() == "4 of the 4 enrolled gateways are members"
+    assert keys_command_module._left_out(enrolled, []) == ""

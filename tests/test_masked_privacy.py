@@ -17,8 +17,8 @@ import pytest
 from models.arrays import FEATURES, Array, Arrays, exchange_secret, generator
 from models.federated.algorithm import Algorithm, Server
 from models.federated.masked import masked
-from models.federated.masking import AGREEMENT, PUBLIC_KEYS, Masking, Roster
-from models.federated.masking_gateway import COMMITMENT, MASKED, SHARES, STEPS, _share_texts, mask_key
+from models.federated.masking import AGREEMENT, PUBLIC_KEYS, Masking, Roster, digest_of
+from models.federated.masking_gateway import COMMITMENT, MASKED, SHARES, STEPS, _share_texts, mask_key, self_mask_key
 from models.federated.masking_keys import Keys, add_mask, derived, loaded, public_key, to_bytes, to_number
 from models.federated.ring import Ring, encoded
 from models.federated.shamir import interpolated
@@ -55,6 +55,7 @@ class Cloud(NamedTuple):
     inputs: dict[int, Ring]
     seeds: dict[int, bytes]
     privates: dict[int, bytes]
+    handed: bytes
 
 
 def round_with_late_inputs() -> Round:
@@ -89,7 +90,7 @@ def known_to_the_cloud(made: Round) -> Cloud:
             if public_key(secret) == keys[AGREEMENT][place].tobytes():
                 privates[place] = secret
     inputs = {made.places[name]: update[MASKED] for name, update in made.updates[INPUT].items()}
-    return Cloud(roster, inputs, seeds, privates)
+    return Cloud(roster, inputs, seeds, privates, digest_of(made.servers[INPUT].shared))
 
 
 def input_of(name: str) -> Ring:
@@ -101,13 +102,13 @@ def unmasked(cloud: Cloud, place: int, extra: Keys | None = None) -> Ring:
     vector = cloud.inputs[place].copy()
     seed = cloud.seeds.get(place) if extra is None else extra.seed
     if seed is not None:
-        add_mask(vector, derived(seed, "self mask", cloud.roster.digest), taken_off=True)
+        add_mask(vector, self_mask_key(seed, cloud.roster, cloud.handed), taken_off=True)
     own = cloud.privates.get(place) if extra is None else extra.agreement
     for other in cloud.inputs:
         if other != place and own is not None:
-            add_mask(vector, mask_key(loaded(own), cloud.roster, place, other), taken_off=place < other)
+            add_mask(vector, mask_key(loaded(own), cloud.roster, place, other, cloud.handed), taken_off=place < other)
         elif other != place and other in cloud.privates:
-            key = mask_key(loaded(cloud.privates[other]), cloud.roster, other, place)
+            key = mask_key(loaded(cloud.privates[other]), cloud.roster, other, place, cloud.handed)
             add_mask(vector, key, taken_off=place < other)
     return vector
 
@@ -150,9 +151,8 @@ def test_of_nobody_both_secrets_are_known(made: Round, cloud: Cloud) -> None:
 def test_what_arrives_are_bytes_and_ring_values_that_look_like_any_others(made: Round, cloud: Cloud) -> None:
     for updates in made.updates:
         for update in updates.values():
-            said = {name: array for name, array in update.items() if name != "joins"}
-            assert {array.dtype for array in said.values()} <= {np.dtype(np.uint8), np.dtype(np.uint64)}
-            assert not update.get("joins", np.zeros(())).any()
+            assert {array.dtype for array in update.values()} <= {np.dtype(np.uint8), np.dtype(np.uint64)}
+            assert not update.get("part", np.zeros(())).any()
     for vector in cloud.inputs.values():
         assert chi_square(vector) < CRITICAL
     assert all(chi_square(input_of(name)) > 100.0 * CRITICAL for name in NAMES)  # an input itself does not

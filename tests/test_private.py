@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as any_array
+from pydantic import ValidationError
 
 from models.arrays import FEATURES, SECRET, Arrays, Floats, exchange_secret, generator
 from models.federated import ALGORITHMS
@@ -380,3 +381,11 @@ def test_a_gateway_without_rows_spends_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert algorithm.phases[0].train(server.shared, {}, empty, generator(0, 0, "north")) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    "odd", [{"noise_multiplier": 1e-200}, {"noise_multiplier": 1e300}, {"clip": 5e-324}, {"clip": 1e308}]
+)
+def test_settings_beyond_what_numbers_bear_are_refused_by_name(odd: dict[str, float]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(odd))):
+        Privacy.model_validate(MILD | odd)

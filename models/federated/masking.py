@@ -146,9 +146,11 @@ class Roster(NamedTuple):
         """Return the bytes that say whose inputs are in the sum, which each who reveals shares signs before."""
         return self.digest + np.array(present, dtype="<i8").tobytes()
 
-    def here(self) -> bytes:
-        """Return the bytes that say that somebody goes along in this round, which keys of no other round can sign."""
-        return self.digest + HERE
+    def here(self, part: int) -> bytes:
+        """Return the bytes that say that somebody goes along in this round, and what part of its own is in the running
+        total: keys of no other round can sign them.
+        """
+        return self.digest + HERE + bytes([part])
 
     def neighbours_of(self, place: int) -> list[int]:
         """Return the places of its neighbours in rising order."""
@@ -165,6 +167,16 @@ def _holders(digest: bytes, count: int, most: int) -> Places:
     holders = np.empty((count, most + 1), dtype=np.int64)
     holders[order] = order[(np.arange(count)[:, None] + offsets) % count]
     return np.sort(holders, axis=1)
+
+
+def digest_of(shared: Arrays) -> bytes:
+    """Return what stands for all that the cloud hands out in one exchange: masks follow from it, so that those of
+    gateways that were handed different models do not cancel.
+    """
+    digest = hashlib.sha256()
+    for name, array in sorted(shared.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}\0".encode() + array.tobytes())
+    return digest.digest()
 
 
 def vouched_text(keys: Arrays) -> bytes:

@@ -24,6 +24,7 @@ from models.federated.masking import (
     Roster,
     RosterError,
     bytes_of,
+    digest_of,
     prefixed,
     split,
     vouched_text,
@@ -33,13 +34,13 @@ from models.federated.masking_gateway import (
     COMMITMENT,
     CONFIRMATION_SENT,
     CONFIRMED,
-    IN_TOTAL,
+    HANDED,
     INPUT_SENT,
-    JOINS,
     LEAVES,
-    LEAVING,
     LOST,
     MASKED,
+    NO_PART,
+    PART,
     POSTED,
     PRESENT,
     REVEALED,
@@ -70,7 +71,6 @@ from models.federated.ring import LAYOUT, by_layout, check_layout, decoded, most
 ROSTER = (*PUBLIC_KEYS, COMMITMENT, TOKEN)  # (n, 32) of each who began the round, in the order of the first
 MODEL = "model."
 ANY_KEY = bytes(KEY_BYTES)  # to try public keys with
-LASTING = (LOST, IN_TOTAL)  # from round to round
 LOST_MOST = 64  # 2 kB with each model; a gateway would have to miss as many failed rounds since its last input
 
 
@@ -108,23 +108,24 @@ class Cloud(NamedTuple):
         if (twice := _repeated(total)).any():
             _left_out("keys that another sent, too", total[AGREEMENT][twice])
             total = {name: rows[~twice] for name, rows in total.items()}
-        told = {name: total[name] for name in (*PUBLIC_KEYS, VOUCHER)}
+        told = {name: total[name] for name in (*PUBLIC_KEYS, VOUCHER)} | _named(mine, LOST)
         roster = self._roster(total)
         most_of(len(roster.agreement), self.masking.quantum, self.masking.range)
-        kept = {**_model(inner), **{name: total[name] for name in ROSTER}, **_named(mine, *LASTING)}
+        kept = {**_model(inner), **{name: total[name] for name in ROSTER}, **_named(mine, LOST)}
         return _next(server, inner, {}, told, kept)
 
     def admit_shares(self, server: Server, update: Arrays) -> Arrays:
         mine = split(server.kept)[1]
         neighbours = self.masking.holders_of(len(mine[TOKEN])) - 1
-        shapes = {SEALED: (1, neighbours, BOX_BYTES), LEAVES: (1,), SIGNATURE: (1, SIGNATURE_BYTES)}
+        shapes = {SEALED: (1, neighbours, BOX_BYTES), PART: (1,), SIGNATURE: (1, SIGNATURE_BYTES)}
         _check_bytes(update, {**shapes, TOKEN: (1, KEY_BYTES)})
-        if update[LEAVES][0] > int(self.remembers):
-            raise UpdateError(f"{LEAVES}: expected 0 or, where a running total is kept, 1, got {update[LEAVES][0]}")
+        part, most = int(update[PART][0]), LEAVES if self.remembers else NO_PART
+        if part > most:
+            raise UpdateError(f"{PART}: expected 0 to {most}, got {part}")
         sender, roster = _sender(mine, update, SHARES_SENT), self._roster(mine)
-        if not is_signed(roster.signer[int(sender[0])].tobytes(), update[SIGNATURE].tobytes(), roster.here()):
+        if not is_signed(roster.signer[int(sender[0])].tobytes(), update[SIGNATURE].tobytes(), roster.here(part)):
             raise UpdateError(f"{SIGNATURE}: expected that of place {sender[0]} for this round")
-        return {**{name: update[name] for name in (SEALED, LEAVES, SIGNATURE)}, SENDER: sender}
+        return {**{name: update[name] for name in (SEALED, PART, SIGNATURE)}, SENDER: sender}
 
     def pass_on(self, server: Server, total: Arrays) -> Server:
         """Say who has given its shares to so many that it can be unmasked, and hand out the model to train."""
@@ -135,30 +136,25 @@ class Cloud(NamedTuple):
         posted = _covered(roster, senders, self.masking.fewest)
         if len(posted) < self.masking.fewest:
             raise RoundFailedError(f"shares: expected at least {self.masking.fewest} gateways, got {len(posted)}")
-        boxes, leaves, signatures = (
-            total[name][np.argsort(total[SENDER])][np.isin(senders, posted)] for name in (SEALED, LEAVES, SIGNATURE)
+        boxes, parts, signatures = (
+            total[name][np.argsort(total[SENDER])][np.isin(senders, posted)] for name in (SEALED, PART, SIGNATURE)
         )
-        told = {ROUND: bytes_of(roster.digest), POSTED: np.array(posted), **_named(mine, *LASTING)}
-        told[SIGNATURE] = signatures
-        told[LEAVING] = np.array(leaves.sum(dtype=np.int64))
-        kept = {**_named(mine, *ROSTER, *LASTING), SEALED: boxes, POSTED: np.array(posted)}
+        told = {ROUND: bytes_of(roster.digest), POSTED: np.array(posted), **_named(mine, LOST)}
+        told |= {PART: parts, SIGNATURE: signatures}
+        kept = {**_named(mine, *ROSTER, LOST), SEALED: boxes, POSTED: np.array(posted)}
         return _next(server, inner, inner.shared, told, kept)
 
     def admit_input(self, server: Server, update: Arrays) -> Arrays:
-        mine, expected = split(server.kept)[1], {MASKED, LAYOUT, JOINS, TOKEN}
+        mine, expected = split(server.kept)[1], {MASKED, LAYOUT, TOKEN}
         if update.keys() != expected:
             raise UpdateError(f"expected arrays {sorted(expected)}, got {sorted(update)}")
         if update[MASKED].dtype != np.uint64 or update[MASKED].ndim != 1:
             raise UpdateError(f"{MASKED}: expected (P,) uint64, got {update[MASKED].shape} {update[MASKED].dtype}")
         check_layout(update[LAYOUT], len(update[MASKED]))
         _check_bytes({TOKEN: update[TOKEN]}, {TOKEN: (1, KEY_BYTES)})
-        allowed = (-1, 0, 1) if self.remembers else (0,)
-        if update[JOINS].dtype != np.int8 or update[JOINS].shape != () or int(update[JOINS]) not in allowed:
-            raise UpdateError(f"{JOINS}: expected one of {allowed} int8, got {str(update[JOINS])[:40]}")
-        present, joins = np.zeros(len(mine[TOKEN]), dtype=np.uint64), np.zeros(len(mine[TOKEN]), dtype=np.int64)
-        place = _among(_sender(mine, update, INPUT_SENT), mine[POSTED])
-        present[place], joins[place] = 1, int(update[JOINS])
-        return by_layout({MASKED: update[MASKED], LAYOUT: update[LAYOUT], JOINS: joins, PRESENT: present})
+        present = np.zeros(len(mine[TOKEN]), dtype=np.uint64)
+        present[_among(_sender(mine, update, INPUT_SENT), mine[POSTED])] = 1
+        return by_layout({MASKED: update[MASKED], LAYOUT: update[LAYOUT], PRESENT: present})
 
     def add_up(self, server: Server, total: Arrays) -> Server:
         """Say whose inputs are in the sum, those of the layout that most sent."""
@@ -174,21 +170,16 @@ class Cloud(NamedTuple):
                 f"masked inputs: expected one of each of at least {self.masking.fewest} gateways (masking.fewest) with "
                 f"something new, got those of {len(present)}, up to {total[PRESENT].max()} of one; what is new waits"
             )
-        roster, members = self._roster(mine), int(mine.get(IN_TOTAL, 0)) + int(total[JOINS].sum())
-        if self.remembers and 0 < members < self.masking.fewest:
-            raise RoundFailedError(
-                f"masked inputs: expected none or at least {self.masking.fewest} gateways (masking.fewest) in the "
-                f"total, got {members} of whom the others leave; who leaves waits"
-            )
+        roster = self._roster(mine)
         smallest = roster.smallest_group(present.tolist())
         if smallest < self.masking.fewest:
             raise RoundFailedError(
                 f"masked inputs: expected at least {self.masking.fewest} gateways wherever masks join them, got a "
                 f"group of {smallest} that the others' dropping out cut off"
             )
-        told = {ROUND: bytes_of(roster.digest), PRESENT: present, IN_TOTAL: np.array(members)}
+        told = {ROUND: bytes_of(roster.digest), PRESENT: present}
         kept = {**mine, **_model(inner), PRESENT: present, MASKED: total[MASKED], LAYOUT: total[LAYOUT]}
-        return _next(server, inner, {}, told, {**kept, JOINS: np.array(total[JOINS].sum())})
+        return _next(server, inner, {}, told, {**kept, HANDED: bytes_of(digest_of(server.shared))})
 
     def admit_confirmation(self, server: Server, update: Arrays) -> Arrays:
         mine = split(server.kept)[1]
@@ -243,10 +234,7 @@ class Cloud(NamedTuple):
                     "them masked its input with other keys than it shared"
                 )
         advanced = self._advanced(inner, sums)
-        lasting = _named(mine, *LASTING)
-        if self.remembers:
-            lasting[IN_TOTAL] = np.array(int(mine.get(IN_TOTAL, 0)) + int(mine[JOINS]))
-        kept = {**advanced.kept, **prefixed(lasting)}
+        kept = {**advanced.kept, **prefixed(_named(mine, LOST))}
         return server._replace(shared=advanced.shared, kept=kept, phase=STEPS * advanced.phase)
 
     def _advanced(self, inner: Server, sums: Arrays) -> Server:
@@ -300,7 +288,7 @@ def restored(server: Server, masking: Masking) -> Server:
     out with the model, so that nobody takes his input for counted.
     """
     (kept, mine), (shared, _) = split(server.kept), split(server.shared)
-    lost = _named(mine, *LASTING)
+    lost = _named(mine, LOST)
     if server.phase % STEPS >= INPUT_SENT:
         digest = bytes_of(Roster.of(_named(mine, *PUBLIC_KEYS), masking).digest)[None]
         lost |= {LOST: np.concatenate([mine[LOST], digest])[-LOST_MOST:] if LOST in mine else digest}

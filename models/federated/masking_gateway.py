@@ -26,6 +26,7 @@ from models.federated.masking import (
     Roster,
     RosterError,
     bytes_of,
+    digest_of,
     prefixed,
     split,
     vouched_text,
@@ -62,11 +63,15 @@ if TYPE_CHECKING:
 
 COMMITMENT, TOKEN, SEALED, SHARES, MASKED = "commitment", "token", "sealed", "shares", "masked"  # of updates
 VOUCHER = "voucher"  # of updates: by its own key, that the keys of the round are those of a gateway; zeros without one
-LEAVES, JOINS, SIGNATURE = "leaves", "joins", "signature"  # of updates; `joins` is 1, 0 or -1, and in `own`, too
-ROUND, POSTED, PRESENT, LOST = "round", "posted", "present", "lost"  # of `shared`, under the prefix
-IN_TOTAL, LEAVING, CONFIRMED = "members", "leaving", "confirmed"  # of `shared`, under the prefix
+PART, SIGNATURE = "part", "signature"  # of updates and of `shared`
+NO_PART, STAYS, LEAVES = range(3)  # what a gateway has in the running total: nothing that it is sure of, or something
+# Of `shared`, under the prefix.
+ROUND, POSTED, PRESENT, LOST, CONFIRMED = "round", "posted", "present", "lost", "confirmed"
+HANDED = "handed"  # of the cloud's `kept`, under the prefix
 SECRET, STAGE, PLACE, INPUT, WAS_COUNTED = "secret", "stage", "place", "input", "counted"  # of `own`, under the prefix
-MEMBER = "member"  # of `own`, under the prefix: 1 where something of this gateway is in the cloud's running total
+# Of `own`, under the prefix: 1 where something of this gateway is in the cloud's running total, and by how much its
+# last input changes that, which may not have been counted.
+MEMBER, JOINS = "member", "joins"
 STEPS = 5
 KEYS_SENT, SHARES_SENT, INPUT_SENT, CONFIRMATION_SENT, REVEALED = range(STEPS)
 BOX_BYTES = 2 * KEY_BYTES + TAG_BYTES  # a share of the seed and one of the key
@@ -122,12 +127,11 @@ class Gateway(NamedTuple):
             for other, text in zip(others, texts, strict=True)
         ]
         mine = {**mine, **{name: told[name] for name in PUBLIC_KEYS}, PLACE: np.array(place)}
-        # Also of one whose leave may have been counted: it has yet to hear.
-        leaves = self.remembers and weight_of(data) == 0.0 and max(_count(mine, MEMBER), _count(mine, JOINS)) > 0
-        mine[LEAVES] = np.array(leaves)
+        part = self._part(mine, data, counted=_was_counted(mine, told))
+        mine[PART] = np.array(part)
         update = {SEALED: bytes_of(b"".join(boxes)).reshape(1, -1, BOX_BYTES), TOKEN: _token(keys, SHARES_SENT)}
-        update[LEAVES] = np.array([leaves], dtype=np.uint8)
-        update[SIGNATURE] = bytes_of(signed(keys.signer, roster.here()))[None]
+        update[PART] = np.array([part], dtype=np.uint8)
+        update[SIGNATURE] = bytes_of(signed(keys.signer, roster.here(part)))[None]
         return {**inner, **prefixed({**mine, STAGE: np.array(SHARES_SENT)})}, update
 
     def masked_input(
@@ -166,21 +170,21 @@ class Gateway(NamedTuple):
         check_units(admitted, {**model, **before}, self.masking.quantum, each=is_solved)
         most = most_of(len(posted), self.masking.quantum, self.masking.range)
         vector, layout = encoded(admitted, self.masking.quantum, most)
-        keys = Keys.of(mine[SECRET].tobytes())
-        add_mask(vector, derived(keys.seed, "self mask", roster.digest))
+        keys, handed = Keys.of(mine[SECRET].tobytes()), digest_of(shared)
+        add_mask(vector, self_mask_key(keys.seed, roster, handed))
         agreement = loaded(keys.agreement)
         for other in sorted(set(roster.neighbours_of(place)) & set(posted)):
-            add_mask(vector, mask_key(agreement, roster, place, other), taken_off=other < place)
+            add_mask(vector, mask_key(agreement, roster, place, other, handed), taken_off=other < place)
         joins = np.array(int(weight_of(data) > 0.0) - is_in if self.remembers else 0, dtype=np.int8)
         history = {INPUT: bytes_of(roster.digest), STAGE: np.array(INPUT_SENT), JOINS: joins}
         mine = {name: array for name, array in mine.items() if name != WAS_COUNTED} | history
-        update = {MASKED: vector, LAYOUT: layout, JOINS: joins, TOKEN: _token(keys, INPUT_SENT)}
+        update = {MASKED: vector, LAYOUT: layout, TOKEN: _token(keys, INPUT_SENT)}
         return {**after, **prefixed(mine)}, update
 
     def confirm(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         """Sign whose inputs are said to be in the sum.
 
-        Raises `RosterError` where so few are that their sum would tell of one, or so few would be left in the total.
+        Raises `RosterError` where so few are that their sum would tell of one.
         """
         del rng
         (inner, mine), told = split(own), split(shared)[1]
@@ -194,7 +198,7 @@ class Gateway(NamedTuple):
             # Its input came too late, or was left out: what is left for the cloud is the key, the seed stays hidden.
             return {**own, **prefixed({WAS_COUNTED: np.array(False)})}, {}
         able = set(posted) if has_sent else set(posted) - {place}
-        self._check_survivors(roster, present, able, _count(told, IN_TOTAL))
+        self._check_survivors(roster, present, able)
         keys = Keys.of(mine[SECRET].tobytes())
         ended = {PRESENT: np.array(present), STAGE: np.array(CONFIRMATION_SENT)}
         signature = bytes_of(signed(keys.signer, roster.survivors(present)))[None]
@@ -223,7 +227,7 @@ class Gateway(NamedTuple):
         ended = {**_history(mine, data), STAGE: np.array(REVEALED)}
         return {**inner, **prefixed(ended)}, {SHARES: rows, TOKEN: _token(keys, REVEALED)}
 
-    def _check_survivors(self, roster: Roster, present: list[int], able: set[int], left: int) -> None:
+    def _check_survivors(self, roster: Roster, present: list[int], able: set[int]) -> None:
         fewest, smallest = self.masking.fewest, roster.smallest_group(present)
         if smallest < fewest or not able.issuperset(present):
             raise RosterError(
@@ -231,18 +235,18 @@ class Gateway(NamedTuple):
                 f"by masks with each other, got {len(present)}, {len(set(present) - able)} of them others, in groups "
                 f"down to {smallest}"
             )
-        if self.remembers and 0 < left < fewest:
-            raise RosterError(
-                f"{IN_TOTAL}: expected none or at least {fewest} (masking.fewest) gateways in the total after this "
-                f"round, got {left}"
-            )
+
+    def _part(self, mine: Arrays, data: Arrays, *, counted: bool) -> int:
+        """Return what a gateway has in the running total, by which others tell whether they may leave it; `counted`:
+        its last input is in there.
+        """
+        if not self.remembers or _count(mine, MEMBER) + (_count(mine, JOINS) if counted else 0) == 0:
+            return NO_PART
+        return LEAVES if weight_of(data) == 0.0 else STAYS
 
     def _may_leave(self, mine: Arrays, told: Arrays) -> bool:
-        """Tell whether enough, or none, are left in the total where all leave who have said so, of whom some may have
-        left already: `confirm` knows better, and this keeps rounds from failing.
-        """
-        left = _count(told, IN_TOTAL) - _count(told, LEAVING)
-        return bool(mine[LEAVES]) and (left <= 0 or left >= self.masking.fewest)
+        """Tell whether enough are left in the total by their own signed word, whoever else leaves with this gateway."""
+        return int(mine[PART]) == LEAVES and int((told[PART] == STAYS).sum()) >= self.masking.fewest
 
     def _check_confirmed(self, roster: Roster, place: int, present: list[int], told: Arrays) -> None:
         confirmed = _places(told, CONFIRMED, roster)
@@ -286,10 +290,14 @@ def _check_members(told: Arrays, data: Arrays) -> None:
 
 
 def _check_here(roster: Roster, posted: list[int], told: Arrays) -> None:
-    """See that all who are said to go along do: a roster may hold keys of a round that is long over."""
-    text = roster.here()
-    for other, signature in zip(posted, _signatures(told, len(posted)), strict=True):
-        if not is_signed(roster.signer[other].tobytes(), signature.tobytes(), text):
+    """See that all who are said to go along do, with the part that they say: a roster may hold keys of a round that is
+    long over.
+    """
+    parts = told.get(PART)
+    if parts is None or parts.shape != (len(posted),) or parts.dtype != np.uint8:
+        raise RosterError(f"{PART}: expected {len(posted)} of one byte, got {sorted(told)}")
+    for other, part, signature in zip(posted, parts.tolist(), _signatures(told, len(posted)), strict=True):
+        if not is_signed(roster.signer[other].tobytes(), signature.tobytes(), roster.here(part)):
             raise RosterError(f"{SIGNATURE}: expected one of this round of each who sent shares, got none of {other}")
 
 
@@ -300,9 +308,16 @@ def _signatures(told: Arrays, count: int) -> Array:
     return signatures
 
 
-def mask_key(private: X25519PrivateKey, roster: Roster, place: int, other: int) -> bytes:
-    """Return the key of the mask that two places share: the lower one adds it, the other takes it off."""
-    context = roster.pair(min(place, other), max(place, other))
+def self_mask_key(seed: bytes, roster: Roster, handed: bytes) -> bytes:
+    """Return the key of a gateway's own mask of what was handed out (`digest_of`)."""
+    return derived(seed, "self mask", roster.digest + handed)
+
+
+def mask_key(private: X25519PrivateKey, roster: Roster, place: int, other: int, handed: bytes) -> bytes:
+    """Return the key of the mask that two places share of what was handed out (`digest_of`): the lower one adds it, the
+    other takes it off.
+    """
+    context = roster.pair(min(place, other), max(place, other)) + handed
     return agreed(private, roster.agreement[other].tobytes(), "mask", context)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from models.arrays import Array, Arrays
 from models.federated.algorithm import RoundFailedError
 from models.federated.masking import Roster
-from models.federated.masking_gateway import COMMITMENT, POSTED, PRESENT, SHARES, mask_key
+from models.federated.masking_gateway import COMMITMENT, HANDED, POSTED, PRESENT, SHARES, mask_key, self_mask_key
 from models.federated.masking_keys import derived, loaded, public_key, to_bytes, to_number
 from models.federated.shamir import interpolated
 
@@ -37,6 +37,7 @@ def once(senders: Array, what: str) -> list[int]:
 def masks_left(roster: Roster, mine: Arrays, total: Arrays) -> Iterator[tuple[bytes, bool]]:
     """Yield the key of every mask that is left in the sum, and whether it is to be taken off or added."""
     present, suspects = {int(place) for place in mine[PRESENT]}, set[int]()
+    handed = mine[HANDED].tobytes()
     reveals = dict(zip(map(int, total[SENDER]), total[SHARES], strict=True))
     once(total[SENDER], "unmasking")
     for place in map(int, mine[POSTED]):
@@ -44,12 +45,12 @@ def masks_left(roster: Roster, mine: Arrays, total: Arrays) -> Iterator[tuple[by
         if place in present:
             commitment = mine[COMMITMENT][place].tobytes()
             seed = _recovered(roster, points, place, suspects, lambda raw: derived(raw, "commitment"), commitment)
-            yield derived(seed, "self mask", roster.digest), True
+            yield self_mask_key(seed, roster, handed), True
             continue
         public = roster.agreement[place].tobytes()
         private = loaded(_recovered(roster, points, place, suspects, public_key, public))
         for other in present.intersection(roster.neighbours_of(place)):
-            yield mask_key(private, roster, place, other), other < place
+            yield mask_key(private, roster, place, other, handed), other < place
 
 
 def _points(roster: Roster, reveals: dict[int, Array], place: int) -> Points:

@@ -80,8 +80,8 @@ class Privacy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    clip: Positive
-    noise_multiplier: Positive
+    clip: Annotated[float, Field(ge=1e-9, le=1e9)]
+    noise_multiplier: Annotated[float, Field(ge=1e-6, le=1e4)]
     epsilon: Positive
     delta: Annotated[float, Field(gt=0, lt=0.1)] = 1e-5
     where: Literal["gateway", "cloud"] = "gateway"
