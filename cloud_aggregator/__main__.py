@@ -9,25 +9,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloud_aggregator import (
-    backup_command,
-    certificate_command,
-    doctor_command,
-    gateways_command,
-    init_command,
-    keys_command,
-    losses_command,
-    orders_command,
-    release_command,
-    restore_command,
-    status_command,
-)
-from config import cli, mqtt
-from config.algorithm import check_budget
-from config.settings import AggregatorSettings, load
+from cloud_aggregator.commands import backup, certificate, doctor, gateways, init, keys, losses, orders, restore, status
+from cloud_aggregator.commands import release as release_command
+from config.runtime import cli
+from config.settings.checks import check_budget
+from config.settings.settings import AggregatorSettings, load
+from config.transport import mqtt
 
 if TYPE_CHECKING:
-    from cloud_aggregator.store import Store
+    from cloud_aggregator.storage.store import Store
 
 NAME = "cloud-aggregator"
 DESCRIPTION = (
@@ -48,17 +38,17 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point of the command."""
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    init_command.add(commands)
-    gateways_command.add(commands)
-    certificate_command.add(commands)
-    doctor_command.add(commands)
-    keys_command.add(commands)
-    losses_command.add(commands)
-    orders_command.add(commands)
+    init.add(commands)
+    gateways.add(commands)
+    certificate.add(commands)
+    doctor.add(commands)
+    keys.add(commands)
+    losses.add(commands)
+    orders.add(commands)
     release_command.add(commands)
-    backup_command.add(commands)
-    restore_command.add(commands)
-    status_command.add(commands)
+    backup.add(commands)
+    restore.add(commands)
+    status.add(commands)
     for name, act, text in (
         ("run", _run, "run the aggregator"),
         ("check", _check, "check the settings and the release key"),
@@ -93,9 +83,9 @@ def _discriminator_options(command: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.shell import Aggregator
-    from cloud_aggregator.store import StoreError
-    from config.supervisor import Supervisor
+    from cloud_aggregator.runtime.app import Aggregator
+    from cloud_aggregator.storage.store import StoreError
+    from config.runtime.supervisor import Supervisor
 
     cli.log_to_stderr(verbose=not arguments.quiet)
     Supervisor().starting()
@@ -109,13 +99,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator import defence, poster, site_keys
+    from cloud_aggregator.pki import site_keys
+    from cloud_aggregator.runtime import defence, webhook_client
 
     settings = load(arguments.config, AggregatorSettings)
     site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None)
     mqtt.check(settings.broker)
     if settings.webhook is not None:
-        poster.check(settings.webhook)
+        webhook_client.check(settings.webhook)
     defence.algorithm_of(settings, defence.read(settings))
     check_budget(settings.algorithm, settings.rounds, settings.features)
     text = f"{arguments.config}: good; {settings.algorithm.name} for site {settings.aggregator.site}"
@@ -124,7 +115,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _train_discriminator(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator import defence
+    from cloud_aggregator.runtime import defence
 
     settings = load(arguments.config, AggregatorSettings)
     material = defence.Material(defence.read_tables(settings))
@@ -137,7 +128,7 @@ def _train_discriminator(arguments: argparse.Namespace) -> int:
 
 
 def _open(arguments: argparse.Namespace) -> closing[Store]:
-    from cloud_aggregator.store import Store
+    from cloud_aggregator.storage.store import Store
 
     return closing(Store(load(arguments.config, AggregatorSettings).aggregator.store, create=False))
 
@@ -148,7 +139,7 @@ def _rows(arguments: argparse.Namespace, table: str, *columns: str) -> list[dict
 
 
 def _models(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.models_table import state_of
+    from cloud_aggregator.storage.models_table import state_of
 
     times = ("canary_ns", "released_ns", "stopped_ns")
     with _open(arguments) as store:

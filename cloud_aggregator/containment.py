@@ -12,12 +12,12 @@ from collections.abc import Callable
 from traceback import walk_tb
 from typing import TypeVar
 
-from cloud_aggregator import alarms
+from cloud_aggregator.alarms import handling
 from cloud_aggregator.events import Answered, Effect, Heard, Log, Ordered, Publish
 from cloud_aggregator.state import HourlyCount, State, topic
-from config import topics
-from config.loss_messages import Tombstone
-from config.messages import Alarm, MessageError, Receipt
+from config.protocol import topics
+from config.protocol.losses import Tombstone
+from config.protocol.messages import Alarm, MessageError, Receipt
 from models.records import replace
 
 NS = 1_000_000_000
@@ -62,7 +62,7 @@ def contain(state: State, message: Heard, error: Exception) -> Result:
     told = Log("warning", f"{text}; number {failures.count} within an hour")
     blocked = f"{FAILURES_MAX} of its messages could not be handled; nothing of it is, for an hour from the first"
     is_full = failures.count == FAILURES_MAX
-    state, raised = alarms.raise_ours(state, where.gateway, CAUSE, "major", blocked) if is_full else (state, [])
+    state, raised = handling.raise_ours(state, where.gateway, CAUSE, "major", blocked) if is_full else (state, [])
     return state, [told, *_answer(state, where, message.payload), *raised]
 
 
@@ -76,8 +76,8 @@ def unblock(state: State) -> Result:
     """End the alarms of gateways that are blocked no more: their hour is over, or this process began since."""
     effects: list[Effect] = []
     for gateway in state.outward.alarms:
-        for alarm in () if is_blocked(state, gateway) else alarms.of_ours(state, gateway, CAUSE):
-            state, told = alarms.end_ours(state, gateway, alarm, "its messages are handled again")
+        for alarm in () if is_blocked(state, gateway) else handling.of_ours(state, gateway, CAUSE):
+            state, told = handling.end_ours(state, gateway, alarm, "its messages are handled again")
             effects += told
     return state, effects
 

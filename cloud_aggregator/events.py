@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cloud_aggregator.registry import Asked, Barred, Listed, NotStated, Recorded, Stated, Told
-from config import wire
-from config.loss_messages import Tombstone
-from config.messages import Alarm, FleetAlarm, Manifest, Status
-from config.telemetry import Scores
+from cloud_aggregator.access.registry import Asked, Barred, Listed, NotStated, Recorded, Stated, Told
+from config.protocol import wire
+from config.protocol.losses import Tombstone
+from config.protocol.messages import Alarm, FleetAlarm, Manifest, Status
+from config.protocol.scores import Scores
 from models.arrays import Arrays
 
 
@@ -93,8 +93,8 @@ class SaveTraining:
 
 @dataclass(frozen=True)
 class HoldUpdate:
-    """Store an update until the round that counts it is closed: one that came after its own round (see `late`), or one
-    of many that no sum of fixed size holds.
+    """Store an update until the round that counts it is closed: one that came after its own round (see `late_updates`),
+    or one of many that no sum of fixed size holds.
     """
 
     gateway: str
@@ -149,7 +149,7 @@ class RecordAlarm:
     alarm: Alarm
     received_ns: int
     begun_ns: int | None = None  # its onset as far as it can be believed; None: not known
-    ended: str = ""  # how, where its gateway did not tell the end; see `standing`
+    ended: str = ""  # how, where its gateway did not tell the end; see `alarms.register`
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class RecordGateway:
     gateway: str
     status: Status
     seen_ns: int
-    lives: str = ""  # what is known of who speaks under its name; see `lives`
+    lives: str = ""  # what is known of who speaks under its name; see `access.device_sessions`
 
 
 @dataclass(frozen=True)

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from cloud_aggregator import (
-    admission,
-    alarms,
-    announcing,
-    containment,
-    impostors,
-    incoming,
-    new_keys,
-    newest,
-    orders,
-    presence,
-    relisting,
-    rounds,
-    signatures,
-    staging,
-    telemetry,
-    updates,
-)
+from cloud_aggregator import containment, orders
+from cloud_aggregator.access import admission, duplicates, new_keys, registry_sync
+from cloud_aggregator.access.registry import Asked, Barred, Listed, NotStated, Stated
+from cloud_aggregator.alarms import handling, reports
 from cloud_aggregator.events import Answered, Connection, Effect, Event, Heard, Log, Ordered, Posted, Tick
-from cloud_aggregator.registry import Asked, Barred, Listed, NotStated, Stated
+from cloud_aggregator.releases import announce, deploy, newest, signatures
+from cloud_aggregator.rounds import intake, round, uploads
+from cloud_aggregator.runtime import presence
 from cloud_aggregator.state import State
-from config import topics
-from config.loss_messages import Tombstone
-from config.messages import Alarm, MessageError, Status, Want
+from config.protocol import topics
+from config.protocol.losses import Tombstone
+from config.protocol.messages import Alarm, MessageError, Status, Want
 from models.records import replace
 
 Result = tuple[State, list[Effect]]
@@ -44,8 +32,8 @@ def advance(state: State, event: Event) -> Result:
     """Close a round and go on with a release where a message has made that due; that is no sender's doing."""
     if not isinstance(event, Heard):
         return state, []
-    state, closing = rounds.close_if_due(state)
-    state, staged = staging.watched(state)
+    state, closing = round.close_if_due(state)
+    state, staged = deploy.watched(state)
     return state, [*closing, *staged]
 
 
@@ -67,7 +55,7 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
         case Tick():
             return _tick(state)
         case Posted():
-            return alarms.posted(state, event)
+            return handling.posted(state, event)
         case Ordered():
             return orders.obeyed(state, event)
         case Asked():
@@ -75,7 +63,7 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
         case Barred():
             return orders.told(state, event)
         case Listed():
-            return relisting.taken(state, event)
+            return registry_sync.taken(state, event)
         case Stated():
             return new_keys.taken(state, event)
         case NotStated(order=order, problem=problem):
@@ -113,10 +101,10 @@ def _connection(state: State, up: bool) -> Result:
     state, beat = presence.connection_changed(state, up)
     if not up:
         return state, beat
-    state, opening = rounds.open_round(replace(state, announced_week=signatures.week(state.now_ns)))
-    state, told = alarms.connected(state)
+    state, opening = round.open_round(replace(state, announced_week=signatures.week(state.now_ns)))
+    state, told = handling.connected(state)
     state, numbers = newest.publish(state)
-    return state, [*beat, *announcing.keys(state), *numbers, *announcing.known(state), *opening, *told]
+    return state, [*beat, *announce.keys(state), *numbers, *announce.known(state), *opening, *told]
 
 
 def _sign_anew(state: State) -> Result:
@@ -124,28 +112,28 @@ def _sign_anew(state: State) -> Result:
     week = signatures.week(state.now_ns)
     if not state.connected or week == state.announced_week:
         return state, []
-    invited = [rounds.invitation(state)] if state.opened else []
+    invited = [round.invitation(state)] if state.opened else []
     state, numbers = newest.publish(replace(state, announced_week=week))
-    return state, [*numbers, *announcing.known(state), *invited]
+    return state, [*numbers, *announce.known(state), *invited]
 
 
 def _tick(state: State) -> Result:
     effects: list[Effect] = []
     in_turn = (
-        incoming.ask_for_missing,
+        uploads.ask_for_missing,
         presence.beat_if_due,
-        impostors.ticked,
+        duplicates.ticked,
         containment.unblock,
-        rounds.close_if_due,
-        rounds.widen_if_stuck,
-        rounds.begin_anew_if_lost,
-        rounds.remind,
+        round.close_if_due,
+        round.widen_if_stuck,
+        round.begin_anew_if_lost,
+        round.remind,
     )
-    for act in (rounds.renumber, *in_turn, staging.watched, alarms.ticked, newest.publish_if_changed, _sign_anew):
+    for act in (round.renumber, *in_turn, deploy.watched, handling.ticked, newest.publish_if_changed, _sign_anew):
         state, more = act(state)
         effects += more
-    if not state.opened and state.connected and rounds.may_open(state):
-        state, opening = rounds.open_round(state)
+    if not state.opened and state.connected and round.may_open(state):
+        state, opening = round.open_round(state)
         effects += opening
     return state, effects
 
@@ -166,17 +154,17 @@ def _heard(state: State, where: topics.Topic, payload: bytes, is_retained: bool)
             status = Status.from_bytes(payload).compact()
             return _status(presence.noted(state, where.gateway, status, is_retained=is_retained), where.gateway, status)
         case "update":
-            return updates.chunk_arrived(state, where.gateway, payload)
+            return intake.chunk_arrived(state, where.gateway, payload)
         case "alarm":
-            return alarms.heard(state, where.gateway, Alarm.from_bytes(payload))
+            return handling.heard(state, where.gateway, Alarm.from_bytes(payload))
         case "tombstone":
-            return state, telemetry.lost(state, where.gateway, Tombstone.from_bytes(payload))
+            return state, reports.lost(state, where.gateway, Tombstone.from_bytes(payload))
         case "telemetry":
-            return state, telemetry.scored(state, where.gateway, where.item, payload)
+            return state, reports.scored(state, where.gateway, where.item, payload)
         case "newest":
             return newest.learn(state, payload)
         case "want":
-            return announcing.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
+            return announce.wanted(state, where.gateway, where.item, Want.from_bytes(payload).missing)
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
 
 
@@ -189,13 +177,13 @@ def _status(state: State, gateway: str, status: Status) -> Result:
     if status.state == "offline" and known is not None:  # a last will knows nothing but that; the rest is still true
         status = known.model_copy(update={"state": "offline"})
     state, status, noticed = _with_all_spent(state, gateway, status)
-    state, found, is_news = impostors.heard(state, gateway, status)
+    state, found, is_news = duplicates.heard(state, gateway, status)
     if not is_news:
         state, kept = _spent_kept(state, gateway)
         return state, [*kept, *found, Log("info", f"status of {gateway}: it was said before one that is here already")]
     state = replace(state, gateways={**state.gateways, gateway: status})
-    state, told = alarms.status_changed(state, gateway, known)
-    return state, [impostors.record(state, gateway), *noticed, *found, *told]
+    state, told = handling.status_changed(state, gateway, known)
+    return state, [duplicates.record(state, gateway), *noticed, *found, *told]
 
 
 def _with_all_spent(state: State, gateway: str, status: Status) -> tuple[State, Status, list[Effect]]:
@@ -219,4 +207,4 @@ def _spent_kept(state: State, gateway: str) -> Result:
         return state, []
     known = known.model_copy(update={"privacy_epsilon": most})
     state = replace(state, gateways={**state.gateways, gateway: known})
-    return state, [impostors.record(state, gateway)]
+    return state, [duplicates.record(state, gateway)]

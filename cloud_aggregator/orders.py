@@ -7,9 +7,10 @@ changes and its answer are one transaction.
 
 from __future__ import annotations
 
-from cloud_aggregator import admission, release_orders
+from cloud_aggregator.access import admission
+from cloud_aggregator.access.registry import Bar, Barred, TakeKeys
 from cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
-from cloud_aggregator.registry import Bar, Barred, TakeKeys
+from cloud_aggregator.releases import release_orders
 from cloud_aggregator.state import State
 from models.records import replace
 

@@ -10,17 +10,19 @@ from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import defence, numbering, release
+from cloud_aggregator.access.device_sessions import Lives
+from cloud_aggregator.access.registry import Registry
+from cloud_aggregator.alarms.records import Outward
 from cloud_aggregator.events import HoldUpdate, RecordService, SaveTraining
-from cloud_aggregator.lives import Lives
-from cloud_aggregator.outward import Outward
-from cloud_aggregator.registry import Registry
-from cloud_aggregator.rollout import Staging
-from config import wire
-from config.messages import Manifest, Newest, Status, Transfer
-from config.settings import AggregatorSettings
-from config.topics import Topic, topic_of
-from config.transfer import Assembly, describe
+from cloud_aggregator.releases import build
+from cloud_aggregator.releases.rollout import Staging
+from cloud_aggregator.rounds import numbering
+from cloud_aggregator.runtime import defence
+from config.protocol import wire
+from config.protocol.messages import Manifest, Newest, Status, Transfer
+from config.protocol.topics import Topic, topic_of
+from config.protocol.transfer import Assembly, describe
+from config.settings.settings import AggregatorSettings
 from models.arrays import Arrays, exchange_secret, generator, joined, parted
 from models.federated.algorithm import NOISE_SECRET, Algorithm, Server, UpdateError
 from models.records import replace
@@ -126,8 +128,8 @@ class State:
     keys: bytes = b""  # the statement of keys that the site goes by; empty: it has no root key
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
     failures: dict[str, HourlyCount] = field(default_factory=dict)  # by gateway: messages whose handling failed
-    fetched: dict[str, Spent] = field(default_factory=dict)  # by gateway: bodies, see `announcing.wanted`
-    alarmed: dict[str, Spent] = field(default_factory=dict)  # by gateway: changes of alarms, see `alarms.heard`
+    fetched: dict[str, Spent] = field(default_factory=dict)  # by gateway: bodies, see `announce.wanted`
+    alarmed: dict[str, Spent] = field(default_factory=dict)  # by gateway: changes, `alarms.handling.heard`
     described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when others were told of its device
     undescribed: frozenset[str] = frozenset()  # gateways of whose device others are to be told anew
     dropped: dict[tuple[str, str], HourlyCount] = field(default_factory=dict)  # of no sense, by gateway and channel
@@ -190,7 +192,7 @@ def restore(
         staging=_begun_by(staging or Staging(), now_ns),
     )
     if released is not None:
-        state = replace(state, manifest=release.fitting(*released, settings.limits), model=released[1])
+        state = replace(state, manifest=build.fitting(*released, settings.limits), model=released[1])
     return state if training is None else _resumed(state, training, held or {})
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from config import cli
+from config.runtime import cli
 
 NAME = "firmware-sim"
 DESCRIPTION = "Replay recorded sensor streams through the same code as in the field, and compare federated algorithms."
@@ -136,7 +136,7 @@ def _check_arguments(check: argparse.ArgumentParser) -> None:
 
 
 def _world_arguments(world: argparse.ArgumentParser) -> None:
-    from firmware_sim import world_command
+    from firmware_sim.world import command as world_command
 
     world_command.add_arguments(world)
 
@@ -204,7 +204,7 @@ def _label(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from config.settings import load
+    from config.settings.settings import load
     from firmware_sim.experiment import study_of
     from firmware_sim.folders import FOLDER_FILE, FolderSettings, load_folder
 
@@ -232,8 +232,8 @@ def _kind_of_study(file: Path, name: str) -> str:
 def _kind_of_experiment(file: Path) -> str:
     from pydantic import ValidationError
 
-    from config.messages import first_problem
-    from config.settings import load
+    from config.protocol.messages import first_problem
+    from config.settings.settings import load
     from firmware_sim.experiment import Experiment, nested
     from models.federated import build
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from config import cli
-from config.messages import Alarm
+from config.protocol.messages import Alarm
+from config.runtime import cli
 from firmware_sim.rooms import ALGORITHM, Building, Room, RoomsError, rooms_of, shipped_rooms
 from models.arrays import Floats
 

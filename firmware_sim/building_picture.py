@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from config.messages import Score
+from config.protocol.messages import Score
 from firmware_sim.building import DAY_S, RoomAlarm, Verdict
 from firmware_sim.picture import BLUE, COMMISSIONING, DAMAGED, DASHED, DOTS_PER_IN, GREY, HEALTHY, INK, VERMILLION
 from firmware_sim.rooms import Building, Room, profile

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from firmware_sim.recordings import Recording
-from gateway_agent.memory import missing_rows
+from gateway_agent.monitor.recurrence import missing_rows
 from models.features import FeatureSpec
 from models.signal import Block, Lost, StreamSpec, Window, push, rest, start
 

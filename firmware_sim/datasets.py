@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from config import extras
+from config.settings import extras
 from firmware_sim.recordings import ReadOptions, RecordingError
 from firmware_sim.recordings.columns import Numbers
 from firmware_sim.recordings.csv_file import read_csv_table

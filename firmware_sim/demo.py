@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from config.messages import Alarm
+from config.protocol.messages import Alarm
 from firmware_sim import broker as brokers
 from firmware_sim import children, report, stage
 from firmware_sim.outcome import AlarmSpan, Trace

@@ -18,9 +18,9 @@ from typing import Any, TextIO
 import numpy as np
 from pydantic import ValidationError
 
-from config import cli
-from config.messages import first_problem
-from config.settings import SettingsError
+from config.protocol.messages import first_problem
+from config.runtime import cli
+from config.settings.settings import SettingsError
 from firmware_sim.datasets import EvaluationError, Table, load_table
 from firmware_sim.experiment import (
     STUDY_OPTIONS,

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from config import settings
-from config.messages import first_problem
+from config.protocol.messages import first_problem
+from config.settings import settings
 from firmware_sim.datasets import EvaluationError
 from firmware_sim.reading import READ, keys, options_of
 from firmware_sim.recordings import ReadOptions

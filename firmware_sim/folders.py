@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from config import settings
-from config.messages import Id
+from config.protocol.messages import Id
+from config.settings import settings
 from firmware_sim.cutting import count_lost, cut_windows
 from firmware_sim.datasets import DataError, Labelled
 from firmware_sim.recordings import ReadOptions, Recording, read
 from firmware_sim.recordings.recording import shortened
-from gateway_agent.memory import missing_rows
+from gateway_agent.monitor.recurrence import missing_rows
 from models.arrays import Floats
 from models.features import FeatureSpec, extract_many, feature_names
 from models.signal import StreamSpec, Window

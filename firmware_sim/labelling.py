@@ -6,8 +6,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from config.labelled import head
-from config.settings import ENCODING, AggregatorSettings, GatewaySettings, load
+from config.settings.labelled import head
+from config.settings.settings import ENCODING, AggregatorSettings, GatewaySettings, load
 from firmware_sim.datasets import DataError
 from firmware_sim.folders import Measured, in_roles, windows
 from firmware_sim.recordings import Recording

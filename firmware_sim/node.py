@@ -12,10 +12,10 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from config.frames import Frame, FrameMeta
-from config.mqtt import Link
-from config.settings import Broker
-from config.topics import Topic, topic_of
+from config.protocol.frames import Frame, FrameMeta
+from config.protocol.topics import Topic, topic_of
+from config.settings.settings import Broker
+from config.transport.mqtt import Link
 from firmware_sim.recordings import Recording
 
 NS = 1_000_000_000

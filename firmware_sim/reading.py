@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from config.messages import first_problem
+from config.protocol.messages import first_problem
 from firmware_sim.recordings import ReadOptions, Recording, read, shipped, shipped_names
 
 RECORDING = "a CSV, npz, mat, WAV, miniSEED or Parquet file, or a shipped one such as munich_bridge/ref_load_01"

@@ -7,7 +7,7 @@ import json
 import time
 from pathlib import Path
 
-from config.settings import Broker, GatewaySettings, load
+from config.settings.settings import Broker, GatewaySettings, load
 from firmware_sim import reading
 from firmware_sim.cutting import count_lost, cut_windows
 from firmware_sim.recordings import Recording

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from config.messages import Alarm, Manifest, Score, Status
-from config.mqtt import Link
-from config.settings import Broker as BrokerSettings
-from config.topics import ALL, CLOUD, parse, watch
+from config.protocol.messages import Alarm, Manifest, Score, Status
+from config.protocol.topics import ALL, CLOUD, parse, watch
+from config.settings.settings import Broker as BrokerSettings
+from config.transport.mqtt import Link
 from firmware_sim import children
 from firmware_sim.broker import Address
 from firmware_sim.scenarios import NS, Story

@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from config.wire import encode
+from config.protocol.wire import encode
 from firmware_sim import metrics
 from firmware_sim.datasets import EvaluationError, Labelled
 from firmware_sim.splits import Split
-from gateway_agent.scorer import Scorer
+from gateway_agent.deployment.session import Scorer
 from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
 from models.detectors import DETECTORS
 from models.federated.algorithm import NORMALISATION, Algorithm, RoundFailedError, lacking, normalise

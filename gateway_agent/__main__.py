@@ -12,8 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from config import cli
-from gateway_agent import doctor_command, enrol_command, models_command
+from config.runtime import cli
+from gateway_agent.commands import doctor, enrol, models
 
 NAME = "gateway-agent"
 DESCRIPTION = (
@@ -44,19 +44,19 @@ def main(argv: list[str] | None = None) -> int:
             command.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
         else:
             command.add_argument("--json", action="store_true", help="print JSON")
-    doctor_command.add(commands)
-    enrol_command.add(commands)
-    models_command.add(commands)
+    doctor.add(commands)
+    enrol.add(commands)
+    models.add(commands)
     arguments = parser.parse_args(argv)
     return cli.run(NAME, arguments.act, arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from config.settings import GatewaySettings, load
-    from config.supervisor import Supervisor
-    from gateway_agent import renewal
-    from gateway_agent.shell import Agent
-    from gateway_agent.store import StoreError
+    from config.runtime.supervisor import Supervisor
+    from config.settings.settings import GatewaySettings, load
+    from gateway_agent.runtime import renewal
+    from gateway_agent.runtime.agent import Agent
+    from gateway_agent.storage.store import StoreError
 
     cli.log_to_stderr(verbose=not arguments.quiet)
     Supervisor().starting()
@@ -73,9 +73,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from config import labelled, mqtt
-    from config.settings import GatewaySettings, load
-    from gateway_agent import release_key, renewal
+    from config.settings import labelled
+    from config.settings.settings import GatewaySettings, load
+    from config.transport import mqtt
+    from gateway_agent.runtime import renewal, signature_worker
 
     settings = load(arguments.config, GatewaySettings)
     labelled.of(settings)
@@ -85,7 +86,7 @@ def _check(arguments: argparse.Namespace) -> int:
         renewal.require(settings)
     except renewal.MembershipError as error:  # what enrolment brings cannot be looked at yet
         raise renewal.MembershipError(f"{arguments.config}: the file is good, but {error}") from None
-    release_key.check(settings.trust.release_key)
+    signature_worker.check(settings.trust.release_key)
     mqtt.check(settings.broker)
     if arguments.json:
         print(json.dumps({"ok": True, "file": str(arguments.config)}))
@@ -95,9 +96,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from config import store_lock
-    from config.settings import GatewaySettings, load
-    from gateway_agent.store import Store
+    from config.runtime import store_lock
+    from config.settings.settings import GatewaySettings, load
+    from gateway_agent.storage.store import Store
 
     settings = load(arguments.config, GatewaySettings)
     if not settings.gateway.store.exists():
@@ -135,7 +136,7 @@ def _alarms(summary: dict[str, Any]) -> str:
 
 
 def _model(body: bytes | None) -> dict[str, Any] | None:
-    from config import wire
+    from config.protocol import wire
 
     if body is None:
         return None

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from config.clock import Quality
-from config.loss_messages import LossClass
-from gateway_agent.memory import Seen
+from config.protocol.losses import LossClass
+from config.runtime.clock import Quality
+from gateway_agent.monitor.recurrence import Seen
 
 
 @dataclass(frozen=True)

@@ -9,24 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from config import topics
-from config.frames import Frame
-from config.messages import MessageError, Receipt, Score, Want
-from config.settings import Source
-from gateway_agent import (
-    alarms,
-    candidate,
-    fetching,
-    learning,
-    new_keys,
-    newest,
-    probation,
-    reanchoring,
-    reloading,
-    sending,
-    telemetry,
-    trouble,
-)
+from config.protocol import topics
+from config.protocol.frames import Frame
+from config.protocol.messages import MessageError, Receipt, Score, Want
+from config.settings.settings import Source
+from gateway_agent import clock_steps, downloads, store_faults
+from gateway_agent.deployment import candidate, probation, startup
 from gateway_agent.events import (
     Anchored,
     Connection,
@@ -41,11 +29,15 @@ from gateway_agent.events import (
     Tick,
     Trained,
 )
-from gateway_agent.life import STARTS
-from gateway_agent.memory import Seen
-from gateway_agent.pipeline import Reading
+from gateway_agent.monitor import alarms
+from gateway_agent.monitor.pipeline import Reading
+from gateway_agent.monitor.recurrence import Seen
+from gateway_agent.outbox import delivery, scores
 from gateway_agent.sources import frames, json_values
 from gateway_agent.state import State, Stored, counted, save_features, save_memory, tell
+from gateway_agent.store_identity import STARTS
+from gateway_agent.training import participation
+from gateway_agent.trust import newest, site_keys
 from models.records import replace
 from models.rules import Height
 from models.signal import Block, SignalError
@@ -72,11 +64,11 @@ def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
         state, cleared = alarms.sensor_well(state, cause, state.now_ns)
         effects += cleared
     if state.pipeline.commissioned and "center" not in state.own:  # fewer windows are wanted than before
-        state, more = learning.commissioned(state)
+        state, more = participation.commissioned(state)
         effects += more
     state = replace(state, counted=state.models.counted_at_start())
     if state.pipeline.commissioned:
-        state, loaded = reloading.reload(state, stored.blobs)
+        state, loaded = startup.reload(state, stored.blobs)
         effects += loaded
     return state, effects
 
@@ -90,24 +82,24 @@ def step(state: State, now_ns: int, event: Event) -> tuple[State, list[Effect]]:
         case Tick():
             return _tick(state, event)
         case Trained():
-            return learning.trained(state, event)
+            return participation.trained(state, event)
         case Connection(up=up):
             return _connection(state, up)
         case Anchored():
-            return reanchoring.anchored(state, event)
+            return clock_steps.anchored(state, event)
         case StoreState():
-            return trouble.of_store(state, event)
+            return store_faults.of_store(state, event)
         case Reload(blobs=blobs):
-            return reloading.again(state, blobs)
+            return startup.again(state, blobs)
 
 
 def _connection(state: State, up: bool) -> tuple[State, list[Effect]]:
     state = replace(state, connected=up)
     if not up:
         return state, []
-    state, told = tell(fetching.ask_anew(sending.connected(state)))
-    state, kept = telemetry.flushed(state)
-    state, sends = sending.send_due(state)
+    state, told = tell(downloads.ask_anew(delivery.connected(state)))
+    state, kept = scores.flushed(state)
+    state, sends = delivery.send_due(state)
     return state, [*told, *newest.repeated(state), *kept, *sends]
 
 
@@ -116,13 +108,13 @@ def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
     state = replace(
         state, clock=event.clock, bytes_sent=event.bytes_sent, bytes_received=event.bytes_received, line=line
     )
-    state = fetching.forget(state)
+    state = downloads.forget(state)
     effects: list[Effect] = []
-    in_turn = (alarms.silent_sources, sending.send_due, learning.take_part, fetching.ask)
+    in_turn = (alarms.silent_sources, delivery.send_due, participation.take_part, downloads.ask)
     for act in (*in_turn, candidate.put_in_force, probation.ticked, alarms.without_model, newest.watch_age):
         state, more = act(state)
         effects += more
-    state = fetching.forget(state)
+    state = downloads.forget(state)
     if state.now_ns - state.remembered_ns >= REMEMBER_S * NS:
         state = replace(state, remembered_ns=state.now_ns)
         effects += save_memory(state)
@@ -164,12 +156,12 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> tuple[State
         return state, []
     if where.channel == "sample":
         return _frame(state, where.item, payload)
-    state = sending.heard(state)
+    state = delivery.heard(state)
     match where.channel:
         case "round":
-            return learning.invited(state, payload)
+            return participation.invited(state, payload)
         case "keys":
-            return new_keys.heard(state, payload)
+            return site_keys.heard(state, payload)
         case "manifest":
             return candidate.heard(state, payload, is_own=where.gateway != topics.ALL)
         case "newest":
@@ -177,9 +169,9 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> tuple[State
         case "chunk":
             return _chunk(state, payload)
         case "receipt":
-            return sending.settle(state, where.item, Receipt.from_bytes(payload))
+            return delivery.settle(state, where.item, Receipt.from_bytes(payload))
         case "resend":
-            return sending.resend(state, where.item, Want.from_bytes(payload).missing)
+            return delivery.resend(state, where.item, Want.from_bytes(payload).missing)
     raise MessageError(f"channel {where.channel!r} is not for gateways")
 
 
@@ -192,10 +184,10 @@ def _frame(state: State, stream: str, payload: bytes) -> tuple[State, list[Effec
 
 
 def _chunk(state: State, payload: bytes) -> tuple[State, list[Effect]]:
-    state = fetching.arrived(state, payload)
-    state, trains = learning.take_part(state)
+    state = downloads.arrived(state, payload)
+    state, trains = participation.take_part(state)
     state, swaps = candidate.put_in_force(state)
-    return fetching.forget(state), [*trains, *swaps]
+    return downloads.forget(state), [*trains, *swaps]
 
 
 def _reading(state: State, source: Source, payload: bytes) -> tuple[State, list[Effect]]:
@@ -216,7 +208,7 @@ def _sampled(state: State, source: Source, block: Block) -> tuple[State, list[Ef
     state, more = probation.watched(state, readings, elapsed_ns)
     effects += more
     if pipeline.commissioned and not was_commissioned:
-        state, more = learning.commissioned(state)
+        state, more = participation.commissioned(state)
         state, swaps = candidate.put_in_force(state)
         effects += [*more, *swaps]
     elif not pipeline.commissioned:  # a few windows are enough to watch at the level of the site
@@ -246,7 +238,7 @@ def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
     state, more = alarms.outdated(state, reading.t_ns)
     effects += more
     if state.settings.exchange.publish_scores:
-        state, more = telemetry.told(state, _score(state, reading.t_ns, reading.height))
+        state, more = scores.told(state, _score(state, reading.t_ns, reading.height))
         effects += more
     return state, effects
 

@@ -1,4 +1,4 @@
-"""Everything the agent knows, as one value; `restoring` makes it from what was stored."""
+"""Everything the agent knows, as one value; `start` makes it from what was stored."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from config import wire
-from config.clock import Quality
-from config.messages import SHORT_MAX, Device, Manifest, Newest, RoundOpen, Score, Status, round_number
-from config.settings import GatewaySettings
-from config.topics import Topic, topic_of
-from config.transfer import Assembly
-from config.version import VERSION
-from gateway_agent import life, watch
-from gateway_agent import memory as recall
-from gateway_agent import pipeline as walk
+from config.protocol import wire
+from config.protocol.messages import SHORT_MAX, Device, Manifest, Newest, RoundOpen, Score, Status, round_number
+from config.protocol.topics import Topic, topic_of
+from config.protocol.transfer import Assembly
+from config.runtime.clock import Quality
+from config.runtime.version import VERSION
+from config.settings.settings import GatewaySettings
+from gateway_agent import store_identity as life
+from gateway_agent.deployment.slots import Models, Trial, told
 from gateway_agent.events import Effect, Item, Publish, Save
-from gateway_agent.examiner import Examine, take_any
-from gateway_agent.flash import Day
-from gateway_agent.life import Life
-from gateway_agent.line import Line
-from gateway_agent.memory import Seen
-from gateway_agent.release_key import Take, Verified, take_none
+from gateway_agent.monitor import decision
+from gateway_agent.monitor import pipeline as walk
+from gateway_agent.monitor import recurrence as recall
+from gateway_agent.monitor.decision import SCORE
+from gateway_agent.monitor.recurrence import Seen
+from gateway_agent.outbox.connection import Line
+from gateway_agent.outbox.item_size import held_bytes
+from gateway_agent.runtime.model_trial import Examine, take_any
+from gateway_agent.runtime.signature_worker import Take, Verified, take_none
+from gateway_agent.runtime.write_budget import Day
 from gateway_agent.sources.frames import Offsets
-from gateway_agent.versions import Models, Trial, told
-from gateway_agent.watch import SCORE
-from gateway_agent.weight import held_bytes
+from gateway_agent.store_identity import Life
 from models.arrays import Arrays, is_fleeting
 from models.federated.algorithm import EPSILON, ledger_of, outlives
 from models.records import replace
@@ -101,7 +102,7 @@ class State:
     outbox: dict[str, Item] = field(default_factory=dict)
     sent_ns: dict[str, int] = field(default_factory=dict)  # outbox item -> when it was last sent over this connection
     line: Line = field(default_factory=Line)
-    scores: tuple[Score, ...] = ()  # that were told to nobody, or perhaps not; see `telemetry`
+    scores: tuple[Score, ...] = ()  # that were told to nobody, or perhaps not; see `outbox.scores`
     connected: bool = False
     round: RoundOpen | None = None
     answered: tuple[str, int] | None = None  # (run, round_index) of the last update made
@@ -279,7 +280,7 @@ def save_memory(state: State) -> list[Effect]:
     remembers = pipeline.memory.tensors or pipeline.watching != walk.UNSEEN
     if state.manifest is None or not pipeline.commissioned or not remembers:
         return []
-    body = recall.to_bytes(pipeline.memory, watch.stored(pipeline.watching), owner(state, state.manifest))
+    body = recall.to_bytes(pipeline.memory, decision.stored(pipeline.watching), owner(state, state.manifest))
     return [Save(MEMORY, body)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from config.transfer import split
+from config.protocol.transfer import split
 from gateway_agent import machine
 from gateway_agent.events import Connection, Effect, Event, Heard, Publish, Tick
 from gateway_agent.state import State

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from cloud_aggregator.events import Connection, Event, Heard, Outward, Publish
-from cloud_aggregator.service import Service
-from cloud_aggregator.store import Store
-from config import wire
-from config.messages import Receipt, Status
-from config.transfer import split
+from cloud_aggregator.runtime.service import Service
+from cloud_aggregator.storage.store import Store
+from config.protocol import wire
+from config.protocol.messages import Receipt, Status
+from config.protocol.transfer import split
 from models.arrays import Arrays
 from models.federated.algorithm import Algorithm, Phase, Server, checked
 from models.federated.tally import CHANGES, CONTRIBUTIONS, Tally

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import SECRET, Arrays, equal, exchange_secret, generator
 from models.federated.algorithm import Algorithm, Phase, Server, close_round
 from models.federated.run import Outcome

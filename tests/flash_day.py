@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from config.messages import Receipt, Score
-from gateway_agent import telemetry
+from config.protocol.messages import Receipt, Score
 from gateway_agent.events import UPDATE_PRIORITY, Connection, Heard, Item, Save
-from gateway_agent.service import Service
+from gateway_agent.outbox import scores
+from gateway_agent.runtime.service import Service
 from tests.kept import ME, give, item, ticked
 from tests.sites import T0_NS, WINDOWS, frame, samples, topic
 
@@ -33,7 +33,7 @@ def _acknowledged(agent: Service, hour: int) -> None:
 def _told(agent: Service, number: int) -> None:
     t_ns = agent.state.now_ns
     score = Score(t_ns=t_ns, score=1.0 + number % 7, level=5.0, alarm=False, model_version=1)
-    agent.state, effects = telemetry.told(agent.state, score)
+    agent.state, effects = scores.told(agent.state, score)
     agent._done(effects)
 
 

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from config.signing import verified
-from gateway_agent import outbox
+from config.identity.signing import verified
 from gateway_agent.events import CLASSES, Effect, Event, Item, Outward, Publish, Tick
-from gateway_agent.service import Service
+from gateway_agent.outbox import queue
+from gateway_agent.runtime.service import Service
 from gateway_agent.state import State
-from gateway_agent.store import Store
+from gateway_agent.storage.store import Store
 from tests.sites import KEY, T0_NS, gateway_settings, topic
 
 ME = "north"
@@ -54,14 +54,14 @@ def item(name: str, priority: int, size_bytes: int = 100, t_ns: int = T0_NS) -> 
 def queued(state: State, *named: tuple[str, Item]) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for name, one in named:
-        state, more = outbox.queue(state, name, one)
+        state, more = queue.queue(state, name, one)
         effects += more
     return state, effects
 
 
 def give(agent: Service, name: str, one: Item) -> list[Outward]:
     """Let the agent queue something, as its machine does in a step."""
-    agent.state, effects = outbox.queue(agent.state, name, one)
+    agent.state, effects = queue.queue(agent.state, name, one)
     return agent._done(effects)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from config.loss_messages import Tombstone
-from config.messages import (
+from config.protocol.losses import Tombstone
+from config.protocol.messages import (
     Alarm,
     Device,
     FleetAlarm,
@@ -19,8 +19,8 @@ from config.messages import (
     Transfer,
     Want,
 )
-from config.telemetry import Scores
-from config.transfer import ChunkHeader
+from config.protocol.scores import Scores
+from config.protocol.transfer import ChunkHeader
 from models.features import FeatureSpec
 
 T_NS = 1_800_000_000_123_456_789

@@ -18,11 +18,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.authority import Authority
-from cloud_aggregator.shell import Aggregator
-from config import identity, loop
-from config.mqtt import Link
-from config.settings import AggregatorSettings, Broker, load
+from cloud_aggregator.pki.authority import Authority
+from cloud_aggregator.runtime.app import Aggregator
+from config.identity import pki
+from config.runtime import loop
+from config.settings.settings import AggregatorSettings, Broker, load
+from config.transport.mqtt import Link
 from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
 from tests import waiting
@@ -81,7 +82,7 @@ class Folder:
         serial = x509.random_serial_number()
         validity = (now - 2 * DAY, now + days * DAY)
         files[0].write_bytes((by or self.authority).issue(name, key.public_key(), serial, *validity))
-        identity.write(files[1], identity.private_pem(key), 0o600)
+        pki.write(files[1], pki.private_pem(key), 0o600)
         return files
 
 

@@ -18,16 +18,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cloud_aggregator import events as cloud_events
 from cloud_aggregator import machine as cloud_machine
 from cloud_aggregator import state as cloud_state
-from cloud_aggregator.defence import NOTHING, Material
-from config import topics
-from config.frames import Frame, FrameMeta
-from config.messages import Manifest, Status
-from config.settings import AggregatorSettings, GatewaySettings
-from config.signing import verified
-from gateway_agent import events, machine, trainer
+from cloud_aggregator.runtime.defence import NOTHING, Material
+from config.identity.signing import verified
+from config.protocol import topics
+from config.protocol.frames import Frame, FrameMeta
+from config.protocol.messages import Manifest, Status
+from config.settings.settings import AggregatorSettings, GatewaySettings
+from gateway_agent import events, machine
 from gateway_agent import state as agent_state
-from gateway_agent.memory import Seen
-from gateway_agent.restoring import restore
+from gateway_agent.monitor.recurrence import Seen
+from gateway_agent.runtime import training_worker
+from gateway_agent.start import restore
 from models.arrays import FEATURES as X
 from models.arrays import LABELS, Arrays, Floats
 from models.records import replace
@@ -278,7 +279,7 @@ class Site:
 
     def train(self) -> None:
         who, job = self.jobs.pop(0)
-        self.step_agent(who, events.Trained(trainer.answer(job)))
+        self.step_agent(who, events.Trained(training_worker.answer(job)))
 
     def tick(self, seconds: float = 1.0) -> None:
         self.now_ns += round(seconds * NS)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from cloud_aggregator import rollout, staging
 from cloud_aggregator.events import Ordered
 from cloud_aggregator.orders import obeyed
-from cloud_aggregator.rollout import Made, Rollout
+from cloud_aggregator.releases import deploy, rollout
+from cloud_aggregator.releases.rollout import Made, Rollout
 from tests.fleets import Fleet
 from tests.test_staged_release import fleet
 from tests.watchers import CALM, DEVIATION, SENSITIVE, model
@@ -55,7 +55,7 @@ def test_a_model_that_has_waited_is_released_above_what_was_given_back() -> None
     made = fleet()
     made.order("release", SENSITIVE, gateways=["south"])
     made.told()
-    state, _ = staging.made(made.cloud, Made(*model(3, DEVIATION, run="other")))
+    state, _ = deploy.made(made.cloud, Made(*model(3, DEVIATION, run="other")))
     state, _ = obeyed(state, Ordered(8, "stop", {}))
     assert state.staging.recall is not None and state.staging.recall.manifest.version == 4
     for body in ({"gateways": ["south"]}, {"share": 1.0, "to_all": True}):

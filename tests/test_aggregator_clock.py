@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cloud_aggregator.__main__ import main
-from cloud_aggregator.shell import Aggregator
-from config import cli, clock, loop
-from config.settings import AggregatorSettings, load
+from cloud_aggregator.runtime.app import Aggregator
+from config.runtime import cli, clock, loop
+from config.settings.settings import AggregatorSettings, load
 from tests.sites import NS
 
 

@@ -1,9 +1,9 @@
 """A kill at any instant: nothing counted twice or lost, no round decided twice, and the bytes that the updates make.
 
-Goal: the promise of `cloud_aggregator.service`. Method: three rounds of real gateways and the real service with its
-store on disk are run once; at every instant at which a kill can make a difference (before each commit, after it, and
-between every two of the words that follow) the files are copied as a kill would leave them, a second service starts on
-the copy, and the rounds go on to the end. All instants are tried, not a sample. The oracle adds up the updates that
+Goal: the promise of `cloud_aggregator.runtime.service`. Method: three rounds of real gateways and the real service with
+its store on disk are run once; at every instant at which a kill can make a difference (before each commit, after it,
+and between every two of the words that follow) the files are copied as a kill would leave them, a second service starts
+on the copy, and the rounds go on to the end. All instants are tried, not a sample. The oracle adds up the updates that
 were seen on the wire, in the order that the stored rounds name.
 """
 
@@ -20,12 +20,13 @@ from typing import Any
 import pytest
 
 from cloud_aggregator import events as cloud_events
-from cloud_aggregator.service import Service
-from cloud_aggregator.store import Store
-from config import topics, wire
-from config.transfer import parse_chunk
-from gateway_agent import events, machine, trainer
+from cloud_aggregator.runtime.service import Service
+from cloud_aggregator.storage.store import Store
+from config.protocol import topics, wire
+from config.protocol.transfer import parse_chunk
+from gateway_agent import events, machine
 from gateway_agent import state as agent_state
+from gateway_agent.runtime import training_worker
 from models.arrays import Arrays, equal, generator
 from models.federated.algorithm import Algorithm, Server, close_round
 from tests.sites import KEY, NS, T0_NS, Shelf, Site, aggregator_settings, gateway_settings
@@ -80,7 +81,7 @@ class Fleet:
 @cache
 def answered(job: bytes) -> bytes:
     """Return what the training child makes of a job; the same after every kill."""
-    return trainer.answer(job)
+    return training_worker.answer(job)
 
 
 class Run:

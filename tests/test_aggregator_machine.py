@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from cloud_aggregator import machine
 from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Publish, RecordRound, SaveTraining, Tick
-from cloud_aggregator.incoming import ASKS_MAX
+from cloud_aggregator.rounds.uploads import ASKS_MAX
 from cloud_aggregator.state import State, restore
-from config import wire
-from config.messages import Alarm, Receipt, Status, Want
-from config.topics import CHANNELS
-from config.transfer import ASK_MAX, ChunkHeader, split
+from config.protocol import wire
+from config.protocol.messages import Alarm, Receipt, Status, Want
+from config.protocol.topics import CHANNELS
+from config.protocol.transfer import ASK_MAX, ChunkHeader, split
 from models.arrays import equal
 from models.federated.algorithm import Server
 from models.federated.tally import STACK

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloud_aggregator import announcing
 from cloud_aggregator.events import Connection, Effect, Heard, Log, RecordGateway, RecordRound, Tick
-from cloud_aggregator.rounds import LOST_S, REMIND_S
+from cloud_aggregator.releases import announce
+from cloud_aggregator.rounds.round import LOST_S, REMIND_S
 from cloud_aggregator.state import Parcel, restore
-from config.messages import Manifest, RoundOpen, Status, Want, round_number
-from config.transfer import describe, split
+from config.protocol.messages import Manifest, RoundOpen, Status, Want, round_number
+from config.protocol.transfer import describe, split
 from models.arrays import Arrays
 from models.federated.algorithm import Server
 from tests.cloud_service import NAMES, Cloud, cloud, mean_of
@@ -71,7 +71,7 @@ def test_a_gateway_that_asks_without_end_is_sent_four_bodies_and_one_a_minute() 
     state, _ = after(started(), Connection(True), *[heard(name, "status", READY.to_bytes()) for name in GATEWAYS])
     small, large = (
         Parcel(describe(body, state.settings.limits.max_payload_bytes), body)
-        for body in (bytes(announcing.WHOLE_BYTES // 8), bytes(2 * announcing.WHOLE_BYTES))
+        for body in (bytes(announce.WHOLE_BYTES // 8), bytes(2 * announce.WHOLE_BYTES))
     )
 
     def sent(gateway: str, at_s: float, shared: Parcel = large) -> int:

@@ -24,9 +24,9 @@ from cloud_aggregator.events import (
     RecordService,
     SaveTraining,
 )
-from cloud_aggregator.store import Store, StoreError
-from cloud_aggregator.tables import SCHEMA_VERSION
-from config.messages import LARGEST, Alarm, Status
+from cloud_aggregator.storage.store import Store, StoreError
+from cloud_aggregator.storage.tables import SCHEMA_VERSION
+from config.protocol.messages import LARGEST, Alarm, Status
 from firmware_sim import children
 from tests.test_gateway_models import FIRST, SECOND
 
@@ -52,7 +52,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from cloud_aggregator.events import RecordRound, SaveTraining
-from cloud_aggregator.store import Store
+from cloud_aggregator.storage.store import Store
 store = Store(Path(sys.argv[1]))
 number = len(store.rows("rounds"))
 while True:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as any_array
 
-from config.settings import Baseline
+from config.settings.settings import Baseline
 from models.arrays import FEATURES, LABELS, Array, Arrays
 from models.federated import ALGORITHMS, build
 from models.federated.algorithm import LARGEST, MAX_SAMPLES, UpdateError, checked, normalise

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from config import wire
+from config.protocol import wire
 from firmware_sim.hostile import LARGEST, LIAR, Lie, lying
 from firmware_sim.metrics import roc_auc
 from models.arrays import FEATURES, LABELS, Arrays, Floats, generator

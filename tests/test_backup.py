@@ -1,7 +1,6 @@
 """Goal: one file, made while the aggregator works, from which a site comes back; and no other file does.
 
-Method: the real commands on a site that `init` made, with a store that is written to meanwhile. Files are cut, bent and
-exchanged; what must be refused leaves everything as it was.
+Method: real commands on a site that `init` made, its store written to meanwhile; files that are cut, bent or exchanged.
 """
 
 from __future__ import annotations
@@ -27,18 +26,20 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from cloud_aggregator import archive, backup_command, restore_command, sealing, store
 from cloud_aggregator.__main__ import main as cloud_aggregator
+from cloud_aggregator.access.registry import Certificate, Pass, RecordCertificate, RecordPass
+from cloud_aggregator.backup import archive, sealing
+from cloud_aggregator.commands import backup as backup_command
+from cloud_aggregator.commands import restore as restore_command
 from cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
-from cloud_aggregator.numbering import beginning
-from cloud_aggregator.registry import Certificate, Pass, RecordCertificate, RecordPass
-from cloud_aggregator.rollout import Made, Rollout, Staging, restored, stored
+from cloud_aggregator.releases.rollout import Made, Rollout, Staging, restored, stored
+from cloud_aggregator.rounds.numbering import beginning
 from cloud_aggregator.state import restore as restored_state
 from cloud_aggregator.state import save_training, training_place
-from cloud_aggregator.store import Store
-from cloud_aggregator.tables import SCHEMA_VERSION
-from config import store_lock
-from config.messages import Alarm
+from cloud_aggregator.storage.store import Store, locked
+from cloud_aggregator.storage.tables import SCHEMA_VERSION
+from config.protocol.messages import Alarm
+from config.runtime import store_lock
 from tests.site_folders import Folder, aggregator_of, founded, until
 from tests.sites import KEY, NS, T0_NS
 from tests.test_aggregator_machine import OPEN
@@ -52,8 +53,7 @@ MODEL = Made(*FIRST)
 
 @pytest.fixture(autouse=True)
 def _quick_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What makes a guess dear makes a test slow; `test_sealing` looks at the real number."""
-    monkeypatch.setattr(sealing, "SCRYPT_N", 2)
+    monkeypatch.setattr(sealing, "SCRYPT_N", 2)  # `test_sealing` looks at the real number, which makes a guess dear
 
 
 def alarm(number: int) -> RecordAlarm:
@@ -314,7 +314,7 @@ def test_a_store_that_is_there_or_runs_is_not_touched(
     before = everything(site.path)
     restore(tmp_path / "b", site.path, code=2)
     assert "a store, or its log, is here already; give --replace" in capsys.readouterr().err
-    lock = store.locked(site.path / "aggregator.db")
+    lock = locked(site.path / "aggregator.db")
     with monkeypatch.context() as patch:
         patch.setattr(getpass, "getpass", lambda _: pytest.fail("it asks for a passphrase that it has no use for"))
         restore(tmp_path / "b", site.path, "--replace", code=1)

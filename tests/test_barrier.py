@@ -22,22 +22,22 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import barrier, broker_process
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.barrier import Barrier
-from cloud_aggregator.broker_process import BrokerError
-from cloud_aggregator.doorkeeper import DONE, Doorkeeper
+from cloud_aggregator.access.registry import Bar, Certificate, RecordCertificate, Registry
 from cloud_aggregator.events import Event
-from cloud_aggregator.quarantine import Quarantine
-from cloud_aggregator.registry import Bar, Certificate, RecordCertificate, Registry
-from cloud_aggregator.service import Service
-from cloud_aggregator.store import Store
-from config import identity
-from config.identity import IdentityError
-from config.identity_settings import Identity
+from cloud_aggregator.pki import broker_access, broker_process
+from cloud_aggregator.pki.broker_access import Barrier
+from cloud_aggregator.pki.broker_process import BrokerError
+from cloud_aggregator.pki.enrolment_service import DONE, Doorkeeper
+from cloud_aggregator.pki.quarantine import Quarantine
+from cloud_aggregator.runtime.service import Service
+from cloud_aggregator.storage.store import Store
+from config.identity import pki
+from config.identity.pki import IdentityError
+from config.settings.identity import Identity
 from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
-from gateway_agent.enrolment import Files, enrol
+from gateway_agent.runtime.enrolment import Files, enrol
 from models.records import replace
 from tests import waiting
 from tests.site_folders import Folder, aggregator_of, broker_of, client, founded, until
@@ -122,7 +122,7 @@ def test_a_pid_file_that_names_no_process_tells_no_broker(content: str | None, t
 def test_a_broker_that_was_not_told_is_told_until_it_worked_and_at_every_start(
     site: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(barrier, "AGAIN_S", 0.0)
+    monkeypatch.setattr(broker_access, "AGAIN_S", 0.0)
     log = tmp_path / "calls"
     failing = made(site, reload_command=counting(log, 1))
     failing.bar(wanted(OLD))
@@ -165,7 +165,7 @@ def test_a_name_with_another_device_is_denied_until_the_broker_is_another_proces
 def test_the_restart_command_makes_a_name_good_again_and_only_where_it_worked(
     site: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(barrier, "AGAIN_S", 0.0)
+    monkeypatch.setattr(broker_access, "AGAIN_S", 0.0)
     log, reload = tmp_path / "calls", ("true",)
     by_hand = made(site, reload_command=reload)
     by_hand.bar(wanted(OLD, NEW))
@@ -190,7 +190,7 @@ def enrolled(site: Folder, name: str, file: str, capsys: Capture, *more: str) ->
     capsys.readouterr()
     words = ["gateways", "token", name, "-c", str(site.path / "aggregator.toml"), "--json", *more]
     assert cloud_aggregator(words) == 0
-    token = identity.read_token(json.loads(capsys.readouterr().out)["token"])
+    token = pki.read_token(json.loads(capsys.readouterr().out)["token"])
     mine = Files(*(site.path / f"{file}.{end}" for end in ("key", "pem", "ca", "pub", "root", "json")))
     enrol(token, mine)
     return mine.certificate, mine.key
@@ -269,7 +269,7 @@ def test_what_a_revoked_gateway_retained_is_taken_away(site: Folder, capsys: Cap
                 return len(seen)
 
         # Asking is itself a message of north's, and while those come the aggregator goes on taking them away.
-        waiting.until(lambda: left() == 0, poll_s=10 * barrier.LISTEN_S)
+        waiting.until(lambda: left() == 0, poll_s=10 * broker_access.LISTEN_S)
 
 
 @needs_broker

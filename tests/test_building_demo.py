@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from config.alarm import AlarmTable
-from config.messages import Alarm, Score
+from config.protocol.messages import Alarm, Score
+from config.settings.alarm import AlarmTable
 from firmware_sim import building, building_picture, rooms
 from firmware_sim.building import RoomAlarm
 from firmware_sim.faults import SENSOR_FAULTS
 from firmware_sim.rooms import Building, RoomsError
-from gateway_agent import pipeline as walk
-from gateway_agent.scorer import Scorer
+from gateway_agent.deployment.session import Scorer
+from gateway_agent.monitor import pipeline as walk
 from models.arrays import Arrays, Floats
 from models.detectors import DETECTORS
 from models.features import FeatureSpec, feature_names

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from config.settings import GatewaySettings
+from config.settings.settings import GatewaySettings
 from models.features import FeatureError, FeatureSpec, extract, extract_many, feature_names
 
 HOUR_NS = 3_600 * 10**9

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from config import clock
-from config.messages import Alarm, Receipt, Status
-from config.settings import GatewaySettings
-from gateway_agent import alarms
+from config.protocol.messages import Alarm, Receipt, Status
+from config.runtime import clock
+from config.settings.settings import GatewaySettings
 from gateway_agent.events import Anchored, Connection, Effect, Keep, Tick
+from gateway_agent.monitor import alarms
 from gateway_agent.state import State, status
 from tests.agents import after, heard, kinds, sent
 from tests.sites import FEATURES, NS, SITE, T0_NS, Shelf, agent, frame, samples

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import COUNTED, FEATURES, Arrays, Floats, generator
 from models.detectors import linear
 from models.federated.algorithm import Algorithm, Phase, Server, UpdateError, checked

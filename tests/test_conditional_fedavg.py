@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import FEATURES, Arrays, Floats, generator
 from models.detectors import linear
 from models.federated.algorithm import Algorithm, Server, UpdateError, close_round

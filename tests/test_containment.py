@@ -12,14 +12,17 @@ from types import ModuleType
 
 import pytest
 
-from cloud_aggregator import admission, alarms, release, rounds, standing, telemetry
+from cloud_aggregator.access import admission
+from cloud_aggregator.alarms import handling, register, reports
 from cloud_aggregator.containment import CAUSE, FAILURES_MAX, HOUR_NS
 from cloud_aggregator.events import Connection, Effect, Event, Log, Outward, Publish, RecordLoss, Tick
-from cloud_aggregator.service import Service
+from cloud_aggregator.releases import build
+from cloud_aggregator.rounds import round
+from cloud_aggregator.runtime.service import Service
 from cloud_aggregator.state import State
-from cloud_aggregator.store import Store, StoreError
-from config.loss_messages import Tombstone
-from config.messages import Receipt, Status
+from cloud_aggregator.storage.store import Store, StoreError
+from config.protocol.losses import Tombstone
+from config.protocol.messages import Receipt, Status
 from tests.sites import KEY, NS, T0_NS, aggregator_settings
 from tests.test_aggregator_machine import READY, body, heard, update
 from tests.test_fleet import alarm
@@ -56,14 +59,14 @@ def receipts(effects: Sequence[Outward]) -> dict[str, list[bool]]:
 
 
 def active(service: Service, gateway: str) -> list[str]:
-    return [one.alarm.cause for one in standing.active(service.state.outward.alarms, gateway)]
+    return [one.alarm.cause for one in register.active(service.state.outward.alarms, gateway)]
 
 
 @pytest.mark.parametrize("handler", [divide_by_nothing, record_too_much])
 def test_what_came_with_a_poisoned_message_is_stored_and_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: Handler
 ) -> None:
-    monkeypatch.setattr(telemetry, "lost", handler)
+    monkeypatch.setattr(reports, "lost", handler)
     service = begun(tmp_path / "a.db")
     for _ in range(2):  # retained or sent again: it comes after a restart too
         effects = service.step_all(T0_NS + NS, [alarm("east"), POISON, alarm("north")])
@@ -82,7 +85,7 @@ def test_who_goes_on_is_blocked_for_an_hour_and_the_operator_is_told(
 ) -> None:
     service, begun_ns = begun(tmp_path / "a.db"), T0_NS + NS
     with monkeypatch.context() as defect:
-        defect.setattr(telemetry, "lost", divide_by_nothing)
+        defect.setattr(reports, "lost", divide_by_nothing)
         for _ in range(FAILURES_MAX):
             assert active(service, "west") == []
             assert receipts(service.step(begun_ns, POISON)) == {"west": [False]}
@@ -107,7 +110,7 @@ def test_who_goes_on_is_blocked_for_an_hour_and_the_operator_is_told(
 def test_a_block_ends_with_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = begun(tmp_path / "a.db")
     with monkeypatch.context() as defect:
-        defect.setattr(telemetry, "lost", divide_by_nothing)
+        defect.setattr(reports, "lost", divide_by_nothing)
         service.step_all(T0_NS + NS, [POISON] * FAILURES_MAX)
     assert active(service, "west") == [CAUSE]
     service.close()
@@ -117,7 +120,7 @@ def test_a_block_ends_with_the_process(tmp_path: Path, monkeypatch: pytest.Monke
     service.close()
 
 
-@pytest.mark.parametrize(("place", "name"), [(rounds, "close_round"), (release, "make")])
+@pytest.mark.parametrize(("place", "name"), [(round, "close_round"), (build, "make")])
 def test_a_round_that_cannot_be_closed_or_released_is_nobodys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: ModuleType, name: str
 ) -> None:
@@ -130,14 +133,14 @@ def test_a_round_that_cannot_be_closed_or_released_is_nobodys(
     as_it_is = getattr(place, name)
 
     def fail(*given: object, **named: object) -> object:
-        if place is release or given[2]:
+        if place is build or given[2]:
             raise KeyError("a defect")
         return as_it_is(*given, **named)
 
     monkeypatch.setattr(place, name, fail)
     effects = service.step_all(T0_NS + NS, sent)
     (told,) = [one.text for one in effects if isinstance(one, Log) and "KeyError: 'a defect'" in one.text]
-    assert ("no model can be made" if place is release else "changes nothing") in told
+    assert ("no model can be made" if place is build else "changes nothing") in told
     assert receipts(effects) == {gateway: [True] for gateway in GATEWAYS} and not service.state.failures
     service.close()
 
@@ -184,10 +187,10 @@ def test_an_error_of_our_own_or_of_the_disk_is_nobodys(
     def divide(state: State) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(telemetry, "lost", fail)
+    monkeypatch.setattr(reports, "lost", fail)
     with pytest.raises(type(error), match=str(error)):
         service.step_all(T0_NS + NS, [alarm("east"), POISON])
-    monkeypatch.setattr(alarms, "ticked", divide)
+    monkeypatch.setattr(handling, "ticked", divide)
     with pytest.raises(ZeroDivisionError):
         service.step_all(T0_NS + NS, [alarm("east"), Tick()])
     service.close()

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from config.wire import encode
+from config.protocol.wire import encode
 from firmware_sim.corruption import Kind, corrupted, flipped, stuck
 from models.arrays import FEATURES, LABELS, Arrays
 

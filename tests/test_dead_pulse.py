@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from config.alarm import AlarmTable
-from gateway_agent import pipeline
+from config.settings.alarm import AlarmTable
+from gateway_agent.monitor import pipeline
 from models.signal import Block, StreamSpec
 from tests.feature_specs import wrist
 from tests.test_physiology import RATE_HZ, SAMPLES, beats_of, pulse_wave

@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from gateway_agent import deadline
-from gateway_agent.probation import pushed
-from gateway_agent.scorer import RUNNING, ModelRefusedError, Scorer
+from gateway_agent.deployment.probation import pushed
+from gateway_agent.deployment.session import RUNNING, ModelRefusedError, Scorer
+from gateway_agent.runtime import run_deadline
 from gateway_agent.state import State
 from models.records import replace
 from models.signal import Block
@@ -26,8 +26,8 @@ ENDLESS = hours(3, 1_000_000)
 @pytest.fixture
 def watching(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the runs of this process watched, and ended soon."""
-    monkeypatch.setattr(deadline, "_watching", list[threading.Thread]())
-    deadline.watch_scoring(SOON_S, SOON_S / 10)
+    monkeypatch.setattr(run_deadline, "_watching", list[threading.Thread]())
+    run_deadline.watch_scoring(SOON_S, SOON_S / 10)
 
 
 @pytest.mark.usefixtures("watching")

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloud_aggregator import defence
 from cloud_aggregator.__main__ import main
-from cloud_aggregator.defence import Material
-from config.labelled import head
-from config.settings import AggregatorSettings, SettingsError, load
+from cloud_aggregator.runtime import defence
+from cloud_aggregator.runtime.defence import Material
+from config.settings.labelled import head
+from config.settings.settings import AggregatorSettings, SettingsError, load
 from models.arrays import FEATURES as X
 from models.arrays import LABELS, Arrays
 from tests.sites import FEATURES, SITE, Site, aggregator_settings, faults, gateway_settings

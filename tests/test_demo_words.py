@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from config.messages import Alarm
-from config.topics import ALL
+from config.protocol.messages import Alarm
+from config.protocol.topics import ALL
 from firmware_sim import children
 from firmware_sim.scenarios import STORIES
 from firmware_sim.stage import Watch

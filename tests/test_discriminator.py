@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.wire import decode, encode
+from config.protocol.wire import decode, encode
 from models.arrays import FEATURES, Array, Arrays, Floats, equal, generator
 from models.federated.algorithm import Algorithm
 from models.federated.discriminator import (

@@ -14,23 +14,24 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator import backup_command
-from cloud_aggregator import doctor_command as of_cloud
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.backup_command import write_note
+from cloud_aggregator.access.registry import Certificate, RecordCertificate
+from cloud_aggregator.commands import backup
+from cloud_aggregator.commands import doctor as of_cloud
+from cloud_aggregator.commands.backup import write_note
 from cloud_aggregator.events import RecordGateway
-from cloud_aggregator.registry import Certificate, RecordCertificate
-from cloud_aggregator.store import Store as CloudStore
-from config import doctor, doctor_host, doctor_network, store_lock
-from config.doctor import Finding, Level
-from config.doctor_imports import TRIALS, imports
-from config.doctor_network import Life, age
-from config.messages import Status
-from config.settings import Broker
+from cloud_aggregator.storage.store import Store as CloudStore
+from config.doctor import host, network, report
+from config.doctor.imports import TRIALS, imports
+from config.doctor.network import Life, age
+from config.doctor.report import Finding, Level
+from config.protocol.messages import Status
+from config.runtime import store_lock
+from config.settings.settings import Broker
 from firmware_sim import children
-from gateway_agent import doctor_command as of_gateway
 from gateway_agent.__main__ import main as gateway_agent
-from gateway_agent.store import Store
+from gateway_agent.commands import doctor as of_gateway
+from gateway_agent.storage.store import Store
 from tests.sites import SITE, aggregator_settings, gateway_settings
 from tests.test_tidy import loaded_by
 
@@ -56,13 +57,13 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 
 
 def test_one_line_each_and_the_exit_code_tells(capsys: pytest.CaptureFixture[str]) -> None:
-    well, so_so, bad = doctor.ok("a", "fine"), doctor.warning("b", "old", "renew"), doctor.failure("c", "gone", "fetch")
+    well, so_so, bad = report.ok("a", "fine"), report.warning("b", "old", "renew"), report.failure("c", "gone", "fetch")
     plain, as_json = argparse.Namespace(json=False), argparse.Namespace(json=True)
-    assert [doctor.report(plain, found) for found in ([well], [well, so_so], [well, so_so, bad])] == [0, 0, 1]
+    assert [report.report(plain, found) for found in ([well], [well, so_so], [well, so_so, bad])] == [0, 0, 1]
     lines = capsys.readouterr().out.splitlines()[-4:]
     assert [line.split()[0] for line in lines] == ["ok", "warning", "failure", "1"]
     assert lines[2].endswith("gone; fetch")
-    assert doctor.report(as_json, [well, bad]) == 1
+    assert report.report(as_json, [well, bad]) == 1
     said = json.loads(capsys.readouterr().out)
     assert (said["ok"], said["counts"]) == (False, {"failure": 1, "warning": 0, "ok": 1})
     assert said["findings"][1] == {"name": "c", "level": "failure", "text": "gone", "advice": "fetch"}
@@ -139,11 +140,11 @@ def test_a_clock_in_the_past_is_a_failure_and_one_that_nothing_keeps_a_warning(t
     file = tmp_path / "written"
     file.touch()
     os.utime(file, (NOW_S, NOW_S))
-    now = doctor_host.clock([file], said="synchronised", now_s=NOW_S + DAY_S, has_rtc=False)
+    now = host.clock([file], said="synchronised", now_s=NOW_S + DAY_S, has_rtc=False)
     assert levels(now) == {"clock": "ok", "clock source": "ok"}
-    before = doctor_host.clock([file], said="unsynchronised", now_s=NOW_S - 30 * DAY_S, has_rtc=True)
+    before = host.clock([file], said="unsynchronised", now_s=NOW_S - 30 * DAY_S, has_rtc=True)
     assert levels(before) == {"clock": "warning", "clock source": "warning"}
-    assert levels(doctor_host.clock([], said="unknown", now_s=3_600.0, has_rtc=False))["clock"] == "failure"
+    assert levels(host.clock([], said="unknown", now_s=3_600.0, has_rtc=False))["clock"] == "failure"
 
 
 def test_the_disk_is_looked_at_where_the_store_will_be(tmp_path: Path) -> None:
@@ -152,13 +153,13 @@ def test_the_disk_is_looked_at_where_the_store_will_be(tmp_path: Path) -> None:
     def said(options: str, needed: int = 0) -> dict[str, Level]:
         place = str(tmp_path).replace(" ", "\\040")
         mounts.write_text(f"proc / ext4 rw 0 0\n/dev/x1 {place} {options} 0 0\n")
-        return levels(doctor_host.disk(tmp_path / "gateway.db", needed, mounts))
+        return levels(host.disk(tmp_path / "gateway.db", needed, mounts))
 
     assert said("ext4 rw,noatime") == {"disk": "ok", "file system": "ok", "disk writes": "ok"}
     assert said("tmpfs rw")["file system"] == said("vfat rw")["file system"] == "warning"
     assert said("nfs4 rw")["file system"] == said("ext4 ro")["file system"] == "failure"
     assert said("ext4 rw", 2**60)["disk"] == "warning"
-    assert levels(doctor_host.disk(tmp_path / "none" / "gateway.db", 0)) == {"disk": "failure"}
+    assert levels(host.disk(tmp_path / "none" / "gateway.db", 0)) == {"disk": "failure"}
     assert [path.name for path in tmp_path.iterdir()] == ["mounts"], "the trial leaves something behind"
 
 
@@ -179,7 +180,7 @@ def test_wear_is_told_where_the_device_tells_it(
     folder.mkdir(parents=True)
     for name, value in told.items():
         (folder / name).write_text(f"{value}\n")
-    (found,) = doctor_host.wear(device, tmp_path)
+    (found,) = host.wear(device, tmp_path)
     assert found.level == level and text in found.text
 
 
@@ -188,7 +189,7 @@ def test_who_may_read_a_key(tmp_path: Path, mode: int, level: Level) -> None:
     key = tmp_path / "gateway.key"
     key.touch()
     key.chmod(mode)
-    assert levels(doctor_host.secrets([key, None, tmp_path / "absent"])) == {"secrets": level}
+    assert levels(host.secrets([key, None, tmp_path / "absent"])) == {"secrets": level}
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_an_old_backup_is_told(tmp_path: Path, age_days: float | None, level: Le
         write_note(store, round((NOW_S - age_days * DAY_S) * 1e9), tmp_path / "site.fedgate", has_keys=True)
     found = of_cloud.last_backup(store, round(NOW_S * 1e9))
     assert found.level == level and words in found.text and bool(found.advice) == (level == "warning")
-    backup_command.note_of(store).write_bytes(b"rubbish")
+    backup.note_of(store).write_bytes(b"rubbish")
     assert of_cloud.last_backup(store, round(NOW_S * 1e9)).level == "warning"
 
 
@@ -267,9 +268,9 @@ def test_what_no_client_sees_is_read_in_the_broker_file(tmp_path: Path, lines: s
 
 
 def test_the_way_to_a_broker_ends_at_the_step_that_fails(tmp_path: Path) -> None:
-    found, is_there = doctor_network.reach(Broker(host="no-such-host.invalid"))
+    found, is_there = network.reach(Broker(host="no-such-host.invalid"))
     assert not is_there and found[-1].name == "broker name" and found[-1].level == "failure"
-    found, is_there = doctor_network.reach(Broker(ca_file=tmp_path / "ca.pem"))
+    found, is_there = network.reach(Broker(ca_file=tmp_path / "ca.pem"))
     assert not is_there and levels(found) == {"broker files": "failure"}
 
 

@@ -19,12 +19,13 @@ from pathlib import Path
 import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from config import doctor_broker, doctor_network
-from config.doctor import Finding
-from config.doctor_broker import QUEUED, Trial, of_aggregator, of_gateway
-from config.messages import Status
-from config.probe import Probe
-from config.settings import AggregatorSettings, Broker, load
+from config.doctor import broker as doctor_broker
+from config.doctor import network
+from config.doctor.broker import QUEUED, Trial, of_aggregator, of_gateway
+from config.doctor.report import Finding
+from config.protocol.messages import Status
+from config.settings.settings import AggregatorSettings, Broker, load
+from config.transport.probe import Probe
 from firmware_sim import children
 from firmware_sim.broker import HOST, mosquitto_program
 from tests.site_folders import listens
@@ -182,12 +183,12 @@ def test_with_the_certificates_of_a_site(tmp_path: Path) -> None:
     cloud = load(site / "aggregator.toml", AggregatorSettings).broker
     user = f"cloud.{SITE}"
     with started(site / "mosquitto.conf", port):
-        found, is_there = doctor_network.reach(cloud)
+        found, is_there = network.reach(cloud)
         assert is_there and not wrong({one.name: one for one in found}), found
         assert "TLSv1." in found[-1].text
-        assert not wrong({one.name: one for one in doctor_network.certificates(cloud, user, "renew")})
+        assert not wrong({one.name: one for one in network.certificates(cloud, user, "renew")})
         assert not wrong(examined(of_aggregator(cloud, user, SITE, LARGEST)))
-        names = {one.name: one.level for one in doctor_network.certificates(cloud, ME, "enrol")}
+        names = {one.name: one.level for one in network.certificates(cloud, ME, "enrol")}
         assert names["certificate name"] == "failure"
         nameless = replace(of_aggregator(cloud, user, SITE, LARGEST))
         bare = cloud.model_copy(update={"certificate_file": None, "key_file": None})
@@ -195,5 +196,5 @@ def test_with_the_certificates_of_a_site(tmp_path: Path) -> None:
     other = tmp_path / "other"
     assert cloud_aggregator(["init", str(other), "--port", str(port), "--host", "localhost"]) == 0
     with started(other / "mosquitto.conf", port):
-        found, is_there = doctor_network.reach(cloud)
+        found, is_there = network.reach(cloud)
         assert not is_there and "certificate is refused" in found[-1].text and "ca.pem" in found[-1].advice

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from cloud_aggregator.events import Durable, RecordAlarm
-from config.messages import Alarm
-from gateway_agent import alarms
+from config.protocol.messages import Alarm
 from gateway_agent.events import UPDATE_PRIORITY, Connection
+from gateway_agent.monitor import alarms
 from tests.sites import NS, Site, aggregator_settings, gateway_settings
 
 LIMITS = {"limits": {"max_payload_bytes": 1_024}}

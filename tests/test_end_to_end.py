@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from config.settings import AggregatorSettings, GatewaySettings, load
+from config.settings.settings import AggregatorSettings, GatewaySettings, load
 from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
 from firmware_sim.scenarios import STORIES
-from gateway_agent import pipeline
+from gateway_agent.monitor import pipeline
 from gateway_agent.state import SECRET
-from gateway_agent.store import Store
+from gateway_agent.storage.store import Store
 from models.detectors import DETECTORS
 from models.features import feature_names
 from models.federated import build

@@ -24,15 +24,15 @@ from typing import Any
 import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.store import Store
-from config import identity
-from config.identity import Token
-from config.identity_settings import Membership
-from config.settings import GatewaySettings, load
+from cloud_aggregator.storage.store import Store
+from config.identity import pki
+from config.identity.pki import Token
+from config.settings.identity import Membership
+from config.settings.settings import GatewaySettings, load
 from firmware_sim import children
 from gateway_agent.__main__ import main as gateway_agent
-from gateway_agent.enrolment import EnrolmentError, Files, enrol, renew, validity
-from gateway_agent.renewal import Renewer, coming, put_in_place
+from gateway_agent.runtime.enrolment import EnrolmentError, Files, enrol, renew, validity
+from gateway_agent.runtime.renewal import Renewer, coming, put_in_place
 from tests.site_folders import Folder, aggregator_of, founded
 from tests.sites import SITE, gateway_settings
 from tests.waiting import PATIENCE_S
@@ -60,7 +60,7 @@ def token(site: Folder, request: pytest.FixtureRequest, capsys: Capture) -> Toke
 def made_token(site: Folder, name: str, capsys: Capture, *more: str) -> Token:
     words = ["gateways", "token", name, "-c", str(site.path / "aggregator.toml"), "--json", *more]
     assert cloud_aggregator(words) == 0
-    return identity.read_token(json.loads(capsys.readouterr().out)["token"])
+    return pki.read_token(json.loads(capsys.readouterr().out)["token"])
 
 
 def files(folder: Path) -> Files:
@@ -98,7 +98,7 @@ def test_the_commands_enrol_a_gateway(site: Folder, tmp_path: Path, capsys: Capt
 def test_a_power_cut_at_any_file_costs_one_more_call(
     cut: int, token: Token, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted, real, calls = files(tmp_path / "device"), identity.write, iter(range(99))
+    wanted, real, calls = files(tmp_path / "device"), pki.write, iter(range(99))
 
     def write(path: Path, body: bytes, mode: int) -> None:
         if next(calls) == cut:
@@ -106,7 +106,7 @@ def test_a_power_cut_at_any_file_costs_one_more_call(
         real(path, body, mode)
 
     with monkeypatch.context() as patch:
-        patch.setattr(identity, "write", write)
+        patch.setattr(pki, "write", write)
         if cut < 6:
             with pytest.raises(OSError, match="power"):
                 enrol(token, wanted)
@@ -114,8 +114,8 @@ def test_a_power_cut_at_any_file_costs_one_more_call(
         else:
             enrol(token, wanted)
     enrol(token, wanted)
-    assert identity.common_name(identity.load_certificate(wanted.certificate)) == token.gateway
-    assert identity.load_certificate(wanted.certificate).public_key() == identity.load_key(wanted.key).public_key()
+    assert pki.common_name(pki.load_certificate(wanted.certificate)) == token.gateway
+    assert pki.load_certificate(wanted.certificate).public_key() == pki.load_key(wanted.key).public_key()
 
 
 class PowerCut(BaseException):
@@ -143,7 +143,7 @@ def cut_at(call: int) -> Iterator[None]:
 
 def pair(mine: Files) -> bytes:
     """Return the key of a device whose certificate is of that key."""
-    fits = identity.load_certificate(mine.certificate).public_key() == identity.load_key(mine.key).public_key()
+    fits = pki.load_certificate(mine.certificate).public_key() == pki.load_key(mine.key).public_key()
     assert fits, "key and certificate of a device do not belong together"
     return mine.key.read_bytes()
 
@@ -219,7 +219,7 @@ def test_a_token_that_has_expired_is_not_called_unused(site: Folder, tmp_path: P
 def test_the_name_of_the_aggregator_is_checked_too(tmp_path: Path, capsys: Capture) -> None:
     other = founded(tmp_path / "other")
     other.authority.write_own(
-        SITE, ["elsewhere.example"], identity.load_certificate(other.path / "ca.pem").not_valid_after_utc
+        SITE, ["elsewhere.example"], pki.load_certificate(other.path / "ca.pem").not_valid_after_utc
     )
     with aggregator_of(other):
         capsys.readouterr()
@@ -324,5 +324,5 @@ def test_settings_that_miss_a_file_say_so(tmp_path: Path, site: Folder, capsys: 
 
 
 def test_the_agent_itself_never_loads_what_works_with_keys() -> None:
-    code = "import sys, gateway_agent.shell, gateway_agent.__main__; sys.exit('cryptography' in sys.modules)"
+    code = "import sys, gateway_agent.runtime.agent, gateway_agent.__main__; sys.exit('cryptography' in sys.modules)"
     assert children.run([sys.executable, "-c", code], PATIENCE_S).returncode == 0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_agent.scorer import Scorer
+from gateway_agent.deployment.session import Scorer
 from models.arrays import NEW_SERIES, Array, Arrays, Floats
 from models.detectors import esn, readout, reservoir
 from models.detectors.esn_graph import graph

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import COUNTED, FEATURES, LABELS, Array, Arrays, Floats, generator
 from models.detectors import esn
 from models.detectors.readout_descent import fisher

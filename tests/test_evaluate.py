@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.svm import OneClassSVM
 
 import firmware_sim
-from config.wire import encode
+from config.protocol.wire import encode
 from firmware_sim import trials
 from firmware_sim.datasets import Labelled, Table
 from firmware_sim.evaluate import Progress, main

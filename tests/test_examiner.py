@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from config.messages import Manifest
+from config.protocol.messages import Manifest
 from firmware_sim import children
-from gateway_agent import candidate, examiner
-from gateway_agent.examiner import ONE_THREAD, Tried, UntriedError, examine, prepare_job
-from gateway_agent.scorer import ModelRefusedError, Scorer
-from gateway_agent.shell import Agent
+from gateway_agent.deployment import candidate
+from gateway_agent.deployment.session import ModelRefusedError, Scorer
+from gateway_agent.runtime import model_trial
+from gateway_agent.runtime.agent import Agent
+from gateway_agent.runtime.model_trial import ONE_THREAD, Tried, UntriedError, examine, prepare_job
 from gateway_agent.state import State, status
 from models.arrays import NEW_SERIES
 from models.detectors import DETECTORS, PERSONAL
@@ -148,7 +149,7 @@ def test_a_model_that_never_ends_is_ended() -> None:
 
 
 def test_a_model_that_takes_too_much_of_the_processor_or_of_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "from gateway_agent import examiner; examiner.CPU_S = 1; examiner.main()"
+    code = "from gateway_agent.runtime import model_trial; model_trial.CPU_S = 1; model_trial.main()"
     with pytest.raises(ModelRefusedError, match="took more than 50 s of the processor"):
         examine(job(hours(3, 1_000_000)), [sys.executable, "-c", code])
     with pytest.raises(ModelRefusedError, match="running ConstantOfShape node"):
@@ -191,7 +192,7 @@ def test_onnxruntime_tells_its_maker_nothing(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    code = "import gateway_agent.scorer, os; print(len(os.listdir('/proc/self/task')), os.environ['HOME'])"
+    code = "import gateway_agent.deployment.session, os; print(len(os.listdir('/proc/self/task')), os.environ['HOME'])"
     ended = children.run([sys.executable, "-c", code], PATIENCE_S, text=True)
     assert ended.stdout.split() == ["1", str(tmp_path)] and not list(tmp_path.iterdir()), ended.stderr
 
@@ -208,7 +209,7 @@ def test_the_running_agent_tries_models_so(tmp_path: Path, caplog: pytest.LogCap
     with pytest.raises(ModelRefusedError, match="running ConstantOfShape node"):
         agent.service.state.examine(job(wide(20_000, 20_000)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(examiner, "examine", lambda _: Tried(0.1, "seccomp (not here)"))
+        patch.setattr(model_trial, "examine", lambda _: Tried(0.1, "seccomp (not here)"))
         agent.service.state.examine(job(FIRST[1]))
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"][-1:] == [
         "the process that tried the model was limited in all but seccomp (not here)"
@@ -232,7 +233,7 @@ def test_a_model_that_ends_the_process_is_refused_and_the_agent_goes_on() -> Non
     state, _ = offered(trying(in_force(), refusing), SECOND)
     assert state.manifest == FIRST[0] and "refused: the process of its own" in status(state).refusal
     assert SECOND[0].model.digest not in state.models.trying and state.candidate is None
-    state, _ = offered(trying(state, examiner.take_any), SECOND)
+    state, _ = offered(trying(state, model_trial.take_any), SECOND)
     assert state.manifest == FIRST[0]  # until the next start
 
 
@@ -251,7 +252,7 @@ def test_a_model_that_nothing_could_try_waits_and_is_tried_again() -> None:
     state = replace(state, now_ns=state.now_ns + round(candidate.UNTRIED_S * NS))
     state, _ = after(state, TICK, TICK)
     assert len(calls) == 2 and state.candidate == SECOND[0]
-    state = trying(replace(state, now_ns=state.now_ns + round(candidate.UNTRIED_S * NS)), examiner.take_any)
+    state = trying(replace(state, now_ns=state.now_ns + round(candidate.UNTRIED_S * NS)), model_trial.take_any)
     state, _ = after(state, TICK, TICK)
     assert state.manifest == SECOND[0] and status(state).refusal == ""
 

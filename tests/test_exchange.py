@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloud_aggregator import store as disk
 from cloud_aggregator.events import Heard
-from config.messages import Status
-from gateway_agent import pipeline
-from gateway_agent.pipeline import rows_of
-from gateway_agent.trainer import labelled
+from cloud_aggregator.storage import store as disk
+from config.protocol.messages import Status
+from gateway_agent.monitor import pipeline
+from gateway_agent.monitor.pipeline import rows_of
+from gateway_agent.runtime.training_worker import labelled
 from models.arrays import FEATURES as X
 from models.arrays import Arrays, equal
 from models.federated import build

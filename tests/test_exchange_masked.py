@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config import wire
-from gateway_agent import trainer
+from config.protocol import wire
+from gateway_agent.runtime import training_worker
 from models.arrays import equal, joined, parted
 from models.federated.masking import split
 from models.federated.masking_gateway import STEPS
@@ -124,12 +124,12 @@ def relabelled(job: bytes, answer: Callable[[bytes], bytes]) -> bytes:
 
 
 def test_gateways_that_agree_on_an_alien_layout_stop_no_aggregator(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, honest = masked_site("fedavg", MASKED, NAMES), trainer.answer
-    monkeypatch.setattr(trainer, "answer", lambda job: relabelled(job, honest))
+    made, honest = masked_site("fedavg", MASKED, NAMES), training_worker.answer
+    monkeypatch.setattr(training_worker, "answer", lambda job: relabelled(job, honest))
     go_to(made, lambda: len(made.cloud_shelf.rounds) == STEPS)
     assert any("changes nothing: RoundFailedError: layout: expected sums" in line for line in made.log)
     assert (made.cloud.server.phase, made.cloud.since_release) == (0, 0)
-    monkeypatch.setattr(trainer, "answer", honest)
+    monkeypatch.setattr(training_worker, "answer", honest)
     made.run(made.in_force)
     plain = run(build("fedavg", 3, LINEAR), training_data(made), seed=SEED)
     assert equal(made.cloud.server.shared, plain.server.shared, 1e-4)

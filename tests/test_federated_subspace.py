@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from models.detectors.principal import measured
 from models.federated import build

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import FEATURES, Arrays, Floats, equal, generator
 from models.detectors import linear
 from models.federated.run import run

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from models.detectors import linear
 from models.detectors.dual_ascent import ascend, ascend_in_map

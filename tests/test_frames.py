@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from config import wire
-from config.frames import DURATION_S_MAX, SAMPLES_MAX, TIME_NS_MAX, Frame, FrameMeta
-from config.messages import MessageError
-from config.settings import Source
+from config.protocol import wire
+from config.protocol.frames import DURATION_S_MAX, SAMPLES_MAX, TIME_NS_MAX, Frame, FrameMeta
+from config.protocol.messages import MessageError
+from config.settings.settings import Source
 from gateway_agent.sources import frames, json_values
 
 GOLDEN = Path(__file__).parent / "golden" / "frame_1.bin"

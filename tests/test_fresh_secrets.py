@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from config import wire
-from gateway_agent import events, trainer
+from config.protocol import wire
+from gateway_agent import events
+from gateway_agent.runtime import training_worker
 from gateway_agent.state import OWN, SECRET, status
 from models.arrays import Arrays, exchange_secret, is_fleeting, parted, ratchet
 from models.federated.masking import AGREEMENT, PREFIX
@@ -40,7 +41,7 @@ class Listening(Site):
 
     def train(self) -> None:
         who, job = self.jobs.pop(0)
-        order, answer = wire.decode(job)[1], trainer.answer(job)
+        order, answer = wire.decode(job)[1], training_worker.answer(job)
         update = parted(wire.decode(answer)[0]).get("update", {})
         self.heard.setdefault((who, order["run"], order["round_index"]), []).append(update)
         self.step_agent(who, events.Trained(answer))
@@ -155,4 +156,4 @@ def test_without_a_chain_nothing_is_drawn_that_anybody_could_guess() -> None:
         made.deliver() if made.on_the_way else made.tick()
     (job,) = (job for who, job in made.jobs if who == "east")
     with pytest.raises(ValueError, match="drawn: nothing given, expected 32 new bytes for each exchange with masking"):
-        trainer.answer(job)
+        training_worker.answer(job)

@@ -14,8 +14,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from config.labelled import of
-from config.settings import GatewaySettings, load
+from config.settings.labelled import of
+from config.settings.settings import GatewaySettings, load
 from firmware_sim import node
 from firmware_sim.__main__ import main
 from firmware_sim.cutting import cut_windows

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cloud_aggregator import signatures
-from config import wire
-from config.messages import Receipt, RoundOpen, Status, Want, audience_of
-from config.topics import CHANNELS
-from config.transfer import ASK_MAX, describe, split
+from cloud_aggregator.releases import signatures
+from config.protocol import wire
+from config.protocol.messages import Receipt, RoundOpen, Status, Want, audience_of
+from config.protocol.topics import CHANNELS
+from config.protocol.transfer import ASK_MAX, describe, split
 from gateway_agent.events import (
     Connection,
     Effect,
@@ -30,10 +30,10 @@ from gateway_agent.events import (
     Train,
     Trained,
 )
-from gateway_agent.learning import NUMBER, RETRY_S, _fit_to_tell
-from gateway_agent.line import JITTER
+from gateway_agent.outbox.connection import JITTER
+from gateway_agent.runtime.training_worker import answer
 from gateway_agent.state import BaselineError, State, save_counted, status
-from gateway_agent.trainer import answer
+from gateway_agent.training.participation import NUMBER, RETRY_S, _fit_to_tell
 from models.arrays import COUNTED, joined, parted
 from models.arrays import FEATURES as X
 from models.features import FeatureSpec

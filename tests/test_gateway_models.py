@@ -14,15 +14,17 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import release, signatures
-from config import signing, wire
-from config.messages import Manifest, audience_of
-from config.transfer import describe
+from cloud_aggregator.releases import build as release
+from cloud_aggregator.releases import signatures
+from config.identity import signing
+from config.protocol import wire
+from config.protocol.messages import Manifest, audience_of
+from config.protocol.transfer import describe
+from gateway_agent.deployment.onnx_policy import OPSET_MAX
+from gateway_agent.deployment.slots import MODEL, MODELS
 from gateway_agent.events import Log, Save
-from gateway_agent.graph_bytes import OPSET_MAX
-from gateway_agent.pipeline import rows_of
+from gateway_agent.monitor.pipeline import rows_of
 from gateway_agent.state import State, own_in, save_own, status
-from gateway_agent.versions import MODEL, MODELS
 from models.arrays import FEATURES as X
 from models.detectors import DETECTORS
 from models.features import FeatureSpec

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.messages import Alarm, Receipt, Status, Want
-from gateway_agent import alarms, outbox
+from config.protocol.messages import Alarm, Receipt, Status, Want
 from gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,
@@ -30,8 +29,10 @@ from gateway_agent.events import (
     Settle,
     Tick,
 )
-from gateway_agent.line import JITTER, WAIT_S_MAX, wait_ns
-from gateway_agent.sending import BYTES_MAX, ITEMS_MAX
+from gateway_agent.monitor import alarms
+from gateway_agent.outbox import queue
+from gateway_agent.outbox.connection import JITTER, WAIT_S_MAX, wait_ns
+from gateway_agent.outbox.delivery import BYTES_MAX, ITEMS_MAX
 from gateway_agent.state import State, status
 from tests.agents import ME, TICK, after, commissioned, heard, kinds, sent
 from tests.sites import NS, T0_NS, Shelf, agent, gateway_settings, topic
@@ -53,7 +54,7 @@ def item(name: str, priority: int = ALARM_PRIORITY, payloads: tuple[bytes, ...] 
 def queued(state: State, *items: tuple[str, Item]) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for name, one in items:
-        state, more = outbox.queue(state, name, one)
+        state, more = queue.queue(state, name, one)
         effects += more
     return state, effects
 
@@ -155,7 +156,7 @@ def test_a_fleet_does_not_return_in_step() -> None:
         state, _ = after(state, Connection(True), Connection(False))
         for kind, priority in (("alarm", ALARM_PRIORITY), ("update", UPDATE_PRIORITY)):
             one = Item(topic(name, kind, kind), (kind.encode(),), retain=False, priority=priority)
-            state, _ = outbox.queue(state, kind, one)
+            state, _ = queue.queue(state, kind, one)
         state, effects = after(state, Connection(True))
         assert not words(effects)
         for tenth in range(1, 120):
@@ -188,7 +189,7 @@ def test_a_body_that_was_sent_before_is_not_sent_whole_again() -> None:
 
 
 def test_a_request_to_send_again_is_answered_once_however_often_it_names_a_chunk() -> None:
-    state, _ = outbox.queue(commissioned(), "update", Item(topic(ME, "update", "u"), (b"a", b"b", b"c"), False, 2))
+    state, _ = queue.queue(commissioned(), "update", Item(topic(ME, "update", "u"), (b"a", b"b", b"c"), False, 2))
     for missing, expected in (((2, 0, 2, 2, 99), [b"a", b"c"]), ((), [b"a", b"b", b"c"])):
         _, effects = after(state, heard("resend", "update", Want(missing=missing).to_bytes()))
         assert [one.payload for one in sent(effects, "update")] == expected

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.messages import Alarm, Score
+from config.protocol.messages import Alarm, Score
 from gateway_agent.events import SENSOR_PRIORITY, Effect, Heard, Log, Queue
-from gateway_agent.pipeline import Judge
+from gateway_agent.monitor.decision import Watch
+from gateway_agent.monitor.pipeline import Judge
 from gateway_agent.state import ALARMS, State, status
-from gateway_agent.watch import Watch
 from models.arrays import Floats
 from models.threshold import Levels
 from tests.agents import TICK, Told, after, commissioned, heard, kinds, sent

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from gateway_agent import graph_bytes, graph_work
-from gateway_agent.graph_bytes import FIELDS_MAX, check
-from gateway_agent.graph_work import ELEMENTS_MAX, WORK_MAX, Work, examine_work
-from gateway_agent.scorer import BLOCK_ROWS, ModelRefusedError
+from gateway_agent.deployment import onnx_cost, onnx_policy
+from gateway_agent.deployment.onnx_cost import ELEMENTS_MAX, WORK_MAX, Work, examine_work
+from gateway_agent.deployment.onnx_policy import FIELDS_MAX, check
+from gateway_agent.deployment.session import BLOCK_ROWS, ModelRefusedError
 from models.arrays import generator
 from models.detectors import DETECTORS, PERSONAL, esn, svdd
 from models.detectors.network import MOST_UNITS, Network
@@ -150,18 +150,18 @@ def work_of(model: bytes) -> Work:
     """Return what a model of ours takes."""
     found = list[Work]()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph_bytes, "examine_work", lambda graph: found.append(examine_work(graph)))
+        patch.setattr(onnx_policy, "examine_work", lambda graph: found.append(examine_work(graph)))
         check(model)
     return found[0]
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**32 - 1, 2**63, 2**64 - 1])
 def test_a_number_is_read_as_it_is_written_and_in_no_other_way(number: int) -> None:
-    assert graph_bytes._varint(memoryview(varint(number)), 0, 64) == (number, len(varint(number)))
+    assert onnx_policy._varint(memoryview(varint(number)), 0, 64) == (number, len(varint(number)))
     with pytest.raises(ModelRefusedError):
-        graph_bytes._varint(memoryview(varint(number, longer=1)), 0, 64)
+        onnx_policy._varint(memoryview(varint(number, longer=1)), 0, 64)
     with pytest.raises(ModelRefusedError):
-        graph_bytes._varint(memoryview(varint(number | 1 << 64)), 0, 64)
+        onnx_policy._varint(memoryview(varint(number | 1 << 64)), 0, 64)
 
 
 @pytest.mark.parametrize("kind", FITS)
@@ -169,14 +169,14 @@ def test_no_value_is_larger_than_its_bound(kind: str, monkeypatch: pytest.Monkey
     """onnx's own inference is held against it, which knows the shapes of all our graphs."""
     name, fit = FITS[kind]
     body, bounds = DETECTORS[name].graph(fit(noise(1)), PERSONAL), dict[str, tuple[int, ...]]()
-    walk = graph_work._nodes
+    walk = onnx_cost._nodes
 
     def spied(nodes: Any, shapes: Any, values: Any) -> Work:
         found = walk(nodes, shapes, values)
         bounds.update(shapes)
         return found
 
-    monkeypatch.setattr(graph_work, "_nodes", spied)
+    monkeypatch.setattr(onnx_cost, "_nodes", spied)
     check(body)
     model = onnx.load_from_string(body)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = BLOCK_ROWS

@@ -19,16 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.alarms import DESCRIBED_S
+from cloud_aggregator.alarms.handling import DESCRIBED_S
+from cloud_aggregator.alarms.home_assistant import _plain
 from cloud_aggregator.events import Connection, Durable, Effect, Publish, RecordDiscovery, Tick
-from cloud_aggregator.home_assistant import _plain
-from cloud_aggregator.shell import Aggregator
+from cloud_aggregator.runtime.app import Aggregator
 from cloud_aggregator.state import State, restore
-from cloud_aggregator.store import Store
-from config.messages import Alarm, Status
-from config.mqtt import Link
-from config.settings import AggregatorSettings, SettingsError, load
-from config.settings import Broker as BrokerSettings
+from cloud_aggregator.storage.store import Store
+from config.protocol.messages import Alarm, Status
+from config.settings.settings import AggregatorSettings, SettingsError, load
+from config.settings.settings import Broker as BrokerSettings
+from config.transport.mqtt import Link
 from firmware_sim import broker as broker_module
 from firmware_sim.broker import Broker, broker, mosquitto_program
 from tests.sites import KEY, SITE, T0_NS, aggregator_settings

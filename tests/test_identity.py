@@ -18,11 +18,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
+import config
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.authority import SERVER, Authority
-from cloud_aggregator.endpoint import PER_MINUTE_MAX, Pace, read_question
-from config import identity
-from config.identity import IdentityError, Token
+from cloud_aggregator.pki.authority import SERVER, Authority
+from cloud_aggregator.pki.server import PER_MINUTE_MAX, Pace, read_question
+from config.identity import pki
+from config.identity.pki import IdentityError, Token
 from firmware_sim import children
 from tests.site_folders import Folder, founded
 from tests.waiting import PATIENCE_S
@@ -39,10 +40,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 def test_a_token_comes_back_as_it_was_and_not_at_all_where_a_letter_is_lost_or_wrong() -> None:
     text = TOKEN.text()
-    assert identity.read_token(f" {text}\n") == TOKEN and len(text.split()) == 1
+    assert pki.read_token(f" {text}\n") == TOKEN and len(text.split()) == 1
     for broken in (text[:-1], text[1:], text.replace(".", "", 1), text[:40] + "A" + text[41:], "", "fedgate1.."):
         with pytest.raises(IdentityError, match="not whole"):
-            identity.read_token(broken)
+            pki.read_token(broken)
 
 
 @pytest.mark.parametrize(
@@ -51,18 +52,18 @@ def test_a_token_comes_back_as_it_was_and_not_at_all_where_a_letter_is_lost_or_w
 )
 def test_a_token_with_wrong_parts_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(IdentityError):
-        identity.read_token(replace(TOKEN, **change).text())  # type: ignore[arg-type]  # wrong on purpose
+        pki.read_token(replace(TOKEN, **change).text())  # type: ignore[arg-type]  # wrong on purpose
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_garbage_is_refused_as_such(body: bytes) -> None:
-    for read in (identity.read_request, identity.read_certificate, read_question):
+    for read in (pki.read_request, pki.read_certificate, read_question):
         with pytest.raises(IdentityError):
             read(body)
     with pytest.raises(IdentityError):
-        identity.read_token(body.decode(errors="replace"))
+        pki.read_token(body.decode(errors="replace"))
     with pytest.raises(IdentityError):
-        identity.split_address(body.decode(errors="replace") + " ")
+        pki.split_address(body.decode(errors="replace") + " ")
 
 
 @pytest.mark.parametrize(
@@ -74,47 +75,47 @@ def test_garbage_is_refused_as_such(body: bytes) -> None:
 )
 def test_no_gateway_gets_a_name_with_rights_of_its_own(name: str) -> None:
     with pytest.raises(IdentityError):
-        identity.check_gateway(name)
+        pki.check_gateway(name)
     if name and len(name) < 65:
         with pytest.raises(IdentityError):
-            identity.read_request(identity.make_request(KEY, name))
+            pki.read_request(pki.make_request(KEY, name))
 
 
 def test_every_user_of_the_access_list_is_a_reserved_name() -> None:
-    text = (Path(identity.__file__).parent / "mosquitto.acl").read_text()
+    text = (Path(config.__file__).parent / "mosquitto.acl").read_text()
     for name in re.findall(r"^user (\S+)", text, re.MULTILINE):
         with pytest.raises(IdentityError):
-            identity.check_gateway(name)
+            pki.check_gateway(name)
 
 
 def test_a_request_proves_that_its_maker_holds_the_key() -> None:
-    made = identity.make_request(KEY, "gateway-1")
-    name, key = identity.read_request(made)
+    made = pki.make_request(KEY, "gateway-1")
+    name, key = pki.read_request(made)
     assert (name, key) == ("gateway-1", KEY.public_key())
     request = x509.load_pem_x509_csr(made)
     forged = bytearray(request.public_bytes(serialization.Encoding.DER))
     forged[-1] ^= 1  # of the signature
     body = x509.load_der_x509_csr(bytes(forged)).public_bytes(serialization.Encoding.PEM)
     with pytest.raises(IdentityError, match="request"):
-        identity.read_request(body)
+        pki.read_request(body)
     big = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gateway-1")])
     other = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(big, hashes.SHA256())
     with pytest.raises(IdentityError, match="P-256"):
-        identity.read_request(other.public_bytes(serialization.Encoding.PEM))
+        pki.read_request(other.public_bytes(serialization.Encoding.PEM))
 
 
 def test_files_are_replaced_whole_and_keys_are_their_owners(tmp_path: Path) -> None:
     path = tmp_path / "gateway.key"
-    key = identity.new_key(path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and identity.load_key(path).public_key() == key.public_key()
+    key = pki.new_key(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and pki.load_key(path).public_key() == key.public_key()
     with pytest.raises(IdentityError, match="exists already"):
-        identity.new_key(path)
+        pki.new_key(path)
     (tmp_path / ".gateway.key.part").write_bytes(b"left by a power cut")
-    identity.write(path, b"new", 0o600)
+    pki.write(path, b"new", 0o600)
     assert path.read_bytes() == b"new" and [one.name for one in tmp_path.iterdir()] == ["gateway.key"]
     with pytest.raises(IdentityError, match="no private key"):
-        identity.load_key(path)
+        pki.load_key(path)
 
 
 def test_init_makes_a_site_whose_keys_are_nobody_elses(site: Folder) -> None:
@@ -143,7 +144,7 @@ def test_openssl_agrees_with_what_the_authority_made(site: Folder) -> None:
 
 def test_a_revoked_certificate_is_one_for_openssl_and_the_list_outlives_the_aggregator(site: Folder) -> None:
     certificate, _ = site.certified("gateway-9")
-    serial = identity.load_certificate(certificate).serial_number
+    serial = pki.load_certificate(certificate).serial_number
     assert site.authority.write_revoked([(serial, NOW)]) and not site.authority.write_revoked([(serial, NOW)])
     words = ["openssl", "verify", "-CAfile", str(site.path / "ca.pem"), "-crl_check", "-CRLfile"]
     words += [str(site.path / "revoked.crl")]
@@ -168,9 +169,9 @@ def test_who_is_barred_stands_below_what_the_operator_wrote(site: Folder) -> Non
 def test_the_brokers_certificate_is_made_anew_with_the_same_key(
     site: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = identity.load_certificate(site.path / SERVER)
+    before = pki.load_certificate(site.path / SERVER)
     assert cloud_aggregator(["init", str(site.path), "--renew-server"]) == 0
-    after = identity.load_certificate(site.path / SERVER)
+    after = pki.load_certificate(site.path / SERVER)
     assert after.serial_number != before.serial_number and after.public_key() == before.public_key()
     assert site.authority.hosts() == [*dict.fromkeys(site.authority.hosts())]
     assert cloud_aggregator(["init", str(site.path), "--renew-server", "--host", "new.example"]) == 0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import COUNTED, FEATURES, LABELS, MISSING, WEIGHT, Arrays, Floats, equal, generator
 from models.detectors import esn, readout
 from models.detectors.network import Network

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from config.messages import Alarm, Status
-from config.mqtt import Link
-from config.settings import Broker as BrokerSettings
-from config.signing import make_key
-from config.topics import parse, watch
+from config.identity.signing import make_key
+from config.protocol.messages import Alarm, Status
+from config.protocol.topics import parse, watch
+from config.settings.settings import Broker as BrokerSettings
+from config.transport.mqtt import Link
 from firmware_sim import children
 from firmware_sim.broker import broker
 from tests.waiting import taken

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.shell import Aggregator
-from config import identity
+from cloud_aggregator.runtime.app import Aggregator
+from config.identity import pki
 from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
 from gateway_agent.__main__ import main as gateway_agent
 from gateway_agent.events import Keep, Save
-from gateway_agent.store import Store
+from gateway_agent.storage.store import Store
 from tests import waiting
 from tests.agents import commissioned
 from tests.site_folders import Folder, aggregator_of, broker_of, founded
@@ -141,8 +141,8 @@ class Site:
         """Tell whether a gateway holds what the aggregator says now, and a certificate of the newest authority."""
         mine = self.gateways / name
         same = all((mine / one).read_bytes() == (self.folder.path / one).read_bytes() for one in FOLLOWING)
-        made = identity.load_certificate(mine / "gateway.pem")
-        return same and made.issuer == identity.load_certificate(self.folder.path / "ca.pem").subject
+        made = pki.load_certificate(mine / "gateway.pem")
+        return same and made.issuer == pki.load_certificate(self.folder.path / "ca.pem").subject
 
     def release(self, version: int) -> None:
         """Release the first model once more, as the next version, and see that those that run take it."""

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config import wire
-from config.labelled import LabelledError, head, of, read
-from config.settings import GatewaySettings, load
+from config.protocol import wire
+from config.settings.labelled import LabelledError, head, of, read
+from config.settings.settings import GatewaySettings, load
 from firmware_sim.__main__ import main
 from gateway_agent.__main__ import main as gateway_agent
-from gateway_agent.trainer import answer, labelled
+from gateway_agent.runtime.training_worker import answer, labelled
 from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, joined, parted
 from models.federated import build
 from tests.sites import FEATURES as SPEC

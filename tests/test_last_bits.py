@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
 
-from cloud_aggregator import staging
 from cloud_aggregator.events import Log
-from cloud_aggregator.rollout import Made, restored, stored
-from config.transfer import describe
+from cloud_aggregator.releases import deploy
+from cloud_aggregator.releases.rollout import Made, restored, stored
+from config.protocol.transfer import describe
 from models.arrays import FEATURES, Arrays, Floats, alike, generator
 from models.detectors import readout, subspace
 from models.detectors.graph import is_alike
@@ -132,7 +132,7 @@ def test_a_model_that_differs_by_rounding_is_not_released_again(share: float, is
     cloud = fleet("east").cloud
     assert cloud.manifest is not None
     new = again(Made(cloud.manifest, cloud.model), share)
-    state, effects = staging.made(cloud, new)
+    state, effects = deploy.made(cloud, new)
     said = [effect.text for effect in effects if isinstance(effect, Log)]
     assert (said == ["model 1 is as it was, nothing to release"]) is not is_new
     assert (state.staging.waiting is not None) is is_new
@@ -148,7 +148,7 @@ def test_a_model_that_was_stopped_is_known_again_after_a_restart() -> None:
     candidate = made.cloud.staging.candidate
     assert candidate is not None and candidate.body == SENSITIVE[1]
     for share, is_known in ((0.0, True), (REAL, False)):
-        state, effects = staging.made(made.cloud, again(candidate, share))
+        state, effects = deploy.made(made.cloud, again(candidate, share))
         assert (state == made.cloud) is is_known
         assert (
             any("whose release was stopped" in effect.text for effect in effects if isinstance(effect, Log)) is is_known
@@ -162,7 +162,7 @@ def test_what_waits_is_dropped_where_it_is_what_was_stopped() -> None:
     assert candidate is not None
     for share, waits in ((0.0, False), (REAL, True)):
         state = replace(made.cloud, staging=replace(made.cloud.staging, waiting=again(candidate, share)))
-        state, _ = staging.stopped(state, "it was bad")
+        state, _ = deploy.stopped(state, "it was bad")
         assert (state.staging.waiting is not None) is waits
 
 

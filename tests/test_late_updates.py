@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloud_aggregator import late
 from cloud_aggregator.events import Log, Tick
-from cloud_aggregator.rounds import LOST_S
-from config.messages import Receipt, Status, round_number
+from cloud_aggregator.rounds import late_updates
+from cloud_aggregator.rounds.round import LOST_S
+from config.protocol.messages import Receipt, Status, round_number
 from models.arrays import Arrays
 from models.federated import ALGORITHMS, build
 from models.federated.algorithm import Server, UpdateError
@@ -224,10 +224,12 @@ def test_the_model_is_that_of_the_updates_that_the_rounds_name(
 
 
 def test_which_algorithms_bear_it() -> None:
-    bearing = {name for name in ALGORITHMS if late.bears(build(name, 3, {}))}
+    bearing = {name for name in ALGORITHMS if late_updates.bears(build(name, 3, {}))}
     assert "robust-svm-subgradient" in bearing and "esn-fedavg" in bearing
     assert not bearing & {"incfed", "partial-incfed", "ensemble-svdd", "robust-svm-admm", "conditional-fedavg"}
-    assert late.bears(build("fedavg", 3, {"loss": "logistic"})) and not late.bears(build("fedavg", 3, {}))
+    assert late_updates.bears(build("fedavg", 3, {"loss": "logistic"})) and not late_updates.bears(
+        build("fedavg", 3, {})
+    )
 
 
 @pytest.mark.parametrize("says", ["its status", "its update"])

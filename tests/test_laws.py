@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.wire import decode, encode
+from config.protocol.wire import decode, encode
 from models.arrays import FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
 from models.detectors import DETECTORS
 from models.federated import ALGORITHMS, build

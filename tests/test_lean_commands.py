@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from config.extras import EXTRA_OF
+from config.settings.extras import EXTRA_OF
 from firmware_sim import children
 from firmware_sim.__main__ import COMMANDS
 from tests.some_packages import PROJECT, only

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config import backlog as backlog_module
-from config import contention
-from config.backlog import PASSES, Backlog, Outgoing
-from config.contention import ENOUGH, SHORT_S, Contention
-from config.mqtt import Link
-from config.settings import Broker as BrokerSettings
-from config.topics import CHANNELS, Topic, topic_of, urgency
-from config.transfer import FRAMING_BYTES
+from config.protocol.topics import CHANNELS, Topic, topic_of, urgency
+from config.protocol.transfer import FRAMING_BYTES
+from config.settings.settings import Broker as BrokerSettings
+from config.transport import send_queue as backlog_module
+from config.transport import session_conflict
+from config.transport.mqtt import Link
+from config.transport.send_queue import PASSES, Backlog, Outgoing
+from config.transport.session_conflict import ENOUGH, SHORT_S, Contention
 from firmware_sim.broker import Broker, broker, mosquitto_program
 from tests.slow_line import slow_line
 from tests.waiting import until, until_subscribed
@@ -231,7 +231,7 @@ def test_connections_that_end_at_once_are_told_and_leave_room_for_another() -> N
 def test_two_links_with_one_id_are_noticed(
     running: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(contention, "RECONNECT_S_MIN", 0)  # as paho's pauses are whole seconds
+    monkeypatch.setattr(session_conflict, "RECONNECT_S_MIN", 0)  # as paho's pauses are whole seconds
     with Ends(running.port, "twin") as one, Ends(running.port, "twin") as other:
         wait(lambda: bool(one.link.trouble or other.link.trouble))
         assert sum(one.connections) >= ENOUGH or sum(other.connections) >= ENOUGH

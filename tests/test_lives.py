@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloud_aggregator.access.device_sessions import LIVES_KEPT, PACE_S, STANDS_S, Lives, restored_lives, to_text, told
 from cloud_aggregator.events import Event, Tick
-from cloud_aggregator.lives import LIVES_KEPT, PACE_S, STANDS_S, Lives, restored_lives, to_text, told
-from config.messages import Status
+from config.protocol.messages import Status
 from tests.cloud_service import READY, Cloud, cloud, heard, mean_of
 from tests.sites import NS, T0_NS
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import FEATURES, Arrays, Floats, generator
 from models.detectors import linear
 from models.detectors.dual_ascent import ascend

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from config import clock, loop
-from config.loop import Loop
+from config.runtime import clock, loop
+from config.runtime.loop import Loop
 
 
 def collected(made: Loop[str], count: int) -> list[str]:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator import history_table
 from cloud_aggregator.__main__ import main
 from cloud_aggregator.events import RecordAlarm, RecordLoss, RecordScores
-from config.loss_messages import Tombstone
-from config.messages import Receipt, Score
-from config.telemetry import gathered, spread
-from config.topics import parse
+from cloud_aggregator.storage import history_table
+from config.protocol.losses import Tombstone
+from config.protocol.messages import Receipt, Score
+from config.protocol.scores import gathered, spread
+from config.protocol.topics import parse
 from tests.cloud_service import Cloud, cloud, heard, mean_of, receipts, said_under
 from tests.sites import FEATURES, T0_NS
 from tests.test_aggregator_machine import ALARM

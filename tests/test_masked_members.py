@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cloud_aggregator import keys_command as keys_command_module
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.registry import Certificate, Registry
-from config import identity, signing, statement, wire
-from config.identity_settings import Membership
-from config.messages import Keys
-from gateway_agent import doctor_command, trainer
+from cloud_aggregator.access.registry import Certificate, Registry
+from cloud_aggregator.commands import keys as keys_command_module
+from config.identity import pki, signing, statement
+from config.protocol import wire
+from config.protocol.messages import Keys
+from config.settings.identity import Membership
+from gateway_agent.commands import doctor
+from gateway_agent.runtime import training_worker
 from models.arrays import IDENTITY, MEMBERS, Array, Arrays, generator
 from models.federated.algorithm import UpdateError
 from models.federated.masking import RosterError
@@ -58,7 +60,7 @@ made = partial(rows_of, size=SIZE)
 
 
 def member(name: str) -> str:
-    return identity.member_of(PRIVATE[name].public_key())
+    return pki.member_of(PRIVATE[name].public_key())
 
 
 def listed(names: Sequence[str]) -> Array:
@@ -153,7 +155,7 @@ def files_of(folder: Path, name: str, body: bytes) -> list[Path]:
     """Write the files of a gateway that was enrolled."""
     place = folder / name
     place.mkdir(exist_ok=True)
-    identity.write(place / "own.key", identity.private_pem(PRIVATE[name]), 0o600)
+    pki.write(place / "own.key", pki.private_pem(PRIVATE[name]), 0o600)
     (place / "root.pub").write_bytes(signing.public_pem(ROOT))
     (place / "keys.json").write_bytes(body)
     return [place / "own.key", place / "root.pub", place / "keys.json"]
@@ -161,9 +163,9 @@ def files_of(folder: Path, name: str, body: bytes) -> list[Path]:
 
 def training_with(monkeypatch: pytest.MonkeyPatch, files: dict[str, list[Path]]) -> None:
     """Have each gateway train with files of its own."""
-    plain = trainer.answer
+    plain = training_worker.answer
 
-    monkeypatch.setattr(trainer, "answer", lambda job: plain(job, files[wire.decode(job)[1]["gateway"]]))
+    monkeypatch.setattr(training_worker, "answer", lambda job: plain(job, files[wire.decode(job)[1]["gateway"]]))
 
 
 def pinned(
@@ -174,7 +176,7 @@ def pinned(
     files = {name: files_of(folder, whose, body) for name, whose in zip(FOUR, keys_of, strict=True)}
     training_with(monkeypatch, files)
     site = masked_site("fedavg", MASKED)
-    held = {name: Certificate(name, name, identity.key_digest(PRIVATE[name].public_key()), 0, 2**62) for name in FOUR}
+    held = {name: Certificate(name, name, pki.key_digest(PRIVATE[name].public_key()), 0, 2**62) for name in FOUR}
     site.cloud = replace(site.cloud, registry=Registry(held), keys=body)
     return site
 
@@ -209,12 +211,12 @@ def test_a_gateway_that_cannot_tell_who_the_members_are_takes_no_part(
     for spoiled in (body.replace(member("south").encode(), b"0" * 32), body[:-9], signed(root=RELEASE)):
         key, root, keys = files_of(tmp_path, "south", spoiled)
         with pytest.raises(ValueError, match="whom the site's root key names is not known"):
-            trainer._membership(key, root, keys)
+            training_worker._membership(key, root, keys)
     keys.unlink()
     with pytest.raises(ValueError, match="whom the site's root key names is not known"):
-        trainer._membership(key, root, keys)
+        training_worker._membership(key, root, keys)
     root.unlink()  # enrolled by 0.5
-    assert trainer._membership(key, root, keys).keys() == {IDENTITY}
+    assert training_worker._membership(key, root, keys).keys() == {IDENTITY}
 
 
 @pytest.fixture
@@ -275,7 +277,7 @@ def test_the_doctor_of_a_gateway_says_among_whom_it_takes_part(tmp_path: Path) -
         base = gateway_settings()
         trust = base.trust.model_copy(update={"root_key": root, "keys": keys})
         settings = base.model_copy(update={"trust": trust, "identity": Membership(enrolment="localhost:1")})
-        (found,) = doctor_command._members(settings)
+        (found,) = doctor._members(settings)
         return f"{found.level}: {found.text}"
 
     assert (
@@ -287,8 +289,8 @@ def test_the_doctor_of_a_gateway_says_among_whom_it_takes_part(tmp_path: Path) -
 
 
 def test_whom_a_list_leaves_out_is_said_where_it_is_given() -> None:
-    held = [Certificate(name, name, identity.key_digest(PRIVATE[name].public_key()), 0, 2**62) for name in FOUR]
-    gone = Certificate("old", "gone", identity.key_digest(PRIVATE[STRANGER].public_key()), 0, 2**62, "revoked")
+    held = [Certificate(name, name, pki.key_digest(PRIVATE[name].public_key()), 0, 2**62) for name in FOUR]
+    gone = Certificate("old", "gone", pki.key_digest(PRIVATE[STRANGER].public_key()), 0, 2**62, "revoked")
     enrolled = Registry({one.serial: one for one in (*held, gone)}).members
     assert enrolled == {member(name): name for name in FOUR}
     said = keys_command_module._left_out(enrolled, [member("north"), member(STRANGER)])

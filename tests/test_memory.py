@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_agent import memory as recall
-from gateway_agent import pipeline as walk
 from gateway_agent.events import Connection, Keep, Publish
-from gateway_agent.memory import BLANK, Memory, Owner, Seen
-from gateway_agent.pipeline import Judge
+from gateway_agent.monitor import pipeline as walk
+from gateway_agent.monitor import recurrence as recall
+from gateway_agent.monitor.decision import Watch
+from gateway_agent.monitor.pipeline import Judge
+from gateway_agent.monitor.recurrence import BLANK, Memory, Owner, Seen
 from gateway_agent.state import State, save_memory
-from gateway_agent.store import Store
-from gateway_agent.watch import Watch
+from gateway_agent.storage.store import Store
 from models.arrays import NEW_SERIES, Array, Arrays, Floats
 from models.signal import Block
 from models.threshold import Levels

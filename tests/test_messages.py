@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.loss_messages import Tombstone
-from config.messages import (
+from config.protocol.losses import Tombstone
+from config.protocol.messages import (
     CHUNKS_MAX,
     CONTROL,
     LARGEST,
@@ -36,8 +36,8 @@ from config.messages import (
     Want,
     alarm_item,
 )
-from config.telemetry import Scores
-from config.topics import Topic, parse, topic_of
+from config.protocol.scores import Scores
+from config.protocol.topics import Topic, parse, topic_of
 from tests.message_samples import DIGEST, MESSAGES
 
 GOLDEN = Path(__file__).parent / "golden" / "messages_1"

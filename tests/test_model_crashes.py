@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import GatewaySettings
+from config.settings.settings import GatewaySettings
 from firmware_sim import children
-from gateway_agent import versions
+from gateway_agent.deployment import slots
+from gateway_agent.deployment.slots import STARTS_MAX
 from gateway_agent.events import Keep, Save
-from gateway_agent.store import Store
-from gateway_agent.versions import STARTS_MAX
+from gateway_agent.storage.store import Store
 from tests.sites import T0_NS, gateway_settings
 from tests.waiting import PATIENCE_S
 from tests.watchers import CALM, SENSITIVE, Gateway
@@ -23,11 +23,11 @@ from tests.watchers import CALM, SENSITIVE, Gateway
 AGENT = """
 import os, signal, sys
 from pathlib import Path
-from config.settings import GatewaySettings
-from gateway_agent import model_check
-from gateway_agent.scorer import Scorer
-from gateway_agent.service import Service
-from gateway_agent.store import Store
+from config.settings.settings import GatewaySettings
+from gateway_agent.deployment import validation
+from gateway_agent.deployment.session import Scorer
+from gateway_agent.runtime.service import Service
+from gateway_agent.storage.store import Store
 
 settings = GatewaySettings.model_validate_json(Path(sys.argv[1]).read_bytes())
 deadly = Path(sys.argv[2]).read_bytes()
@@ -38,7 +38,7 @@ class Deadly(Scorer):
             os.kill(os.getpid(), signal.SIGKILL)
         super().__init__(model, personal)
 
-model_check.Scorer = Deadly
+validation.Scorer = Deadly
 service = Service(
     settings, Store(Path(sys.argv[3])), lambda *_: True, boot_id=sys.argv[5], can_train=False, libraries=(),
     now_ns=int(sys.argv[4]), clock="synchronised", labelled={}, random_bytes=lambda: bytes(32),
@@ -63,7 +63,7 @@ def test_a_model_that_ends_the_process_at_each_start_gives_way_to_the_one_before
     store = Store(tmp_path / "gateway.db")
     store.commit([Keep(seen) for seen in gateway.shelf.baseline])
     store.commit([Save(key, body) for key, body in gateway.shelf.blobs.items()])
-    store.commit([versions.save(gateway.state.models.finished())])
+    store.commit([slots.save(gateway.state.models.finished())])
     store.close()
     boots = ["first"] * (STARTS_MAX - 1) + ["second"] * STARTS_MAX  # the power cut between them gives it another chance
     ends = [start(tmp_path, gateway_settings(), boot_id) for boot_id in boots]
@@ -71,7 +71,7 @@ def test_a_model_that_ends_the_process_at_each_start_gives_way_to_the_one_before
     end = start(tmp_path, gateway_settings(), "second")
     assert (end.returncode, end.stdout.split()[0]) == (0, "1"), end.stderr
     after = Store(tmp_path / "gateway.db", read_only=True)
-    models = versions.restored(after.read().blobs)
+    models = slots.restored(after.read().blobs)
     after.close()
     assert models.trying == {} and models.newest == 2
     assert "the agent ended 5 times in a row while it loaded it" in models.rejected[0].why

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from gateway_agent import model_check, versions
+from gateway_agent.deployment import slots, validation
+from gateway_agent.deployment.probation import STEADY_S, stopped
+from gateway_agent.deployment.session import Scorer
+from gateway_agent.deployment.slots import LOADS_MAX, MODELS, STARTS_MAX, Tries
 from gateway_agent.events import Keep, Save
-from gateway_agent.probation import STEADY_S, stopped
-from gateway_agent.scorer import Scorer
-from gateway_agent.service import Service
+from gateway_agent.runtime.service import Service
 from gateway_agent.state import State, status
-from gateway_agent.store import Store, StoreFullError
-from gateway_agent.versions import LOADS_MAX, MODELS, STARTS_MAX, Tries
+from gateway_agent.storage.store import Store, StoreFullError
 from models.arrays import Arrays
 from tests.agents import TICK, after, chunks, heard, kinds
 from tests.kept import Small, give, item, service, ticked
@@ -34,10 +34,10 @@ def test_a_model_that_ends_the_process_is_given_up_after_three_starts() -> None:
     """Each start marks in the store what it is about to load; a start that comes through takes the mark away."""
     gateway = Gateway(CALM, SENSITIVE)
     gateway.tick(STEADY_S + 1)
-    assert versions.restored(gateway.shelf.blobs).trying == {}
+    assert slots.restored(gateway.shelf.blobs).trying == {}
 
     def start() -> State:
-        begun = versions.starting(gateway.shelf.blobs, "boot", gateway_settings())
+        begun = slots.starting(gateway.shelf.blobs, "boot", gateway_settings())
         assert begun is not None
         gateway.shelf.commit([begun])
         return agent(gateway_settings(), gateway.shelf, gateway.state.now_ns)
@@ -54,7 +54,7 @@ def test_a_model_that_ends_the_process_is_given_up_after_three_starts() -> None:
     gateway.shelf.commit(stopped(state))
     found = [start().manifest for _ in range(STARTS_MAX + 4)]  # the last one is never given up, and not always loaded
     assert found == [CALM[0]] * STARTS_MAX + [None, CALM[0], None, CALM[0]]
-    assert status(state).rejected.keys() == {"2"} and versions.restored(gateway.shelf.blobs).current.version == 1
+    assert status(state).rejected.keys() == {"2"} and slots.restored(gateway.shelf.blobs).current.version == 1
 
 
 def test_a_load_that_ended_with_its_boot_was_ended_by_the_power() -> None:
@@ -65,13 +65,13 @@ def test_a_load_that_ended_with_its_boot_was_ended_by_the_power() -> None:
     gateway.tick(STEADY_S + 1)
     manifest = THIRD[0]
     for number in range(STARTS_MAX):
-        marked = versions.restored(gateway.shelf.blobs).begun(DIGEST, "boot").begun(manifest.model.digest, "boot")
-        gateway.shelf.commit([versions.save(marked)])
+        marked = slots.restored(gateway.shelf.blobs).begun(DIGEST, "boot").begun(manifest.model.digest, "boot")
+        gateway.shelf.commit([slots.save(marked)])
         assert marked.tries(DIGEST).in_boot == number + 1
-    begun = versions.starting(gateway.shelf.blobs, "boot", gateway_settings())
-    assert begun is not None and versions.restored({MODELS: begun.body}).current.version == 1  # it never ended
-    begun = versions.starting(gateway.shelf.blobs, "next boot", gateway_settings())
-    assert begun is not None and versions.restored({MODELS: begun.body}).tries(DIGEST).in_boot == 1
+    begun = slots.starting(gateway.shelf.blobs, "boot", gateway_settings())
+    assert begun is not None and slots.restored({MODELS: begun.body}).current.version == 1  # it never ended
+    begun = slots.starting(gateway.shelf.blobs, "next boot", gateway_settings())
+    assert begun is not None and slots.restored({MODELS: begun.body}).tries(DIGEST).in_boot == 1
     gateway.restart()
     gateway.state = replace(gateway.state, boot_id="next boot")
     gateway.offer(THIRD)
@@ -85,36 +85,36 @@ def test_one_end_of_the_process_counts_once_whatever_the_versions_of_its_model()
     for number in range(STARTS_MAX):
         gateway.offer((signed(manifest, version=2 + number), body))
         assert gateway.version == 2 + number
-    tries = versions.restored(gateway.shelf.blobs).tries(manifest.model.digest)
+    tries = slots.restored(gateway.shelf.blobs).tries(manifest.model.digest)
     assert tries.in_boot == 1 and not status(gateway.state).rejected
     other, other_body = SENSITIVE
     gateway.offer((signed(other, version=6), other_body))  # another in between, and two versions before a load
     gateway.took(*after(gateway.state, heard("manifest", "current", signed(manifest, version=7).to_bytes(), "all")))
     gateway.offer((signed(manifest, version=8), body))
     assert gateway.version == 8
-    assert versions.restored(gateway.shelf.blobs).tries(manifest.model.digest) == tries
+    assert slots.restored(gateway.shelf.blobs).tries(manifest.model.digest) == tries
 
 
 def test_a_start_that_finds_no_bytes_and_the_load_of_those_that_come_again_count_once() -> None:
     gateway = Gateway(CALM)
-    del gateway.shelf.blobs[versions.MODEL]
+    del gateway.shelf.blobs[slots.MODEL]
     gateway.restart()
-    tries = versions.restored(gateway.shelf.blobs).tries(CALM[0].model.digest)
+    tries = slots.restored(gateway.shelf.blobs).tries(CALM[0].model.digest)
     gateway.offer(CALM)
     assert gateway.version == 1
-    assert versions.restored(gateway.shelf.blobs).tries(CALM[0].model.digest) == tries
+    assert slots.restored(gateway.shelf.blobs).tries(CALM[0].model.digest) == tries
 
 
 def test_what_rests_like_the_model_in_force_is_marked_before_it_is_loaded_under_another_version() -> None:
     """Neither the model in force nor the one before is loaded by this start, so neither load is marked by it."""
     gateway = Gateway(CALM, SENSITIVE)
     manifest, body = CALM
-    models = versions.restored(gateway.shelf.blobs).resting(DIGEST).resting(manifest.model.digest)
-    gateway.shelf.commit([versions.save(models)])
+    models = slots.restored(gateway.shelf.blobs).resting(DIGEST).resting(manifest.model.digest)
+    gateway.shelf.commit([slots.save(models)])
     gateway.restart()
     assert gateway.version == 0
     gateway.offer((signed(manifest, version=3), body))
-    tries = versions.restored(gateway.shelf.blobs).tries(manifest.model.digest)
+    tries = slots.restored(gateway.shelf.blobs).tries(manifest.model.digest)
     assert gateway.version == 3 and not tries.rests and tries.in_all == LOADS_MAX
 
 
@@ -123,9 +123,9 @@ def test_a_stop_takes_the_mark_of_a_candidate_away_where_no_model_is_in_force() 
     gateway = Gateway()
     manifest, body = CALM
     gateway.took(*after(gateway.state, heard("manifest", "current", manifest.to_bytes(), "all"), *chunks(body)))
-    assert versions.restored(gateway.shelf.blobs).trying and gateway.version == 0  # not yet loaded
+    assert slots.restored(gateway.shelf.blobs).trying and gateway.version == 0  # not yet loaded
     gateway.shelf.commit(stopped(gateway.state))
-    assert not versions.restored(gateway.shelf.blobs).trying
+    assert not slots.restored(gateway.shelf.blobs).trying
 
 
 @pytest.mark.parametrize("awaited", [SENSITIVE, (signed(CALM[0], version=2), CALM[1])], ids=["other", "same bytes"])
@@ -135,7 +135,7 @@ def test_the_mark_of_the_model_in_force_goes_while_another_is_awaited(awaited: M
     for _ in range(STARTS_MAX):
         gateway.took(*after(gateway.state, heard("manifest", "current", awaited[0].to_bytes(), "all")))
         gateway.tick(STEADY_S + 1.0)
-        assert not versions.restored(gateway.shelf.blobs).trying
+        assert not slots.restored(gateway.shelf.blobs).trying
         gateway.restart()
         assert gateway.version == 1
 
@@ -145,7 +145,7 @@ def test_a_candidate_that_ends_the_process_is_given_up_too() -> None:
     manifest, body = SENSITIVE
     for _ in range(STARTS_MAX):
         gateway.took(*after(gateway.state, heard("manifest", "current", manifest.to_bytes(), "all"), *chunks(body)))
-        assert versions.restored(gateway.shelf.blobs).trying[manifest.model.digest].in_boot > 0  # not yet loaded
+        assert slots.restored(gateway.shelf.blobs).trying[manifest.model.digest].in_boot > 0  # not yet loaded
         assert gateway.version == 1
         gateway.restart()  # the process ended while it loaded it
     gateway.offer(SENSITIVE)
@@ -187,7 +187,7 @@ def test_a_slot_that_is_damaged_leaves_the_other() -> None:
     gateway.shelf.blobs[slot] = gateway.shelf.blobs[slot][:-3]
     gateway.restart()
     assert gateway.version == 1 and "stored model 2 refused" in status(gateway.state).refusal
-    assert versions.restored(gateway.shelf.blobs).current.version == 2
+    assert slots.restored(gateway.shelf.blobs).current.version == 2
     gateway.offer(SENSITIVE)  # whole again
     assert gateway.version == 2 and status(gateway.state).previous_version == 1
 
@@ -230,11 +230,11 @@ def loads(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[s
     class Watched(Scorer):
         def __init__(self, model: bytes, personal: Arrays) -> None:
             reader = Store(path, read_only=True)
-            found.append((len(model), dict(versions.restored(reader.read().blobs).trying)))
+            found.append((len(model), dict(slots.restored(reader.read().blobs).trying)))
             reader.close()
             super().__init__(model, personal)
 
-    monkeypatch.setattr(model_check, "Scorer", Watched)
+    monkeypatch.setattr(validation, "Scorer", Watched)
     return found
 
 
@@ -304,7 +304,7 @@ def test_a_store_that_is_damaged_at_work_forgets_no_version_and_a_model_that_it_
         file.write(whole[:1_024] + bytes(len(whole) - 1_024))  # everything but the first page
     agent_.store._db.execute("PRAGMA shrink_memory")
     give(agent_, "alarm", item("alarm", 0))
-    assert agent_.store.damage and versions.restored(agent_.store.read().blobs).newest == 2
+    assert agent_.store.damage and slots.restored(agent_.store.read().blobs).newest == 2
     agent_.close()
     agent_ = service(Small(path))
     assert agent_.state.manifest is None and "lost with what the store lost" in status(agent_.state).refusal

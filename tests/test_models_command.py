@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway_agent import versions
 from gateway_agent.__main__ import main
+from gateway_agent.deployment import slots
 from gateway_agent.events import Keep, Save
-from gateway_agent.store import Store
+from gateway_agent.storage.store import Store
 from tests.agents import chunks, heard
 from tests.kept import Small, service, ticked
 from tests.sites import FEATURES, SITE, WINDOWS
@@ -105,7 +105,7 @@ def test_beside_a_running_agent_it_shows_what_that_has_stored_last(settings: Pat
 
 def test_a_slot_that_cannot_be_read_is_shown_as_none(settings: Path, capsys: Capture) -> None:
     gateway = Gateway(CALM, SENSITIVE)
-    slot = versions.restored(gateway.shelf.blobs).slot
+    slot = slots.restored(gateway.shelf.blobs).slot
     gateway.shelf.blobs[slot] = gateway.shelf.blobs[slot][:-3]
     kept(settings.parent, gateway).close()
     summary, _ = shown(settings, capsys)

@@ -15,18 +15,18 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud_aggregator import machine as cloud_machine
-from cloud_aggregator import signatures, staging
 from cloud_aggregator.events import Connection, Log, Tick
-from cloud_aggregator.rollout import Made
+from cloud_aggregator.releases import deploy, signatures
+from cloud_aggregator.releases.rollout import Made
 from cloud_aggregator.state import State as Cloud
 from cloud_aggregator.state import restore
-from config.messages import LARGEST, Manifest, MessageError, Newest, RoundOpen, audience_of
-from config.signing import sign
-from gateway_agent import newest as kept
+from config.identity.signing import sign
+from config.protocol.messages import LARGEST, Manifest, MessageError, Newest, RoundOpen, audience_of
 from gateway_agent.events import Connection as Link
 from gateway_agent.events import Event, Save
 from gateway_agent.events import Tick as GatewayTick
 from gateway_agent.state import NEWEST, State, status
+from gateway_agent.trust import newest as kept
 from tests.agents import ME, after, commissioned, heard, kinds, sent
 from tests.fleets import Fleet
 from tests.sites import (
@@ -94,7 +94,7 @@ def test_an_aggregator_that_lost_its_store_goes_on_above_what_it_signed(who: str
     state, _ = cloud_after(lost, Connection(True), cloud_heard(who, "newest", stated(9, 12, lost.training + 7)), Tick())
     now = newest(state)
     assert (now.version, now.highest_version, now.training) == (9, 12, lost.training + 8)
-    assert (state.training, staging.next_version(state)) == (lost.training + 8, 13)
+    assert (state.training, deploy.next_version(state)) == (lost.training + 8, 13)
 
 
 @pytest.mark.parametrize(
@@ -278,9 +278,9 @@ def test_a_store_that_was_set_back_releases_the_model_that_the_training_makes_ag
     cloud = made.cloud
     assert cloud.manifest is not None
     learned, _ = cloud_machine.step(cloud, made.now_ns, cloud_heard("north", "newest", stated(4, 6), "current"))
-    again, _ = staging.made(learned, Made(cloud.manifest.model_copy(update={"version": 7}), cloud.model))
+    again, _ = deploy.made(learned, Made(cloud.manifest.model_copy(update={"version": 7}), cloud.model))
     assert again.manifest is not None and again.manifest.version == 7
-    same, _ = staging.made(cloud, Made(cloud.manifest.model_copy(update={"version": 7}), cloud.model))
+    same, _ = deploy.made(cloud, Made(cloud.manifest.model_copy(update={"version": 7}), cloud.model))
     assert same.manifest == cloud.manifest
 
 

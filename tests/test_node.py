@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.frames import Frame
-from config.mqtt import Link
-from config.settings import Broker as BrokerSettings
-from config.topics import watch
+from config.protocol.frames import Frame
+from config.protocol.topics import watch
+from config.settings.settings import Broker as BrokerSettings
+from config.transport.mqtt import Link
 from firmware_sim.broker import broker
 from firmware_sim.faults import stiffness_loss
 from firmware_sim.node import NS, ReplayError, frames, replay

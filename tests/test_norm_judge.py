@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import Arrays, generator
 from models.federated import build
 from models.federated.algorithm import JUDGE, Algorithm, Server, UpdateError, close_round, lacking

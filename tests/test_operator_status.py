@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator import doctor_command
 from cloud_aggregator.__main__ import main
-from cloud_aggregator.backup_command import copy_store
+from cloud_aggregator.access.registry import Certificate, RecordCertificate
+from cloud_aggregator.commands import doctor
+from cloud_aggregator.commands.backup import copy_store
 from cloud_aggregator.events import Connection, Heard, RecordGateway, RecordService, Tick
-from cloud_aggregator.presence import BEAT_S
-from cloud_aggregator.quarantine import Quarantine
-from cloud_aggregator.registry import Certificate, RecordCertificate
-from cloud_aggregator.store import Store, locked
-from config import store_lock
-from config.messages import Status
-from config.settings import AggregatorSettings, load
+from cloud_aggregator.pki.quarantine import Quarantine
+from cloud_aggregator.runtime.presence import BEAT_S
+from cloud_aggregator.storage.store import Store, locked
+from config.protocol.messages import Status
+from config.runtime import store_lock
+from config.settings.settings import AggregatorSettings, load
 from firmware_sim.broker import broker
 from tests import waiting
 from tests.cloud_service import READY, Cloud, cloud, mean_of
@@ -190,7 +190,7 @@ def test_who_is_denied_at_the_broker_or_was_never_heard_is_said(tmp_path: Path, 
         assert "north    enrolled, denied until the broker is restarted" in capsys.readouterr().out
         spec = load(settings, AggregatorSettings).identity
         assert spec is not None
-        found = [one.text for one in doctor_command.denied(spec, store.path)]
+        found = [one.text for one in doctor.denied(spec, store.path)]
         assert found == ["denied until it is restarted, as another device may still be connected: north"]
         Quarantine(settings.parent / "outlived.json").held([("a1", 2)], [("a1", "north")], "first")
         Quarantine(settings.parent / "outlived.json").held([("a1", 2)], [("a1", "north")], "second")  # it was restarted

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import WEIGHT, Arrays, Floats, generator
 from models.detectors.network import Network
 from models.federated.algorithm import CONDITION, UNDETERMINED, Algorithm, Server, UpdateError

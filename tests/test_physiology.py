@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from config.settings import GatewaySettings
+from config.settings.settings import GatewaySettings
 from models.arrays import Floats
 from models.detectors import esn
 from models.detectors.network import Network

@@ -12,7 +12,7 @@ import pytest
 
 from gateway_agent.events import Keep, Save
 from gateway_agent.state import SECRET
-from gateway_agent.store import Store
+from gateway_agent.storage.store import Store
 from models.federated.algorithm import EPSILON, RELEASES
 from models.federated.private import Privacy
 from tests.sites import Site, aggregator_settings, gateway_settings

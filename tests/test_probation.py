@@ -13,10 +13,10 @@ from itertools import count
 import numpy as np
 import pytest
 
-from config.messages import Manifest, audience_of
-from gateway_agent.memory import Memory
-from gateway_agent.probation import SLOW_STEPS, STORED_S
-from gateway_agent.scorer import ModelRefusedError
+from config.protocol.messages import Manifest, audience_of
+from gateway_agent.deployment.probation import SLOW_STEPS, STORED_S
+from gateway_agent.deployment.session import ModelRefusedError
+from gateway_agent.monitor.recurrence import Memory
 from gateway_agent.state import status
 from models.arrays import Array, Arrays, Floats
 from models.promise import LEAST_BLOCKS

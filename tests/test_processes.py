@@ -22,13 +22,13 @@ import psutil
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from cloud_aggregator.store import Store as Registry
-from config.mqtt import Link
-from config.settings import Broker
+from cloud_aggregator.storage.store import Store as Registry
+from config.settings.settings import Broker
+from config.transport.mqtt import Link
 from firmware_sim import children
 from firmware_sim.broker import broker
 from gateway_agent.events import Keep, Save
-from gateway_agent.store import Store
+from gateway_agent.storage.store import Store
 from tests import waiting
 from tests.sites import FEATURES, KEY, SITE, WINDOWS, Shelf, frame, samples, topic
 from tests.test_gateway_models import in_force

@@ -19,9 +19,18 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from cloud_aggregator import alarms, announcing, history_table, machine, models_table, rollout, rounds, store, webhook
+from cloud_aggregator import machine
 from cloud_aggregator.__main__ import main
-from cloud_aggregator.alarms import CHANGE_S, CHANGES, RESERVED
+from cloud_aggregator.access.registry import (
+    Certificate,
+    ForgetCertificates,
+    ForgetPasses,
+    Pass,
+    RecordCertificate,
+    RecordPass,
+)
+from cloud_aggregator.alarms import handling, webhook
+from cloud_aggregator.alarms.handling import CHANGE_S, CHANGES, RESERVED
 from cloud_aggregator.events import (
     Answered,
     Connection,
@@ -48,20 +57,22 @@ from cloud_aggregator.events import (
     Send,
     Tick,
 )
-from cloud_aggregator.registry import Certificate, ForgetCertificates, ForgetPasses, Pass, RecordCertificate, RecordPass
-from cloud_aggregator.release import GOLDEN_ROWS, GOLDEN_VALUES
-from cloud_aggregator.rollout import Staging
-from cloud_aggregator.shell import Aggregator
+from cloud_aggregator.releases import announce, rollout
+from cloud_aggregator.releases.build import GOLDEN_ROWS, GOLDEN_VALUES
+from cloud_aggregator.releases.rollout import Staging
+from cloud_aggregator.rounds import round
+from cloud_aggregator.runtime.app import Aggregator
 from cloud_aggregator.state import restore
-from cloud_aggregator.store import Store
-from config.backlog import Backlog, Outgoing
-from config.loss_messages import Tombstone
-from config.messages import CONTROL, NAME_MAX, SHORT_MAX, Alarm, FleetAlarm, Manifest, RoundOpen, Status, Want
-from config.telemetry import Scores
-from config.topics import Topic, party, topic_of, urgency
-from config.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, ChunkHeader, describe
+from cloud_aggregator.storage import history_table, models_table, store
+from cloud_aggregator.storage.store import Store
+from config.protocol.losses import Tombstone
+from config.protocol.messages import CONTROL, NAME_MAX, SHORT_MAX, Alarm, FleetAlarm, Manifest, RoundOpen, Status, Want
+from config.protocol.scores import Scores
+from config.protocol.topics import Topic, party, topic_of, urgency
+from config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, ChunkHeader, describe
+from config.transport.send_queue import Backlog, Outgoing
 from gateway_agent.events import Item, Keep, Queue, Save, Settle
-from gateway_agent.store import Store as GatewayStore
+from gateway_agent.storage.store import Store as GatewayStore
 from tests.agents import after, commissioned
 from tests.agents import heard as heard_by_agent
 from tests.cloud_service import chunks_of, cloud, heard, mean_of, receipts, said_under
@@ -130,14 +141,14 @@ def test_a_site_as_large_as_its_broker_is_invited_and_told_of_in_one_message(tmp
     names = tuple(f"{number:064d}" for number in range(int(most)))
     with cloud(tmp_path, mean_of(2)) as made:
         state = replace(made.service.state, asked=names)
-        invitation = rounds.invitation(state)
+        invitation = round.invitation(state)
         assert RoundOpen.from_bytes(invitation.payload).cohort == names
         told = largest_alarm("fleet").model_dump() | {"common": "power", "gateways": names, "text": "t" * SHORT_MAX}
         fleet = replace(state.outward.fleet, alarm=FleetAlarm.model_validate(told))
-        effects = alarms.connected(replace(state, outward=replace(state.outward, fleet=fleet)))[1]
+        effects = handling.connected(replace(state, outward=replace(state.outward, fleet=fleet)))[1]
         golden = ((-1.1754943508222875e-38,) * (GOLDEN_VALUES // GOLDEN_ROWS),) * GOLDEN_ROWS
         widest = FIRST[0].model_copy(update={"golden_x": golden, "golden_score": golden[0][:GOLDEN_ROWS]})
-        assert packet_bytes(announcing.manifest(state, widest)) < PACKET_BYTES_MAX / 2  # with room for what is set
+        assert packet_bytes(announce.manifest(state, widest)) < PACKET_BYTES_MAX / 2  # with room for what is set
         of_fleet = [one for one in effects if isinstance(one, Publish) and one.topic.endswith("/fleet")]
         assert len(of_fleet) == 2 and all(map(json.loads, (one.payload for one in of_fleet)))
         assert max(map(packet_bytes, [invitation, *of_fleet])) < PACKET_BYTES_MAX
@@ -187,7 +198,7 @@ def test_who_raises_without_end_is_slowed_down_and_nothing_of_it_is_lost(tmp_pat
 def test_alarms_of_many_long_texts_are_refused_before_they_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloud_aggregator.standing.TEXTS_MAX", 100_000)
+    monkeypatch.setattr("cloud_aggregator.alarms.register.TEXTS_MAX", 100_000)
     with cloud(tmp_path, mean_of(2)) as made:
         said = made.hear(
             *(heard("west", "alarm", largest_alarm(f"{number}", id=f"{number}").to_bytes()) for number in range(30))

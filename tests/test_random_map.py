@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from config.wire import decode, encode
+from config.protocol.wire import decode, encode
 from models.detectors import random_map
 
 

@@ -12,16 +12,17 @@ import pytest
 
 from cloud_aggregator.events import Connection
 from cloud_aggregator.state import TRAINING_FORMAT, restore, save_training
-from config import cli, wire
-from config.messages import Manifest
-from gateway_agent import pipeline as walk
+from config.protocol import wire
+from config.protocol.messages import Manifest
+from config.runtime import cli
+from gateway_agent.deployment.slots import MODEL
+from gateway_agent.deployment.validation import out_of_reach
 from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY
-from gateway_agent.model_check import out_of_reach
-from gateway_agent.pipeline import GAP_HOPS, Judge, judged_by
+from gateway_agent.monitor import pipeline as walk
+from gateway_agent.monitor.decision import Watch
+from gateway_agent.monitor.pipeline import GAP_HOPS, Judge, judged_by
 from gateway_agent.state import BaselineError
-from gateway_agent.store import Store, StoreError
-from gateway_agent.versions import MODEL
-from gateway_agent.watch import Watch
+from gateway_agent.storage.store import Store, StoreError
 from models.federated import ALGORITHMS, build
 from models.signal import Block
 from models.threshold import AlarmState, Levels

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.wire import decode, encode
+from config.protocol.wire import decode, encode
 from firmware_sim import children
-from gateway_agent.scorer import Scorer
+from gateway_agent.deployment.session import Scorer
 from models.arrays import Array, Arrays, Floats
 from models.detectors import DETECTORS, PERSONAL, recurrent
 from models.detectors.principal import RESIDUAL_FLOOR
@@ -131,7 +131,7 @@ def test_own_weights_go_into_the_graph_without_onnx_and_without_torch(tmp_path: 
     (tmp_path / "model").write_bytes(model)
     (tmp_path / "own").write_bytes(encode({**own, "x": x}))
     program = (
-        "import sys, pathlib; from config import wire; from gateway_agent.scorer import Scorer\n"
+        "import sys, pathlib; from config.protocol import wire; from gateway_agent.deployment.session import Scorer\n"
         "model, rows = (pathlib.Path(name).read_bytes() for name in sys.argv[1:3])\n"
         "own, _ = wire.decode(rows); x = own.pop('x')\n"
         "pathlib.Path(sys.argv[3]).write_bytes(wire.encode({'scores': Scorer(model, own)(x)}))\n"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.wire import encode
-from gateway_agent.scorer import Scorer
+from config.protocol.wire import encode
+from gateway_agent.deployment.session import Scorer
 from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, equal, generator
 from models.detectors import DETECTORS, recurrent
 from models.detectors.recurrent_network import Descent, Recurrent

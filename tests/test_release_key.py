@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from config.signing import load_private, make_key, sign
+from config.identity.signing import load_private, make_key, sign
 from firmware_sim import children
-from gateway_agent import release_key
+from gateway_agent.runtime import signature_worker
 from tests.waiting import PATIENCE_S
 
 MESSAGE = b"manifest"
@@ -24,7 +24,7 @@ def key_file(tmp_path: Path) -> Path:
 
 def test_the_keys_own_signature_is_believed_and_no_other(key_file: Path, tmp_path: Path) -> None:
     make_key(tmp_path / "other.key", tmp_path / "other.pub")
-    verified = release_key.verifier(key_file)
+    verified = signature_worker.verifier(key_file)
     signature = sign(load_private(tmp_path / "release.key"), MESSAGE)
     assert verified(MESSAGE, signature)
     assert not verified(MESSAGE + b" ", signature)
@@ -35,7 +35,7 @@ def test_the_keys_own_signature_is_believed_and_no_other(key_file: Path, tmp_pat
 
 def test_a_key_that_vanished_believes_nothing(key_file: Path, tmp_path: Path) -> None:
     signature = sign(load_private(tmp_path / "release.key"), MESSAGE)
-    verified = release_key.verifier(key_file)
+    verified = signature_worker.verifier(key_file)
     key_file.unlink()
     assert not verified(MESSAGE, signature)
 
@@ -50,20 +50,20 @@ def test_a_child_that_cannot_be_had_believes_nothing_and_ends_nothing(
         raise error
 
     monkeypatch.setattr(subprocess, "run", fail)
-    assert not release_key.verifier(key_file)(MESSAGE, signature)
+    assert not signature_worker.verifier(key_file)(MESSAGE, signature)
 
 
 def test_a_file_that_is_no_key_is_named(key_file: Path) -> None:
-    release_key.check(key_file)
+    signature_worker.check(key_file)
     key_file.write_text("no key")
-    with pytest.raises(release_key.ReleaseKeyError, match=r"release\.pub: no Ed25519 public key"):
-        release_key.check(key_file)
-    with pytest.raises(release_key.ReleaseKeyError, match=r"nowhere\.pub"):
-        release_key.check(key_file.with_name("nowhere.pub"))
+    with pytest.raises(signature_worker.ReleaseKeyError, match=r"release\.pub: no Ed25519 public key"):
+        signature_worker.check(key_file)
+    with pytest.raises(signature_worker.ReleaseKeyError, match=r"nowhere\.pub"):
+        signature_worker.check(key_file.with_name("nowhere.pub"))
 
 
 def test_the_agents_process_never_loads_the_library() -> None:
-    code = "import sys, gateway_agent.shell; print('cryptography' in sys.modules)"
+    code = "import sys, gateway_agent.runtime.agent; print('cryptography' in sys.modules)"
     done = children.run([sys.executable, "-c", code], PATIENCE_S, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "False"
@@ -71,7 +71,7 @@ def test_the_agents_process_never_loads_the_library() -> None:
 
 def test_the_agent_carries_no_algorithm_and_no_detector() -> None:
     """They belong to the training child; each would cost every gateway memory for as long as it runs."""
-    code = "import sys, gateway_agent.shell; print(*sorted(name for name in sys.modules if name.startswith('models.')))"
+    code = "import sys, gateway_agent.runtime.agent; print(*sorted(m for m in sys.modules if m.startswith('models.')))"
     done = children.run([sys.executable, "-c", code], PATIENCE_S, text=True)
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.registry import Certificate, RecordCertificate
-from cloud_aggregator.relisting import CopiedWithoutLogError
-from cloud_aggregator.shell import Aggregator
-from cloud_aggregator.store import Store
+from cloud_aggregator.access.registry import Certificate, RecordCertificate
+from cloud_aggregator.access.registry_sync import CopiedWithoutLogError
+from cloud_aggregator.runtime.app import Aggregator
+from cloud_aggregator.storage.store import Store
 from tests.site_folders import Folder, aggregator_of, founded, until
 from tests.sites import NS, T0_NS
 

@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
+from cloud_aggregator.access.registry import Asked, ForgetGateway
 from cloud_aggregator.events import Enqueue, Publish, RecordAlarm, Send
-from cloud_aggregator.registry import Asked, ForgetGateway
 from cloud_aggregator.state import State
-from config import identity
-from config.outlets import Webhook
-from config.settings import GatewaySettings, load
-from gateway_agent import doctor_command, echo
+from config.identity import pki
+from config.settings.notifications import Webhook
+from config.settings.settings import GatewaySettings, load
 from gateway_agent.__main__ import main as gateway_agent
-from gateway_agent.shell import Agent
+from gateway_agent.commands import doctor
+from gateway_agent.runtime import echo
+from gateway_agent.runtime.agent import Agent
 from tests.site_folders import Folder, aggregator_of, broker_of, client, founded, until
 from tests.sites import topic
 from tests.test_admission import OTHER, asks, enrolled, only, token
@@ -76,7 +77,7 @@ def admitted(site: Folder, folder: Path, capsys: Capture, *more: str) -> tuple[P
     words = ["gateways", "token", "north", "-c", str(site.path / "aggregator.toml"), "--json", *more]
     assert cloud_aggregator(words) == 0
     given = json.loads(capsys.readouterr().out)["token"]
-    assert identity.read_token(given).gateway == "north"
+    assert pki.read_token(given).gateway == "north"
     said = []
     for how in ([], ["--json"]):
         assert gateway_agent(["enrol", "-c", str(settings), "--token", given, *how]) == 0
@@ -118,7 +119,7 @@ def test_a_replaced_device_its_enrolment_and_its_doctor_say_to_restart_the_broke
 ) -> None:
     monkeypatch.setattr(echo, "WAIT_S", 1.0)
     for name, of_little in (("BASE", ()), ("TRAINING", ()), ("OPTIONAL", {}), ("MEASURE_S", 0.01)):
-        monkeypatch.setattr(doctor_command, name, of_little)  # the broker is what is looked at here
+        monkeypatch.setattr(doctor, name, of_little)  # the broker is what is looked at here
     site, words = founded(tmp_path / "site"), "restart fedgate-broker"
     with aggregator_of(site):
         with broker_of(site):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from config.frames import Frame
+from config.protocol.frames import Frame
 from firmware_sim import node
 from firmware_sim.__main__ import main as firmware_sim
 from firmware_sim.broker import mosquitto_program

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.wire import decode, encode
+from config.protocol.wire import decode, encode
 from models.arrays import Array, Arrays, Floats
 from models.detectors import reservoir
 from models.detectors.network import EchoStateWarning, Network

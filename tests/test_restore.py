@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator import sealing, site_keys
-from cloud_aggregator.authority import Authority
-from cloud_aggregator.store import Store, StoreError
-from config import identity, signing
-from config.settings import Site
+from cloud_aggregator.backup import sealing
+from cloud_aggregator.pki import site_keys
+from cloud_aggregator.pki.authority import Authority
+from cloud_aggregator.storage.store import Store, StoreError
+from config.identity import pki, signing
+from config.settings.settings import Site
 from tests.site_folders import Folder
 from tests.sites import T0_NS
 from tests.test_backup import alarm, backup, certificate, everything, filled, opened, restore
@@ -165,7 +166,7 @@ def test_certificates_of_the_backup_give_way_to_the_newer_keys_that_are_here(
     restore(tmp_path / "b", site.path, *sealed)
     assert "server.pem and cloud.pem are of the authority of keys.json (number 3)" in capsys.readouterr().out
     authority = Authority(site.path)
-    assert [identity.certificate_pem(one).decode() for one in authority.believed] == list(keys.authorities)
+    assert [pki.certificate_pem(one).decode() for one in authority.believed] == list(keys.authorities)
     assert authority.has_own() and "localhost" in authority.hosts()
     assert (site.path / "release.pub").read_text() == keys.release_key
 

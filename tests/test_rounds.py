@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cloud_aggregator.events import RecordModel
-from cloud_aggregator.rounds import close_if_due
+from cloud_aggregator.rounds.round import close_if_due
 from models.arrays import equal
 from models.federated.run import run
 from tests.test_exchange import NAMES, SEED, site, training_data

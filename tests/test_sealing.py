@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from cloud_aggregator import sealing
+from cloud_aggregator.backup import sealing
 
 PIECE = 64
 

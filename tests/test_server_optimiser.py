@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import FEATURES, LABELS, Arrays, generator
 from models.detectors import linear
 from models.federated.fedavg import SAMPLES

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from config.settings import AggregatorSettings, Broker, GatewaySettings, SettingsError, load
-from config.toml_lines import lines_of
+from config.settings.settings import AggregatorSettings, Broker, GatewaySettings, SettingsError, load
+from config.settings.toml_lines import lines_of
 from models.federated import ALGORITHMS
 from tests.sites import aggregator_settings, gateway_settings
 

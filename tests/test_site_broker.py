@@ -23,14 +23,14 @@ from pathlib import Path
 import pytest
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.authority import OWN_LIFE
-from config import identity
-from config.messages import Status
-from config.mqtt import Link
-from config.settings import Broker
+from cloud_aggregator.pki.authority import OWN_LIFE
+from config.identity import pki
+from config.protocol.messages import Status
+from config.settings.settings import Broker
+from config.transport.mqtt import Link
 from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
-from gateway_agent.enrolment import Files, enrol
+from gateway_agent.runtime.enrolment import Files, enrol
 from tests.site_folders import Folder, Heard, aggregator_of, broker_of, client, founded, relay, until
 from tests.sites import SITE, topic
 from tests.syntax import ROOT
@@ -61,7 +61,7 @@ def enrolled(site: Folder, name: str, capsys: pytest.CaptureFixture[str], *more:
     capsys.readouterr()
     words = ["gateways", "token", name, "-c", str(site.path / "aggregator.toml"), "--json", *more]
     assert cloud_aggregator(words) == 0
-    token = identity.read_token(json.loads(capsys.readouterr().out)["token"])
+    token = pki.read_token(json.loads(capsys.readouterr().out)["token"])
     enrol(token, files(site, name), new_key=bool(more))
     return files(site, name).certificate, files(site, name).key
 
@@ -257,7 +257,7 @@ def test_the_broker_takes_its_new_certificate_without_a_restart(site: Folder) ->
         ):
             return int(str((tls.getpeercert() or {})["serialNumber"]), 16)
 
-    wanted = identity.load_certificate(site.path / "server.pem").serial_number
+    wanted = pki.load_certificate(site.path / "server.pem").serial_number
     until(lambda: serial() == wanted)
 
 
@@ -266,10 +266,10 @@ def test_nothing_that_is_secret_can_be_read_on_the_wire(site: Folder, capsys: py
     capsys.readouterr()
     words = ["gateways", "token", "wired", "-c", str(site.path / "aggregator.toml"), "--json"]
     assert cloud_aggregator(words) == 0
-    token = identity.read_token(json.loads(capsys.readouterr().out)["token"])
+    token = pki.read_token(json.loads(capsys.readouterr().out)["token"])
     mine = files(site, "wired")
     with relay(site.port + 1) as (port, calls):
-        enrol(identity.Token(token.gateway, f"localhost:{port}", token.root, token.secret), mine)
+        enrol(pki.Token(token.gateway, f"localhost:{port}", token.root, token.secret), mine)
     with relay(site.port) as (port, packets):
         through = Folder(site.path, port)
         with client(through, "wired", (mine.certificate, mine.key)) as (link, _, ups):
@@ -278,7 +278,7 @@ def test_nothing_that_is_secret_can_be_read_on_the_wire(site: Folder, capsys: py
             until(lambda: link.drain(0.1))
     wire = b"".join([*calls, *packets])
     assert len(calls) > 4 and len(packets) > 4
-    key = identity.load_key(mine.key)
+    key = pki.load_key(mine.key)
     scalar = key.private_numbers().private_value.to_bytes(32, "big")
     for secret in (scalar, mine.key.read_bytes().splitlines()[1], token.secret.encode(), b"a private number"):
         assert secret not in wire

@@ -17,20 +17,22 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import doctor_command, newest, signatures, site_keys
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.authority import Authority, authority_certificate
-from cloud_aggregator.doorkeeper import Doorkeeper
+from cloud_aggregator.access.registry import NotStated, Stated
+from cloud_aggregator.commands import doctor
 from cloud_aggregator.events import Connection, Event, Publish, Tick
-from cloud_aggregator.registry import NotStated, Stated
-from config import identity, signing, statement
-from config.messages import LARGEST, Keys, Newest, RoundOpen
-from config.settings import Site
-from config.statement import OlderError, StatementError
+from cloud_aggregator.pki import site_keys
+from cloud_aggregator.pki.authority import Authority, authority_certificate
+from cloud_aggregator.pki.enrolment_service import Doorkeeper
+from cloud_aggregator.releases import newest, signatures
+from config.identity import pki, signing, statement
+from config.identity.statement import OlderError, StatementError
+from config.protocol.messages import LARGEST, Keys, Newest, RoundOpen
+from config.settings.settings import Site
 from firmware_sim import children
-from gateway_agent import trusted_keys
 from gateway_agent.events import Heard, Save
-from gateway_agent.release_key import Taken
+from gateway_agent.runtime import trusted_keys
+from gateway_agent.runtime.signature_worker import Taken
 from gateway_agent.state import SIGNER, State
 from tests.agents import after, commissioned, heard, sent
 from tests.cloud_service import cloud, mean_of
@@ -46,7 +48,7 @@ from tests.waiting import PATIENCE_S
 
 NOW = datetime.now(UTC)
 ROOT, RELEASE = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2))
-CA = authority_certificate("fedgate bridge", identity.made_key(), NOW)
+CA = authority_certificate("fedgate bridge", pki.made_key(), NOW)
 Capture = pytest.CaptureFixture[str]
 
 
@@ -121,14 +123,14 @@ def test_a_cut_at_any_file_of_a_gateway_is_made_good_by_the_same_statement(
 
 
 def fail_at(cut: int, patch: pytest.MonkeyPatch) -> None:
-    real, calls = identity.write, iter(range(99))
+    real, calls = pki.write, iter(range(99))
 
     def write(path: Path, body: bytes, mode: int) -> None:
         if next(calls) == cut:
             raise OSError("the power is gone")
         real(path, body, mode)
 
-    patch.setattr(identity, "write", write)
+    patch.setattr(pki, "write", write)
 
 
 def test_a_model_that_the_key_before_could_not_vouch_for_is_taken_when_the_keys_come() -> None:
@@ -305,12 +307,12 @@ def is_whole(site: Folder) -> Keys:
         assert signing.public_pem(key).decode() == keys.release_key
         authority = Authority(site.path)
         for name in ("server.pem", "cloud.pem"):
-            held = identity.load_certificate(site.path / name)
+            held = pki.load_certificate(site.path / name)
             assert held.issuer in [one.subject for one in authority.believed]
         site_keys.settle(site.path, site.path / "release.key", keys)
-    assert tuple(identity.certificate_pem(one).decode() for one in Authority(site.path).believed) == keys.authorities
+    assert tuple(pki.certificate_pem(one).decode() for one in Authority(site.path).believed) == keys.authorities
     assert (site.path / "release.pub").read_text() == keys.release_key
-    keys_held = identity.pem_blocks((site.path / "ca.key").read_bytes())
+    keys_held = pki.pem_blocks((site.path / "ca.key").read_bytes())
     assert len(keys_held) == len(keys.authorities)
     return keys
 
@@ -352,7 +354,7 @@ def test_a_service_that_starts_while_keys_are_changed_removes_none_of_them(
     """Between the two files of a change the new key is in no statement yet."""
     settings, services = site.settings, list[threading.Thread]()
     assert settings.identity is not None
-    door, real = Doorkeeper(settings, settings.identity, lambda _: None), identity.write
+    door, real = Doorkeeper(settings, settings.identity, lambda _: None), pki.write
 
     def write(path: Path, body: bytes, mode: int) -> None:
         if path.name == site_keys.STATEMENT and not services:
@@ -362,7 +364,7 @@ def test_a_service_that_starts_while_keys_are_changed_removes_none_of_them(
         real(path, body, mode)
 
     with monkeypatch.context() as patch:
-        patch.setattr(identity, "write", write)
+        patch.setattr(pki, "write", write)
         made = change(site, what)
     services[0].join(PATIENCE_S)
     assert is_whole(site) == made
@@ -391,7 +393,7 @@ def test_who_was_revoked_is_so_under_both_authorities(site: Folder) -> None:
     revoked = {name: site.certified(name)[0] for name in ("old", "old-good")}
     change(site, "authority")
     revoked |= {name: site.certified(name)[0] for name in ("new", "new-good")}
-    out = [identity.load_certificate(revoked[name]).serial_number for name in ("old", "new")]
+    out = [pki.load_certificate(revoked[name]).serial_number for name in ("old", "new")]
     assert site.authority.write_revoked([(serial, NOW) for serial in out])
     assert not site.authority.write_revoked([(serial, NOW) for serial in out])
     assert {*site.authority.revoked()} == {*out}
@@ -469,9 +471,9 @@ def test_a_site_without_a_root_key_is_given_one_and_one_that_lost_its_statement_
 def test_the_doctor_warns_while_the_root_key_is_on_the_host(site: Folder) -> None:
     spec = site.settings.identity
     assert spec is not None and spec.root_key == root_of(site)
-    found = doctor_command.root_key(spec)
+    found = doctor.root_key(spec)
     assert found.level == "warning" and str(root_of(site)) in found.text
     root_of(site).rename(site.path.parent / "taken-away")
-    assert doctor_command.root_key(spec).level == "ok"
+    assert doctor.root_key(spec).level == "ok"
     (site.path / "keys.json").unlink()
-    assert "this site has none" in doctor_command.root_key(spec).text
+    assert "this site has none" in doctor.root_key(spec).text

@@ -14,20 +14,22 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 
 from cloud_aggregator.events import Log
-from config import doctor_broker, tls
-from config.identity_settings import Membership
-from config.messages import Receipt
-from config.probe import ProbeError
-from config.settings import Broker
-from config.topics import TRIED
-from gateway_agent import renewal, room, sending
+from config.doctor import broker
+from config.protocol.messages import Receipt
+from config.protocol.topics import TRIED
+from config.settings.identity import Membership
+from config.settings.settings import Broker
+from config.transport import tls
+from config.transport.probe import ProbeError
 from gateway_agent.__main__ import main
 from gateway_agent.events import CLASSES, TELEMETRY_PRIORITY, Anchored, Heard, Item, Publish, Queue, Save
-from gateway_agent.flash import Day
-from gateway_agent.renewal import Renewer
-from gateway_agent.sending import ITEMS_MAX
-from gateway_agent.shell import Agent
-from gateway_agent.store import Store
+from gateway_agent.outbox import delivery, eviction
+from gateway_agent.outbox.delivery import ITEMS_MAX
+from gateway_agent.runtime import renewal
+from gateway_agent.runtime.agent import Agent
+from gateway_agent.runtime.renewal import Renewer
+from gateway_agent.runtime.write_budget import Day
+from gateway_agent.storage.store import Store
 from tests.agents import after, commissioned, heard, kinds
 from tests.kept import ME, Small, give, item, opened, ticked
 from tests.sites import FEATURES, KEY, NS, T0_NS, gateway_settings, topic
@@ -44,12 +46,12 @@ def test_a_receipt_for_an_update_that_was_given_up_here_is_taken_in(tmp_path: Pa
     agent = opened(tmp_path / "gateway.db")
     give(agent, "update", item("update", 2))
     agent.state = replace(agent.state, awaited="update", is_counted=False)
-    agent.state, _ = room.lost(agent.state, {"update": agent.state.outbox["update"]}, "outbox-full")
-    refused, _ = sending.settle(agent.state, "update", Receipt(accepted=False, reason="no"))
+    agent.state, _ = eviction.lost(agent.state, {"update": agent.state.outbox["update"]}, "outbox-full")
+    refused, _ = delivery.settle(agent.state, "update", Receipt(accepted=False, reason="no"))
     assert not refused.is_counted
-    state, effects = sending.settle(agent.state, "update", Receipt(accepted=True))
+    state, effects = delivery.settle(agent.state, "update", Receipt(accepted=True))
     assert (state.is_counted, state.last_counted) == (True, "update") and kinds(effects, Save)
-    assert sending.settle(state, "update", Receipt(accepted=True)) == (state, [])
+    assert delivery.settle(state, "update", Receipt(accepted=True)) == (state, [])
     agent.close()
 
 
@@ -111,7 +113,7 @@ def test_a_new_store_for_which_there_was_no_room_leaves_no_empty_file(
 
     path = tmp_path / "gateway.db"
     with monkeypatch.context() as patch:
-        patch.setattr("gateway_agent.store_files._prepare", full)
+        patch.setattr("gateway_agent.storage.files._prepare", full)
         with pytest.raises(OSError, match="disk is full"):
             Small(path)
     agent = opened(path)
@@ -143,7 +145,7 @@ def test_to_drain_a_large_outbox_costs_little_a_receipt() -> None:
         for n in range(count)
     ]
     state = replace(commissioned(), outbox={f"{n:064x}": each for n, each in enumerate(one)})
-    state, sends = sending.send_due(state)
+    state, sends = delivery.send_due(state)
     assert list(state.sent_ns) == list(state.outbox)[:ITEMS_MAX] and len(kinds(sends, Publish)) == ITEMS_MAX
     copies, receipts = 30, 90
     began = time.process_time()
@@ -154,7 +156,7 @@ def test_to_drain_a_large_outbox_costs_little_a_receipt() -> None:
     copy_s = (time.process_time() - began) / copies
     began = time.process_time()
     for _ in range(receipts):
-        state, _ = sending.settle(state, next(iter(state.sent_ns)), Receipt(accepted=True))
+        state, _ = delivery.settle(state, next(iter(state.sent_ns)), Receipt(accepted=True))
     assert (time.process_time() - began) / receipts < 2.0 * copy_s
     assert len(state.outbox) == count - receipts and next(iter(state.outbox)) == f"{receipts:064x}"
 
@@ -162,7 +164,7 @@ def test_to_drain_a_large_outbox_costs_little_a_receipt() -> None:
 def test_what_is_due_goes_by_class_and_age_however_it_was_queued() -> None:
     order = [3, 2, 3, 0, 2, 1, 0]
     named = {f"{place} {CLASSES[kind]}": item(f"i{place}", kind) for place, kind in enumerate(order)}
-    state, effects = sending.send_due(replace(commissioned(), outbox=named))
+    state, effects = delivery.send_due(replace(commissioned(), outbox=named))
     expected = [name for kind in range(4) for name, one in named.items() if one.priority == kind]
     assert list(state.sent_ns) == expected and len(kinds(effects, Publish)) == len(order)
 
@@ -245,8 +247,8 @@ def test_a_revoked_certificate_is_named_with_what_to_do() -> None:
     said = tls.advised("[SSL: SSLV3_ALERT_CERTIFICATE_REVOKED] sslv3 alert certificate revoked (_ssl.c:2580)")
     assert "was revoked" in said and "gateway-agent enrol --new-key" in said
     assert tls.advised("connection refused") == "connection refused" and tls.advised("") == ""
-    trial = doctor_broker.of_gateway(Broker(), "bridge", ME, 1_024)
-    found = doctor_broker._not_let_in(trial, ProbeError(f"the connection ended: {said}"))
+    trial = broker.of_gateway(Broker(), "bridge", ME, 1_024)
+    found = broker._not_let_in(trial, ProbeError(f"the connection ended: {said}"))
     assert found.level == "failure" and found.advice == tls.REVOKED
 
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator import rollout
 from cloud_aggregator.__main__ import main
+from cloud_aggregator.commands.release import share
 from cloud_aggregator.events import RecordGateway, RecordModel, SaveRollout
-from cloud_aggregator.release_command import share
-from cloud_aggregator.rollout import Report, Rollout, is_alarming, verdict
-from cloud_aggregator.store import Store
-from config.messages import Status
-from config.rollout import ReleaseTable
-from config.transfer import describe
+from cloud_aggregator.releases import rollout
+from cloud_aggregator.releases.rollout import Report, Rollout, is_alarming, verdict
+from cloud_aggregator.storage.store import Store
+from config.protocol.messages import Status
+from config.protocol.transfer import describe
+from config.settings.release import ReleaseTable
 from models.promise import BLOCK_WINDOWS
 from tests.fleets import Fleet
 from tests.sites import NS, T0_NS, topic

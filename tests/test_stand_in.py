@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from gateway_agent import model_check, reloading, versions
-from gateway_agent.alarms import NO_MODEL
+from gateway_agent.deployment import slots, startup, validation
+from gateway_agent.deployment.probation import AGAIN_S, STEADY_S, stopped
+from gateway_agent.deployment.session import ModelRefusedError
+from gateway_agent.deployment.slots import LOADS_MAX, STARTS_MAX, Tries
 from gateway_agent.events import Keep, Save
-from gateway_agent.memory import Memory
-from gateway_agent.probation import AGAIN_S, STEADY_S, stopped
-from gateway_agent.scorer import ModelRefusedError
-from gateway_agent.service import Service
+from gateway_agent.monitor.alarms import NO_MODEL
+from gateway_agent.monitor.recurrence import Memory
+from gateway_agent.runtime.service import Service
 from gateway_agent.state import State, status
-from gateway_agent.versions import LOADS_MAX, STARTS_MAX, Tries
 from tests.agents import heard
 from tests.kept import Small, service, ticked
 from tests.sites import Shelf, agent, frame, gateway_settings, samples
@@ -95,7 +95,7 @@ def test_a_gateway_that_never_had_a_model_does_not_complain() -> None:
 def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examined, calls = model_check.examined, list[int]()
+    examined, calls = validation.examined, list[int]()
 
     def once(*given: Any) -> Any:
         calls.append(1)
@@ -103,7 +103,7 @@ def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
             raise ModelRefusedError("its golden scores differ on this processor")
         return examined(*given)
 
-    monkeypatch.setattr(reloading, "examined", once)
+    monkeypatch.setattr(startup, "examined", once)
     gateway.restart()
     assert gateway.version == 1 and "stored model 2 refused: its golden" in status(gateway.state).refusal
     gateway.offer(SENSITIVE)
@@ -114,7 +114,7 @@ def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
 
 def test_how_fast_the_processor_is_at_a_start_is_no_reason_against_a_stored_model(gateway: Gateway) -> None:
     clock = iter(range(0, 10**18, 10**12))
-    found = reloading.reload(_blank(gateway, lambda: next(clock)), gateway.shelf.blobs)[0]
+    found = startup.reload(_blank(gateway, lambda: next(clock)), gateway.shelf.blobs)[0]
     assert found.manifest == SENSITIVE[0]
 
 
@@ -128,14 +128,14 @@ def test_a_proven_model_that_ends_the_process_rests_for_a_start_and_is_tried_aga
     settings = gateway_settings(models=SHORT)
 
     def start() -> int:
-        begun = versions.starting(gateway.shelf.blobs, "boot", settings)
+        begun = slots.starting(gateway.shelf.blobs, "boot", settings)
         assert begun is not None
         gateway.shelf.commit([begun])
         manifest = agent(settings, gateway.shelf, gateway.state.now_ns).manifest
         return 0 if manifest is None else manifest.version
 
     assert [start() for _ in range(STARTS_MAX + 4)] == [2, 2, 2, 1, 2, 1, 2]
-    assert not versions.restored(gateway.shelf.blobs).rejected
+    assert not slots.restored(gateway.shelf.blobs).rejected
     state = agent(settings, gateway.shelf)
     gateway.shelf.commit(stopped(state))
     assert [start() for _ in range(2)] == [2, 2]
@@ -166,22 +166,22 @@ def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
     end the process ends it once an hour at most.
     """
     made, path = Gateway(CALM), tmp_path / "gateway.db"
-    digest, examined, marks = CALM[0].model.digest, model_check.examined, list[versions.Tries]()
-    made.shelf.commit([versions.save(replace(made.state.models, trying={digest: Tries(0, "", LOADS_MAX)}))])
+    digest, examined, marks = CALM[0].model.digest, validation.examined, list[slots.Tries]()
+    made.shelf.commit([slots.save(replace(made.state.models, trying={digest: Tries(0, "", LOADS_MAX)}))])
 
     def loaded(*given: Any) -> Any:
-        marks.append(versions.restored(agent_.store.read().blobs).tries(digest))  # on the disk
+        marks.append(slots.restored(agent_.store.read().blobs).tries(digest))  # on the disk
         return examined(*given)
 
-    monkeypatch.setattr(reloading, "examined", loaded)
+    monkeypatch.setattr(startup, "examined", loaded)
     agent_ = on_disk(Small(path), made.shelf)
     assert agent_.state.manifest is None and agent_.state.models.tries(digest).rests and not marks
     ticked(agent_, AGAIN_S - 1.0)
     assert agent_.state.manifest is None and not marks
     ticked(agent_, 1.0)
     assert agent_.state.manifest == CALM[0] and [(one.in_all, one.rests) for one in marks] == [(LOADS_MAX, False)]
-    ended = versions.starting(agent_.store.read().blobs, "boot", agent_.state.settings)  # had it ended the process
-    assert ended is not None and versions.restored({ended.key: ended.body}).tries(digest).rests
+    ended = slots.starting(agent_.store.read().blobs, "boot", agent_.state.settings)  # had it ended the process
+    assert ended is not None and slots.restored({ended.key: ended.body}).tries(digest).rests
     ticked(agent_, STEADY_S)
     assert not agent_.state.models.trying
     agent_.close()

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_aggregator import standing
+from cloud_aggregator.alarms import register
+from cloud_aggregator.alarms.register import ACTIVE_CAUSES_MAX, CAUSES_MAX, GRACE_S
 from cloud_aggregator.events import Connection, Durable, Effect, Enqueue, Heard, Log, RecordAlarm, RecordCount
-from cloud_aggregator.standing import ACTIVE_CAUSES_MAX, CAUSES_MAX, GRACE_S
 from cloud_aggregator.state import State
-from cloud_aggregator.store import Store
-from config.messages import Alarm, Maintenance, Receipt, Status
-from config.outlets import Webhook
+from cloud_aggregator.storage.store import Store
+from config.protocol.messages import Alarm, Maintenance, Receipt, Status
+from config.settings.notifications import Webhook
 from tests.sites import NS, T0_NS
 from tests.test_aggregator_machine import after, heard, published
 from tests.test_fleet import alarm, site, status
@@ -34,7 +34,7 @@ STORY = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(CHANGES)), min_siz
 
 
 def active(state: State, gateway: str = "a") -> list[str]:
-    return [known.alarm.id.removeprefix(f"{gateway}.") for known in standing.active(state.outward.alarms, gateway)]
+    return [known.alarm.id.removeprefix(f"{gateway}.") for known in register.active(state.outward.alarms, gateway)]
 
 
 def kept(store: Store, effects: Iterable[Effect]) -> None:
@@ -250,15 +250,15 @@ def test_causes_have_an_end_and_the_anomaly_is_always_taken() -> None:
 
 
 def test_causes_that_are_over_have_an_end_too() -> None:
-    alarms: standing.Alarms = {}
-    known = standing.Standing(DONE, T0_NS, is_raised=True, is_cleared=True)
+    alarms: register.Alarms = {}
+    known = register.Standing(DONE, T0_NS, is_raised=True, is_cleared=True)
     for number in range(CAUSES_MAX):
         one = DONE.model_copy(update={"id": str(number), "cause": f"c{number}"})
         alarms.setdefault("a", {})[one.id] = replace(known, alarm=one)
     fresh = DONE.model_copy(update={"id": "x", "cause": "x"})
-    assert "1000 are the most" in standing.refusal(alarms, "a", fresh)
-    assert standing.refusal(alarms, "a", fresh.model_copy(update={"cause": "c7"})) == ""
-    assert standing.refusal(alarms, "a", fresh.model_copy(update={"cause": "anomaly"})) == ""
+    assert "1000 are the most" in register.refusal(alarms, "a", fresh)
+    assert register.refusal(alarms, "a", fresh.model_copy(update={"cause": "c7"})) == ""
+    assert register.refusal(alarms, "a", fresh.model_copy(update={"cause": "anomaly"})) == ""
 
 
 def test_an_alarm_has_one_cause_and_a_message_that_says_another_is_refused() -> None:

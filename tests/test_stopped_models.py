@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cloud_aggregator import rollout, staging
 from cloud_aggregator.events import RecordModel, SaveRollout
-from cloud_aggregator.models_table import MODELS_KEPT
-from cloud_aggregator.rollout import Made, Rollout, Staging, drawn
-from cloud_aggregator.store import Store
-from config.messages import Status
+from cloud_aggregator.releases import deploy, rollout
+from cloud_aggregator.releases.rollout import Made, Rollout, Staging, drawn
+from cloud_aggregator.storage.models_table import MODELS_KEPT
+from cloud_aggregator.storage.store import Store
+from config.protocol.messages import Status
 from tests.fleets import Fleet
 from tests.sites import T0_NS
 from tests.test_gateway_models import FIRST, signed
@@ -28,8 +28,8 @@ AWAY = ABLE.model_copy(update={"state": "offline"})
 def trained(made: Fleet, bad: tuple[object, bytes]) -> None:
     """Let the training have made a model."""
     body = bad[1]
-    manifest = signed(BAD[0] if body == BAD[1] else OTHER[0], version=staging.next_version(made.cloud))
-    made.cloud, effects = staging.made(made.cloud, Made(manifest, body))
+    manifest = signed(BAD[0] if body == BAD[1] else OTHER[0], version=deploy.next_version(made.cloud))
+    made.cloud, effects = deploy.made(made.cloud, Made(manifest, body))
     made.staged.commit(effects)
 
 
@@ -79,7 +79,7 @@ def test_what_is_given_back_is_stored_before_what_has_waited_goes_to_all() -> No
     canaries = made.stage.canaries
     to_all = made.cloud.settings.release.model_copy(update={"mode": "all"})
     state = replace(made.cloud, settings=made.cloud.settings.model_copy(update={"release": to_all}))
-    after, effects = staging.stopped(state, "by order of the operator")
+    after, effects = deploy.stopped(state, "by order of the operator")
     stored = [json.loads(effect.body) for effect in effects if isinstance(effect, SaveRollout)]
     back, new = (effect.manifest.version for effect in effects if isinstance(effect, RecordModel))
     assert [(held.get("recall"), held["everywhere"]) for held in stored] == [(back, 1), (None, new)]

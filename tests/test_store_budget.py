@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from config.keeping import Keeping
+from config.settings.storage import Keeping
 from firmware_sim import children
 from tests.waiting import PATIENCE_S
 
@@ -21,7 +21,7 @@ DAY = """
 import json, sys
 from pathlib import Path
 from gateway_agent import store_files
-from gateway_agent.store import Store
+from gateway_agent.storage.store import Store
 from tests import flash_day
 from tests.kept import service
 

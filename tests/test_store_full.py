@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from config.loss_messages import Tombstone
-from config.messages import Alarm, Receipt, Status
+from config.protocol.losses import Tombstone
+from config.protocol.messages import Alarm, Receipt, Status
 from firmware_sim import children
-from gateway_agent import store_files
 from gateway_agent.events import Connection, Heard, Outward, Queue
-from gateway_agent.service import REGAIN_S, Service
-from gateway_agent.store import Store, StoreDamagedError, StoreFullError
-from gateway_agent.store_files import set_aside
-from gateway_agent.trouble import DAMAGED, FULL
-from gateway_agent.weight import is_tombstone
+from gateway_agent.outbox.item_size import is_tombstone
+from gateway_agent.runtime.service import REGAIN_S, Service
+from gateway_agent.storage import files
+from gateway_agent.storage.files import set_aside
+from gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
+from gateway_agent.store_faults import DAMAGED, FULL
 from tests.kept import ME, Small, give, item, names, opened, said, service, ticked
 from tests.sites import T0_NS, WINDOWS, frame, samples, topic
 from tests.waiting import PATIENCE_S
@@ -169,7 +169,7 @@ def test_a_stop_stores_what_was_held_where_there_is_room_again(path: Path) -> No
 def test_a_damaged_store_without_room_for_a_new_one_ends_no_agent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = opened(path)
     ticked(agent, 61)
-    written = store_files._written
+    written = files._written
 
     def full_disk(new: Path, _stored: object) -> None:
         new.write_bytes(b"the part for which there was room")
@@ -179,13 +179,13 @@ def test_a_damaged_store_without_room_for_a_new_one_ends_no_agent(path: Path, mo
         raise StoreDamagedError("the page is not what was written")
 
     with monkeypatch.context() as patched:
-        patched.setattr(store_files, "_written", full_disk)
+        patched.setattr(files, "_written", full_disk)
         patched.setattr(agent.store, "commit", damaged)
         for name in ("a", "b"):
             assert not said(give(agent, name, item(name, 0)), "alarm")
             ticked(agent)
         assert agent._is_stuck and agent.state.store_problem == FULL and set_aside(path) == []
-    assert store_files._written is written
+    assert files._written is written
     ticked(agent)
     assert agent.store.damage and len(set_aside(path)) == 1 and {"a", "b"} <= agent.store.read().outbox.keys()
     assert DAMAGED in agent.state.sensor_alarms

@@ -19,18 +19,18 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.store import StoreError as CloudStoreError
-from cloud_aggregator.store import locked
-from config import store_lock
-from config.store_lock import InUseError
+from cloud_aggregator.storage.store import StoreError as CloudStoreError
+from cloud_aggregator.storage.store import locked
+from config.runtime import store_lock
+from config.runtime.store_lock import InUseError
 from firmware_sim import children
-from gateway_agent.store import Store
+from gateway_agent.storage.store import Store
 from tests.test_processes import free_port, running, until, write
 from tests.waiting import PATIENCE_S
 
-HOLD = "import sys, time; from pathlib import Path; from config import store_lock; "
+HOLD = "import sys, time; from pathlib import Path; from config.runtime import store_lock; "
 HOLD += "lock = store_lock.hold(Path(sys.argv[1]), 'aggregator'); "
-LOOK = "from pathlib import Path; from config import store_lock; print(store_lock.holder_of(Path(sys.argv[1])))"
+LOOK = "from pathlib import Path; from config.runtime import store_lock; print(store_lock.holder_of(Path(sys.argv[1])))"
 HIDDEN = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
 FOREVER = "print('has it', flush=True); time.sleep(3600)"
 FORKED = textwrap.dedent(

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.loss_messages import Tombstone
-from config.messages import Receipt
+from config.protocol.losses import Tombstone
+from config.protocol.messages import Receipt
 from gateway_agent.events import CLASSES, Connection, Item, Log, Settle, StoreState
-from gateway_agent.flash import DAY_NS, Day
-from gateway_agent.room import merged
+from gateway_agent.outbox.eviction import merged
+from gateway_agent.outbox.item_size import TOMBSTONES_BYTES, held_bytes, is_tombstone, weight
+from gateway_agent.runtime.write_budget import DAY_NS, Day
 from gateway_agent.state import State, status
-from gateway_agent.weight import TOMBSTONES_BYTES, held_bytes, is_tombstone, weight
 from tests.agents import after, commissioned, heard, kinds
 from tests.kept import TICK, item, names, queued, said
 from tests.sites import NS, T0_NS

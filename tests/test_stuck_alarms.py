@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config import topics
-from config.messages import Alarm
-from gateway_agent import alarms, watch
+from config.protocol import topics
+from config.protocol.messages import Alarm
 from gateway_agent.events import Effect, Queue
-from gateway_agent.pipeline import Judge
+from gateway_agent.monitor import alarms, decision
+from gateway_agent.monitor.pipeline import Judge
 from gateway_agent.state import State
 from tests.agents import Told, after, heard, kinds
 from tests.sites import NS, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
@@ -78,7 +78,7 @@ def test_what_was_not_seen_to_move_is_still_stuck() -> None:
     assert not told(effects) and set(state.sensor_alarms) == set(CAUSES)
     judge = state.pipeline.judge
     assert judge is not None
-    state = replace(state, pipeline=replace(state.pipeline, watching=watch.Watching()))  # as with another model
+    state = replace(state, pipeline=replace(state.pipeline, watching=decision.Watching()))  # as with another model
     state, effects = fed(state, 1, 43, repeats=False)
     assert not told(effects)  # the first that is remembered: it may have rested or moved
     state, effects = fed(state, 1, 44, repeats=False)
@@ -127,7 +127,7 @@ def test_the_levels_are_told_and_what_is_left_out() -> None:
         stuck={"still": np.array([4.2, 12.0, np.inf])},
         left_out={"a": "not watched, a column of the calendar", "b": "not watched, a column of the calendar"},
     )
-    lines = [line for _, line in watch.spoken(judge.watch._replace(rules=rules), watch.Watching())]
+    lines = [line for _, line in decision.spoken(judge.watch._replace(rules=rules), decision.Watching())]
     assert any(line.endswith("still 5 to 12 windows") for line in lines)
     assert "features not watched, a column of the calendar: a, b" in lines
 

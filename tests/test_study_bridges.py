@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.settings import SettingsError
+from config.settings.settings import SettingsError
 from firmware_sim.studies.bridge_data import Spectrum, load
 from firmware_sim.studies.bridge_methods import Method, View, calibrated, scores, task
 from firmware_sim.studies.bridge_options import Options

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import firmware_sim
-from config.settings import SettingsError
+from config.settings.settings import SettingsError
 from firmware_sim.__main__ import main
 from firmware_sim.studies import esn_readout_data
 from firmware_sim.studies.esn_readout import STUDY, cells, identity, measure, trained

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.settings import SettingsError
+from config.settings.settings import SettingsError
 from firmware_sim.studies.runner import measured
 from firmware_sim.studies.stress import STUDY, combinations, from_late, prepared, splits, threshold, trained
 from firmware_sim.studies.stress_data import STREAMS, Subject, load, normalised, with_averages

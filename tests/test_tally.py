@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as any_array
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import Array, Arrays
 from models.federated.tally import STACK, SUM, Tally
 

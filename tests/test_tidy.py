@@ -44,7 +44,7 @@ ARROWS = {
     "cloud_aggregator": {"cloud_aggregator", "config", "models"},
 }
 ONLY_IN = {
-    "paho": ("config/mqtt.py", "config/probe.py", "firmware_sim/broker.py", "tests/"),
+    "paho": ("config/transport/mqtt.py", "config/transport/probe.py", "firmware_sim/broker.py", "tests/"),
     "torch": ("models/detectors/recurrent_training.py",),
 }
 ON_A_GATEWAY = ("models/", "config/", "gateway_agent/")
@@ -53,34 +53,13 @@ BASE_INSTALL = {"numpy", "onnxruntime", "paho", "pydantic", "cryptography"}
 BEYOND_BASE_INSTALL = {"models/detectors/graph.py": {"onnx"}, "models/detectors/recurrent_training.py": {"torch"}}
 NEVER_IN_THE_AGENT = {"scipy", "sklearn", "torch", "onnx", "matplotlib", "pyarrow", "sqlalchemy", "amqtt"}
 
-MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for the files that do the I/O
-DOES_IO = {"__main__.py", "shell.py", "store.py", "trainer.py", "release_key.py", "defence.py", "poster.py"} | {
-    "authority.py",
-    "barrier.py",
-    "broker_process.py",
-    "broker_watch.py",
-    "processes.py",
-    "quarantine.py",
-    "doorkeeper.py",
-    "endpoint.py",
-    "enrolment.py",
-    "renewal.py",
-    "ordering.py",
-    "rows.py",
-    "store_files.py",
-    "store_errors.py",
-    "founding.py",
-    "site_keys.py",
-    "trusted_keys.py",
-    "archive.py",
-    "deadline.py",
-    "examiner.py",
-    "sandbox.py",
-}
+MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for their commands and the folders that do the I/O
+DOES_IO = {"runtime", "storage", "commands", "pki", "backup"}
+COMMANDS = "__main__.py"
 
 
-def _does_io(name: str) -> bool:
-    return name in DOES_IO or name.endswith("_command.py")
+def _does_io(path: PurePosixPath) -> bool:
+    return path.name == COMMANDS or not DOES_IO.isdisjoint(path.parts)
 
 
 IMPURE_MODULES = re.compile(
@@ -133,7 +112,7 @@ def base_install(file: Source) -> Iterator[Finding]:
 
 
 def purity(file: Source) -> Iterator[Finding]:
-    if file.package != "models" and (file.package not in MACHINES or _does_io(PurePosixPath(file.path).name)):
+    if file.package != "models" and (file.package not in MACHINES or _does_io(PurePosixPath(file.path))):
         return
     for line, module in imported(file.tree, file.package):
         if IMPURE_MODULES.match(module):
@@ -253,7 +232,7 @@ def loaded_by(module: str) -> set[str]:
 
 
 def test_the_agent_never_loads_what_only_training_or_the_cloud_needs() -> None:
-    heavy = sorted(loaded_by("gateway_agent.__main__, gateway_agent.shell") & NEVER_IN_THE_AGENT)
+    heavy = sorted(loaded_by("gateway_agent.__main__, gateway_agent.runtime.agent") & NEVER_IN_THE_AGENT)
     assert not heavy, (
         f"gateway_agent/__main__.py:1: importing it loads {heavy}; import them in the functions that train"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import tomllib
@@ -50,6 +51,8 @@ FEDERATED_SHARED = {"__init__", "algorithm", "registry", "run", "tally", "weighe
     "judges",
     "norm_judge",
 }
+MODULES_MAX = 15  # of a folder of the services
+SERVICES = ("gateway_agent", "cloud_aggregator", "config")
 FOLDERS_OF_TEST_DATA = {"data", "golden"}
 
 
@@ -102,6 +105,20 @@ def untyped(root: Path, packages: Iterable[str]) -> Iterator[str]:
             yield f"{package}/py.typed:1: missing, so users' type checkers ignore our types; add the empty file"
 
 
+def crowded(root: Path, packages: Iterable[str]) -> Iterator[str]:
+    """Yield folders with more modules than one can keep in mind, and those of which the map says something else."""
+    page = (root / "docs" / "architecture.md").read_text("utf-8")
+    for package in packages:
+        for folder in sorted({path.parent for path in (root / package).rglob("*.py")}):
+            count = len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
+            if count > MODULES_MAX:
+                yield f"{name_of(folder)}:1: {count} modules, at most {MODULES_MAX}; make a folder for some"
+            text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) or ""
+            sentence = " ".join(text.partition("\n\n")[0].split())
+            if f"| `{name_of(folder)}/` | {sentence} |" not in page:
+                yield f"docs/architecture.md:1: expected a row for {name_of(folder)}/ that says: {sentence}"
+
+
 def told(faults: Iterable[str]) -> str:
     return "".join(f"\n{fault}" for fault in faults)
 
@@ -132,6 +149,11 @@ def test_the_changelog_tells_of_this_version() -> None:
 
 def test_every_package_ships_its_types() -> None:
     faults = list(untyped(ROOT, PACKAGES))
+    assert not faults, told(faults)
+
+
+def test_no_folder_of_the_services_is_crowded_and_the_map_is_true() -> None:
+    faults = list(crowded(ROOT, SERVICES))
     assert not faults, told(faults)
 
 

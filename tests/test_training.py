@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.wire import encode
+from config.protocol.wire import encode
 from models.arrays import Arrays, Floats
 from models.detectors import linear, ocsvm, svdd
 from models.detectors.ocsvm import OCSVM

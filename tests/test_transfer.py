@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.messages import MessageError, Transfer
-from config.transfer import HEADER_BYTES, PAYLOAD_BYTES_MIN, Assembly, ChunkHeader, describe, parse_chunk, split
+from config.protocol.messages import MessageError, Transfer
+from config.protocol.transfer import (
+    HEADER_BYTES,
+    PAYLOAD_BYTES_MIN,
+    Assembly,
+    ChunkHeader,
+    describe,
+    parse_chunk,
+    split,
+)
 
 LIMIT = PAYLOAD_BYTES_MIN
 STEP = LIMIT - HEADER_BYTES

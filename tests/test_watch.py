@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from config.messages import Manifest
-from config.settings import GatewaySettings
-from gateway_agent import memory as recall
-from gateway_agent import pipeline as walk
-from gateway_agent import watch
-from gateway_agent.memory import BLANK, Owner
-from gateway_agent.pipeline import Judge, Pipeline, Reading
+from config.protocol.messages import Manifest
+from config.settings.settings import GatewaySettings
+from gateway_agent.monitor import decision
+from gateway_agent.monitor import pipeline as walk
+from gateway_agent.monitor import recurrence as recall
+from gateway_agent.monitor.decision import Watching
+from gateway_agent.monitor.pipeline import Judge, Pipeline, Reading
+from gateway_agent.monitor.recurrence import BLANK, Owner
 from gateway_agent.state import owner as owner_of
-from gateway_agent.watch import Watching
 from models.arrays import Array, Arrays, Floats
 from models.profile import ProfileError
 from models.signal import Block
@@ -112,7 +112,7 @@ def test_a_restart_changes_no_height(cut: int) -> None:
     pipeline, levels = commissioned(settings), values_of(48, 6, shift=0.5)
     _, whole = fed(pipeline, levels, BASELINE + 1)
     before, first = fed(pipeline, levels[:cut], BASELINE + 1)
-    again = replace(before, watching=watch.restored(watch.stored(before.watching)))
+    again = replace(before, watching=decision.restored(decision.stored(before.watching)))
     _, rest = fed(again, levels[cut:], BASELINE + 1 + cut)
     assert heights([*first, *rest]) == heights(whole)
 
@@ -220,8 +220,8 @@ class TestBorrowing:
 def test_rules_that_were_changed_begin_anew() -> None:
     """What other rules remember fits no rule of these, in number or in kind."""
     owner = Owner("model", "boot", "synchronised", "these rules")
-    stored = recall.to_bytes(BLANK, watch.stored(Watching()), owner)
-    assert recall.from_bytes(stored, owner) == (BLANK, watch.stored(Watching()))
+    stored = recall.to_bytes(BLANK, decision.stored(Watching()), owner)
+    assert recall.from_bytes(stored, owner) == (BLANK, decision.stored(Watching()))
     assert recall.from_bytes(stored, owner._replace(rules="others")) == (BLANK, "")
     states = [agent(settings_of(rules={"rules": rules}), Shelf()) for rules in (RULES, {"point": {"kind": "point"}})]
     manifest = next(message for message in MESSAGES if isinstance(message, Manifest))
@@ -248,4 +248,4 @@ def test_drift_is_watched_over_releases() -> None:
 
 
 def test_nothing_is_remembered_at_first() -> None:
-    assert watch.restored(watch.stored(Watching())) == Watching()
+    assert decision.restored(decision.stored(Watching())) == Watching()

@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.backup_command import note_of
-from cloud_aggregator.store import coming
-from config.settings import AggregatorSettings, load
-from config.store_lock import lock_file
-from config.supervisor import Supervisor
+from cloud_aggregator.commands.backup import note_of
+from cloud_aggregator.storage.store import coming
+from config.runtime.store_lock import lock_file
+from config.runtime.supervisor import Supervisor
+from config.settings.settings import AggregatorSettings, load
 from firmware_sim import children
 from firmware_sim.broker import mosquitto_program
 from tests import waiting
@@ -43,7 +43,7 @@ import sys, time, importlib
 from importlib import resources
 from pathlib import Path
 module, service, step, settings, flag = sys.argv[1:]
-kind = importlib.import_module(f"{module}.service").Service
+kind = importlib.import_module(f"{module}.runtime.service").Service
 before = getattr(kind, step)
 def planted(self, *given, **named):
     while Path(flag).exists():
@@ -181,7 +181,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 def test_a_broker_is_alive_for_as_long_as_it_answers(site: Folder, tmp_path: Path) -> None:
     program, manager, log = mosquitto_program(), Manager(str(tmp_path / "notify")), tmp_path / "log"
     assert program is not None
-    command = [sys.executable, "-m", "cloud_aggregator.broker_watch", site.path / "mosquitto.conf"]
+    command = [sys.executable, "-m", "cloud_aggregator.runtime.broker_watch", site.path / "mosquitto.conf"]
     with process(
         [*command, "--program", str(program)], log, manager.environment(WATCHDOG_USEC=str(BROKERS_US))
     ) as running:
@@ -208,7 +208,9 @@ def test_a_broker_is_alive_for_as_long_as_it_answers(site: Folder, tmp_path: Pat
 @pytest.mark.parametrize("text", ["", "listener no-number\n"])
 def test_a_broker_whose_listener_is_not_said_is_not_started(text: str, tmp_path: Path) -> None:
     (tmp_path / "mosquitto.conf").write_text(text)
-    done = children.run_module("cloud_aggregator.broker_watch", str(tmp_path / "mosquitto.conf"), idle_s=PATIENCE_S)
+    done = children.run_module(
+        "cloud_aggregator.runtime.broker_watch", str(tmp_path / "mosquitto.conf"), idle_s=PATIENCE_S
+    )
     assert done.returncode == 2 and "expected a line 'listener PORT'" in done.stderr
 
 

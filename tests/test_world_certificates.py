@@ -10,20 +10,21 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cloud_aggregator import admission, events
-from cloud_aggregator.authority import SKEW, Authority, found_authority
-from cloud_aggregator.barrier import moment
-from cloud_aggregator.registry import Certificate, RecordCertificate, Registry
-from config import identity
-from config.messages import Alarm, Status
-from firmware_sim import world
-from firmware_sim.world_certificates import Certificates
-from firmware_sim.world_door import Bars
-from firmware_sim.world_faults import Faults, Messages
-from firmware_sim.world_time import NS, T0_NS
-from gateway_agent import enrolment
-from gateway_agent.enrolment import Files
-from gateway_agent.renewal import Renewer
+from cloud_aggregator import events
+from cloud_aggregator.access import admission
+from cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry
+from cloud_aggregator.pki.authority import SKEW, Authority, found_authority
+from cloud_aggregator.pki.broker_access import moment
+from config.identity import pki
+from config.protocol.messages import Alarm, Status
+from firmware_sim.world import world
+from firmware_sim.world.certificates import Certificates
+from firmware_sim.world.door import Bars
+from firmware_sim.world.faults import Faults, Messages
+from firmware_sim.world.time import NS, T0_NS
+from gateway_agent.runtime import enrolment
+from gateway_agent.runtime.enrolment import Files
+from gateway_agent.runtime.renewal import Renewer
 from models.records import replace
 from tests.sites import gateway_settings
 from tests.soak import some
@@ -46,18 +47,18 @@ class Said:
         self.mine.mkdir()
         found_authority(self.site, "bridge", moment(T0_NS))
         self.files = Files(*(self.mine / name for name in ("key", "certificate", "ca", "release", "root", "keys")))
-        self.key = identity.new_key(self.files.key)
-        digest = identity.key_digest(self.key.public_key())
+        self.key = pki.new_key(self.files.key)
+        digest = pki.key_digest(self.key.public_key())
         self.one = Certificate("5", "north", digest, T0_NS, T0_NS + LIFE_S * NS)
         self.certificates.founded(self.one, self.key)
         self.commit(self.one)
         self.write(self.key.public_key())
 
-    def write(self, key: identity.PublicKey, life_s: float = LIFE_S) -> None:
+    def write(self, key: pki.PublicKey, life_s: float = LIFE_S) -> None:
         """Put a certificate into the folder."""
         span = (moment(T0_NS), moment(T0_NS + round(life_s) * NS))
         body = Authority(self.site, skew=0 * SKEW).issue("north", key, 5, *span)
-        identity.write(self.files.certificate, body, identity.PUBLIC_MODE)
+        pki.write(self.files.certificate, body, pki.PUBLIC_MODE)
 
     def commit(self, one: Certificate, *more: Any) -> None:
         self.certificates.committed([RecordCertificate(one), *more])
@@ -180,7 +181,7 @@ def half_a_certificate(seen: Said) -> None:
 
 def key_sent(seen: Said) -> None:
     seen.certificates.leaves("north", enrolment.question("north", seen.key))
-    seen.certificates.leaves("north", b"x" + identity.private_pem(seen.key))
+    seen.certificates.leaves("north", b"x" + pki.private_pem(seen.key))
 
 
 def key_elsewhere(seen: Said) -> None:

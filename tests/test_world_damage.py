@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from cloud_aggregator.events import RecordRound
-from config.messages import round_number
-from firmware_sim import world
-from firmware_sim.world_damage import Damages, Under, reaches_level
-from firmware_sim.world_hosts import GatewayHost
-from firmware_sim.world_rounds import Rounds
-from firmware_sim.world_setup import FEATURES, FRAME_S, SHIFT
-from firmware_sim.world_time import NS
-from gateway_agent import alarms
+from config.protocol.messages import round_number
+from firmware_sim.world import world
+from firmware_sim.world.damage import Damages, Under, reaches_level
+from firmware_sim.world.hosts import GatewayHost
+from firmware_sim.world.rounds import Rounds
+from firmware_sim.world.setup import FEATURES, FRAME_S, SHIFT
+from firmware_sim.world.time import NS
 from gateway_agent.events import Outward, Train
-from gateway_agent.memory import Seen
-from gateway_agent.pipeline import Judge
-from gateway_agent.watch import Watch
+from gateway_agent.monitor import alarms
+from gateway_agent.monitor.decision import Watch
+from gateway_agent.monitor.pipeline import Judge
+from gateway_agent.monitor.recurrence import Seen
 from models.arrays import Array, Floats
 from models.features import FeatureSpec
 from models.threshold import Levels

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cloud_aggregator.events import RecordCount
-from firmware_sim.world_disk import (
+from firmware_sim.world.disk import (
     CloudStore,
     Disk,
     GatewayStore,

@@ -14,25 +14,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloud_aggregator import lives, staging, standing
+from cloud_aggregator.access import device_sessions
+from cloud_aggregator.alarms import register
+from cloud_aggregator.releases import deploy
 from cloud_aggregator.state import State
-from config import wire
-from config.loss_messages import Tombstone
-from config.messages import LARGEST, Alarm, Message, Score, Signed, Status, Want
-from config.topics import CHANNELS
-from firmware_sim import world, world_bounds, world_hostile
+from config.protocol import wire
+from config.protocol.losses import Tombstone
+from config.protocol.messages import LARGEST, Alarm, Message, Score, Signed, Status, Want
+from config.protocol.topics import CHANNELS
 from firmware_sim.mutation import resealed
-from firmware_sim.world_bounds import bounded_step
-from firmware_sim.world_checks import Witness
-from firmware_sim.world_faults import Faults, Hostile, Lies, drawn
-from firmware_sim.world_hosts import CloudHost
-from firmware_sim.world_latest import Latest
-from firmware_sim.world_messages import Seen, mutated, swollen
-from firmware_sim.world_messages import drawn as drawn_message
-from firmware_sim.world_network import PACKET_BYTES
-from firmware_sim.world_setup import HOURS, stream_of
-from gateway_agent import signatures
+from firmware_sim.world import bounds, world
+from firmware_sim.world import hostile as world_hostile
+from firmware_sim.world.bounds import bounded_step
+from firmware_sim.world.checks import Witness
+from firmware_sim.world.faults import Faults, Hostile, Lies, drawn
+from firmware_sim.world.hosts import CloudHost
+from firmware_sim.world.latest import Latest
+from firmware_sim.world.messages import Seen, mutated, swollen
+from firmware_sim.world.messages import drawn as drawn_message
+from firmware_sim.world.network import PACKET_BYTES
+from firmware_sim.world.setup import HOURS, stream_of
 from gateway_agent.state import State as AgentState
+from gateway_agent.trust import signatures
 from tests.sites import topic
 from tests.soak import some
 from tests.test_world_network import network
@@ -174,18 +177,18 @@ def test_a_model_that_is_older_than_one_before_is_seen() -> None:
 def test_what_the_aggregator_holds_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, said = tmp_path / "cloud.db", list[str]()
     store.write_bytes(b"x" * 1_000)
-    assert world_bounds.audit(None, store, said.append) == {"held_bytes": 0, "disk_bytes": 1_000} and not said
-    monkeypatch.setattr(world_bounds, "DISK_BYTES_MAX", 999)
-    world_bounds.audit(None, store, said.append)
+    assert bounds.audit(None, store, said.append) == {"held_bytes": 0, "disk_bytes": 1_000} and not said
+    monkeypatch.setattr(bounds, "DISK_BYTES_MAX", 999)
+    bounds.audit(None, store, said.append)
     assert said == ["disk_bytes of the aggregator are 1000, 999 at most"]
     with (tmp_path / "cloud.db-wal").open("wb") as log:  # of a service that never ended
-        for size, expected in ((world_bounds.LOG_BYTES_MAX, 1_000), (world_bounds.LOG_BYTES_MAX + 5, 1_005)):
+        for size, expected in ((bounds.LOG_BYTES_MAX, 1_000), (bounds.LOG_BYTES_MAX + 5, 1_005)):
             log.truncate(size)
-            assert world_bounds.disk_bytes(store) == expected
+            assert bounds.disk_bytes(store) == expected
 
 
 def test_a_step_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world_bounds, "STEP_S", 0.2)
+    monkeypatch.setattr(bounds, "STEP_S", 0.2)
     with pytest.raises(RuntimeError, match="took more than"), bounded_step():
         while True:
             pass
@@ -210,10 +213,10 @@ def believed(state: State) -> int:
     ("where", "name", "bug", "seed", "faults", "said"),
     some(
         [
-            (standing, "refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
-            (staging, "next_version", believed, 35, MANY, "Python int too large"),
+            (register, "refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
+            (deploy, "next_version", believed, 35, MANY, "Python int too large"),
             (signatures, "problem", for_anybody, 970_009, None, "in force, which only others were to try"),
-            (lives, "_is_late", lambda *_: False, 970_097, None, "to an old status"),
+            (device_sessions, "_is_late", lambda *_: False, 970_097, None, "to an old status"),
         ],
         2,
     ),
@@ -244,7 +247,7 @@ def test_commands_are_asked_on_what_is_left(tmp_path: Path, monkeypatch: pytest.
         print("[]" if "--json" in words else "a\x1b[2Jb")
         return 4 if words[0] == "models" else 0
 
-    monkeypatch.setattr(world_bounds, "main", answer)
+    monkeypatch.setattr(bounds, "main", answer)
     monkeypatch.setattr(CloudHost, "owed", lambda _: {})
     faults = Faults(hostile=Hostile(messages=60.0))
     said += world.run(4, 0.05, faults, tmp_path).violations

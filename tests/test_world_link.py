@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from config.backlog import MESSAGES_MAX, WAITING_BYTES_MAX, Backlog, Outgoing
-from firmware_sim import world
-from firmware_sim.world_faults import Capacity, Faults
-from firmware_sim.world_link import Line
-from firmware_sim.world_time import Scheduler
+from config.transport.send_queue import MESSAGES_MAX, WAITING_BYTES_MAX, Backlog, Outgoing
+from firmware_sim.world import world
+from firmware_sim.world.faults import Capacity, Faults
+from firmware_sim.world.link import Line
+from firmware_sim.world.time import Scheduler
 from tests.sites import topic
 
 ALARM = Outgoing(topic("north", "alarm", "anomaly"), b"alarm", retain=True, qos=1)
@@ -101,7 +101,7 @@ def in_any_order(backlog: type[Backlog], patch: pytest.MonkeyPatch) -> None:
 
 
 def without_bound(backlog: type[Backlog], patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("config.backlog.MESSAGES_MAX", 10 * MESSAGES_MAX)
+    patch.setattr("config.transport.send_queue.MESSAGES_MAX", 10 * MESSAGES_MAX)
 
 
 @pytest.mark.parametrize("wrong", [in_any_order, without_bound])

@@ -13,23 +13,26 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator import rollout, rounds, staging
 from cloud_aggregator.events import Connection as CloudConnection
 from cloud_aggregator.events import SaveRollout
-from cloud_aggregator.rollout import Rollout
-from cloud_aggregator.rounds import REMIND_S
-from config.messages import round_number
-from config.transfer import describe, split
-from firmware_sim import world
-from firmware_sim.world_faults import drawn
-from firmware_sim.world_liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, of_cloud, of_gateway
-from firmware_sim.world_releases import Releases
-from firmware_sim.world_setup import HOURS, stream_of
-from firmware_sim.world_time import NS, TICK_S
-from gateway_agent import fetching, outbox, probation, sending
+from cloud_aggregator.releases import deploy, rollout
+from cloud_aggregator.releases.rollout import Rollout
+from cloud_aggregator.rounds import round as rounds
+from cloud_aggregator.rounds.round import REMIND_S
+from config.protocol.messages import round_number
+from config.protocol.transfer import describe, split
+from firmware_sim.world import world
+from firmware_sim.world.faults import drawn
+from firmware_sim.world.liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, of_cloud, of_gateway
+from firmware_sim.world.releases import Releases
+from firmware_sim.world.setup import HOURS, stream_of
+from firmware_sim.world.time import NS, TICK_S
+from gateway_agent import downloads
+from gateway_agent.deployment import probation
+from gateway_agent.deployment.probation import STEADY_S
 from gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish
-from gateway_agent.probation import STEADY_S
-from gateway_agent.sending import ITEMS_MAX
+from gateway_agent.outbox import delivery, queue
+from gateway_agent.outbox.delivery import ITEMS_MAX
 from gateway_agent.state import State
 from tests.agents import TICK, commissioned, kinds
 from tests.agents import after as agent_after
@@ -158,7 +161,7 @@ def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
         [
             (rounds, "waited_for", lambda _: set()),
             (probation, "ticked", lambda state: (state, [])),
-            (staging, "reminders", lambda _: []),
+            (deploy, "reminders", lambda _: []),
             (rollout, "verdict", lambda *_: ("wait", "")),
         ],
         2,
@@ -180,8 +183,8 @@ def test_a_gateway_owes_its_status_what_it_holds_and_questions() -> None:
     alarm = Item(topic("north", "alarm", "anomaly"), (b"alarm",), retain=True, priority=ALARM_PRIORITY)
     answer = Item(topic("north", "update", "b"), tuple(split(bytes(2_000), 1_024)), False, UPDATE_PRIORITY)
     for name, item in (("a", alarm), ("b", answer), ("c", replace(alarm, payloads=(b"c",)))):
-        state = outbox.queue(state, name, item)[0]
-    state = fetching.want(state, describe(b"model", 1_024))[0]
+        state = queue.queue(state, name, item)[0]
+    state = downloads.want(state, describe(b"model", 1_024))[0]
     assert of_gateway(state, {"a", "b"}) == {
         STATUS: Due(state.settings.exchange.status_s, STATUS),
         "a": Due(ANSWER_S, b"alarm"),
@@ -200,7 +203,7 @@ def queued(alarms: int, updates: int) -> State:
     for name, item, count in (("a", ALARM, alarms), ("u", UPDATE, updates)):
         for number in range(count):
             payload = f"{name}{number}"
-            state = outbox.queue(state, payload, replace(item, payloads=(payload.encode(),)))[0]
+            state = queue.queue(state, payload, replace(item, payloads=(payload.encode(),)))[0]
     return state
 
 
@@ -231,5 +234,5 @@ def test_what_shares_the_room_is_owed_in_turns_and_the_agent_keeps_them(
     assert {due.within_s for name, due in owed.items() if name[0] == ("u" if updates else "a")} == {turns * ANSWER_S}
     until_s = 2 * turns * ANSWER_S
     assert nobody_answers(state, until_s) == []
-    monkeypatch.setattr(sending, "send_due", lambda state: (state, []))
+    monkeypatch.setattr(delivery, "send_due", lambda state: (state, []))
     assert owed.keys() <= set(nobody_answers(state, until_s))

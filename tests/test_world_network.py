@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from firmware_sim.recordings import Channel, Recording
-from firmware_sim.world_checks import Witness
-from firmware_sim.world_faults import Faults
-from firmware_sim.world_network import Network
-from firmware_sim.world_node import AWAKE_S, Node
-from firmware_sim.world_setup import RATE_HZ
-from firmware_sim.world_time import NS, MachineClock, Scheduler
+from firmware_sim.world.checks import Witness
+from firmware_sim.world.faults import Faults
+from firmware_sim.world.network import Network
+from firmware_sim.world.node import AWAKE_S, Node
+from firmware_sim.world.setup import RATE_HZ
+from firmware_sim.world.time import NS, MachineClock, Scheduler
 from tests.sites import topic
 
 

@@ -6,7 +6,7 @@ import queue
 from collections.abc import Callable
 from typing import TypeVar
 
-from config.mqtt import Link
+from config.transport.mqtt import Link
 from firmware_sim.children import wait_until
 
 PATIENCE_S = 60.0  # in which nothing is at work

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from config.messages import Score
+from config.protocol.messages import Score
 from gateway_agent.events import Effect, Log, Reload
 from gateway_agent.state import State
 from models.arrays import Array

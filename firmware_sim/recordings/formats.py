@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from config import extras
+from config.settings import extras
 from firmware_sim.recordings.csv_file import read_csv
 from firmware_sim.recordings.errors import ChoiceError, MissingLibraryError, RecordingError, UnknownFormatError
 from firmware_sim.recordings.mat_file import read_mat

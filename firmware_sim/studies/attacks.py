@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from config import settings
+from config.settings import settings
 from firmware_sim.hostile import LIAR, Lie, lying
 from firmware_sim.metrics import roc_auc
 from firmware_sim.splits import partition

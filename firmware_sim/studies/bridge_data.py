@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from config import settings
+from config.settings import settings
 from firmware_sim.recordings import shipped
 from firmware_sim.studies.study import StudyError
 from models.arrays import Floats

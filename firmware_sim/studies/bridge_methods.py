@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from config import settings
-from config.wire import encode
+from config.protocol.wire import encode
+from config.settings import settings
 from firmware_sim.studies.bridge_data import HEALTHY, Bridge, Windows
 from firmware_sim.studies.study import StudyError
 from models.arrays import FEATURES, Arrays, Floats

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from config.wire import encode
+from config.protocol.wire import encode
 from firmware_sim.studies.building_federation_data import INPUTS, fleet, load
 from firmware_sim.studies.building_federation_options import Method, Options
 from firmware_sim.studies.building_federation_report import report

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from config import settings
+from config.settings import settings
 from firmware_sim.studies.building_federation_data import Windows
 from firmware_sim.studies.study import StudyOptions
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from config.wire import encode
+from config.protocol.wire import encode
 from firmware_sim.studies.building_tables_options import Method
 from firmware_sim.studies.building_tables_streams import (
     Task,

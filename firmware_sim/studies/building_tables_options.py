@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from config import settings
+from config.settings import settings
 from firmware_sim.studies.building_tables_data import DataSet
 from firmware_sim.studies.study import StudyOptions
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from config import settings
+from config.settings import settings
 from firmware_sim.studies.study import StudyOptions
 
 Kind = Literal["narma", "mackey-glass", "air handling", "bearing", "occupancy", "pump"]

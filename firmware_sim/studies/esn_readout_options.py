@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from config import settings
+from config.settings import settings
 from firmware_sim.corruption import Kind
 from firmware_sim.studies.study import StudyOptions
 from models.detectors.network import Network

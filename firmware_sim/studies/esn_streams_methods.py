@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from config.wire import encode
+from config.protocol.wire import encode
 from firmware_sim.studies.esn_streams_options import Method
 from firmware_sim.studies.esn_streams_rows import Streams, training_data
 from models.arrays import FEATURES, MISSING, NEW_SERIES, Arrays, Floats

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from config.wire import encode
+from config.protocol.wire import encode
 from firmware_sim import metrics
 from firmware_sim.studies.esn_wesad_data import Fold, folds, gateway, present
 from firmware_sim.studies.esn_wesad_options import CLASSES, Normalisation, Options

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from cloud_aggregator import fleet, standing
-from config.messages import Alarm, Status
-from config.outlets import FleetSpec
+from cloud_aggregator.alarms import fleet, register
+from config.protocol.messages import Alarm, Status
+from config.settings.notifications import FleetSpec
 from firmware_sim.studies.fleet_causes_data import CAUSES, HOP_S, LOAD, STEADY, SUPPLY, TEMPERATURE, Site, drawn
 from firmware_sim.studies.markdown import table
 from firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
@@ -121,13 +121,13 @@ def _group_of(site: Site, raised: list[list[Raised]]) -> dict[str, Raised]:
     """Return the gateways of the first fleet alarm that is raised since the cause began, none where none is."""
     changes = [(one.transition.t_ns, number, one) for number, many in enumerate(raised) for one in many]
     changes.sort(key=lambda change: change[:2])
-    alarms: standing.Alarms = {}
+    alarms: register.Alarms = {}
     known: dict[str, Raised] = {}
     gateways, state = {f"g{number}": WATCHING for number in range(len(raised))}, fleet.Fleet()
     for t_ns, number, one in changes:
         alarm = _alarm(f"g{number}", one)
         known.setdefault(alarm.id, one)
-        alarms, _, _ = standing.take(alarms, f"g{number}", alarm, t_ns)
+        alarms, _, _ = register.take(alarms, f"g{number}", alarm, t_ns)
         was_active, state = state.active, fleet.judge(SPEC, state, gateways, alarms, t_ns)
         if state.active and not was_active and t_ns >= _time(site.begin):
             group = fleet.largest_group(alarms, round(SPEC.window_s * NS))
@@ -161,7 +161,7 @@ def _named(site: Site, group: Mapping[str, Raised], limits: Limits) -> str:
         baseline = site.baseline[int(gateway[1:])]
         measured = evidence_of(COLUMNS, baseline, one.rows, is_from_boot=one.is_from_boot, limits=limits)
         alarm = _alarm(gateway, one, *measured)
-        found[gateway] = standing.Standing(alarm, alarm.onset_ns, is_raised=True, is_cleared=False)
+        found[gateway] = register.Standing(alarm, alarm.onset_ns, is_raised=True, is_cleared=False)
     return fleet.cause_of(found)
 
 

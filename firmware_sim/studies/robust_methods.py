@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from config.settings import Table
+from config.settings.settings import Table
 from firmware_sim.splits import TRAIN_SHARE, partition
 from firmware_sim.studies.study import Figures
 from firmware_sim.studies.unit_range import to_unit_range

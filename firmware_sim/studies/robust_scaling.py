@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from config.settings import Table
+from config.settings.settings import Table
 from firmware_sim.studies.markdown import table
 from firmware_sim.studies.pictures import beside
 from firmware_sim.studies.robust_data import clouds, drawn

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from config.settings import Table
+from config.settings.settings import Table
 from firmware_sim.studies.markdown import table as markdown
 from firmware_sim.studies.pictures import beside
 from firmware_sim.studies.robust_data import Rows, clouds, drawn, table

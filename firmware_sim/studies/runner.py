@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from config.version import VERSION
+from config.runtime.version import VERSION
 from firmware_sim import children
 from firmware_sim.studies import STUDIES, Cell, Figures, StudyOptions
 from firmware_sim.studies.study import Profile, StudyError

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from config.wire import encode
+from config.protocol.wire import encode
 from firmware_sim.studies.stress_data import Subject, with_averages
 from firmware_sim.studies.stress_options import ALWAYS, CLOCK, LOGISTIC, Method, Options
 from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats

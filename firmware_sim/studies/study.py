@@ -19,9 +19,9 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
-from config import settings
-from config.messages import first_problem
-from config.settings import SettingsError
+from config.protocol.messages import first_problem
+from config.settings import settings
+from config.settings.settings import SettingsError
 from firmware_sim.datasets import EvaluationError
 
 Profile = Literal["full", "short"]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from config import settings
+from config.settings import settings
 from firmware_sim.studies.study import StudyOptions
 from models.arrays import Array, Arrays, Floats, generator
 from models.detectors import svdd

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from config.frames import Frame
-from config.messages import MessageError
-from config.settings import Source
+from config.protocol.frames import Frame
+from config.protocol.messages import MessageError
+from config.settings.settings import Source
 from models.signal import Block
 
 NS = 1_000_000_000

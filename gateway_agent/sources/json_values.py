@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from config.frames import TIME_NS_MAX
-from config.messages import MessageError
-from config.settings import Source
+from config.protocol.frames import TIME_NS_MAX
+from config.protocol.messages import MessageError
+from config.settings.settings import Source
 from models.signal import Block
 
 WHOLE_PAYLOAD = "."  # the path of a sensor that publishes a bare number

@@ -57,7 +57,7 @@ SITE = "site."
 # model stay finite. Moments of rows in large units are larger and pass a bound of their own.
 LARGEST = 1e15
 
-# One gateway counts for no more rows than the longest baseline there is (`config.settings.Baseline`).
+# One gateway counts for no more rows than the longest baseline there is (`config.settings.settings.Baseline`).
 MAX_SAMPLES = 20_000
 
 # In `shared` of algorithms that solve a system of equations: its condition, and what stands there where there is none.

@@ -8,7 +8,8 @@ round so far, refused or silent, count as one of the usual length each: they mov
 liars could pull it down step by step, each time having more of the long honest ones refused, until they are the most.
 
 The first round measures and moves nothing, or until three lengths are known: there is nothing to judge by yet, and one
-shout in it would outlast all that follow. It costs a round; no model is released of it (`algorithm.lacking`).
+shout in it would outlast all that follow. It costs a round; no model is released of it
+(`config.settings.checks.lacking`).
 
 What it does not see: a liar no longer than the bound is counted, whatever its direction. Quiet liars lower what is
 usual as far as the shortest honest ones, once and for good where these differ much; then honest gateways beyond the

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from config import signing
-from config.settings import Broker
+from config.identity import signing
+from config.settings.settings import Broker
 from firmware_sim import broker as brokers
 from firmware_sim import children
 from tests.benchmarks.field import toml

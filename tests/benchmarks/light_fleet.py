@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 
-from config.messages import Receipt, RoundOpen
-from config.mqtt import Link
-from config.settings import Broker
-from config.topics import ALL, Topic, parse, topic_of, watch
+from config.protocol.messages import Receipt, RoundOpen
+from config.protocol.topics import ALL, Topic, parse, topic_of, watch
+from config.settings.settings import Broker
+from config.transport.mqtt import Link
 from tests.benchmarks.light_gateways import ONLINE, SITE, Answers
 from tests.waiting import until
 

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from config import wire
-from config.messages import RoundOpen, Status
-from config.mqtt import Link
-from config.settings import Broker
-from config.topics import ALL, Topic, parse, topic_of, watch
-from config.transfer import parse_chunk, split
+from config.protocol import wire
+from config.protocol.messages import RoundOpen, Status
+from config.protocol.topics import ALL, Topic, parse, topic_of, watch
+from config.protocol.transfer import parse_chunk, split
+from config.settings.settings import Broker
+from config.transport.mqtt import Link
 from models.arrays import Arrays, generator
 from models.federated import build
 

@@ -11,19 +11,20 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from cloud_aggregator import release, signatures
-from config import wire
-from config.frames import Frame, FrameMeta
-from config.messages import Manifest, audience_of
-from config.settings import GatewaySettings, load
-from config.signing import verified
-from config.topics import Topic, topic_of
+from cloud_aggregator.releases import build as release
+from cloud_aggregator.releases import signatures
+from config.identity.signing import verified
+from config.protocol import wire
+from config.protocol.frames import Frame, FrameMeta
+from config.protocol.messages import Manifest, audience_of
+from config.protocol.topics import Topic, topic_of
+from config.settings.settings import GatewaySettings, load
 from gateway_agent import machine
+from gateway_agent.deployment.slots import MODEL, save_model
 from gateway_agent.events import Connection, Effect, Event, Heard, Publish
-from gateway_agent.memory import Seen
-from gateway_agent.restoring import restore
+from gateway_agent.monitor.recurrence import Seen
+from gateway_agent.start import restore
 from gateway_agent.state import OWN, State, Stored
-from gateway_agent.versions import MODEL, save_model
 from models.arrays import Array, Arrays, Floats
 from models.features import FeatureSpec, extract_many, feature_names
 from models.federated import build

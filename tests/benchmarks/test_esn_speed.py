@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from config.wire import encode
-from gateway_agent.scorer import Scorer
+from config.protocol.wire import encode
+from gateway_agent.deployment.session import Scorer
 from models.arrays import Array, Arrays, Floats
 from models.detectors import PERSONAL, esn, readout, reservoir
 from models.detectors.network import Network

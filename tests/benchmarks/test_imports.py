@@ -21,7 +21,7 @@ IMPORTS = {
     "pydantic, one model": MODEL,
     "cryptography, Ed25519": "import cryptography.hazmat.primitives.asymmetric.ed25519",
     "gateway_agent.__main__": "import gateway_agent.__main__",
-    "gateway_agent.__main__ and shell": "import gateway_agent.__main__, gateway_agent.shell",
+    "gateway_agent.__main__ and shell": "import gateway_agent.__main__, gateway_agent.runtime.agent",
 }
 PROGRAM = """
 import time

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from config import wire
+from config.protocol import wire
 from models.arrays import FEATURES, SECRET, Arrays, equal, generator
 from models.federated.algorithm import Algorithm, Server, close_round
 from models.federated.masked import Masking, masked

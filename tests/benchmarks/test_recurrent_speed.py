@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from config import wire
+from config.protocol import wire
 from firmware_sim import children
 from models.arrays import FEATURES, Arrays, Floats, generator, joined
 from models.detectors import DETECTORS, PERSONAL, recurrent
@@ -32,8 +32,8 @@ MIB = 2.0**20
 PAPER = {"paper": True, "steps": STEPS}
 AGENT = """
 import pathlib, sys
-import gateway_agent.__main__, gateway_agent.shell
-from gateway_agent.scorer import Scorer
+import gateway_agent.__main__, gateway_agent.runtime.agent
+from gateway_agent.deployment.session import Scorer
 import numpy as np
 
 scorer = Scorer(pathlib.Path(sys.argv[1]).read_bytes(), {})
@@ -109,7 +109,7 @@ def test_memory_of_a_training(what: str, settings: dict[str, Any], note: Note) -
     order = {"algorithm": "recurrent-fedavg", "settings": chosen, "feature_count": FEATURE_COUNT, "phase": 0}
     parts = {"shared": server.shared, "data": {FEATURES: rows(WINDOWS).astype(np.float32)}}
     told = {**order, "seed": 0, "round_index": 0, "gateway": "north", "secret": "", "run": "0"}
-    command = [sys.executable, "-m", "gateway_agent.trainer"]
+    command = [sys.executable, "-m", "gateway_agent.runtime.training_worker"]
     child = children.start(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=ROOT
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from gateway_agent.scorer import Scorer
+from gateway_agent.deployment.session import Scorer
 from models.arrays import Array, Arrays, Floats
 from models.detectors import PERSONAL, kernel
 from tests.benchmarks.conftest import Note

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config import wire
-from config.settings import Baseline
+from config.protocol import wire
+from config.settings.settings import Baseline
 from firmware_sim import children
 from models.arrays import FEATURES, LABELS, Arrays, generator, joined
 from models.federated import ALGORITHMS, build
@@ -47,7 +47,7 @@ def job(name: str, windows: int) -> bytes:
 def test_memory_of_a_training(name: str, note: Note) -> None:
     most = next(part.le for part in Baseline.model_fields["windows"].metadata if hasattr(part, "le"))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "gateway_agent.trainer"]
+    command = [sys.executable, "-m", "gateway_agent.runtime.training_worker"]
     child = children.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     assert child.stdin is not None and child.stdout is not None
     child.stdin.write(job(name, most))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from config import wire
+from config.protocol import wire
 from models.arrays import Arrays, equal
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.store import Store as Registry
-from config.mqtt import Link
-from config.settings import Broker
+from cloud_aggregator.storage.store import Store as Registry
+from config.settings.settings import Broker
+from config.transport.mqtt import Link
 from firmware_sim import children
 from firmware_sim.broker import broker, mosquitto_program
 from gateway_agent.__main__ import main as gateway_agent
-from gateway_agent.store import Store
+from gateway_agent.storage.store import Store
 from models.arrays import Floats
 from tests.sites import FEATURES, SITE, WINDOWS, frame, samples, topic
 from tests.waiting import PATIENCE_S, until

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from cloud_aggregator import defence
-from config import labelled, signing, wire
-from config.settings import AggregatorSettings, GatewaySettings, SettingsError, load
+from cloud_aggregator.runtime import defence
+from config.identity import signing
+from config.protocol import wire
+from config.settings import labelled
+from config.settings.settings import AggregatorSettings, GatewaySettings, SettingsError, load
 from firmware_sim.mutation import resealed
 from firmware_sim.recordings import ReadOptions, RecordingError, describe, read, render
 from models.arrays import FEATURES as X

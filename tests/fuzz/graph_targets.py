@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 
-from gateway_agent.graph_bytes import FIELDS, MANY, check
-from gateway_agent.scorer import ModelRefusedError
+from gateway_agent.deployment.onnx_policy import FIELDS, MANY, check
+from gateway_agent.deployment.session import ModelRefusedError
 from models.detectors import DETECTORS, PERSONAL, linear
 from models.operators import OPERATORS
 from tests.fuzz.target import Target

@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from config import identity
+from config.identity import pki
 from tests.fuzz.file_targets import from_file
 from tests.fuzz.target import Target
 
 KEY = ec.derive_private_key(7, ec.SECP256R1())
-TOKEN = identity.Token("gateway-1", "aggregator.example:8884", "0123456789abcdef" * 4, "secret")
+TOKEN = pki.Token("gateway-1", "aggregator.example:8884", "0123456789abcdef" * 4, "secret")
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -37,8 +37,8 @@ def _certificate() -> bytes:
 def _sealed_token(data: bytes) -> None:
     """Read a token whose check is right, whatever is in it."""
     body = base64.urlsafe_b64encode(data).decode().rstrip("=")
-    token = identity.read_token(f"{identity.TOKEN_PREFIX}.{body}.{identity._check(body)}")
-    assert identity.read_token(token.text()) == token
+    token = pki.read_token(f"{pki.TOKEN_PREFIX}.{body}.{pki._check(body)}")
+    assert pki.read_token(token.text()) == token
 
 
 def _wrapped(reader: Callable[[bytes], object], label: str) -> Callable[[bytes], object]:
@@ -46,26 +46,26 @@ def _wrapped(reader: Callable[[bytes], object], label: str) -> Callable[[bytes],
 
 
 def _named(data: bytes) -> str:
-    return identity.common_name(identity.read_certificate(data))
+    return pki.common_name(pki.read_certificate(data))
 
 
 def targets() -> dict[str, Target]:
     """Return the targets of this file by name."""
-    refused = (identity.IdentityError,)
-    request = identity.make_request(KEY, "gateway-1")
+    refused = (pki.IdentityError,)
+    request = pki.make_request(KEY, "gateway-1")
     request_der = x509.load_pem_x509_csr(request).public_bytes(serialization.Encoding.DER)
     certificate, label = _certificate(), "CERTIFICATE"
     token = TOKEN.text()
     inside = base64.urlsafe_b64decode(token.split(".")[1] + "==")
-    requests = _wrapped(identity.read_request, "CERTIFICATE REQUEST")
+    requests = _wrapped(pki.read_request, "CERTIFICATE REQUEST")
 
     def key(path: Path) -> object:
-        return identity.load_key(path)
+        return pki.load_key(path)
 
     return {
-        "token": Target(lambda data: identity.read_token(data.decode(errors="replace")), refused, (token.encode(),)),
+        "token": Target(lambda data: pki.read_token(data.decode(errors="replace")), refused, (token.encode(),)),
         "token-sealed": Target(_sealed_token, refused, (inside,), examples=200),
         "certificate-request": Target(requests, refused, (request, request_der), examples=300),
         "certificate": Target(_wrapped(_named, label), refused, (certificate, pem(certificate, label)), examples=300),
-        "identity-key": Target(from_file(key, "identity.key"), refused, (identity.private_pem(KEY),)),
+        "identity-key": Target(from_file(key, "identity.key"), refused, (pki.private_pem(KEY),)),
     }

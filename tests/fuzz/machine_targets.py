@@ -15,11 +15,11 @@ from typing import Any
 from cloud_aggregator import events as cloud_events
 from cloud_aggregator import machine as cloud_machine
 from cloud_aggregator.state import State as CloudState
-from config import wire
-from config.messages import Alarm, Receipt, RoundOpen, Status, Want
-from config.topics import CHANNELS, topic_of
-from config.topics import Topic as Where
-from config.transfer import describe, split
+from config.protocol import wire
+from config.protocol.messages import Alarm, Receipt, RoundOpen, Status, Want
+from config.protocol.topics import CHANNELS, topic_of
+from config.protocol.topics import Topic as Where
+from config.protocol.transfer import describe, split
 from firmware_sim.mutation import resealed
 from gateway_agent import events, machine
 from gateway_agent.state import State

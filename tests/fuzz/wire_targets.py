@@ -9,13 +9,13 @@ import pkgutil
 import numpy as np
 
 import config
-from config import topics, wire
-from config.frames import Frame
-from config.loss_messages import Tombstone
-from config.messages import Message, MessageError, Signed, Transfer
-from config.settings import Source
-from config.telemetry import Scores, spread
-from config.transfer import Assembly, parse_chunk, split
+from config.protocol import topics, wire
+from config.protocol.frames import Frame
+from config.protocol.losses import Tombstone
+from config.protocol.messages import Message, MessageError, Signed, Transfer
+from config.protocol.scores import Scores, spread
+from config.protocol.transfer import Assembly, parse_chunk, split
+from config.settings.settings import Source
 from firmware_sim.mutation import resealed
 from gateway_agent.sources import json_values
 from tests.fuzz.target import Target

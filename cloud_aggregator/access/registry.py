@@ -1,0 +1,226 @@
+"""Who was let in: every certificate and every token of a site, as the store holds them, and what changes them.
+
+The registry is the truth. The list of revoked certificates and the access list of the broker are made from it, again at
+each start, so nothing is lost where the power fails between the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from config.identity.pki import MEMBER_DIGITS
+from config.protocol.messages import Keys
+
+Reason = Literal["", "revoked", "removed", "replaced"]
+NAMELESS = "?"  # whose a certificate is that only the list of revoked ones knows; no gateway can have this name
+ROLES = frozenset({"operator", "building", "home-assistant"})  # who may look on, and is no gateway
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """One certificate of a gateway, without its bytes: it can be made again from this and the gateway's request."""
+
+    serial: str  # hexadecimal: it has more bits than a database counts with
+    gateway: str
+    key: str  # SHA-256 of the public key
+    issued_ns: int
+    not_after_ns: int
+    reason: Reason = ""  # why it counts no more; empty: it does
+    ended_ns: int = 0
+    authority: str = ""  # SHA-256 of the certificate of the one that made it; empty: not known, as before 0.6
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What is kept of a token: enough to know it again, and not enough to use it."""
+
+    digest: str
+    gateway: str
+    expires_ns: int
+    replaces: bool  # whether it may put another device in the place of the one that has the name
+    key: str = ""  # of the device that used it
+
+
+@dataclass(frozen=True)
+class Registry:
+    """All of it; a part of the aggregator's state where [identity] is set."""
+
+    certificates: dict[str, Certificate] = field(default_factory=dict)  # by serial
+    passes: dict[str, Pass] = field(default_factory=dict)  # by digest
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All who were ever certified, and are not forgotten."""
+        return frozenset(one.gateway for one in self.certificates.values()) - {NAMELESS}
+
+    @cached_property
+    def admitted(self) -> frozenset[str]:
+        """The gateways that belong to the site; who looks on is none, whatever he sends."""
+        return self._living - ROLES
+
+    @cached_property
+    def members(self) -> dict[str, str]:
+        """Return whose each key is that gateways are enrolled with, as a statement of keys names it."""
+        held = (one for one in self.certificates.values() if not one.reason and one.key)
+        return {one.key[:MEMBER_DIGITS]: one.gateway for one in held if one.gateway in self.admitted}
+
+    @cached_property
+    def barred(self) -> frozenset[str]:
+        """Who had a certificate, and has none any more."""
+        return self.names - self._living
+
+    @cached_property
+    def revoked_keys(self) -> dict[str, str]:
+        """Whose each key was that was revoked: nobody is let in with one, whatever he calls himself."""
+        over = (one for one in self.certificates.values() if one.reason == "revoked" and one.key)
+        return {one.key: one.gateway for one in over}
+
+    @cached_property
+    def _living(self) -> frozenset[str]:
+        return frozenset(one.gateway for one in self.certificates.values() if not one.reason)
+
+    def of(self, gateway: str) -> list[Certificate]:
+        """Return the certificates of a gateway, the newest last."""
+        held = [one for one in self.certificates.values() if one.gateway == gateway]
+        return sorted(held, key=lambda one: (one.not_after_ns, one.serial))
+
+    def lacking(self, authority: str, now_ns: int) -> list[str]:
+        """Return who would be shut out with all authorities but this one, and is good until then."""
+        living = [one for one in self.certificates.values() if not one.reason and one.not_after_ns > now_ns]
+        having = {one.gateway for one in living if one.authority == authority} - ROLES  # of whom there may be several
+        return sorted({one.gateway for one in living if one.authority != authority} - having)
+
+    def ended(self) -> tuple[tuple[str, int], ...]:
+        """Return serial and moment of each certificate that counts no more."""
+        return tuple((one.serial, one.ended_ns) for one in self.certificates.values() if one.reason)
+
+    def outlived(self) -> tuple[tuple[str, str], ...]:
+        """Return serial and name of each certificate that counts no more and whose name is good all the same."""
+        over = (one for one in self.certificates.values() if one.reason)
+        return tuple((one.serial, one.gateway) for one in over if one.gateway in self._living)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A device asks for a certificate, and has proved that it holds the key; an event."""
+
+    number: int  # of the request, for the answer
+    gateway: str
+    key: str
+    serial: str  # that a new certificate is to get: drawn outside, where randomness is
+    digest: str = ""  # of its token; empty: it has been enrolled and renews
+    is_same_device: bool = False  # it says that it had the name before, and has made another key
+    authority: str = ""  # that would make the certificate
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What the broker's list of revoked certificates names, by serial and moment, at the start; an event."""
+
+    ended: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class RecordCertificate:
+    """Store a certificate, or what has become of it."""
+
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
+class ForgetCertificates:
+    """Remove certificates, by serial, that expired long ago."""
+
+    serials: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RecordPass:
+    """Store what is kept of a token, or who used it."""
+
+    token: Pass
+
+
+@dataclass(frozen=True)
+class ForgetPasses:
+    """Remove the tokens that expired."""
+
+    before_ns: int
+
+
+@dataclass(frozen=True)
+class ForgetGateway:
+    """Remove the last status of a gateway: it is gone for good."""
+
+    gateway: str
+
+
+@dataclass(frozen=True)
+class Issue:
+    """Sign this certificate and hand it to the device whose request had this number."""
+
+    number: int
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
+class TurnAway:
+    """Tell the device whose request had this number why it gets none."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Make the broker shut out all whose certificates ended, and cut the living connections of some."""
+
+    ended: tuple[tuple[str, int], ...]
+    barred: frozenset[str]
+    cut: tuple[str, ...]
+    outlived: tuple[tuple[str, str], ...] = ()  # see `Registry.outlived`
+    order: int = 0  # whose answer waits for this; 0: none
+    answer: str = ""
+
+
+@dataclass(frozen=True)
+class Barred:
+    """The broker was told, or could not be: `problem` says why; an event."""
+
+    order: int
+    answer: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class TakeKeys:
+    """Go by the statement of keys that an operator has put there."""
+
+    order: int  # whose answer waits for this
+
+
+@dataclass(frozen=True, eq=False)
+class Stated:
+    """The keys that the site goes by: as its root key stated them, and the release key itself; an event."""
+
+    keys: Keys
+    body: bytes  # the statement as it was signed
+    release_key: Ed25519PrivateKey
+    order: int = 0  # which is answered with this; 0: none
+    problem: str = ""  # with the broker, which is to know of them too
+
+
+@dataclass(frozen=True)
+class NotStated:
+    """The statement of keys that an operator has put there cannot be used; an event."""
+
+    order: int
+    problem: str
+
+
+Recorded = RecordCertificate | ForgetCertificates | RecordPass | ForgetPasses | ForgetGateway
+Told = Issue | TurnAway | Bar | TakeKeys

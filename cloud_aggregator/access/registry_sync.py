@@ -1,0 +1,61 @@
+"""Who was revoked and is not known to be: by the list that the broker has, where this store is older than that.
+
+A store that was put back from a backup would let everybody in again who was shut out since. The list is a file of its
+own; what it names stays revoked, whatever the store says.
+"""
+
+from __future__ import annotations
+
+from cloud_aggregator.access import admission
+from cloud_aggregator.access.registry import NAMELESS, Certificate, Listed, RecordCertificate, Registry
+from cloud_aggregator.events import Effect, Log
+from cloud_aggregator.names import first_of
+from cloud_aggregator.state import State
+from models.records import replace
+
+
+class CopiedWithoutLogError(ValueError):
+    """The store is a file that was copied without its log; the message says what to do."""
+
+
+def check(store: str, registry: Registry, event: Listed) -> None:
+    """Raise `CopiedWithoutLogError` where a store that was there knows nobody, and the list names revoked ones.
+
+    What SQLite has committed stands in the log beside the file for a long time, so a copy of the file alone may hold
+    nothing. It would begin as a new site, to which all gateways are strangers.
+    """
+    if registry.certificates or not event.ended:
+        return
+    raise CopiedWithoutLogError(
+        f"{store}: it knows no gateway, and revoked.crl names {len(event.ended)} certificates: the file seems to be a "
+        f"copy without its log, {store}-wal, in which all else stood. Stop whatever uses the original, put both "
+        "files here, or a backup ('cloud-aggregator restore'). Where all is lost, remove the file: the site begins "
+        "anew, and who is on the list stays revoked"
+    )
+
+
+def taken(state: State, event: Listed) -> tuple[State, list[Effect]]:
+    """Take in what the list names at the start. Of a certificate that was made after the backup nobody knows whose."""
+    if state.registry is None:
+        return state, []
+    known = state.registry.certificates
+    over = [_ended(known.get(serial), serial, t_ns) for serial, t_ns in event.ended if not _is_ended(known.get(serial))]
+    if not over:
+        return state, []
+    registry = replace(state.registry, certificates={**known, **{one.serial: one for one in over}})
+    who = sorted({f"serial {one.serial}" if one.gateway == NAMELESS else one.gateway for one in over})
+    words = first_of(who)
+    text = (
+        f"this store is older than revoked.crl, which names {len(over)} certificates more: {words}. They stay revoked; "
+        "what else came since the store was saved is not known here, see docs/operations.md, How to restore"
+    )
+    return admission.begun(state, registry), [*(RecordCertificate(one) for one in over), Log("warning", text)]
+
+
+def _is_ended(known: Certificate | None) -> bool:
+    return known is not None and bool(known.reason)
+
+
+def _ended(known: Certificate | None, serial: str, t_ns: int) -> Certificate:
+    made = known or Certificate(serial, NAMELESS, "", t_ns, t_ns)
+    return replace(made, reason="revoked", ended_ns=t_ns)

@@ -1,0 +1,49 @@
+"""What gateways had to give up, and what they scored while nobody could hear them: stored, then acknowledged.
+
+Both are messages of a gateway's outbox, which it repeats until it has a receipt. The store keeps the newest of each
+gateway, so that a fleet that talks for years needs no more room than one that talks for weeks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from cloud_aggregator.events import Effect, Log, Publish, RecordLoss, RecordScores
+from cloud_aggregator.state import State, topic
+from config.protocol.losses import Tombstone
+from config.protocol.messages import MessageError, Receipt
+from config.protocol.scores import Scores
+
+
+def lost(state: State, gateway: str, tombstone: Tombstone) -> list[Effect]:
+    """Take in what a gateway had to give up."""
+    _known(state, gateway)
+    what = f"{tombstone.items} items of class {tombstone.kind}, {tombstone.size_bytes} bytes"
+    return [
+        RecordLoss(gateway, tombstone, state.now_ns),
+        _receipt(state, gateway, tombstone.item),
+        Log("warning", f"{gateway}: {what} are lost: {', '.join(tombstone.why)}"),
+    ]
+
+
+def scored(state: State, gateway: str, item: str, payload: bytes) -> list[Effect]:
+    """Take in a batch of scores; a whole one that makes no sense never will, so its sender need not keep it."""
+    _known(state, gateway)
+    if item != hashlib.sha256(payload).hexdigest():
+        raise MessageError(f"scores of {gateway}: they were damaged on their way, or are not {item[:12]}")
+    try:
+        scores = Scores.from_bytes(payload)
+    except MessageError as error:
+        told = Log("warning", f"{gateway}: scores refused: {error}")
+        return [_receipt(state, gateway, item, str(error)), told]
+    return [RecordScores(gateway, item, scores, state.now_ns), _receipt(state, gateway, item)]
+
+
+def _known(state: State, gateway: str) -> None:
+    if gateway not in state.gateways:
+        raise MessageError(f"{gateway} has not told its status yet")
+
+
+def _receipt(state: State, gateway: str, item: str, reason: str = "") -> Publish:
+    receipt = Receipt(accepted=not reason, reason=reason)
+    return Publish(topic(state, gateway, "receipt", item), receipt.to_bytes())

@@ -1,0 +1,154 @@
+"""What waits for the webhook: in order, stored before it is sent, removed when it was taken.
+
+One change is under way at a time and the next is sent only after it. Each gateway has its turn, so the receiver hears
+of the changes of one gateway in the order in which the aggregator stored them, each at least once: after a power cut
+between taking and removing it hears one again, under the same id. Where more wait than the queue is deep, the oldest of
+the gateway with the most bytes is given up, counted and logged: who floods crowds out itself. So is a change that the
+receiver refuses for good, after a few tries: those behind it are not its fault. The
+pauses go on growing until something is taken: a wrong address refuses every change, and must not empty the queue
+before somebody has read the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
+from config.protocol.messages import Alarm, Device
+from config.settings.notifications import Webhook
+from models.records import replace
+
+NS = 1_000_000_000
+ID_LENGTH = 32
+DROPPED = "webhook_dropped"
+REFUSED = "webhook_refused"
+TRIES_MAX = 5  # of a change that is refused for good each time
+HEADERS_BYTES = 256
+WAITING_BYTES_MAX = 32 * 1024 * 1024  # of all changes that wait; 10,000 of the usual ones have 12 MB
+SHOWN_MAX = 300  # characters that the log shows of it
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The changes that wait, in the order of their turns, and how the sending of the first of them goes."""
+
+    waiting: tuple[Post, ...] = ()
+    under_way: bool = False
+    failures: int = 0  # in a row
+    retry_ns: int = 0  # not before then again
+    dropped: int = 0  # given up as too many waited, ever
+    refusals: int = 0  # of the first change
+    refused: int = 0  # given up as the receiver refused them, ever
+
+
+def post_of(site: str, gateway: str, alarm: Alarm, device: Device | None, *, active: bool) -> Post:
+    """Return the change as it is posted; its id is made of what it says, so one change has one id.
+
+    `active` tells of the alarm, where the change may be told of late.
+    """
+    said = {
+        "site": site,
+        "gateway": gateway,
+        "active": active,
+        "device": None if device is None else device.model_dump(mode="json"),
+        "alarm": alarm.model_dump(mode="json"),
+    }
+    text = json.dumps(said, separators=(",", ":"))
+    change = hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+    return Post(change, json.dumps({"id": change, **said}, separators=(",", ":")).encode(), gateway)
+
+
+def in_turns(posts: Iterable[Post]) -> tuple[Post, ...]:
+    """Return changes with the first of each gateway before the second of any; the first of all stays where it is."""
+    ranks, before = [], Counter[str]()
+    for post in posts:
+        ranks.append((before[post.gateway], post))
+        before[post.gateway] += 1
+    return tuple(post for _, post in sorted(ranks, key=lambda one: one[0]))
+
+
+def enqueue(queue: Queue, spec: Webhook, post: Post) -> tuple[Queue, list[Effect]]:
+    """Put a change behind the others of its gateway; where too many wait, or too many bytes, those that have most make
+    room.
+    """
+    effects: list[Effect] = [Enqueue(post)]
+    queue = replace(queue, waiting=in_turns((*queue.waiting, post)))
+    size_bytes = sum(len(one.body) for one in queue.waiting)
+    while len(queue.waiting) > 1 + queue.under_way and (
+        len(queue.waiting) > spec.queue or size_bytes > WAITING_BYTES_MAX
+    ):
+        queue, lost = _crowded_out(queue)
+        size_bytes -= len(lost.body)
+        effects += [Dequeue(lost.id), RecordCount(DROPPED, queue.dropped)]
+        if queue.dropped.bit_count() == 1:  # told at 1, 2, 4, 8, ...: a flood must not fill the log too
+            text = f"{len(queue.waiting)} changes wait, {lost.id} of {lost.gateway or 'a gateway'} is given up"
+            effects.append(Log("warning", f"webhook: {text}; {queue.dropped} were so far"))
+    return queue, effects
+
+
+def _crowded_out(queue: Queue) -> tuple[Queue, Post]:
+    """Return the queue without the oldest change of the gateway with the most bytes, and that; what is under way stays.
+
+    A change counts for as many bytes as the headers that go with it, at least.
+    """
+    first = int(queue.under_way)
+    held = Counter[str]()
+    for post in queue.waiting[first:]:
+        held[post.gateway] += len(post.body) + HEADERS_BYTES
+    heaviest = max(held, key=lambda gateway: held[gateway])
+    place = next(at for at, post in enumerate(queue.waiting) if at >= first and post.gateway == heaviest)
+    waiting = queue.waiting[:place] + queue.waiting[place + 1 :]
+    # The refusals are of the first change; what is under way is that, and stays.
+    refusals = queue.refusals if place else 0
+    return replace(queue, waiting=in_turns(waiting), dropped=queue.dropped + 1, refusals=refusals), queue.waiting[place]
+
+
+def due(queue: Queue, spec: Webhook, now_ns: int) -> tuple[Queue, list[Effect]]:
+    """Send the first change where none is under way and no pause is on."""
+    pause_ns = queue.retry_ns - now_ns
+    # A pause longer than the longest was taken from a clock that has gone back since.
+    if queue.under_way or not queue.waiting or 0 < pause_ns <= spec.retry_max_s * NS:
+        return queue, []
+    return replace(queue, under_way=True), [Send(queue.waiting[0])]
+
+
+def posted(queue: Queue, spec: Webhook, event: Posted, now_ns: int) -> tuple[Queue, list[Effect]]:
+    """Take in how the sending of the first change went."""
+    if not queue.under_way or queue.waiting[0].id != event.id:
+        return queue, []  # it was given up meanwhile
+    if not event.problem:
+        queue = replace(queue, waiting=queue.waiting[1:], under_way=False, failures=0, retry_ns=0, refusals=0)
+        queue, effects = due(queue, spec, now_ns)
+        return queue, [Dequeue(event.id), *effects]
+    failures = queue.failures + 1
+    if event.is_refused and queue.refusals + 1 >= TRIES_MAX:
+        return _set_aside(replace(queue, failures=failures), spec, event, now_ns)
+    queue = replace(queue, refusals=queue.refusals + event.is_refused)
+    pause_s = _pause_s(spec, event.id, failures)
+    queue = replace(queue, under_way=False, failures=failures, retry_ns=now_ns + round(pause_s * NS))
+    if failures.bit_count() > 1:  # told at 1, 2, 4, 8, ...: an outage may last for weeks
+        return queue, []
+    text = f"webhook: {event.problem} (attempt {failures}, {len(queue.waiting)} wait); again in {pause_s:.0f} s"
+    return queue, [Log("warning", text)]
+
+
+def _set_aside(queue: Queue, spec: Webhook, event: Posted, now_ns: int) -> tuple[Queue, list[Effect]]:
+    shown = queue.waiting[0].body[:SHOWN_MAX].decode(errors="replace")
+    refused = queue.refused + 1
+    queue = replace(queue, waiting=queue.waiting[1:], under_way=False, retry_ns=0, refusals=0, refused=refused)
+    text = (
+        f"webhook: {event.problem} to {event.id} {TRIES_MAX} times, so it is given up; {refused} were so far: {shown}"
+    )
+    queue, effects = due(queue, spec, now_ns)
+    return queue, [Dequeue(event.id), RecordCount(REFUSED, refused), Log("warning", text), *effects]
+
+
+def _pause_s(spec: Webhook, change: str, failures: int) -> float:
+    """Return a pause that doubles, spread by half: many sites must not come back to one receiver all at once."""
+    longest_s = min(spec.retry_s * 2.0 ** min(failures - 1, 60), spec.retry_max_s)
+    draw = int(hashlib.sha256(f"{change}.{failures}".encode()).hexdigest()[:8], 16) / 16**8
+    return longest_s * (0.5 + 0.5 * draw)

@@ -1,0 +1,1 @@
+"""Backups: the file, its seal, and what a store that comes from one needs."""

@@ -1,0 +1,1 @@
+"""The commands of `cloud-aggregator`, but for `run`."""

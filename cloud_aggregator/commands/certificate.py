@@ -1,0 +1,54 @@
+"""`cloud-aggregator certificate`: lets those look on whom the broker's access list names and who are no gateways."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cloud_aggregator.access.registry import ROLES
+from cloud_aggregator.commands.order_client import placed
+from config.settings.settings import AggregatorSettings, load
+
+EPILOG = """examples:
+  cloud-aggregator certificate operator -c aggregator.toml --out operator
+      makes operator.key and operator.pem; mosquitto_sub takes them with --key, --cert and --cafile ca.pem
+  cloud-aggregator gateways revoke operator -c aggregator.toml
+      shuts out all operators that have a certificate until now; make new ones for those who stay
+"""
+NS = 1_000_000_000
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    text = "make key and certificate for an operator, a building or Home Assistant"
+    command = commands.add_parser("certificate", help=text, description=text, epilog=EPILOG)
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.add_argument("role", choices=sorted(ROLES), help="what mosquitto.acl calls it")
+    command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
+    command.add_argument("--out", type=Path, required=True, metavar="NAME", help="of the files, without .key and .pem")
+    command.set_defaults(act=_make)
+
+
+def _make(arguments: argparse.Namespace) -> int:
+    from cryptography import x509
+
+    from cloud_aggregator.pki.authority import OWN_LIFE, Authority
+    from config.identity import pki
+
+    settings = load(arguments.config, AggregatorSettings)
+    if settings.identity is None:
+        raise ValueError(f"{arguments.config}: a certificate needs [identity]; 'cloud-aggregator init' makes it")
+    authority, now = Authority(settings.identity.folder), datetime.now(UTC)
+    key_file, file = (arguments.out.with_name(f"{arguments.out.name}.{end}") for end in ("key", "pem"))
+    key, serial = pki.new_key(key_file), x509.random_serial_number()
+    body = {"name": arguments.role, "serial": f"{serial:x}", "key": pki.key_digest(key.public_key())}
+    body["authority"] = authority.fingerprint
+    said = placed(arguments.config, "certified", {**body, "not_after_ns": round((now + OWN_LIFE).timestamp()) * NS})
+    if said.problem:
+        return said.shown(arguments)
+    made = authority.issue(arguments.role, key.public_key(), serial, now, now + OWN_LIFE)
+    pki.write(file, made, pki.PUBLIC_MODE)
+    print(f"{key_file} and {file}: {arguments.role}, until {now + OWN_LIFE:%Y-%m-%d}; the key is for its owner only")
+    return 0

@@ -1,0 +1,276 @@
+"""`cloud-aggregator keys`: which keys a site goes by, and others in their place without a hand on any gateway."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cloud_aggregator.commands.order_client import Said, placed
+from config.runtime import cli
+from config.settings.identity import Identity
+from config.settings.settings import load
+from config.settings.site import SiteSettings
+
+TEXT = """Which keys a site goes by, and others in their place.
+
+Gateways believe what the root key signed: a statement that names the release key, which signs models and invitations,
+and the authority, which signs certificates. A new statement reaches every gateway over the broker; one that was off
+fetches it when it is back. No gateway is touched or restarted, and the service goes on."""
+EPILOG = """examples:
+  cloud-aggregator keys show -c aggregator.toml
+      the keys in force, and who has no certificate of the newest authority yet
+  cloud-aggregator keys rotate --release --root-key /media/usb/bridge-root.key -c aggregator.toml
+      another release key; what is announced is signed anew
+  cloud-aggregator keys rotate --authority --root-key /media/usb/bridge-root.key -c aggregator.toml
+      another authority beside the one before; gateways have themselves certified by it
+  cloud-aggregator keys finish --root-key /media/usb/bridge-root.key -c aggregator.toml
+      then: drop the authority before
+  cloud-aggregator keys members -c aggregator.toml > members.txt
+      the key of every gateway; compare them with what 'gateway-agent enrol' printed on each
+  cloud-aggregator keys members --set members.txt --root-key /media/usb/bridge-root.key -c aggregator.toml
+      gateways answer a masked round only among those that the file lists
+"""
+COLUMNS = ("what", "value")
+MEMBER = re.compile(r"[0-9a-f]{32}")
+MEMBERS = """Who may take part in masked sums.
+
+With --set the root key names the members of the site by their keys, and gateways answer a masked round only among
+these, whoever certifies others. Without it the key of each gateway is printed, as the file for --set has them: a key of
+32 digits at the beginning of each line; what follows it, and lines that begin with #, say nothing."""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    command = commands.add_parser(
+        "keys", help="show the keys of the site, or put others in their place", description=TEXT, epilog=EPILOG
+    )
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    parts = command.add_subparsers(dest="part", required=True, metavar="WHAT")
+    for name, act, text in (
+        ("show", _show, "show the keys in force, and who has yet to have a certificate of the newest authority"),
+        ("rotate", _rotate, "put another release key, another authority, or both in place of those in force"),
+        ("finish", _finish, "drop the authority before the newest"),
+        ("members", _members, "print the keys of the gateways, or have the root key say who takes part in masked sums"),
+    ):
+        part = parts.add_parser(name, help=text, description=MEMBERS if name == "members" else text)
+        part.formatter_class = argparse.RawDescriptionHelpFormatter
+        part.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
+        part.add_argument("--json", action="store_true", help="print JSON")
+        part.set_defaults(act=act)
+        if name != "show":
+            where = "the private root key (default: where 'init' wrote it)"
+            part.add_argument("--root-key", type=Path, default=None, metavar="PATH", help=where)
+        if name == "rotate":
+            part.add_argument("--release", action="store_true", help="the key that signs models and invitations")
+            part.add_argument("--authority", action="store_true", help="the key that signs certificates")
+        if name == "finish":
+            some = "also where some lack a certificate of the newest: they are shut out until they have fetched one"
+            part.add_argument("--anyway", action="store_true", help=some)
+        if name == "members":
+            either = part.add_mutually_exclusive_group()
+            either.add_argument("--set", type=Path, default=None, metavar="FILE", help="these and nobody else")
+            either.add_argument("--unset", action="store_true", help="any gateway that the aggregator has let in")
+
+
+def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
+    settings = load(arguments.config, SiteSettings)
+    if settings.identity is None:
+        raise ValueError(f"{arguments.config}: keys of a site need [identity]; 'cloud-aggregator init' makes it")
+    return settings, settings.identity
+
+
+def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
+    """Return who has no certificate of the newest authority."""
+    from cloud_aggregator.pki.authority import Authority
+    from cloud_aggregator.storage.store import Store
+
+    if not settings.aggregator.store.exists():
+        return []
+    with closing(Store(settings.aggregator.store, create=False)) as store:
+        return store.registry().lacking(Authority(folder).fingerprint, time.time_ns())
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator.pki import site_keys
+    from config.identity import pki, signing
+
+    settings, spec = _site(arguments)
+    keys = site_keys.stated(spec.folder)
+    if keys is None:
+        raise ValueError(f"{spec.folder}: this site has no root key; 'cloud-aggregator init' with its folder makes one")
+    held = [pki.read_certificate(one.encode()) for one in keys.authorities]
+    authorities = [
+        {"fingerprint": pki.fingerprint(one), "until": f"{one.not_valid_after_utc:%Y-%m-%d}"} for one in held
+    ]
+    lacking = _lacking(settings, spec.folder) if len(held) > 1 else []
+    said = {
+        "site": keys.site,
+        "statement": keys.number,
+        "since": datetime.fromtimestamp(keys.created_ns // site_keys.NS, UTC).isoformat(timespec="seconds"),
+        "root_key": signing.public_digest((spec.folder / site_keys.ROOT_PUB).read_bytes()),
+        "release_key": signing.public_digest(keys.release_key.encode()),
+        "members": len(keys.members),
+    }
+    if arguments.json:
+        print(json.dumps({**said, "authorities": authorities, "lacking": lacking}, indent=2))
+        return 0
+    rows = [(name, str(value)) for name, value in said.items()]
+    rows += [("authority", f"{one['fingerprint']} until {one['until']}") for one in authorities]
+    if len(held) > 1:
+        rows.append(("to be certified", ", ".join(lacking) or "nobody: 'keys finish' may drop the one before"))
+    print(cli.table(COLUMNS, rows))
+    return 0
+
+
+def _rotate(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator.pki import site_keys
+
+    if not (arguments.release or arguments.authority):
+        raise ValueError("keys rotate: give --release, --authority or both")
+    settings, spec = _owned(arguments)
+    keys = site_keys.rotate(
+        spec.folder,
+        settings.aggregator.release_key,
+        _root(arguments, spec),
+        release=arguments.release,
+        authority=arguments.authority,
+        now=datetime.now(UTC),
+    )
+    left = ""
+    if arguments.authority:
+        left = (
+            "\ngateways have themselves certified by the new authority; 'cloud-aggregator keys show' tells who has yet "
+            "to, and 'cloud-aggregator keys finish' then drops the one before. People and machines that look on need "
+            "new certificates: 'cloud-aggregator certificate'"
+        )
+    return _announced(arguments, settings, spec, keys.number, left)
+
+
+def _finish(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator.pki import site_keys
+
+    settings, spec = _owned(arguments)
+    lacking = _lacking(settings, spec.folder)
+    if lacking and not arguments.anyway:
+        problem = (
+            f"{', '.join(lacking)}: no certificate of the newest authority yet. Wait for those that run, and 'gateways "
+            "remove' those that are gone; with --anyway they are shut out until they have fetched one by themselves, "
+            "and who looks on until he gets a new one"
+        )
+        return Said(None, False, "", problem).shown(arguments)  # 1: it may be tried again
+    root = _root(arguments, spec)
+    keys = site_keys.drop_before(spec.folder, settings.aggregator.release_key, root, datetime.now(UTC))
+    return _announced(arguments, settings, spec, keys.number, "")
+
+
+def _members(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator.pki import site_keys
+
+    if arguments.set is None and not arguments.unset:
+        return _shown_members(arguments)
+    members = [] if arguments.unset else _read_members(arguments.set)
+    settings, spec = _owned(arguments)
+    root, now = _root(arguments, spec), datetime.now(UTC)
+    keys = site_keys.pin(spec.folder, settings.aggregator.release_key, root, members, now)
+    return _announced(arguments, settings, spec, keys.number, _left_out(_held(settings), members))
+
+
+def _shown_members(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator.pki import site_keys
+
+    settings, spec = _site(arguments)
+    keys, gateways = site_keys.stated(spec.folder), _held(settings)
+    members = list(keys.members) if keys else []
+    names = {
+        member: gateways.get(member, "") for member in (*members, *sorted(gateways, key=lambda key: gateways[key]))
+    }
+    if arguments.json:
+        rows = [{"key": key, "gateway": name, "member": key in members} for key, name in names.items()]
+        print(json.dumps({"pinned": bool(members), "members": rows}, indent=2))
+        return 0
+    said = f"the {len(members)} members of statement {keys.number}" if members and keys else "nobody: any gateway may"
+    print(f"# who takes part in masked sums: {said}")
+    for key, name in names.items():
+        print(f"{key} {name or 'nobody has this key now'}{' (a member)' if key in members else ''}")
+    return 0
+
+
+def _held(settings: SiteSettings) -> dict[str, str]:
+    """Return the gateways that are enrolled, by their keys as a statement names them."""
+    from cloud_aggregator.storage.store import Store
+
+    if not settings.aggregator.store.exists():
+        return {}
+    with closing(Store(settings.aggregator.store, create=False)) as store:
+        return store.registry().members
+
+
+def _left_out(gateways: dict[str, str], members: Sequence[str]) -> str:
+    """Say which enrolled gateways take part in no masked sum any more, and which members are not enrolled."""
+    if not members:
+        return ""
+    without = sorted(name for key, name in gateways.items() if key not in members)
+    left = f"\n{len(gateways) - len(without)} of the {len(gateways)} enrolled gateways are members"
+    left += f"; no longer in masked sums: {', '.join(without)}" if without else ""
+    strange = [key for key in members if key not in gateways]
+    return left + (
+        f"; of {len(strange)} members nobody is enrolled with their key, {strange[0]} ..." if strange else ""
+    )
+
+
+def _read_members(path: Path) -> list[str]:
+    """Return the keys in a file; raises `ValueError` for a line without one, and for too few or too many."""
+    from config.protocol.messages import MEMBERS_MAX
+
+    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    found = {words[0]: number for number, words in enumerate(lines, 1) if words and not words[0].startswith("#")}
+    for key, number in found.items():
+        if not MEMBER.fullmatch(key):
+            raise ValueError(f"{path}: line {number}: expected a key of 32 hexadecimal digits first, got {key[:64]!r}")
+    if not 1 <= len(found) <= MEMBERS_MAX:
+        raise ValueError(
+            f"{path}: expected 1 to {MEMBERS_MAX} keys, got {len(found)}; --unset lets any gateway take part"
+        )
+    return list(found)
+
+
+def _owned(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
+    """Return the settings; raises `ValueError` where the service could not read what this user would write."""
+    settings, spec = _site(arguments)
+    owner = spec.folder.stat().st_uid
+    if owner != os.geteuid():
+        raise ValueError(f"{spec.folder}: its files are of user {owner}; give this command as that user")
+    return settings, spec
+
+
+def _root(arguments: argparse.Namespace, spec: Identity) -> Any:
+    from config.identity import signing
+
+    path = arguments.root_key or spec.root_key
+    if path is None or not path.exists():
+        given = "it is named nowhere" if path is None else f"there is none at {path}"
+        raise ValueError(f"--root-key: expected the private root key, which 'init' wrote; {given}")
+    return signing.load_private(path)
+
+
+def _announced(arguments: argparse.Namespace, settings: SiteSettings, spec: Identity, number: int, left: str) -> int:
+    """Have the service go by the new statement, and say what is left to do. One that never ran has no store for an
+    order and needs none: it reads the statement when it starts.
+    """
+    said = Said(None, False, f"statement {number} is in the site's folder; the service goes by it when it starts", "")
+    if settings.aggregator.store.exists():
+        said = placed(arguments.config, "keys", {"number": number})
+    path = arguments.root_key or spec.root_key
+    if not said.problem and not arguments.json:
+        left += f"\ntake {path} off this machine again"
+        print(f"{said.text}{left}")
+        return 0
+    return said.shown(arguments)

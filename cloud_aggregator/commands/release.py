@@ -1,0 +1,142 @@
+"""`cloud-aggregator release`: release a model to a few gateways first, and go on, pause or stop by what they report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from cloud_aggregator.commands.order_client import ordered
+from config.runtime import cli
+from config.settings.settings import AggregatorSettings, load
+
+TEXT = """Show how the release of the newest model stands, or change it.
+
+A release to canaries goes on to all gateways, or stops, by itself: by what the canaries tell of it, as [release] of the
+settings says. After a stop the canaries are given back what all have."""
+EPILOG = """examples:
+  cloud-aggregator release -c aggregator.toml                      how it stands, canary by canary
+  cloud-aggregator release -c aggregator.toml --canary 10%         the model that waits to a tenth of the gateways first
+  cloud-aggregator release -c aggregator.toml --gateways a,b       to these first
+  cloud-aggregator release -c aggregator.toml --all --version 7    an older model, once more, to all
+  cloud-aggregator release -c aggregator.toml --go-on              to all gateways, without waiting any longer
+  cloud-aggregator release -c aggregator.toml --pause              no decision by itself, until --go-on or --stop
+  cloud-aggregator release -c aggregator.toml --stop               give the canaries back what all have
+"""
+COLUMNS = ("gateway", "state", "model_version", "watched_h", "alarms", "rejected")
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    command = commands.add_parser(
+        "release",
+        help="show a staged release, begin one, go on, pause or stop",
+        description=TEXT,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
+    act = command.add_mutually_exclusive_group()
+    act.add_argument(
+        "--canary", type=share, metavar="SHARE", help="release to this share of the gateways first: 10%%, 0.1"
+    )
+    act.add_argument("--gateways", metavar="A,B", help="release to these gateways first")
+    act.add_argument("--all", action="store_true", dest="to_all", help="release to all gateways at once")
+    for name, text in (
+        ("go-on", "give the canaries' model to all gateways"),
+        ("pause", "decide nothing by itself"),
+        ("stop", "give the canaries back what all have"),
+    ):
+        act.add_argument(f"--{name}", action="store_const", const=name, dest="decision", help=text)
+    command.add_argument(
+        "--version", type=int, metavar="N", dest="number", help="of a stored model, to release once more"
+    )
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(act=_release)
+
+
+def share(text: str) -> float:
+    """Return a share given as 10% or 0.1; raises `argparse.ArgumentTypeError`."""
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} given; expected a share above 0 and up to 1, such as 10% or 0.1")
+    return value
+
+
+def _release(arguments: argparse.Namespace) -> int:
+    if arguments.decision:
+        if arguments.number is not None:
+            raise ValueError(f"--version belongs to a new release, not to --{arguments.decision}")
+        return ordered(arguments, arguments.decision, {})
+    names = [name for name in (arguments.gateways or "").split(",") if name]
+    if arguments.canary is None and not names and not arguments.to_all:
+        if arguments.number is not None or arguments.gateways is not None:
+            raise ValueError("say to whom: --canary 10%, --gateways a,b or --all")
+        return _show(arguments)
+    body: dict[str, Any] = {"gateways": names, "share": 1.0 if arguments.to_all else arguments.canary or 0.0}
+    body |= {"to_all": arguments.to_all}
+    return ordered(arguments, "release", body if arguments.number is None else {**body, "version": arguments.number})
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator.releases import rollout
+    from cloud_aggregator.storage.store import Store
+
+    settings = load(arguments.config, AggregatorSettings)
+    with closing(Store(settings.aggregator.store, create=False)) as store:
+        latest = store.models.latest()
+        current, staging = rollout.restored(store.models.rollout(), store.models.of, latest)
+        gateways = store.statuses()
+    stage, hop_s = staging.rollout, settings.features.hop_s
+    base = current[0].version if current else 0
+    told = rollout.report(stage, gateways, base, settings.release, hop_s)
+    why = stage.why
+    if stage.stage == "watching":
+        _, why = rollout.verdict(stage, told, settings.release, stage.since_ns)
+    rows = [
+        {
+            "gateway": name,
+            "state": gateways[name].state if name in gateways else "unknown",
+            "model_version": gateways[name].model_version if name in gateways else 0,
+            "watched_h": round(told.watched_s.get(name, 0.0) / 3600, 2),
+            "alarms": gateways[name].model_alarms if name in told.watched_s else 0,
+            "rejected": told.rejected.get(name, ""),
+        }
+        for name in stage.canaries
+    ]
+    summary = {
+        "mode": settings.release.mode,
+        "version_of_all": base,
+        "stage": stage.stage,
+        "version": stage.version,
+        "recall": stage.recall,
+        "waiting": staging.waiting.manifest.version if staging.waiting else 0,
+        "why": why,
+        "alarms": told.alarms,
+        "alarms_expected": told.expected,
+        "canaries": rows,
+    }
+    print(json.dumps(summary, indent=2) if arguments.json else _text(summary))
+    return 0
+
+
+def _text(summary: dict[str, Any]) -> str:
+    version, waiting = summary["version_of_all"], summary["waiting"]
+    lines = [f"all gateways: {f'model {version}' if version else 'no model yet'}; [release] mode = {summary['mode']!r}"]
+    if summary["stage"] != "none":
+        lines.append(
+            f"release of model {summary['version']}: {summary['stage']}"
+            + (f"; {summary['why']}" if summary["why"] else "")
+        )
+    if summary["recall"]:
+        lines.append(f"the canaries were given back what all have, as model {summary['recall']}")
+    if waiting:
+        lines.append(f"model {waiting} waits to be released")
+    if summary["canaries"]:
+        lines.append(cli.table(COLUMNS, ([str(row[name]) or "-" for name in COLUMNS] for row in summary["canaries"])))
+    return "\n".join(lines)

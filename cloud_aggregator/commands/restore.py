@@ -1,0 +1,434 @@
+"""`cloud-aggregator restore`: puts a site back from a backup, and says what has to be known of that."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from cloud_aggregator.commands import backup
+from cloud_aggregator.commands.backup import SETTINGS, time_of, told
+from config.runtime import cli, store_lock
+
+if TYPE_CHECKING:
+    from cloud_aggregator.access.registry import Certificate, Registry
+    from cloud_aggregator.backup.archive import Manifest
+    from config.settings.settings import AggregatorSettings
+
+READABLE = 0o004
+WITH_IT = ("-wal", "-shm")
+STAGING = ".restoring-"  # and more: the folder in which a store is checked
+TEXT = """Put a site back from a file of 'cloud-aggregator backup'. Everything is checked before anything is changed:
+passphrase, digests, SQLite's own check, versions, the site, its keys. Of the files only those are written that are not
+there; a store that is there is refused, and with --replace set aside. What must not happen twice is set anew: tokens,
+orders, rounds. Where it is cut off, give it again."""
+EPILOG = """examples:
+  cloud-aggregator restore /mnt/usb/site.fedgate -c /var/lib/fedgate/site/aggregator.toml
+      onto a new disk: folder, settings, keys, store; asks for the passphrase
+  cloud-aggregator restore /mnt/usb/site.fedgate -c site/aggregator.toml --passphrase-file passphrase --replace
+      over a store that is damaged: it is set aside, and whom it knows to be revoked stays so
+  cloud-aggregator restore /mnt/usb/site.fedgate -c site/aggregator.toml --check
+      is the file whole and the passphrase right? Nothing is changed
+
+Stop the aggregator before. Exit code 0 where it is done, 1 where a running aggregator or the disk is in the way, 2
+where the file, the passphrase or the place is not good; nothing is changed then.
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    command = commands.add_parser("restore", help="put the site back from a backup", description=TEXT)
+    command.epilog, command.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
+    command.add_argument("file", type=Path, metavar="FILE", help="what 'cloud-aggregator backup' wrote")
+    command.add_argument(
+        "-c", "--config", type=Path, required=True, metavar="FILE", help=f"{SETTINGS}; made where there is none"
+    )
+    command.add_argument("--passphrase-file", type=Path, metavar="FILE", help="whose first line is the passphrase")
+    command.add_argument("--replace", action="store_true", help="set a store that is there aside")
+    command.add_argument("--check", action="store_true", help="check the file alone; nothing is changed")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(act=_restore)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from cloud_aggregator.backup.archive import is_sealed
+
+    if arguments.passphrase_file is not None and not is_sealed(arguments.file):
+        raise ValueError(
+            f"{arguments.file}: it is not sealed, so anybody can have written it; leave the passphrase out"
+        )
+    arguments.asks = arguments.passphrase_file is None and is_sealed(arguments.file)
+    try:
+        _refuse_beside(arguments)
+        said = _put_back(arguments, backup.passphrase_of(arguments, is_new=False))
+    except (sqlite3.Error, OSError) as error:
+        return cli.again(backup.NAME, error)
+    print(json.dumps(said, indent=2) if arguments.json else _text(said))
+    return 0
+
+
+def _refuse_beside(arguments: argparse.Namespace) -> None:
+    """Raise early what would be raised late, after much reading."""
+    from cloud_aggregator.storage.store import locked
+    from config.settings.settings import load
+    from config.settings.site import SiteSettings
+
+    if arguments.check or not arguments.config.exists():
+        return
+    store = load(arguments.config, SiteSettings).aggregator.store
+    if store.parent.is_dir():
+        _refuse_over(store, is_replacing=arguments.replace)
+        store_lock.release(locked(store))
+
+
+def _refuse_over(store: Path, *, is_replacing: bool) -> None:
+    log = store.with_name(f"{store.name}-wal")
+    is_there = store.exists() or (log.exists() and log.stat().st_size > 0)
+    if is_there and not is_replacing:
+        raise ValueError(
+            f"{store}: a store, or its log, is here already; give --replace to set it aside, or name another folder"
+        )
+
+
+def _put_back(arguments: argparse.Namespace, passphrase: str | None) -> dict[str, Any]:
+    """Check all of a backup and put it in place; return what there is to say of it."""
+    from cloud_aggregator.backup.archive import reading
+
+    begun = _Restoring(arguments.file, arguments.config)
+    with _staging(arguments.config.parent) as staged:
+        with reading(arguments.file, passphrase) as (manifest, parts):
+            progress = backup.Progress("reading", arguments.file.stat().st_size)
+            for part, content in parts:
+                begun.take(part.name, part.mode, content, staged, progress)
+        settings = begun.check(manifest, staged)
+        said: dict[str, Any] = {"file": str(arguments.file), "made": time_of(manifest.made_ns)}
+        said |= manifest.facts.model_dump()
+        if arguments.check:
+            return {**said, "is_changed": False, "has_keys": manifest.has_keys}
+        done = begun.put(manifest, settings, staged, is_replacing=arguments.replace)
+        return {**said, "is_changed": True, "has_keys": manifest.has_keys, **done}
+
+
+@contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """Yield where the store is put until all is checked, in a folder that is made for it and left as it was."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    try:
+        for left in folder.glob(f"{STAGING}*"):
+            with _own(left) as is_ours:
+                if is_ours:  # whoever made it was killed
+                    shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(prefix=STAGING, dir=folder) as staging, _own(Path(staging)):
+            yield Path(staging) / "store"
+    finally:
+        with suppress(OSError):  # something is in it: the site
+            for one in made:
+                one.rmdir()
+
+
+@contextmanager
+def _own(folder: Path) -> Iterator[bool]:
+    """Have a folder for this process; yields whether that is so. It is over when the process ends, however that is."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+    finally:
+        os.close(descriptor)
+
+
+class _Restoring:
+    """A backup that is being put back: what was read of it, and where it belongs."""
+
+    def __init__(self, file: Path, config: Path) -> None:
+        self._file, self._config = file.resolve(), config
+        self._small: dict[str, tuple[int, bytes]] = {}
+
+    def take(self, name: str, mode: int, content: BinaryIO, staged: Path, progress: backup.Progress) -> None:
+        """Read a part of the backup to its end."""
+        from cloud_aggregator.backup.archive import PIECE_BYTES, STORE
+
+        if name != STORE:
+            self._small[name] = (mode, content.read())
+            return
+        with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            while piece := content.read(PIECE_BYTES):
+                file.write(piece)
+                progress.advance(len(piece))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def check(self, manifest: Manifest, staged: Path) -> AggregatorSettings:
+        """Return the settings of the place; raises `ValueError` where what was read does not fit it, or this version,
+        or itself.
+        """
+        from cloud_aggregator.storage.tables import SCHEMA_VERSION
+
+        if manifest.schema_version > SCHEMA_VERSION:
+            raise ValueError(
+                f"the backup is of fedgate {manifest.version} (schema {manifest.schema_version}), this one knows "
+                f"{SCHEMA_VERSION}; update fedgate"
+            )
+        if not staged.exists() or SETTINGS not in self._small:
+            raise ValueError("the backup has no store or no settings; take another backup")
+        with closing(sqlite3.connect(staged)) as db:
+            try:
+                backup.check(db, Path("the store in the backup"))
+                schema = int(db.execute("PRAGMA user_version").fetchone()[0])
+            except sqlite3.DatabaseError as error:
+                raise ValueError(str(error)) from None
+        if schema != manifest.schema_version:
+            raise ValueError(
+                f"the store in the backup has schema {schema}, its manifest says {manifest.schema_version}"
+            )
+        settings = self._read_settings()
+        if settings.aggregator.site != manifest.site:
+            raise ValueError(
+                f"{self._config}: it is of site {settings.aggregator.site!r}, the backup of {manifest.site!r}; name "
+                "another folder"
+            )
+        self._check_keys(backup.places(self._config, settings))
+        return settings
+
+    def _check_keys(self, places: dict[str, Path]) -> None:
+        """Raise `ValueError` where the site would go by keys that neither this folder nor the backup has: it could not
+        start. A file that is in neither is missing, which is said at the end.
+        """
+        from cloud_aggregator.pki import site_keys
+        from cloud_aggregator.pki.authority import CA_KEY
+
+        names = (site_keys.STATEMENT, site_keys.ROOT_PUB, site_keys.RELEASE, CA_KEY)
+        here = {name: places[name].read_bytes() for name in names if name in places and places[name].exists()}
+        held = {name: self._small[name][1] for name in names if name in self._small} | here
+        if not {site_keys.STATEMENT, site_keys.ROOT_PUB} <= held.keys():
+            return
+        where = {name: "here" if name in here else "in the backup" for name in held}
+        try:
+            number, lacking = site_keys.lacking(*(held.get(name, b"") for name in names))
+        except ValueError as error:
+            raise ValueError(f"{site_keys.STATEMENT} ({where[site_keys.STATEMENT]}): {error}") from None
+        wrong = [f"{name} ({where[name]})" for name in lacking if name in held]
+        if wrong:
+            raise ValueError(
+                f"{' and '.join(wrong)}: not the keys of {site_keys.STATEMENT} ({where[site_keys.STATEMENT]}, number "
+                f"{number}), so the site would not start, and no file that is here is replaced. Give a newer backup, "
+                f"or put what is missing here from its own copy; or move {', '.join(here)} away, to go by the keys of "
+                "the backup: docs/operations.md, An aggregator with older keys than its gateways"
+            )
+
+    def _read_settings(self) -> AggregatorSettings:
+        """Return the settings that are here, or those of the backup, which are read from beside their place."""
+        from config.identity import pki
+        from config.settings.settings import AggregatorSettings, load
+
+        if self._config.exists():
+            return load(self._config, AggregatorSettings)
+        beside = self._config.with_name(f".{self._config.name}.read")
+        try:
+            pki.write(beside, self._small[SETTINGS][1], pki.PRIVATE_MODE)
+            return load(beside, AggregatorSettings)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def put(
+        self, manifest: Manifest, settings: AggregatorSettings, staged: Path, *, is_replacing: bool
+    ) -> dict[str, Any]:
+        """Put everything in its place, the store last; return what was done and what is to be known."""
+        from cloud_aggregator.storage.store import locked
+
+        store = settings.aggregator.store
+        store.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        lock = locked(store)  # nobody else has it, and nobody gets it meanwhile
+        try:
+            _refuse_over(store, is_replacing=is_replacing)
+            known, lost = _known(store, manifest)
+            lines = _set_anew(staged, manifest, known)
+            places = backup.places(self._config, settings)
+            written, kept = self._write_small(manifest, places)
+            lines += _certificates_as_stated(settings)
+            backup.write_note(store, manifest.made_ns, self._file, has_keys=manifest.has_keys)
+            aside = _put_store(staged, store)
+        finally:
+            store_lock.release(lock)
+        missing = [str(path) for name, path in places.items() if backup.is_secret(name) and not path.exists()]
+        return {"store": str(store), "written": written, "kept": kept, "set_aside": aside, "missing": missing} | {
+            "set_anew": lines,
+            "lost": [*_lost(manifest), *lost],
+        }
+
+    def _write_small(self, manifest: Manifest, places: dict[str, Path]) -> tuple[list[str], list[str]]:
+        """Write the files that are not here; return these, and those that are here and say something else."""
+        from cloud_aggregator.backup.archive import own_as_folder
+        from config.identity import pki
+
+        written, kept = [], []
+        old, new = manifest.folder, str(self._config.parent.resolve())
+        for name, (mode, body) in self._small.items():
+            path = places.get(name)
+            if path is None:  # settings that are here name no such file
+                continue
+            wanted = body.replace(old.encode(), new.encode()) if name == "mosquitto.conf" else body  # names its folder
+            if path.exists():
+                kept += [] if path.read_bytes() == wanted else [str(path)]
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+            is_public = mode & READABLE and not backup.is_secret(name)
+            pki.write(path, wanted, pki.PUBLIC_MODE if is_public else pki.PRIVATE_MODE)
+            own_as_folder(path)
+            written.append(str(path))
+        return written, kept
+
+
+def _known(store: Path, manifest: Manifest) -> tuple[list[Certificate], list[str]]:
+    """Return the certificates of a store that is to be replaced, and what else it knows and the backup does not, as far
+    as it can be read.
+    """
+    from cloud_aggregator.storage.store import coming
+
+    if coming(store).exists():  # of a restore that was cut off: it has taken over what the one before knew
+        known = list(_registry(coming(store)).certificates.values())
+        return known, [f"a restore was cut off here; the store before that, where one was, is {store.name}.before-*"]
+    if not store.exists():
+        return [], []
+    try:
+        with closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            facts = backup.facts_of(db)
+            since = db.execute("SELECT count(*) FROM alarms WHERE received_ns > ?", (manifest.made_ns,)).fetchone()[0]
+        registry = _registry(store)
+    except (sqlite3.Error, OSError, ValueError) as error:
+        return [], [f"the store that was here cannot be read ({error}), so nothing of it is known"]
+    known = list(registry.certificates.values())
+    enrolled = sorted({one.gateway for one in known if one.issued_ns > manifest.made_ns and not one.reason})
+    lost = [
+        f"by the store that was here: {max(facts.model_version - manifest.facts.model_version, 0)} versions, "
+        f"{since} alarms"
+    ]
+    if enrolled:
+        lost.append(
+            f"enrolled or renewed since, so give a token with --replace where it stays away: {', '.join(enrolled)}"
+        )
+    return known, lost
+
+
+def _registry(store: Path) -> Registry:
+    from cloud_aggregator.storage.store import Store
+
+    with closing(Store(store, create=False)) as opened:
+        return opened.registry()
+
+
+def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
+    """Have the certificates follow the keys that the site goes by: those that are here may be newer than the backup.
+    Where a file that this takes is missing, nothing is changed.
+    """
+    from cloud_aggregator.pki import site_keys
+    from cloud_aggregator.pki.authority import CA_KEY, CLOUD_CERTIFICATE, SERVER, Authority
+    from config.identity import pki
+
+    if settings.identity is None:
+        return []
+    release_file, folder = settings.aggregator.release_key, settings.identity.folder
+    needed = [folder / name for name in (CA_KEY, site_keys.ROOT_PUB, SERVER, CLOUD_CERTIFICATE)]
+    if not all(path.exists() for path in (release_file, *needed)):
+        return []
+    with pki.alone(folder):
+        keys = site_keys.stated(folder)
+        if keys is None:
+            return []
+        site_keys.settle(folder, release_file, keys)
+        authority = Authority(folder)
+        if authority.has_own():
+            return []
+        authority.write_own(keys.site, authority.hosts(), datetime.now(UTC))
+        return [f"server.pem and cloud.pem are of the authority of {site_keys.STATEMENT} (number {keys.number})"]
+
+
+def _set_anew(staged: Path, manifest: Manifest, known: list[Certificate]) -> list[str]:
+    """Make the store that was read good to go on with, and one of this version; return what that means."""
+    from cloud_aggregator.backup.restored_store import Stored, renewed
+    from cloud_aggregator.storage.store import Store
+
+    with closing(Store(staged)) as store:
+        orders = tuple(
+            (int(row["number"]), row["kind"], row["body"]) for row in store.rows("orders") if row["answer"] is None
+        )
+        held = Stored(store.training(), store.models.rollout(), store.registry(), orders)
+        renewal = renewed(held, time_of(manifest.made_ns), manifest.made_ns, time.time_ns(), known)
+        store.commit(renewal.effects)
+    with closing(sqlite3.connect(staged)) as db:
+        db.execute("PRAGMA journal_mode = DELETE")  # one file, to be moved; the aggregator sets it back
+    return renewal.lines
+
+
+def _put_store(staged: Path, store: Path) -> str:
+    """Give a store its place and return where the one before was set aside, if any.
+
+    The new one lies beside the old one, whole, before that is touched, and while it lies there nobody opens a store in
+    this place. So a cut leaves the old one, the new one, or what the same command puts right.
+    """
+    from cloud_aggregator.backup.archive import own_as_folder, sync_folder
+    from cloud_aggregator.storage.store import coming
+
+    staged = _moved(staged, coming(store))
+    own_as_folder(staged)
+    sync_folder(store.parent)
+    kept = store.with_name(f"{store.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")  # a name of no other time
+    for suffix in (*WITH_IT, ""):  # beside the new one a log would be taken for its own
+        with suppress(FileNotFoundError):
+            store.with_name(store.name + suffix).rename(kept.with_name(kept.name + suffix))
+    sync_folder(store.parent)
+    staged.replace(store)
+    sync_folder(store.parent)
+    return str(kept) if kept.exists() else ""
+
+
+def _moved(staged: Path, target: Path) -> Path:
+    """Bring a file that is closed to the folder, and maybe the disk, where it belongs, whole; return it there."""
+    from cloud_aggregator.backup.archive import PIECE_BYTES, written_whole
+
+    if staged.stat().st_dev == target.parent.stat().st_dev:
+        return staged.replace(target)
+    with staged.open("rb") as source, written_whole(target) as out:
+        while piece := source.read(PIECE_BYTES):
+            out.write(piece)
+    return target
+
+
+def _lost(manifest: Manifest) -> list[str]:
+    """Return what is gone of the time since a backup, as far as that is known without another store."""
+    return [
+        f"what came in since {time_of(manifest.made_ns)} is not here",
+        "alarms that stand come again where the broker kept its messages; those that began and ended since do not",
+        "models released since stay in force at their gateways; their entries are gone",
+        "who was revoked since is let in again, unless revoked.crl was kept: look at 'gateways list' and revoke again",
+        "who was enrolled since is a stranger: give a token with --replace",
+    ]
+
+
+def _text(said: dict[str, Any]) -> str:
+    from cloud_aggregator.backup.archive import Facts
+
+    lines = [f"{said['file']}: of {said['made']}; {told(Facts(**{name: said[name] for name in Facts.model_fields}))}"]
+    if not said["is_changed"]:
+        return f"{lines[0]}\nit is whole{'' if said['has_keys'] else ', and without keys'}; nothing was changed"
+    lines.append(f"put back: {said['store']}, {len(said['written'])} files")
+    lines += [f"set aside: {said['set_aside']}"] if said["set_aside"] else []
+    lines += [f"kept as it is, and not as in the backup: {one}" for one in said["kept"]]
+    lines += [f"set anew: {one}" for one in said["set_anew"]]
+    lines += [f"lost: {one}" for one in said["lost"]]
+    lines += [f"MISSING: {one}; put it back from its own backup before the start" for one in said["missing"]]
+    return "\n".join(lines)

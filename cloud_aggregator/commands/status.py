@@ -1,0 +1,257 @@
+"""`cloud-aggregator status`: does the service work, how old is what is shown, the gateways, the training at hand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cloud_aggregator.access.registry import Registry
+from cloud_aggregator.names import first_of
+from cloud_aggregator.rounds import set_back
+from config.protocol.messages import Status
+from config.runtime import cli
+from config.settings.settings import AggregatorSettings, load
+
+NS = 1_000_000_000
+HANGS_S = 180.0  # without a sign of its work, of which it writes one a minute
+SILENT_S = 900.0  # of a gateway that counts as online; as gateways are shipped they speak once a minute
+OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3  # what monitoring plugins end with
+WORDS = {OK: "OK", WARNING: "WARNING", CRITICAL: "CRITICAL", UNKNOWN: "UNKNOWN"}
+TEXT = """Show whether the service works, since when, whether the broker is connected and how old the data is; then the
+training at hand and the gateways.
+
+A gateway is online, offline, revoked or unknown: while the service does not work or the broker is not connected nobody
+knows how a gateway is. "seen" is when it last spoke itself; what a broker had kept of it does not count."""
+EPILOG = f"""examples:
+  cloud-aggregator status -c aggregator.toml
+  cloud-aggregator status -c aggregator.toml --json
+  cloud-aggregator status -c aggregator.toml --check
+      one line for monitoring, and as exit code
+      {OK} OK        it works, the broker is connected, every gateway that is not revoked is online
+      {WARNING} WARNING   a gateway is offline, was enrolled and has never spoken, is denied at the broker until that is
+                  restarted, or counts as online and has not spoken for {SILENT_S:g} s; the store is older than what
+                  gateways have answered
+      {CRITICAL} CRITICAL  the service does not run or hangs, or the broker is not connected
+      {UNKNOWN} UNKNOWN   settings or store cannot be read
+"""
+COLUMNS = (
+    *("gateway", "state", "seen", "baseline_windows", "baseline_needed", "can_train", "windows", "windows_lost"),
+    *("dropped", "model_version", "settling", "alarms_active", "privacy_epsilon", "identity"),
+    *("refusal", "training_remarks"),
+)
+DENIED = "denied at the broker until that is restarted"
+Work = Literal["running", "hangs", "stopped", "never ran"]
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether the service works, and how old what it stored is; times in ns of Unix time, None where unknown."""
+
+    work: Work
+    began_ns: int | None = None
+    beat_ns: int | None = None  # its last sign
+    is_connected: bool = False
+    link_ns: int | None = None  # since when that is so
+    as_of_ns: int | None = None  # the moment that the states of gateways are of
+
+    @property
+    def is_live(self) -> bool:
+        """True where what is stored says how things are now."""
+        return self.work == "running" and self.is_connected
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    command = commands.add_parser(
+        "status",
+        help="show whether the service works, the gateways and the training at hand",
+        description=TEXT,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--check", action="store_true", help="one line and an exit code for monitoring: 0, 1, 2 or 3")
+    command.set_defaults(act=_status)
+
+
+def health(row: dict[str, Any] | None, held_ns: int | None, now_ns: int) -> Health:
+    """Return what the stored sign of the service tells, where its store was taken at `held_ns`; None: nobody has it.
+
+    A sign from before that is not of the process that has the store now, such as of one that begins.
+    """
+    if row is None:
+        return Health("never ran")
+    as_of_ns = row["beat_ns"] if row["is_connected"] else row["link_ns"]
+    if held_ns is None:
+        return Health("stopped", row["began_ns"], row["beat_ns"], False, None, as_of_ns)
+    work: Work = "hangs" if now_ns - max(row["beat_ns"], held_ns) > HANGS_S * NS else "running"
+    is_its_own = row["beat_ns"] >= held_ns
+    link_ns = row["link_ns"] if is_its_own else as_of_ns
+    return Health(work, held_ns, row["beat_ns"], is_its_own and row["is_connected"], link_ns, as_of_ns)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    if not arguments.check:
+        summary = summarised(arguments.config, time.time_ns())
+        print(json.dumps(summary, indent=2) if arguments.json else _text(summary))
+        return 0
+    try:
+        summary = summarised(arguments.config, time.time_ns())
+        code, reason = checked(summary)
+    except (ValueError, OSError) as error:
+        summary, code, reason = {}, UNKNOWN, " ".join(cli.in_words(error).split())
+    line = f"{WORDS[code]} - {reason}"
+    print(json.dumps({"code": code, "reason": reason, **summary}, indent=2) if arguments.json else line)
+    return code
+
+
+def summarised(config: Path, now_ns: int) -> dict[str, Any]:
+    """Return all that the command shows, for `config` at `now_ns`."""
+    from cloud_aggregator.storage.store import Store, held_since_ns
+
+    settings = load(config, AggregatorSettings)
+    with closing(Store(settings.aggregator.store, create=False)) as store:
+        beats, rows, closed = store.rows("service"), store.rows("gateways"), store.rows("rounds", "id")
+        training, outward, released = store.training(), store.outward(), store.rows("models", "version", "released_ns")
+        registry = store.registry()
+    found = health(beats[0] if beats else None, held_since_ns(settings.aggregator.store), now_ns)
+    is_site = settings.identity is not None
+    unheard = registry.admitted - {row["gateway"] for row in rows} if is_site else frozenset()
+    gateways = [_gateway(row, found, registry.barred if is_site else frozenset(), now_ns) for row in rows]
+    gateways += [{"gateway": name, "state": "unknown", "is_silent": False} for name in sorted(unheard)]
+    denied = _denied(settings, registry)
+    for one in gateways:
+        one |= {"is_heard": one["gateway"] not in unheard, "is_denied": one["gateway"] in denied}
+        if one["is_denied"]:
+            one |= {"state": "unknown", "is_silent": False, "identity": "denied"}
+    place = _training(training, settings) if training else None
+    known = {row["gateway"]: Status.model_validate_json(row["status"]) for row in rows}
+    fleet, queue = outward.fleet, outward.queue
+    return {
+        "service": _service(found, now_ns),
+        "rounds_closed": closed[-1]["id"] if closed else 0,  # of which the newest are kept
+        "model_version": max((row["version"] for row in released if row["released_ns"] is not None), default=0),
+        "training": place,
+        "gateways": gateways,
+        "fleet": fleet.alarm.model_dump(mode="json") if fleet.alarm and fleet.active else None,
+        "webhook": {"waiting": len(queue.waiting), "dropped": queue.dropped, "refused": queue.refused},
+        "alarms_refused": outward.alarms_refused,
+        "store_is_older": set_back.told(known, place["run"], place["round_index"]) if place else "",
+    }
+
+
+def _denied(settings: AggregatorSettings, registry: Registry) -> frozenset[str]:
+    if settings.identity is None or not registry.outlived():
+        return frozenset()
+    from cloud_aggregator.pki.quarantine import denied_names  # which needs the library of certificates
+
+    return denied_names(settings.identity, registry)
+
+
+def _service(found: Health, now_ns: int) -> dict[str, Any]:
+    def age_s(t_ns: int | None) -> float | None:
+        return None if t_ns is None else round(max(now_ns - t_ns, 0) / NS, 1)
+
+    return {
+        "state": found.work,
+        "since": cli.moment(found.began_ns),
+        "last_sign": cli.moment(found.beat_ns),
+        "broker": "connected" if found.is_connected else "not connected",
+        "broker_since": cli.moment(found.link_ns),
+        "data_as_of": cli.moment(found.as_of_ns),
+        "data_age_s": age_s(found.as_of_ns),
+        "is_live": found.is_live,
+    }
+
+
+def _gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns: int) -> dict[str, Any]:
+    trouble = json.loads(row["lives"] or "{}").get("trouble") or ""
+    said = {**json.loads(row["status"]), "gateway": row["gateway"], "seen": cli.moment(row["seen_ns"] or None)}
+    if row["gateway"] in barred:
+        said["state"] = "revoked"
+    elif not found.is_live:
+        said["state"] = "unknown"
+    said["unknown_since"] = cli.moment(found.as_of_ns) if said["state"] == "unknown" else ""
+    quiet_s = (now_ns - max(row["seen_ns"], found.link_ns or 0)) / NS  # nobody could hear it before the connection
+    said["is_silent"] = said["state"] == "online" and quiet_s > SILENT_S
+    return {**said, "identity": trouble.removeprefix("identity-")}
+
+
+def _training(stored: bytes, settings: AggregatorSettings) -> dict[str, Any]:
+    """Return where a stored training is, and every single number that its algorithm tells or keeps, by name; but for
+    those that the settings already say.
+    """
+    from cloud_aggregator.state import training_place
+    from models.arrays import generator
+    from models.features import feature_names
+    from models.federated import build
+
+    arrays, meta = training_place(stored)
+    choice = settings.algorithm
+    begun = build(choice.name, len(feature_names(settings.features)), choice.settings)
+    constant = begun.start(generator(choice.seed, 0, "cloud")).shared
+    numbers = {name: array for name, array in arrays.items() if array.shape == ()}
+    figures = {name: float(array) for name, array in numbers.items() if name not in constant or array != constant[name]}
+    return {name: meta[name] for name in ("run", "round_index", "phase")} | {
+        "answers": len(meta["counted"]),
+        "figures": figures,
+    }
+
+
+def checked(summary: dict[str, Any]) -> tuple[int, str]:
+    """Return the exit code of `--check` and the reason."""
+    service = summary["service"]
+    if not service["is_live"]:
+        return CRITICAL, _line(service)
+    belong = [one for one in summary["gateways"] if one["state"] != "revoked"]
+    offline = [one["gateway"] for one in belong if one["state"] == "offline"]
+    silent = [one["gateway"] for one in belong if one["is_silent"]]
+    denied = [one["gateway"] for one in belong if one["is_denied"]]
+    unheard = [one["gateway"] for one in belong if not one["is_heard"] and not one["is_denied"]]
+    found = {"offline": offline, "silent": silent, DENIED: denied, "enrolled and never heard": unheard}
+    reasons = [f"{word}: {first_of(names)}" for word, names in found.items() if names]
+    reasons += [summary["store_is_older"]] if summary["store_is_older"] else []
+    counts = f"{len(belong) - len({*offline, *silent, *denied, *unheard})} of {len(belong)} gateways online"
+    return (WARNING, "; ".join([counts, *reasons])) if reasons else (OK, f"{counts}; {_line(service)}")
+
+
+def _line(service: dict[str, Any]) -> str:
+    """Return one line on the service, the broker and the data."""
+    if service["state"] == "never ran":
+        return "service: has never run on this store"
+    age = f"data: as of {service['data_as_of']}, {service['data_age_s']:.0f} s old"
+    link = f"broker: {service['broker']} since {service['broker_since']}"
+    works = {
+        "running": f"service: runs since {service['since']}; {link}",
+        "hangs": f"service: HANGS, its process is there and has done nothing since {service['last_sign']}",
+        "stopped": f"service: DOES NOT RUN, last sign of it {service['last_sign']}",
+    }
+    return f"{works[service['state']]}; {age}"
+
+
+def _text(summary: dict[str, Any]) -> str:
+    lines = [_line(summary["service"])]
+    lines.append(f"{summary['rounds_closed']} rounds closed, model version {summary['model_version']}")
+    if summary["store_is_older"]:
+        lines.append(f"WARNING: {summary['store_is_older']}")
+    if denied := [one["gateway"] for one in summary["gateways"] if one["is_denied"]]:
+        lines.append(f"WARNING: {DENIED}: {', '.join(denied)}")
+    if training := summary["training"]:
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in training["figures"].items())
+        place = f"round {training['round_index']}, phase {training['phase']}, answers {training['answers']}"
+        lines.append(f"training {training['run']}: {place}{'; ' if figures else ''}{figures}")
+    if fleet := summary["fleet"]:
+        lines.append(f"fleet alarm since {cli.moment(fleet['onset_ns'])}: {fleet['text']}")
+    webhook = summary["webhook"]
+    if any(webhook.values()):
+        given_up = f"{webhook['dropped']} were given up, {webhook['refused']} refused"
+        lines.append(f"webhook: {webhook['waiting']} changes wait, {given_up}")
+    if summary["alarms_refused"]:
+        lines.append(f"alarms: {summary['alarms_refused']} messages refused; the log says of whom and why")
+    return "\n".join([*lines, cli.cells(COLUMNS, summary["gateways"])])

@@ -1,0 +1,206 @@
+"""The keys that a site goes by: the statement that its root key signed, and the files that follow from it.
+
+`keys.json` alone decides. New private keys are written before it, beside those in force, and old ones are removed after
+it; all else is made from it. So the power may fail at any write: the site goes by the statement before or by this one.
+Whoever does this holds the folder: to anybody else a new key is one of which the statement says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+
+from cloud_aggregator.pki.authority import CA, CA_KEY, Authority, authority_certificate
+from config.identity import pki, signing, statement
+from config.identity.pki import PRIVATE_MODE, PUBLIC_MODE
+from config.identity.signing import KeyFileError
+from config.protocol.messages import Keys
+from config.settings.settings import Site
+
+ROOT_PUB, STATEMENT, RELEASE = "root.pub", "keys.json", "release.key"
+NS = 1_000_000_000
+AT_ONCE = 2  # authorities: the newest, and the one whose place it takes
+
+
+def stated(folder: Path) -> Keys | None:
+    """Return the statement that a site goes by; None for a site without a root key. Raises `KeyFileError`."""
+    path = folder / STATEMENT
+    if not path.exists():
+        return None
+    try:
+        return statement.check(path.read_bytes(), signing.load_public(folder / ROOT_PUB))
+    except statement.StatementError as error:
+        raise KeyFileError(f"{path}: {error}; restore it and {ROOT_PUB} from the backup") from None
+
+
+def lacking(body: bytes, root: bytes, release: bytes, authority: bytes) -> tuple[int, list[str]]:
+    """Return the number of a statement, and which of the files of private keys, as they would be, lack one that it
+    names. Raises `ValueError` for a statement that is not the root key's.
+    """
+    keys = statement.check(body, signing.read_public(root, ROOT_PUB))
+    held = {_public(one) for one in (*pki.pem_blocks(release), *pki.pem_blocks(authority))}
+    wanted = {CA_KEY: {_pem(pki.read_certificate(one.encode()).public_key()) for one in keys.authorities}}
+    wanted[RELEASE] = {_pem(signing.read_public(keys.release_key.encode(), RELEASE))}
+    return keys.number, [name for name, some in wanted.items() if not held >= some]
+
+
+def _public(private: bytes) -> bytes:
+    """Return the public half of a key in PEM, empty where it cannot be read."""
+    try:
+        return _pem(serialization.load_pem_private_key(private, password=None).public_key())
+    except signing.UNREADABLE:
+        return b""
+
+
+def _pem(public: PublicKeyTypes) -> bytes:
+    return public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def release_key(site: Site, folder: Path | None) -> Ed25519PrivateKey:
+    """Return the key that signs models and invitations: the one that is stated, where keys are. Raises
+    `KeyFileError`.
+    """
+    keys = None if folder is None else stated(folder)
+    if keys is None:
+        return signing.load_private(site.release_key)
+    for body in pki.pem_blocks(_read(site.release_key)):
+        key = serialization.load_pem_private_key(body, password=None)
+        if isinstance(key, Ed25519PrivateKey) and signing.public_pem(key).decode() == keys.release_key:
+            return key
+    raise KeyFileError(f"{site.release_key}: it is not the key that {folder}/{STATEMENT} names; restore both")
+
+
+def found(folder: Path, site: str, release_file: Path, root_file: Path, now: datetime) -> Keys:
+    """Make a root key in `root_file` where there is none, and have it sign the keys of a site that has no statement."""
+    if not root_file.exists():
+        signing.make_key(root_file, folder / ROOT_PUB)
+    root = signing.load_private(root_file)
+    pki.write(folder / ROOT_PUB, signing.public_pem(root), PUBLIC_MODE)
+    release = signing.public_pem(signing.load_private(release_file))
+    return _state(folder, root, site, 1, release, pki.pem_blocks((folder / CA).read_bytes()), now)
+
+
+def rotate(
+    folder: Path, release_file: Path, root: Ed25519PrivateKey, *, release: bool, authority: bool, now: datetime
+) -> Keys:
+    """Put new keys in place of those of a site. The authority before stays beside the new one until it is dropped.
+
+    Raises `KeyFileError` where that cannot be; then nothing has changed.
+    """
+    with pki.alone(folder):
+        before = _settled(folder, release_file, root)
+        number, public = before.number + 1, before.release_key.encode()
+        authorities = [one.encode() for one in before.authorities]
+        if authority and len(authorities) >= AT_ONCE:
+            raise KeyFileError(
+                f"{folder}: the authority before is still believed; have 'cloud-aggregator keys finish' drop it first"
+            )
+        if release:
+            new = Ed25519PrivateKey.generate()
+            pki.write(release_file, signing.private_pem(new) + _read(release_file), PRIVATE_MODE)
+            public = signing.public_pem(new)
+        if authority:
+            key = pki.made_key()
+            pki.write(folder / CA_KEY, pki.private_pem(key) + _read(folder / CA_KEY), PRIVATE_MODE)
+            authorities.insert(0, authority_certificate(f"fedgate {before.site} {number}", key, now))
+        keys = _state(folder, root, before.site, number, public, authorities, now, before.members)
+        settle(folder, release_file, keys)
+        return keys
+
+
+def drop_before(folder: Path, release_file: Path, root: Ed25519PrivateKey, now: datetime) -> Keys:
+    """Drop the authority before the newest; broker and aggregator show certificates of the newest from now on."""
+    with pki.alone(folder):
+        before = _settled(folder, release_file, root)
+        if len(before.authorities) < AT_ONCE:
+            raise KeyFileError(f"{folder}: one authority is in force, and none is to be dropped")
+        newest = Authority(folder)
+        newest.write_own(before.site, newest.hosts(), now)  # good while both are believed
+        authorities = [before.authorities[0].encode()]
+        return _followed(folder, release_file, root, before, authorities, now, before.members)
+
+
+def pin(folder: Path, release_file: Path, root: Ed25519PrivateKey, members: Sequence[str], now: datetime) -> Keys:
+    """Have the root key name who may take part in masked sums, see `pki.member_of`; nobody named: any gateway.
+
+    Raises `KeyFileError` where that cannot be; then nothing has changed.
+    """
+    with pki.alone(folder):
+        before = _settled(folder, release_file, root)
+        authorities = [one.encode() for one in before.authorities]
+        return _followed(folder, release_file, root, before, authorities, now, members)
+
+
+def _followed(
+    folder: Path,
+    release_file: Path,
+    root: Ed25519PrivateKey,
+    before: Keys,
+    authorities: list[bytes],
+    now: datetime,
+    members: Sequence[str],
+) -> Keys:
+    """State what follows on a statement, with the same release key."""
+    release = before.release_key.encode()
+    keys = _state(folder, root, before.site, before.number + 1, release, authorities, now, members)
+    settle(folder, release_file, keys)
+    return keys
+
+
+def settle(folder: Path, release_file: Path, keys: Keys) -> None:
+    """Make the files that follow from a statement, and remove the private keys of which it says nothing."""
+    bundle = statement.bundle(keys)
+    _replace(folder / CA, bundle, PUBLIC_MODE)
+    _replace(release_file.with_suffix(".pub"), keys.release_key.encode(), PUBLIC_MODE)
+    named = {pki.holder(pki.read_certificate(one.encode())) for one in keys.authorities}
+    held = pki.load_keys(folder / CA_KEY)
+    kept = [pki.private_pem(key) for key in held if pki.key_digest(key.public_key()) in named]
+    if len(kept) < len(named):
+        raise KeyFileError(f"{folder / CA_KEY}: a key that {STATEMENT} names is missing; restore both")
+    _replace(folder / CA_KEY, b"".join(kept), PRIVATE_MODE)
+    key = release_key(Site(site=keys.site, release_key=release_file), folder)
+    _replace(release_file, signing.private_pem(key), PRIVATE_MODE)
+
+
+def _settled(folder: Path, release_file: Path, root: Ed25519PrivateKey) -> Keys:
+    """Return the statement in force, all files being as it says and `root` being the key that signed it."""
+    keys = stated(folder)
+    if keys is None:
+        raise KeyFileError(f"{folder}: this site has no root key; 'cloud-aggregator init' with its folder makes one")
+    if signing.public_pem(root) != (folder / ROOT_PUB).read_bytes():
+        raise KeyFileError(f"{folder}: the root key that is given is not the one of {ROOT_PUB}, which gateways believe")
+    settle(folder, release_file, keys)
+    return keys
+
+
+def _state(
+    folder: Path,
+    root: Ed25519PrivateKey,
+    site: str,
+    number: int,
+    release: bytes,
+    authorities: list[bytes],
+    now: datetime,
+    members: Sequence[str] = (),
+) -> Keys:
+    now_ns = round(now.astimezone(UTC).timestamp()) * NS
+    keys = statement.sign(root, site, number, release, authorities, now_ns, members)
+    pki.write(folder / STATEMENT, keys.to_bytes(), PUBLIC_MODE)
+    return keys
+
+
+def _replace(path: Path, body: bytes, mode: int) -> None:
+    if not path.exists() or path.read_bytes() != body:
+        pki.write(path, body, mode)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise KeyFileError(f"{path}: cannot be read ({error}); restore it from the backup") from None

@@ -1,0 +1,148 @@
+"""The shell around the machine: it carries events in and effects out, and does nothing else."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from cloud_aggregator.access import registry_sync
+from cloud_aggregator.access.registry import Bar, Issue, TakeKeys, TurnAway
+from cloud_aggregator.alarms.fleet import CAUSE
+from cloud_aggregator.events import Connection, Event, Heard, Log, Outward, Publish, Send, Tick
+from cloud_aggregator.pki import site_keys
+from cloud_aggregator.pki.enrolment_service import Doorkeeper
+from cloud_aggregator.runtime import defence
+from cloud_aggregator.runtime.service import Service
+from cloud_aggregator.runtime.webhook_client import Poster
+from cloud_aggregator.storage.store import Store, locked
+from config.protocol.messages import Status, shown
+from config.protocol.topics import ALL, CLOUD, Channel, Topic, party, topic_of, watch
+from config.runtime import clock, store_lock
+from config.runtime.loop import Loop
+from config.runtime.version import VERSION
+from config.settings.checks import check_budget
+from config.settings.settings import AggregatorSettings
+from config.transport.mqtt import Link, Will
+
+LOG = logging.getLogger("fedgate.aggregator")
+ANY_GATEWAY = "+"
+STEP_S = 60.0  # of the wall clock, with which the service cannot go on: what it waits for would be over, or never
+BEGINNING_BYTES = 4
+WATCHED: tuple[Channel, ...] = ("status", "update", "alarm", "want", "tombstone", "telemetry", "newest")
+
+
+class ClockSteppedError(RuntimeError):
+    """The wall clock was set while the service ran; started anew, it takes what it stored for what it is."""
+
+
+class Aggregator:
+    """A running aggregator: `run` blocks until `stop` is called from a signal handler or another thread."""
+
+    def __init__(self, settings: AggregatorSettings) -> None:
+        self.settings = settings
+        check_budget(settings.algorithm, settings.rounds, settings.features)
+        self._loop: Loop[Event] = Loop()
+        self._clock = clock.Clock()
+        with ExitStack() as undo:
+            self._lock = locked(settings.aggregator.store)
+            undo.callback(store_lock.release, self._lock)
+            store = Store(settings.aggregator.store)
+            undo.callback(store.close)
+            self._open(settings, store)
+            undo.pop_all()
+
+    def _open(self, settings: AggregatorSettings, store: Store) -> None:
+        if store.was_empty:
+            LOG.warning("%s was there and empty: a copy without its log, %s-wal?", store.path, store.path.name)
+        self.service = Service(
+            settings,
+            store,
+            site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None),
+            now_ns=self._clock.now_ns(),
+            beginning=secrets.token_hex(BEGINNING_BYTES),
+            material=defence.read(settings),
+        )
+        self._doorkeeper = None
+        if settings.identity is not None:
+            self._doorkeeper = Doorkeeper(settings, settings.identity, self._loop.put)
+            if not store.is_new:
+                registry_sync.check(str(store.path), store.registry(), self._doorkeeper.listed())
+        self._poster = None if settings.webhook is None else Poster(settings.webhook, self._loop.put)
+        site = settings.aggregator.site
+        self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
+        self._own_topics = {self._status_topic, topic_of(Topic(site, ALL, "alarm", CAUSE))}
+        self._link = Link(
+            settings.broker,
+            f"{CLOUD}.{site}",
+            [watch(site, ANY_GATEWAY, channel) for channel in WATCHED],
+            lambda topic, payload: self._loop.offer(Heard(topic, payload), len(payload), party(topic)),
+            lambda up: self._loop.put(Connection(up)),
+            Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
+            lambda topic, payload: self._loop.offer(
+                Heard(topic, payload, is_retained=True), len(payload), party(topic)
+            ),
+        )
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        self._link.start()
+        LOG.info("aggregator of site %s, %s", self.settings.aggregator.site, self.settings.algorithm.name)
+        try:
+            if self._doorkeeper is not None and self.service.state.registry is not None:
+                stated = self._doorkeeper.stated()
+                self._step_all([self._doorkeeper.listed(), *([] if stated is None else [stated])])
+                self._doorkeeper.start(self.service.state.registry, self.service.store.half_answered())
+            self._loop.run_all(self._step_all, self._tick)
+        finally:
+            if self._doorkeeper is not None:
+                self._doorkeeper.stop()
+            self._tell("offline")
+            self._link.stop()
+            self.service.close()
+            store_lock.release(self._lock)
+
+    def stop(self) -> None:
+        """Ask `run` to end after the step at hand."""
+        self._loop.stop()
+
+    def _tick(self) -> Event:
+        self._follow_clock()
+        for order in self.service.orders():
+            self._step_all([order])
+        if self._doorkeeper is not None:
+            self._doorkeeper.tick()
+        return Tick()
+
+    def _follow_clock(self) -> None:
+        by_s = self._clock.follow() / 1e9
+        if abs(by_s) > STEP_S:
+            raise ClockSteppedError(
+                f"the wall clock was set by {by_s:+.0f} s; the service ends, to be started again with the right time"
+            )
+        if by_s:
+            LOG.warning("the wall clock was set by %+.1f s", by_s)
+
+    def _step_all(self, events: Sequence[Event]) -> None:
+        # Without our own word, sent back to us by our own subscription.
+        news = [event for event in events if not (isinstance(event, Heard) and event.topic in self._own_topics)]
+        self._carry_out(self.service.step_all(self._clock.now_ns(), news))
+        if Connection(True) in news:
+            self._tell("online")
+
+    def _tell(self, state: str) -> None:
+        status = Status.model_validate({"state": state, "version": VERSION, "clock": self._clock.quality()})
+        self._link.publish(self._status_topic, status.to_bytes(), retain=True)
+
+    def _carry_out(self, effects: Sequence[Outward]) -> None:
+        for effect in effects:
+            match effect:
+                case Publish(topic=topic, payload=payload, retain=retain):
+                    self._link.publish(topic, payload, retain=retain)
+                case Send(post=post) if self._poster is not None:
+                    self._poster.send(post)
+                case Issue() | TurnAway() | Bar() | TakeKeys() if self._doorkeeper is not None:
+                    self._doorkeeper.carry_out(effect)
+                case Log(level=level, text=text):
+                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", shown(text))

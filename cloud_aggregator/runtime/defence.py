@@ -1,0 +1,104 @@
+"""What a defence judges by: labelled tables that the operator trusts, and the discriminator trained on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from config.protocol import wire
+from config.settings import labelled
+from config.settings.settings import AggregatorSettings
+from models.arrays import Arrays, generator
+from models.features import feature_names
+from models.federated import build
+from models.federated.algorithm import Algorithm
+
+COIN = 0.6  # of held-out updates told right, below which a discriminator is not worth having
+
+
+class MaterialError(ValueError):
+    """A file that a defence needs and that cannot be used; the message names it and says what to do."""
+
+
+class Material(NamedTuple):
+    """What was read from the files that `[defence]` names."""
+
+    trusted: tuple[Arrays, ...] = ()
+    network: Arrays | None = None
+
+
+NOTHING = Material()
+
+
+def read(settings: AggregatorSettings) -> Material:
+    """Return the trusted tables and the discriminator; raises `MaterialError` or
+    `config.settings.labelled.LabelledError`.
+    """
+    network = settings.defence.network
+    return Material(read_tables(settings), None if network is None else _network(network, settings))
+
+
+def read_tables(settings: AggregatorSettings) -> tuple[Arrays, ...]:
+    """Return the tables that `defence.trusted` names; raises `config.settings.labelled.LabelledError`."""
+    return tuple(labelled.read(path, settings.features) for path in settings.defence.trusted)
+
+
+def _network(path: Path, settings: AggregatorSettings) -> Arrays:
+    made = "make it with cloud-aggregator train-discriminator"
+    try:
+        body = path.read_bytes()
+        network, said = wire.decode(body, size_max=len(body))
+    except OSError as error:
+        raise MaterialError(f"{path}: cannot be read ({error.strerror}); {made}") from None
+    except wire.WireError as error:
+        raise MaterialError(f"{path}: is no discriminator ({error}); {made}") from None
+    wanted, found = settings.algorithm.model_dump(mode="json"), said.get("algorithm")
+    if found != wanted:
+        raise MaterialError(f"{path}: was trained for {found}, expected the [algorithm] at hand, {wanted}; {made}")
+    return network
+
+
+def algorithm_of(settings: AggregatorSettings, material: Material) -> Algorithm:
+    """Return the algorithm of the settings behind the defence they ask for.
+
+    Raises `MaterialError` where the two do not go together or the files lack what the defence needs.
+    """
+    from models.federated.defended import Defence, defended
+
+    choice, chosen = settings.algorithm, settings.defence
+    algorithm = build(choice.name, len(feature_names(settings.features)), choice.settings)
+    if chosen.kind == "none":
+        return algorithm
+    if choice.settings.get("masking") is not None:
+        raise MaterialError(
+            f"[defence] kind = {chosen.kind!r} given beside algorithm.settings.masking, expected one of both: a judge "
+            "looks at single updates, and masks hide them"
+        )
+    defence = Defence(kind=chosen.kind, **chosen.settings)
+    try:
+        guarded = defended(algorithm, defence, material.trusted, material.network)
+        guarded.start(generator(choice.seed, 0, "cloud"))  # a discriminator of another training is refused here
+    except ValueError as error:
+        raise MaterialError(f"[defence] kind = {chosen.kind!r} with {choice.name}: {error}") from None
+    return guarded
+
+
+def trained(settings: AggregatorSettings, material: Material, noise: float) -> tuple[bytes, dict[str, Any]]:
+    """Return the discriminator for this training as the bytes of its file, and what is to be told of it.
+
+    Raises `ValueError` where the algorithm or the tables do not allow one.
+    """
+    from models.federated.discriminator import ACCURACY, train_discriminator
+
+    choice = settings.algorithm
+    algorithm = build(choice.name, len(feature_names(settings.features)), choice.settings)
+    network = train_discriminator(algorithm, material.trusted, generator(choice.seed, 0, "cloud"), noise=noise)
+    accuracy = float(network[ACCURACY])
+    if not accuracy > COIN:
+        raise MaterialError(
+            f"defence.trusted: on these tables clean updates cannot be told from noisy ones, {accuracy:.1%} right of "
+            "those held out; take more or longer tables, another algorithm, or kind = 'trusted', which looks at what "
+            "an update does"
+        )
+    said = {"algorithm": choice.model_dump(mode="json"), "tables": len(material.trusted), "noise": noise}
+    return wire.encode(network, said), {**said, "accuracy": accuracy}

@@ -1,0 +1,120 @@
+"""The machine with its store: events in, what they changed made durable, and then what is to be told.
+
+The order is the promise of the whole aggregator, so it stands in one place, which the running service and the simulated
+world share: a receipt leaves only when what it acknowledges is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from cloud_aggregator import containment, machine
+from cloud_aggregator.access import admission
+from cloud_aggregator.events import Durable, Effect, Event, Heard, Ordered, Outward
+from cloud_aggregator.releases import rollout
+from cloud_aggregator.runtime import defence, presence
+from cloud_aggregator.state import State, restore
+from cloud_aggregator.storage.store import Store
+from config.protocol.messages import LARGEST
+from config.settings.settings import AggregatorSettings
+from models.records import replace
+
+
+class Service:
+    """An aggregator between its start and its end; use it from one thread."""
+
+    def __init__(
+        self,
+        settings: AggregatorSettings,
+        store: Store,
+        key: Ed25519PrivateKey,
+        *,
+        now_ns: int,
+        beginning: str,
+        material: defence.Material = defence.NOTHING,
+    ) -> None:
+        """Go on with what the store holds; `beginning` names a training that starts anew."""
+        self.store = store
+        everywhere, staging = rollout.restored(store.models.rollout(), store.models.of, store.models.latest())
+        self.state = restore(
+            settings,
+            key,
+            store.training(),
+            everywhere,
+            store.statuses(),
+            now_ns,
+            beginning,
+            material,
+            store.outward(),
+            store.held(),
+            store.lives(),
+            staging,
+        )
+        self.state = presence.begun(self.state, store.seen(), store.service())
+        self.state = admission.begun(self.state, store.registry())
+
+    def step(self, now_ns: int, event: Event) -> list[Outward]:
+        """Take in one event and return what is to be told, all it rests on being on disk."""
+        return self.step_all(now_ns, [event])
+
+    def step_all(self, now_ns: int, events: Sequence[Event]) -> list[Outward]:
+        """Take in events in their order and return what is to be told, all of it resting on one commit: an update that
+        waits for others costs no commit of its own.
+
+        Where that fails, events are taken in one by one, and a gateway's message or an operator's order that fails
+        alone is contained. Errors of the store, of memory and of the aggregator's own events are nobody's: they are
+        raised, and what was stored before them is told after a restart.
+        """
+        before = self.state
+        told = containment.attempt(lambda: self._taken(machine.step, now_ns, events))
+        if not isinstance(told, Exception):
+            return told
+        self.state = before
+        return [effect for event in events for effect in self._alone(now_ns, event)]
+
+    def _alone(self, now_ns: int, event: Event) -> list[Outward]:
+        before = self.state
+        told = containment.attempt(lambda: self._taken(machine.take_in, now_ns, [event]))
+        if isinstance(told, Exception):
+            before = replace(before, now_ns=now_ns)
+            if isinstance(event, Heard):
+                self.state, effects = containment.contain(before, event, told)
+            elif isinstance(event, Ordered):  # it would be there again at every start
+                self.state, effects = before, containment.refused(event, told)
+            else:
+                raise told
+            told = self._stored(effects)
+        self.state, effects = machine.advance(self.state, event)
+        return [*told, *self._stored(effects)]
+
+    def _taken(
+        self, act: Callable[[State, int, Event], machine.Result], now_ns: int, events: Sequence[Event]
+    ) -> list[Outward]:
+        effects: list[Effect] = []
+        for event in events:
+            self.state, more = act(self.state, now_ns, event)
+            effects += more
+        return self._stored(effects)
+
+    def orders(self) -> list[Ordered]:
+        """Return what the operator has ordered since, oldest first; each is asked for again until it is answered."""
+        return [self._with_model(order) for order in self.store.orders()]
+
+    def _with_model(self, order: Ordered) -> Ordered:
+        """Return an order with the stored model that it names."""
+        version = order.body.get("version")
+        if not isinstance(version, int) or version > LARGEST:  # beyond which the store cannot look for one
+            return order
+        return replace(order, model=self.store.models.of(version))
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()
+
+    def _stored(self, effects: list[Effect]) -> list[Outward]:
+        durable = [effect for effect in effects if isinstance(effect, Durable)]
+        if durable:
+            self.store.commit(durable)
+        return [effect for effect in effects if not isinstance(effect, Durable)]

@@ -1,0 +1,132 @@
+"""Posts changes to the webhook from a thread of its own, so that a slow receiver never holds up a gateway."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+
+from cloud_aggregator.events import Post, Posted
+from config.runtime.version import VERSION
+from config.settings.notifications import Webhook
+from config.settings.settings import SettingsError
+
+SUCCESS = range(HTTPStatus.OK, HTTPStatus.MULTIPLE_CHOICES)
+REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)
+CLIENT_ERRORS = range(HTTPStatus.BAD_REQUEST, HTTPStatus.INTERNAL_SERVER_ERROR)
+# Of these the ones that say nothing of the change: who may post, and when.
+OF_THE_SENDER = {
+    *(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED),
+    *(HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS),
+}
+
+
+class Poster:
+    """Sends one change at a time; `done` is called from its thread with how it went.
+
+    Raises `SettingsError` where the secret or the certificates cannot be read.
+    """
+
+    def __init__(self, spec: Webhook, done: Callable[[Posted], None]) -> None:
+        self._spec, self._done = spec, done
+        self._tls = _tls(spec)
+        self._secret = None if spec.secret_file is None else _secret(spec.secret_file)
+
+    def send(self, post: Post) -> None:
+        """Begin to post a change; returns at once."""
+        threading.Thread(target=self._send, args=(post,), daemon=True).start()
+
+    def _send(self, post: Post) -> None:
+        posted = Posted(post.id, "the attempt broke off")
+        try:
+            posted = self.attempt(post)
+        finally:  # whatever happens: the queue waits for this word
+            self._done(posted)
+
+    def attempt(self, post: Post) -> Posted:
+        """Post a change and return how it went.
+
+        Nothing is followed: a redirect could lead to a receiver that nobody has chosen, without TLS.
+        """
+        host = self._spec.parts.hostname
+        try:
+            status = self._status(post)
+        except TimeoutError:
+            return Posted(post.id, f"{host} did not answer within {self._spec.timeout_s:g} s")
+        except (OSError, http.client.HTTPException) as error:
+            return Posted(post.id, f"{host} cannot be reached ({type(error).__name__}: {error})")
+        if status in SUCCESS:
+            return Posted(post.id)
+        elsewhere = ", which sends elsewhere; give the address itself in webhook.url" if status in REDIRECTS else ""
+        is_refused = status in CLIENT_ERRORS and status not in OF_THE_SENDER
+        return Posted(post.id, f"{host} answers {status}{elsewhere}", is_refused)
+
+    def _status(self, post: Post) -> int:
+        parts, timeout_s = self._spec.parts, self._spec.timeout_s
+        host, port = parts.hostname or "", parts.port
+        if self._tls is None:
+            connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+        else:
+            connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._tls)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        expired = threading.Event()
+        try:
+            connection.connect()
+            # The timeout is of each read; one who answers a byte at a time must not hold the queue up for ever.
+            deadline = threading.Timer(timeout_s, _cut, (connection.sock, expired))
+            deadline.daemon = True
+            deadline.start()
+            try:
+                connection.request("POST", path, post.body, self._headers(post))
+                return connection.getresponse().status
+            except (OSError, http.client.HTTPException):
+                if expired.is_set():
+                    raise TimeoutError from None
+                raise
+            finally:
+                deadline.cancel()
+        finally:
+            connection.close()
+
+    def _headers(self, post: Post) -> dict[str, str]:
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": f"fedgate/{VERSION}",
+            "Idempotency-Key": f'"{post.id}"',
+        }
+        return headers if self._secret is None else {**headers, self._spec.header: self._secret}
+
+
+def check(spec: Webhook) -> None:
+    """Raise `SettingsError` where the files that posting needs cannot be used."""
+    Poster(spec, lambda _posted: None)
+
+
+def _cut(connected: socket.socket, expired: threading.Event) -> None:
+    expired.set()
+    with suppress(OSError):  # it has ended by itself
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)  # of the connection below TLS, whose state is not ours
+
+
+def _tls(spec: Webhook) -> ssl.SSLContext | None:
+    if spec.parts.scheme == "http":
+        return None
+    try:
+        return ssl.create_default_context(cafile=None if spec.ca_file is None else str(spec.ca_file))
+    except OSError as error:
+        raise SettingsError(f"webhook.ca_file: {spec.ca_file} cannot be used ({error})") from None
+
+
+def _secret(path: Path) -> str:
+    try:
+        secret = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"webhook.secret_file: {path} cannot be read ({error})") from None
+    if not secret.isprintable() or not secret:
+        raise SettingsError(f"webhook.secret_file: {path}: expected one line that becomes a header's value")
+    return secret

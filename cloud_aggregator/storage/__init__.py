@@ -1,0 +1,1 @@
+"""The aggregator's store: its tables, and rows in and out."""

@@ -1,0 +1,93 @@
+"""Tombstones, scores and alarms that are over in the store: the newest of each gateway, by number and by bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sqlalchemy import Connection, LargeBinary, cast, delete, func, insert, select, update
+
+from cloud_aggregator.events import RecordLoss, RecordScores
+from cloud_aggregator.storage.tables import ALARMS, LOSSES, SCORES
+
+LOSSES_KEPT = 1_000  # of one gateway
+ROW_BYTES = 256  # that the database adds to a row, and the short columns of it
+SCORES_BYTES = 16 * 1024 * 1024  # of one gateway: weeks without a link at a window every five seconds
+ALARMS_KEPT, ALARMS_BYTES = 10_000, 16 * 1024 * 1024  # that are over, of one gateway
+# Of one gateway, after which all of its rows are looked through: an index for it would be written with each row.
+ALARMS_BETWEEN, SCORES_BYTES_BETWEEN = 100, 1024 * 1024
+TEXTS = ("id", "text", "feature", "rule", "boot_id", "model_digest", "store_id")  # of an alarm, that can be long
+
+
+class History:
+    """Keeps what was stored of gateways within its bounds."""
+
+    def __init__(self) -> None:
+        # What was stored of a gateway since its rows were looked through, by this process.
+        self._alarms, self._score_bytes = Counter[str](), Counter[str]()
+
+    def prune_alarms(self, db: Connection, gateway: str) -> None:
+        """Remove the oldest alarms of a gateway that are over, beyond so many or so many bytes; one that stands stays.
+
+        Call it once for each alarm that was stored, within the transaction that is open.
+        """
+        self._alarms[gateway] += 1
+        if self._alarms[gateway] < ALARMS_BETWEEN:
+            return
+        del self._alarms[gateway]
+        over = (ALARMS.c.gateway == gateway) & ALARMS.c.cleared_ns.is_not(None)
+        newest_first = (ALARMS.c.received_ns.desc(), ALARMS.c.onset_ns.desc(), ALARMS.c.id)
+        place = func.row_number().over(order_by=newest_first)
+        texts = sum((func.coalesce(func.length(cast(ALARMS.c[name], LargeBinary)), 0) for name in TEXTS), ROW_BYTES)
+        of_newer = func.sum(texts).over(order_by=newest_first, rows=(None, 0))
+        kept = select(ALARMS.c.id, place.label("place"), of_newer.label("size_bytes")).where(over).subquery()
+        to_go = select(kept.c.id).where((kept.c.place > ALARMS_KEPT) | (kept.c.size_bytes > ALARMS_BYTES))
+        db.execute(delete(ALARMS).where(ALARMS.c.gateway == gateway, ALARMS.c.id.in_(to_go)))
+
+    def apply(self, db: Connection, effect: RecordLoss | RecordScores) -> None:
+        """Store one message, within the transaction that is open; one that is here already changes nothing."""
+        match effect:
+            case RecordLoss():
+                _loss(db, effect)
+            case RecordScores(gateway=gateway, item=item, scores=scores):
+                if db.execute(select(SCORES.c.number).filter_by(gateway=gateway, item=item)).first():
+                    return
+                body = scores.model_dump_json()
+                values = {"t_ns": scores.t_ns, "windows": len(scores.scores), "body": body}
+                values |= {"gateway": gateway, "item": item, "received_ns": effect.received_ns}
+                db.execute(insert(SCORES).values(**values))
+                self._score_bytes[gateway] += len(body) + ROW_BYTES
+                if self._score_bytes[gateway] >= SCORES_BYTES_BETWEEN:
+                    del self._score_bytes[gateway]
+                    _prune_scores(db, gateway)
+
+
+def _prune_scores(db: Connection, gateway: str) -> None:
+    """Remove the oldest scores of a gateway beyond so many bytes."""
+    size = func.length(cast(SCORES.c.body, LargeBinary)) + ROW_BYTES
+    of_newer = func.sum(size).over(order_by=SCORES.c.number.desc(), rows=(None, 0))
+    kept = select(SCORES.c.number, of_newer.label("size_bytes")).filter_by(gateway=gateway).subquery()
+    newest_to_go = db.execute(select(func.max(kept.c.number)).where(kept.c.size_bytes > SCORES_BYTES)).scalar()
+    if newest_to_go is not None:
+        db.execute(delete(SCORES).where(SCORES.c.gateway == gateway, SCORES.c.number <= newest_to_go))
+
+
+def _loss(db: Connection, effect: RecordLoss) -> None:
+    """Of several tombstones of one id the one with the most items is the whole truth."""
+    stone = effect.tombstone
+    key = {"gateway": effect.gateway, "id": stone.id, "kind": stone.kind}
+    held = db.execute(select(LOSSES.c["items"]).filter_by(**key)).scalar()
+    values = {name: getattr(stone, name) for name in ("items", "size_bytes", "first_ns", "last_ns")}
+    values |= {"why": " ".join(stone.why), "received_ns": effect.received_ns}
+    if held is None:
+        db.execute(insert(LOSSES).values(**key, **values))
+        _prune_losses(db, effect.gateway)
+    elif held < stone.items:
+        db.execute(update(LOSSES).filter_by(**key).values(**values))
+
+
+def _prune_losses(db: Connection, gateway: str) -> None:
+    """Remove the oldest tombstones of a gateway beyond so many."""
+    of_gateway = select(LOSSES.c.number).filter_by(gateway=gateway).order_by(LOSSES.c.number.desc())
+    newest_to_go = db.execute(of_gateway.offset(LOSSES_KEPT).limit(1)).scalar()
+    if newest_to_go is not None:
+        db.execute(delete(LOSSES).where(LOSSES.c.gateway == gateway, LOSSES.c.number <= newest_to_go))

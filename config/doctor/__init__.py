@@ -1,0 +1,1 @@
+"""What the doctors of both programs look at."""

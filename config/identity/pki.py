@@ -1,0 +1,283 @@
+"""Who is who at a site: keys, requests for certificates, and the tokens that admit a gateway.
+
+What both ends must agree on stands here; who signs, and for whom, is the aggregator's
+(`cloud_aggregator.pki.authority`). The keys are ECDSA P-256, which Mosquitto, OpenSSL and the TLS stacks of small
+sensor nodes all take; Ed25519, which signs models, is missing in many of the last.
+
+This module loads `cryptography`. On a gateway that happens in a process that ends again, never in the agent.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from config.protocol.topics import ALL, CLOUD, ID
+
+PRIVATE_MODE, PUBLIC_MODE = 0o600, 0o644
+REQUEST_BYTES_MAX = 8 * 1024
+SECRET_BYTES = 32
+MEMBER_DIGITS = 32
+CHECK_CHARACTERS = 8  # of a digest at the end of a token, so that one that was cut short is known as such
+TOKEN_PREFIX = "fedgate1"  # noqa: S105 - the format, which is no secret
+TOKEN_CHARACTERS_MAX = 1_024
+HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
+ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})")
+PORT_MAX = 65_535
+# Names with rights of their own in the access list. A gateway of such a name would have them.
+RESERVED = frozenset({ALL, CLOUD, "broker", "operator", "building", "home-assistant"})
+# Ends of client ids under which a gateway connects a second time; whoever is cut off loses these too.
+OTHER_CLIENTS = (".sensors", ".doctor", ".doctor-session", ".doctor-queue")
+PEM_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\n.*?\n-----END \1-----", re.DOTALL)
+PrivateKey = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
+
+
+class IdentityError(ValueError):
+    """A key, a certificate, a request or a token that cannot be used; the message says what was expected."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """What an operator hands to whoever installs a gateway: it admits one device under one name, once."""
+
+    gateway: str
+    address: str  # of the aggregator's enrolment, host:port
+    root: str  # SHA-256 of the site's root key, which says what else to believe
+    secret: str
+
+    @property
+    def digest(self) -> str:
+        """What the aggregator keeps of it."""
+        return token_digest(self.secret)
+
+    def text(self) -> str:
+        """Return the token as one word that can be copied."""
+        body = base64.urlsafe_b64encode(json.dumps(asdict(self), separators=(",", ":")).encode()).decode().rstrip("=")
+        return f"{TOKEN_PREFIX}.{body}.{_check(body)}"
+
+
+def token_digest(secret: str) -> str:
+    """Return what is kept of a token's secret, which has 256 random bits and so needs no slow digest."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def read_token(text: str) -> Token:
+    """Return a token from its text; raises `IdentityError`."""
+    prefix, _, rest = text.strip().partition(".")
+    body, _, check = rest.partition(".")
+    if prefix != TOKEN_PREFIX or len(text) > TOKEN_CHARACTERS_MAX or check != _check(body):
+        raise IdentityError(
+            "token: it is not whole; copy all that 'cloud-aggregator gateways token' printed, in one line"
+        )
+    try:
+        given = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        token = Token(**given)
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        raise IdentityError("token: it is not of this version; update fedgate here or at the aggregator") from None
+    if not all(isinstance(value, str) for value in given.values()):
+        raise IdentityError("token: it is not of this version; update fedgate here or at the aggregator")
+    check_gateway(token.gateway)
+    split_address(token.address)
+    if not HEXADECIMAL.fullmatch(token.root):
+        raise IdentityError("token: its root key is not a SHA-256; have another made")
+    return token
+
+
+def _check(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:CHECK_CHARACTERS]
+
+
+def check_gateway(name: str) -> None:
+    """Raise `IdentityError` where a gateway must not have this name."""
+    if not ID.fullmatch(name):
+        raise IdentityError(f"gateway {name[:80]!r}: expected 1 to 64 of A-Z a-z 0-9 _ . -")
+    if name in RESERVED or name.startswith(f"{CLOUD}.") or name.endswith(OTHER_CLIENTS):
+        raise IdentityError(f"gateway {name!r}: the name has rights of its own at the broker; take another")
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Return host and port of `host:port`; raises `IdentityError`."""
+    found = ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found["port"]) <= PORT_MAX:
+        raise IdentityError(f"address {text[:80]!r}: expected host:port, such as aggregator.example:8884")
+    return found["host"].strip("[]"), int(found["port"])
+
+
+def new_key(path: Path) -> PrivateKey:
+    """Make a key, readable by its owner only, and return it; an existing file raises `IdentityError`."""
+    if path.exists():
+        raise IdentityError(f"{path}: a key exists already; move it away to make a new one")
+    key = made_key()
+    write(path, private_pem(key), PRIVATE_MODE)
+    return key
+
+
+def made_key() -> PrivateKey:
+    """Return a new key that lies nowhere yet."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def private_pem(key: PrivateKey) -> bytes:
+    """Return a private key as it is stored."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def load_key(path: Path) -> PrivateKey:
+    """Return the private key in a file; raises `IdentityError`."""
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise IdentityError(f"{path}: no private key ({error}); expected one in PEM, without a password") from None
+    if not isinstance(key, PrivateKey):
+        raise IdentityError(f"{path}: expected a P-256 private key, got {type(key).__name__}")
+    return key
+
+
+def load_keys(path: Path) -> list[PrivateKey]:
+    """Return the private keys that stand in a file one behind the other; raises `IdentityError`."""
+    held = [load_key(path)]  # which says what is wrong with the first
+    for body in pem_blocks(path.read_bytes())[1:]:
+        key = serialization.load_pem_private_key(body, password=None)
+        if isinstance(key, PrivateKey):
+            held.append(key)
+    return held
+
+
+def load_certificates(path: Path) -> list[x509.Certificate]:
+    """Return the certificates that stand in a file one behind the other; raises `IdentityError`."""
+    first = load_certificate(path)
+    return [first, *(read_certificate(one) for one in pem_blocks(path.read_bytes())[1:])]
+
+
+def holder(certificate: x509.Certificate) -> str:
+    """Return the digest of the key that a certificate is of, see `key_digest`; empty for a key of another kind."""
+    key = certificate.public_key()
+    return key_digest(key) if isinstance(key, PublicKey) else ""
+
+
+def load_certificate(path: Path) -> x509.Certificate:
+    """Return the first certificate in a PEM file; raises `IdentityError`."""
+    try:
+        return read_certificate(path.read_bytes())
+    except OSError as error:
+        raise IdentityError(f"{path}: cannot be read ({error})") from None
+    except IdentityError as error:
+        raise IdentityError(f"{path}: {error}") from None
+
+
+def read_certificate(body: bytes) -> x509.Certificate:
+    """Return the first certificate in PEM bytes; raises `IdentityError`."""
+    try:
+        certificate = x509.load_pem_x509_certificate(body)
+        # Each is parsed only when it is asked for.
+        _ = certificate.public_key(), certificate.subject, certificate.not_valid_after_utc
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+        raise IdentityError(f"no certificate ({error}); expected one in PEM") from None
+    return certificate
+
+
+def pem_blocks(body: bytes) -> list[bytes]:
+    """Return the keys, certificates or lists that stand in a PEM file one behind the other."""
+    return [found[0] + b"\n" for found in PEM_BLOCK.finditer(body)]
+
+
+def certificate_pem(certificate: x509.Certificate) -> bytes:
+    """Return a certificate as it is stored and sent."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """Return the SHA-256 of a certificate, in hexadecimal."""
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def key_digest(key: PublicKey) -> str:
+    """Return the SHA-256 of a public key, by which it is known whatever certificate it is in."""
+    body = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(body).hexdigest()
+
+
+def member_of(key: PublicKey) -> str:
+    """Return how a statement of keys names a member: the first 32 of the 64 digits of the digest, which nobody can meet
+    with another key.
+    """
+    return key_digest(key)[:MEMBER_DIGITS]
+
+
+def make_request(key: PrivateKey, name: str) -> bytes:
+    """Return a request for a certificate: the name and the public key, signed by the private one."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM)
+
+
+def read_request(body: bytes) -> tuple[str, PublicKey]:
+    """Return name and key of a request whose maker holds that key; raises `IdentityError` for any other bytes."""
+    if len(body) > REQUEST_BYTES_MAX:
+        raise IdentityError(f"request of {len(body)} bytes; at most {REQUEST_BYTES_MAX} are read")
+    try:
+        request = x509.load_pem_x509_csr(body)
+        key, is_signed = request.public_key(), request.is_signature_valid
+        names = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+        raise IdentityError(f"request: not a certificate request ({error})") from None
+    if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IdentityError("request: expected a P-256 key")
+    if not is_signed:
+        raise IdentityError("request: its signature is not of its own key, so its sender may not hold that key")
+    if len(names) != 1:
+        raise IdentityError(f"request: expected one common name, got {len(names)}")
+    check_gateway(names[0])
+    return names[0], key
+
+
+def common_name(certificate: x509.Certificate) -> str:
+    """Return whom a certificate names."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else ""
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep out other processes that change the files of a folder and ask in this way; wait for one that does."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def write(path: Path, body: bytes, mode: int) -> None:
+    """Replace a file as a whole: after a power cut it is the old one or the new one, never a part of either."""
+    part = path.with_name(f".{path.name}.part")
+    with suppress(FileNotFoundError):
+        part.unlink()
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,1 @@
+"""What both ends say to each other: topics, messages, arrays and transfers."""

@@ -1,0 +1,386 @@
+"""The JSON messages both ends exchange, checked on arrival.
+
+Each is one JSON object. Unknown keys are ignored, for an older reader; missing or wrong ones are refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
+
+from models.attribution import Evidence
+from models.features import FeatureSpec
+
+Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+SHORT_MAX, NAME_MAX = 4_096, 256
+# What moves a cursor, ends a line or turns the direction of text has no place in a name, a terminal or a log.
+CONTROLS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+# Lengths are no part of the pattern: a counted one takes 10 MiB and 40 times as long.
+Name = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=NAME_MAX)]
+LongName = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=SHORT_MAX)]
+LARGEST, CHUNKS_MAX = 2**63 - 1, 100_000  # what a database holds; of one transfer
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+LISTED_MAX = 10_000  # of what one message lists
+Pem = Annotated[str, StringConstraints(pattern=r"^[ -~\n]*$", max_length=SHORT_MAX)]
+AUTHORITIES_MAX = 4  # of a site at a time; two while one takes the place of another
+Member = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]  # the first half of `pki.key_digest`
+MEMBERS_MAX = 1_000  # 36 kB in one message
+Counts = Annotated[dict[Name, Count], Field(max_length=LISTED_MAX)]
+Common = Literal["power", "weather", "undetermined"]  # the cause of anomalies of many gateways
+Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
+
+
+CONTROL = re.compile(f"[{CONTROLS}]")
+
+
+def shown(text: str) -> str:
+    """Return prose as far as it may be shown, in a terminal or a log: what is too long or unfit is cut or replaced."""
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[:SHORT_MAX])
+
+
+Short = Annotated[str, AfterValidator(shown)]
+Words = Annotated[str, AfterValidator(lambda text: shown(text[:NAME_MAX]))]
+
+
+class MessageError(ValueError):
+    """A payload that is not the expected message; the text names the key and what was expected."""
+
+
+class Message(BaseModel):
+    """A message that can be read from and written to bytes."""
+
+    # Built when first used: a gateway would pay a MiB for what only the aggregator reads.
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
+
+    def to_bytes(self) -> bytes:
+        """Return the message as one line of JSON."""
+        return self.model_dump_json().encode()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> Self:
+        """Return the message in `payload`; raises `MessageError`."""
+        try:
+            return cls.model_validate_json(payload)
+        except ValidationError as error:
+            raise MessageError(f"{cls.__name__}: {first_problem(error)}") from None
+
+
+UNION_MEMBER = re.compile(r"^(constrained-|literal\[|float$|int$|str$|bool$)")
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem of a pydantic error as `key: what was expected, got what`."""
+    problem = error.errors(include_url=False)[0]
+    # Behind the key pydantic names the member of a union that it tried, such as "constrained-float".
+    key = ".".join(str(part) for part in problem["loc"] if not UNION_MEMBER.search(str(part)))[:80] or "payload"
+    return f"{shown(key)}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
+
+
+class Transfer(Message):
+    """A body that travels in chunks: its name is its SHA-256."""
+
+    digest: Digest
+    size_bytes: Count
+    chunks: Annotated[int, Field(ge=1, le=CHUNKS_MAX)]
+
+
+class Device(Message):
+    """What a gateway watches, for whoever has to mend it; `config.settings.notifications.DeviceTable` says what may
+    stand in it.
+    """
+
+    manufacturer: Words = ""
+    model: Words = ""
+    serial: Words = ""
+    location: Words = ""
+    category: Name = "other"
+
+
+class Status(Message):
+    """What a gateway (or, without the gateway fields, the aggregator) is doing; retained, `offline` as last will."""
+
+    state: Literal["online", "offline"]
+    version: Name = ""
+    boot_id: Name = ""
+    clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
+    can_train: bool = False
+    # That some algorithms need besides, such as torch.
+    libraries: Annotated[tuple[Name, ...], Field(max_length=LISTED_MAX)] = ()
+    baseline_windows: Count = 0
+    baseline_needed: Count = 0
+    windows: Count = 0
+    windows_lost: Count = 0
+    values_filled: Counts = {}  # by channel: values of its windows that were bridged, not measured
+    model_version: Count = 0
+    model_digest: Name = ""
+    settling: bool = False  # the model in force has not yet seen enough windows to be asked
+    alarms_active: Count = 0
+    outbox: Count = 0
+    bytes_sent: Count = 0
+    bytes_received: Count = 0
+    dropped: Counts = {}
+    refusal: Short = ""
+    refused_round: Name = ""  # the `round_number` of the invitation that this gateway will not answer
+    training_remarks: Short = ""  # what its trainings in this run warned of, or why they had nothing to send
+    answered: Name = ""  # the `round_number` of the last update that it made
+    candidate_version: Count = 0  # of a model on its way into force
+    previous_version: Count = 0  # to go back to
+    probation_s: Annotated[float, Field(ge=0)] = 0.0  # that the model in force will still be watched
+    model_windows: Count = 0  # judged by the model in force
+    model_alarms: Count = 0  # of the structure, raised under it
+    promised_alarms_per_day: Annotated[float, Field(ge=0)] = 0.0
+    # By version: why a model was not taken, or gone back from.
+    rejected: Annotated[dict[Name, Short], Field(max_length=LISTED_MAX)] = {}
+    privacy_epsilon: Annotated[float, Field(ge=0)] | None = None  # spent so far, where differential privacy is kept
+    device: Device | None = None
+    store_id: Name = ""  # names the store, whoever runs it: what tells a copy or a new store from this one
+    starts: Count = 0  # of agents on this store
+    sequence: Count = 0  # items that this store has ever queued
+    t_ns: Moment | None = None  # when this was said, and ...
+    monotonic_ns: Moment | None = None  # ... how long after the boot: by both, earlier times of a boot can be corrected
+    link: Short = ""  # what keeps ending the connection, where something seems to
+    outbox_bytes: Count = 0  # of what waits to be sent, see [store]
+    flash_bytes_written: Count = 0  # in this day of the gateway's
+    store_problem: Short = ""
+    stale: Short = ""  # why what this gateway was told by the aggregator may not be the newest
+
+    def compact(self) -> Status:
+        """Return the same in a third of the memory: of which keys were given, only what the register of alarms asks is
+        kept.
+        """
+        return self.model_construct(_fields_set=self.model_fields_set & {"alarms_active", "outbox"}, **self.__dict__)
+
+    def ready(self, libraries: tuple[str, ...] = ()) -> bool:
+        """Return True where the gateway can answer a round of an algorithm that needs such libraries."""
+        equipped = self.can_train and set(libraries) <= set(self.libraries)
+        return self.state == "online" and equipped and self.baseline_windows >= self.baseline_needed > 0
+
+    @property
+    def watching(self) -> bool:
+        """True where the gateway judges its windows now."""
+        return self.state == "online" and self.model_version > 0 and not self.settling
+
+    def lacks(self, version: int) -> bool:
+        """True where the gateway could have put a model in force, has not, and does not say why."""
+        could = self.state == "online" and self.baseline_windows >= self.baseline_needed > 0
+        return could and self.model_version < version and not self.refusal.startswith(f"model {version} ")
+
+
+class Signed(Message):
+    """A message that a key of the site signs, because it decides what leaves a gateway or what runs on it.
+
+    The signature covers whom it is for and until when it may be taken too, so that nobody else takes it, or later.
+    """
+
+    audience: LongName = ""  # see `audience_of`
+    expires_ns: Moment = 0  # 0: never, where the clock of who signed it was not set
+    signature: Name = ""
+    _received: dict[str, Any] | None = PrivateAttr(default=None)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> Self:
+        """Return the message in `payload`; raises `MessageError`."""
+        message = super().from_bytes(payload)
+        message._received = json.loads(payload)
+        return message
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether two messages say the same, however they came here."""
+        return isinstance(other, Signed) and self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]  # a message with lists and tables in it has none
+
+    def received_bytes(self) -> bytes:
+        """Return the message to be kept or passed on: with what this version does not know of, which is signed too."""
+        return self.to_bytes() if self._received is None else json.dumps(self._received).encode()
+
+    def changed(self, **values: Any) -> Self:
+        """Return the message with other values, for a signature of its own: what it was received as is over."""
+        message = self.model_copy(update=values)
+        message._received = None
+        return message
+
+    def signed_bytes(self) -> bytes:
+        """Return what the signature covers: everything but itself, with what this version does not know of too."""
+        return self._bytes_without("signature")
+
+    def content_bytes(self) -> bytes:
+        """Return what the message says, whomever it is for and until when: the same when it is signed anew."""
+        return self._bytes_without("signature", "audience", "expires_ns")
+
+    def _bytes_without(self, *keys: str) -> bytes:
+        document = json.loads(self.to_bytes()) if self._received is None else self._received
+        kept = {key: value for key, value in document.items() if key not in keys}
+        return json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
+
+
+def audience_of(site: str, gateway: str) -> str:
+    """Return for whom a signed message is, as it is written in it: one gateway of a site, or `topics.ALL` of them."""
+    return f"{site}/{gateway}"
+
+
+class RoundOpen(Signed):
+    """An invitation to train: everything a gateway needs to compute its update, and nothing that is code."""
+
+    run: Id
+    round_index: Count
+    phase: Count
+    algorithm: str
+    settings: dict[str, Any]
+    seed: Count
+    features: FeatureSpec
+    shared: Transfer
+    cohort: tuple[Id, ...] | None = None  # None: everyone
+    libraries: tuple[str, ...] = ()  # that training needs besides what every gateway has that can train
+    training: Count = 0  # grows from one training to the next; 0: not told, as before 0.5
+
+
+def round_number(run: str, round_index: int) -> str:
+    """Return the name of one round of one training."""
+    return f"{run}/{round_index}"
+
+
+class Want(Message):
+    """A request for chunks of a transfer, by index; an empty list asks for all of them."""
+
+    missing: tuple[Count, ...] = ()
+
+
+class Receipt(Message):
+    """The aggregator's word that an item is on its disk, or why it never will be."""
+
+    accepted: bool
+    reason: Short = ""
+
+
+class Manifest(Signed):
+    """What a released model is, so that a gateway can refuse it before it runs."""
+
+    version: Annotated[int, Field(ge=1)]
+    model: Transfer
+    algorithm: str
+    detector: str
+    run: Id
+    round_index: Count
+    features: FeatureSpec
+    personal: tuple[str, ...]
+    opset: Count
+    golden_x: tuple[tuple[float, ...], ...]  # (n, F) inputs, with neutral personal tensors
+    golden_score: tuple[float, ...]  # (n,)
+    site: str = ""  # what a survey found, see `models.federated.surveyed`: base64 of the wire format; empty: none
+    gateways: Count
+    created_ns: Count
+
+
+class Keys(Signed):
+    """Which keys a site goes by. Its root key signs it, so that the newest alone says all: of two with good signatures
+    the one with the higher number holds.
+    """
+
+    site: Id
+    number: Annotated[int, Field(ge=1, le=LARGEST)]
+    release_key: Pem  # public
+    authorities: Annotated[tuple[Pem, ...], Field(min_length=1, max_length=AUTHORITIES_MAX)]  # the newest first
+    members: Annotated[tuple[Member, ...], Field(max_length=MEMBERS_MAX)] = ()  # of masked sums; none: any gateway
+    created_ns: Moment
+
+
+class Newest(Signed):
+    """The numbers that the aggregator has used last: whoever lost them, and whoever is new, takes nothing older.
+
+    None of them ever gets smaller.
+    """
+
+    version: Count  # of the model that all gateways are to have; 0: none yet
+    highest_version: Count  # that was given to any of them, or kept for later
+    training: Count  # of the training at hand, see `RoundOpen`
+
+
+class Score(Message):
+    """One scored window, for whoever watches."""
+
+    t_ns: Moment
+    score: float
+    level: float
+    alarm: bool
+    model_version: Count
+    rule: str = "score"  # which stands out most; of others than `score` a height is told, with 1 as its level
+
+
+class Alarm(Message):
+    """A change of an alarm: raised and cleared are both messages, each with where it comes from."""
+
+    id: LongName
+    cause: Id
+    kind: Literal["anomaly", "sensor"]
+    state: Literal["raised", "cleared"]
+    severity: Literal["warning", "major", "critical"]
+    text: Short
+    onset_ns: Moment
+    t_ns: Moment
+    score: float | None = None
+    level: float | None = None
+    rule: Name = ""  # that raised it
+    feature: LongName = ""  # that it is about, where it is about one
+    window_s: float | None = None
+    model_version: Count = 0
+    model_digest: Name = ""
+    baseline_windows: Count = 0
+    clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
+    boot_id: Name = ""
+    monotonic_ns: Moment | None = None  # at `t_ns`: how long after the boot
+    sequence: Count = 0  # its number among the items of its store: orders alarms whatever the clock says; 0: unknown
+    store_id: Name = ""  # names that store, as in a status
+    weather: Evidence = ""  # what the covariates of the gateway say of an anomaly, at its raising: see
+    power: Evidence = ""  # `models.attribution`; of power also whether it began with a boot
+
+    @property
+    def item(self) -> str:
+        """The name under which the aggregator acknowledges this change; short enough for a topic whatever the id."""
+        return alarm_item(self.id, self.state)
+
+
+def alarm_item(alarm_id: str, state: str) -> str:
+    """Return the name of a change of an alarm, see `Alarm.item`."""
+    return f"{hashlib.sha256(alarm_id.encode()).hexdigest()[:32]}.{state}"
+
+
+class FleetAlarm(Alarm):
+    """Anomalies of many gateways of a site as one alarm, and the cause that most of them have measured, if any."""
+
+    common: Common
+    gateways: tuple[Id, ...]  # whose anomalies it is made of
+
+
+class Maintenance(Message):
+    """An alarm as a building automation system wants it: which device, what, since when, until when.
+
+    `since` and `until` are ISO 8601 in UTC; `until` is empty while the alarm is active. `rule` and `feature` say what
+    raised it. Under `all` the device is the whole site, with the cause its `gateways` have in `common`.
+    """
+
+    id: str
+    state: Literal["raised", "cleared"]
+    site: Id
+    device: Id
+    manufacturer: str = ""
+    model: str = ""
+    serial: str = ""
+    category: str = "other"
+    location: str = ""
+    what: Id
+    rule: str = ""
+    feature: str = ""
+    common: str = ""
+    gateways: tuple[Id, ...] = ()
+    kind: Literal["anomaly", "sensor"]
+    severity: Literal["warning", "major", "critical"]
+    text: str
+    since: str
+    until: str = ""
+    clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"

@@ -1,0 +1,1 @@
+"""Settings: a table each, and the two files that they stand in."""

@@ -1,0 +1,97 @@
+"""What an operator sets of the ways by which the aggregator tells others of alarms: as one alarm of the whole site, by
+webhook, in Home Assistant; and of the device a gateway watches, so that whoever mends it knows what to bring.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from config.settings.base import Table
+
+Positive = Annotated[float, Field(gt=0)]
+Words = Annotated[str, StringConstraints(max_length=120)]
+SCHEMES = ("http", "https")
+
+
+class DeviceTable(Table):
+    """What a gateway watches, in the words of its manufacturer and of the building."""
+
+    manufacturer: Words = ""
+    model: Words = ""
+    serial: Words = ""
+    location: Words = ""
+    category: Literal["lights", "thermostats", "occupancy", "water-leakage", "access", "other"] = "other"
+
+
+class FleetSpec(Table):
+    """When anomalies of many gateways are one alarm of their site; `cloud_aggregator.alarms.fleet` says how it is
+    judged.
+    """
+
+    enabled: bool = True
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5  # of the gateways that watch
+    least: Annotated[int, Field(ge=2)] = 3  # and never fewer gateways than these
+    window_s: Positive = 900.0  # within which their anomalies began
+    clear_s: Annotated[float, Field(ge=0)] = 300.0  # how long it stays below the quorum before it clears
+
+
+class Webhook(Table):
+    """Where each change of an alarm is posted, and how patiently."""
+
+    url: str
+    timeout_s: Positive = 10.0
+    retry_s: Positive = 5.0  # pause after the first failure; each further one doubles it ...
+    retry_max_s: Positive = 900.0  # ... up to this
+    queue: Annotated[int, Field(ge=10, le=100_000)] = 10_000  # changes that wait; beyond that some are given up
+    secret_file: Path | None = None  # its content is sent as the header ...
+    header: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")] = "Authorization"
+    ca_file: Path | None = None  # that signs the receiver's certificate; None: those of the system
+
+    @field_validator("url")
+    @classmethod
+    def _one_receiver(cls, url: str) -> str:
+        wanted = "expected http://host/path or https://host/path"
+        try:
+            parts = urlsplit(url)
+            _ = parts.port
+        except ValueError as error:
+            raise ValueError(f"{wanted}, got an address with a mistake in it ({error})") from None
+        if parts.scheme not in SCHEMES or not parts.hostname or not url.isascii() or set(url) & set(" \t\r\n"):
+            raise ValueError(f"{wanted} in ASCII without spaces, got {url!r}")
+        if parts.username is not None:
+            raise ValueError("a name and password do not belong into the address; put them into secret_file")
+        return url
+
+    @model_validator(mode="after")
+    def _secret_stays_secret(self) -> Webhook:
+        if self.secret_file is not None and self.parts.scheme == "http" and not _is_this_machine(self.parts):
+            raise ValueError(f"secret_file: over http everyone on the way to {self.parts.hostname} reads it; use https")
+        return self
+
+    @property
+    def parts(self) -> SplitResult:
+        """The parts of the address."""
+        return urlsplit(self.url)
+
+
+class HomeAssistant(Table):
+    """Whether Home Assistant is told, by MQTT discovery, which alarms there are."""
+
+    enabled: bool = False
+    prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}(/[A-Za-z0-9_.-]{1,64}){0,7}$")] = (
+        "homeassistant"
+    )
+
+
+def _is_this_machine(parts: SplitResult) -> bool:
+    if parts.hostname == "localhost":
+        return True
+    try:
+        return ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,75 @@
+"""What an operator chooses to train: at the aggregator what, in which rounds and how updates are judged, at a gateway
+with what it takes part.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from config.protocol.messages import Count, first_problem
+from config.settings.base import Table
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class AlgorithmChoice(Table):
+    """Which federated algorithm runs, with which settings (`firmware-sim evaluate --help` lists both)."""
+
+    name: str = "support-vector-election"
+    seed: Count = 0
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class Rounds(Table):
+    """When a round closes and when a model is released."""
+
+    quorum: Annotated[int, Field(ge=1)] = 2
+    deadline_s: Positive = 600.0  # from the first update of the round
+    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    redraw: bool = True  # whether another share of the gateways is drawn each round, or once and for all
+    per_release: Annotated[int, Field(ge=1)] | None = None  # None: as many as the algorithm asks for
+    rest_s: Annotated[float, Field(ge=0)] = 86_400.0  # from a release to the next round
+    # What becomes of an update whose round is closed: kept for the next where the algorithm bears that, or refused.
+    late: Literal["next-round", "refuse"] = "next-round"
+    late_rounds: Annotated[int, Field(ge=1, le=100)] = 1  # how long ago its round may have been closed
+
+
+class Training(Table):
+    """What this gateway trains on besides its baseline, and how the child process that trains behaves."""
+
+    enabled: bool = True
+    labelled: Path | None = None  # CSV: windows of known condition, for algorithms that learn from labels
+    # Of this gateway in algorithms that weigh gateways; 0 takes back what it sent. None: the algorithm's own rule.
+    weight: Annotated[float, Field(ge=0)] | None = None
+    radius: Positive | None = None  # of its ambiguity set, for the robust SVM; None: as for all
+    nice: Annotated[int, Field(ge=0, le=19)] = 10
+    timeout_s: Positive = 600.0
+
+
+class DefenceChoice(Table):
+    """What stands before the sum and judges each update; `settings` are those of `models.federated.defended`."""
+
+    kind: Literal["none", "trusted", "statistic", "network", "norm"] = "none"
+    trusted: tuple[Path, ...] = ()  # labelled tables of gateways beyond doubt, as firmware-sim label makes them
+    network: Path | None = None  # what cloud-aggregator train-discriminator made
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _whole(self) -> DefenceChoice:
+        if self.kind == "none" and not self.settings:
+            return self
+        from models.federated.defended import Defence  # late: a gateway reads settings too, and never judges
+
+        if "kind" in self.settings:
+            raise ValueError("settings.kind: the kind stands beside the settings, in defence.kind")
+        needs = {"trusted": ("trusted", self.trusted), "network": ("network", self.network)}.get(self.kind)
+        if needs is not None and not needs[1]:
+            raise ValueError(f"{needs[0]}: kind {self.kind!r} judges by it; name the file")
+        try:
+            Defence.model_validate({**({} if self.kind == "none" else {"kind": self.kind}), **self.settings})
+        except ValidationError as error:
+            raise ValueError(f"settings.{first_problem(error)}") from None
+        return self

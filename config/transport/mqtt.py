@@ -1,0 +1,257 @@
+"""The link to a broker: the only place that knows paho.
+
+The link connects in the background, keeps trying with growing, jittered pauses, and subscribes anew after every
+connect. What the line does not take at once waits in a `Backlog`, alarms first; that is no store: what must not be lost
+lies in that of its sender until the other side's receipt.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.reasoncodes import ReasonCode
+
+from config.protocol.topics import urgency
+from config.settings.settings import Broker, SettingsError
+from config.transport import tls
+from config.transport.send_queue import MESSAGES_MAX, Backlog, Outgoing
+from config.transport.session_conflict import RECONNECT_S_MAX, RECONNECT_S_MIN, Contention
+
+STOP_S = 2.0
+ADDED, OPEN, CUT, END = (
+    "added",
+    "open",
+    "cut",
+    "end",
+)  # for the thread that sends; a number: that message is with the broker
+LOG = logging.getLogger("fedgate.mqtt")
+
+
+@dataclass(frozen=True)
+class Will:
+    """What the broker publishes, retained, when this client vanishes without a word."""
+
+    topic: str
+    payload: bytes
+
+
+class Link:
+    """One client of one broker.
+
+    `on_message(topic, payload)` and `on_connection(connected)` are called from the network thread and should only hand
+    over. `on_retained` is called instead of `on_message`, where it is given, with what the broker had kept of earlier.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        client_id: str,
+        subscriptions: Sequence[str],
+        on_message: Callable[[str, bytes], None],
+        on_connection: Callable[[bool], None],
+        will: Will | None = None,
+        on_retained: Callable[[str, bytes], None] | None = None,
+    ) -> None:
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self._backlog = Backlog(broker.max_packet_bytes)
+        self._lock = threading.Lock()  # of the backlog; never held while paho is called, which has locks of its own
+        self._is_idle = threading.Condition(self._lock)
+        # A SimpleQueue, because paho tells of acknowledgements while it holds the locks that publishing needs.
+        self._news: queue.SimpleQueue[int | str] = queue.SimpleQueue()
+        self._contention = Contention()
+        self._attempts = self._refusals = 0  # to connect and not connected, since the last time it worked
+        self._is_refused, self._complaint = True, ""
+        self._broker, self._subscriptions = broker, tuple(subscriptions)
+        self._on_message, self._on_connection = on_message, on_connection
+        self._on_retained = on_retained or on_message
+        self._client = client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
+        client.username_pw_set(broker.user or client_id, password(broker))
+        if (context := tls.reading_files(broker)) is not None:
+            client.tls_set_context(context)
+        if will is not None:
+            client.will_set(will.topic, will.payload, qos=1, retain=True)
+        client.max_inflight_messages_set(MESSAGES_MAX)
+        # paho doubles its pause but does not jitter it; without that a fleet returns all at once after an outage.
+        self._pause_s_max = RECONNECT_S_MAX + random.randrange(RECONNECT_S_MAX)  # noqa: S311 - spreads load, guards nothing
+        self._pauses_s = (0, 0)
+        self._set_pauses((RECONNECT_S_MIN, self._pause_s_max))
+        news = self._news
+        client.on_publish = lambda _client, _data, number, _reason, _properties: news.put(number)
+        client.on_connect_fail, client.on_log = self._not_connected, self._logged
+        client.on_connect, client.on_disconnect, client.on_message = self._connected, self._disconnected, self._received
+
+    def start(self) -> None:
+        """Begin to connect; returns at once, also where there is no broker yet."""
+        self._client.connect_async(self._broker.host, self._broker.port, keepalive=self._broker.keepalive_s)
+        self._client.loop_start()
+        threading.Thread(target=self._send, daemon=True).start()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that were handed to `publish`, and that the broker has not acknowledged."""
+        with self._lock:
+            return self._backlog.waiting_bytes
+
+    @property
+    def is_connected(self) -> bool:
+        """True while the broker has let us in."""
+        return bool(self._client.is_connected())
+
+    @property
+    def trouble(self) -> str:
+        """What keeps ending the connection, empty where nothing does."""
+        return self._contention.trouble
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> bool:
+        """Send a message as soon as the line takes it, before all that are less urgent
+        (`config.protocol.topics.urgency`).
+
+        False, and nothing sent, without a connection, where too many bytes wait already, or where it is larger than the
+        broker takes.
+        """
+        if not self._client.is_connected():
+            return False
+        with self._lock:
+            taken = self._backlog.add(Outgoing(topic, payload, retain, qos), urgency(topic))
+        if taken:
+            self._news.put(ADDED)
+        return taken
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until the broker has acknowledged what was handed over; False where it did not in time."""
+        with self._is_idle:
+            return self._is_idle.wait_for(lambda: self._backlog.is_empty, timeout_s)
+
+    def stop(self) -> None:
+        """Send what was handed over, say goodbye (so the will stays unsaid) and end the threads."""
+        if self._client.is_connected():
+            self.drain(STOP_S)
+        self._client.disconnect()
+        self._news.put(END)
+        # An attempt to connect to a host that does not answer cannot be broken off, and must not delay the end.
+        ending = threading.Thread(target=self._client.loop_stop, daemon=True)
+        ending.start()
+        ending.join(STOP_S)
+        client = self._client  # which closes its last sockets when nobody holds it any more, so no circle may
+        client.on_publish = client.on_connect = client.on_disconnect = client.on_message = client.on_connect_fail = None
+
+    def _send(self) -> None:
+        """Keep the line busy, in a thread of its own: only it hands messages to paho."""
+        while (news := self._news.get()) != END:
+            with self._lock:
+                if isinstance(news, int):
+                    self._backlog.acknowledged(news, time.monotonic())
+                elif news == CUT:
+                    self._backlog.cut()
+                elif news == OPEN:
+                    self._backlog.is_open = True
+                if self._backlog.is_empty:
+                    self._is_idle.notify_all()
+                message = self._backlog.next()
+            while message is not None:
+                number = self._client.publish(message.topic, message.payload, message.qos, message.retain).mid
+                self.bytes_sent += message.size
+                with self._lock:
+                    self._backlog.handed(number, message, time.monotonic())
+                    message = self._backlog.next()
+
+    def _connected(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
+        if reason.is_failure:
+            LOG.warning("broker %s:%d refused the connection: %s", self._broker.host, self._broker.port, reason)
+            return
+        self._attempts = self._refusals = 0
+        self._is_refused, self._complaint = False, ""
+        self._contention.connected(time.monotonic())
+        LOG.info("connected to broker %s:%d", self._broker.host, self._broker.port)
+        for topic in self._subscriptions:
+            client.subscribe(topic, qos=1)
+        self._news.put(OPEN)
+        self._on_connection(True)
+
+    def _not_connected(self, _client: Any, _data: Any) -> None:
+        self._attempts += 1
+        if self._attempts.bit_count() == 1:  # at 1, 2, 4, 8, ...: an outage may last for weeks
+            broker = self._broker
+            why = sys.exc_info()[1]  # paho calls this while it handles what went wrong, and does not tell it
+            words = (broker.host, broker.port, self._attempts, f": {why}" if why else "")
+            LOG.warning("no broker at %s:%d (attempt %d)%s; trying on", *words)
+
+    def _disconnected(self, _client: Any, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
+        self._ended(reason)
+        if self._contention.ended(time.monotonic()):
+            LOG.warning("broker %s:%d: %s", self._broker.host, self._broker.port, self._contention.trouble)
+        self._set_pauses(self._contention.pauses_s(self._pause_s_max))
+        self._news.put(CUT)
+        self._on_connection(False)
+
+    def _ended(self, reason: ReasonCode) -> None:
+        """Say why a connection ended; one that ends before it began is told at 1, 2, 4, 8, ... of them."""
+        host, port, complaint = self._broker.host, self._broker.port, tls.advised(self._complaint)
+        self._complaint = ""
+        if not self._is_refused:
+            LOG.info("connection to %s:%d ended: %s", host, port, complaint or reason)
+            self._is_refused = True  # until the next one begins
+            return
+        self._refusals += 1
+        if self._refusals.bit_count() == 1:
+            words = (host, port, self._refusals, complaint or reason)
+            LOG.warning("broker %s:%d ended the connection before it began (attempt %d): %s; trying on", *words)
+
+    def _logged(self, _client: Any, _data: Any, level: int, text: str) -> None:
+        """Note what paho says of an error: with TLS 1.3 that is where the broker's reason to refuse us stands."""
+        if level == paho.MQTT_LOG_ERR:
+            self._complaint = text.removeprefix("failed to receive on socket: ")
+
+    def _set_pauses(self, pauses_s: tuple[int, int]) -> None:
+        if pauses_s != self._pauses_s:  # paho begins anew with the shortest pause wherever they are set
+            self._pauses_s = pauses_s
+            self._client.reconnect_delay_set(*pauses_s)
+
+    def _received(self, _client: Any, _data: Any, message: paho.MQTTMessage) -> None:
+        self.bytes_received += len(message.topic) + len(message.payload)
+        (self._on_retained if message.retain else self._on_message)(message.topic, bytes(message.payload))
+
+
+def take_over(broker: Broker, user: str, client_id: str) -> bool:
+    """End the connection and the session of a client, by connecting under its id; False where no broker answered."""
+    client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=True)
+    client.username_pw_set(broker.user or user, password(broker))
+    if (context := tls.context_of(broker)) is not None:
+        client.tls_set_context(context)
+    done = threading.Event()
+    client.on_connect = lambda *_: done.set()
+    try:
+        client.connect(broker.host, broker.port)
+    except OSError:
+        return False
+    client.loop_start()
+    is_done = done.wait(STOP_S)
+    client.disconnect()
+    client.loop_stop()
+    return is_done
+
+
+def check(broker: Broker) -> None:
+    """Raise `SettingsError` where the files that a link to this broker needs cannot be used."""
+    password(broker)
+    tls.context_of(broker)
+
+
+def password(broker: Broker) -> str | None:
+    if broker.password_file is None:
+        return None
+    try:
+        return broker.password_file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingsError(f"broker.password_file: {broker.password_file} cannot be read ({error})") from None

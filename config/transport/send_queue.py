@@ -1,0 +1,159 @@
+"""What waits for the line: the most urgent first, and only as much of it on the line as that carries in a moment.
+
+Whatever the network stack was given cannot be overtaken any more: a megabyte of an update on a line of 20 kB/s would
+hold up an alarm for a minute. So no more is handed to it than the broker has lately acknowledged within `SLOW_S`; the
+rest waits here, where an alarm goes past it. A single message can not be divided: what it takes, an alarm waits.
+
+Of one urgency each party (`config.protocol.topics.party`) has its turn, by bytes, and may have as much waiting as is
+free for all others: whoever asks for the most delays itself. Nor does what is urgent without end hold up all else for
+ever: of the bytes a quarter goes to what is less urgent, where that waits. What a broker would end the connection for
+never waits.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import Counter
+from itertools import count, pairwise
+from typing import NamedTuple
+
+from config.protocol.topics import party
+from config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX
+
+LOG = logging.getLogger("fedgate.mqtt")
+# Of one urgency, half of it of one party; then a slow line is not asked to carry the same again.
+WAITING_BYTES_MAX = 8 * 1024 * 1024
+WINDOW_BYTES_START = 64 * 1024
+WINDOW_BYTES_MIN = 16 * 1024
+WINDOW_BYTES_MAX = 1024 * 1024
+MESSAGES_MAX = 20  # on the line at once
+QUICK_S, SLOW_S = 0.3, 1.0  # until the broker's word: sooner and more is handed over at once, later and less
+PASSES = 3  # of its own size a message may see go past it that is more urgent, then it goes
+
+
+class Outgoing(NamedTuple):
+    """A message on its way out."""
+
+    topic: str
+    payload: bytes
+    retain: bool
+    qos: int
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes on the line, a few more for the protocol aside."""
+        return len(self.topic) + len(self.payload)
+
+
+class Backlog:
+    """Not for several threads at once."""
+
+    def __init__(self, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
+        self._packet_bytes_max = packet_bytes_max
+        self.too_large = 0  # messages that the broker would not have taken
+        self._heaps: dict[int, list[tuple[int, int, Outgoing]]] = {}  # urgency -> turn, number and message; none empty
+        self._passed = Counter[int]()  # urgency -> bytes that went while something less urgent waited
+        self._numbers = count()
+        self._waiting = Counter[int]()  # urgency -> bytes
+        self._of_party = Counter[tuple[int, str]]()  # urgency and party -> bytes
+        # Turns are counted in bytes: that of a message lies its size behind the last of its party, and behind what
+        # was handed over last.
+        self._turns: dict[tuple[int, str], int] = {}
+        self._handed_turn: dict[int, int] = {}
+        self._on_line: dict[int, tuple[Outgoing, float | None]] = {}  # id -> message, when handed over
+        self._on_line_bytes = 0
+        self._in_hand = 0  # bytes of the message that `next` gave out and `handed` has not taken back
+        self.is_open = False  # while there is a connection
+        self.window_bytes = WINDOW_BYTES_START
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that the broker has not acknowledged."""
+        return sum(self._waiting.values()) + self._in_hand + self._on_line_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        """True where the broker has acknowledged everything."""
+        return not self._heaps and not self._in_hand and not self._on_line
+
+    def add(self, message: Outgoing, urgency: int) -> bool:
+        """Let a message wait for its turn among those of its urgency (0 is the highest); False where it may not.
+
+        One that is larger than the broker takes is logged; it would come again after each connection that it ended.
+        """
+        if message.size + FRAMING_BYTES > self._packet_bytes_max:
+            self.too_large += 1
+            if self.too_large.bit_count() == 1:  # at 1, 2, 4, 8, ...: it may be said again every minute
+                words = (message.topic, message.size, self._packet_bytes_max, self.too_large)
+                LOG.error("%s: %d bytes are not sent, the broker takes %d (broker.max_packet_bytes; number %d)", *words)
+            return False
+        flow = (urgency, party(message.topic))
+        if self._of_party[flow] > WAITING_BYTES_MAX - self._waiting[urgency]:
+            return False
+        self._waiting[urgency] += message.size
+        self._of_party[flow] += message.size
+        turn = max(self._turns.get(flow, 0), self._handed_turn.get(urgency, 0)) + message.size
+        self._turns[flow] = turn
+        heapq.heappush(self._heaps.setdefault(urgency, []), (turn, next(self._numbers), message))
+        return True
+
+    def next(self) -> Outgoing | None:
+        """Return the message to hand over now, None where the line has enough; `handed` is to follow."""
+        if not self.is_open or not self._heaps or len(self._on_line) >= MESSAGES_MAX:
+            return None
+        urgency = self._due()
+        turn, _, message = self._heaps[urgency][0]
+        if self._on_line and self._on_line_bytes + message.size > self.window_bytes:
+            return None
+        self._count(urgency, message.size)
+        heapq.heappop(self._heaps[urgency])
+        if not self._heaps[urgency]:
+            del self._heaps[urgency]
+        flow = (urgency, party(message.topic))
+        self._waiting[urgency] -= message.size
+        self._of_party[flow] -= message.size
+        self._handed_turn[urgency] = turn
+        if not self._of_party[flow]:  # its next one comes behind this turn anyway
+            del self._of_party[flow], self._turns[flow]
+        self._in_hand = message.size
+        return message
+
+    def _due(self) -> int:
+        """Return the urgency whose turn it is."""
+        waiting = sorted(self._heaps)
+        for urgency, less in pairwise(waiting):
+            if self._passed[urgency] < PASSES * self._heaps[less][0][-1].size:
+                return urgency
+        return waiting[-1]
+
+    def _count(self, urgency: int, size: int) -> None:
+        """Remember what goes past the less urgent, and that those went past which were more so."""
+        for other in range(urgency):
+            self._passed[other] = 0
+        self._passed[urgency] = self._passed[urgency] + size if max(self._heaps) > urgency else 0
+
+    def handed(self, number: int, message: Outgoing, now_s: float) -> None:
+        """Remember that a message was handed over, and under which id."""
+        self._in_hand = 0
+        self._on_line[number] = (message, now_s)
+        self._on_line_bytes += message.size
+
+    def acknowledged(self, number: int, now_s: float) -> None:
+        """Take in the broker's word for a message, and learn from it how much the line carries."""
+        message, handed_s = self._on_line.pop(number, (None, None))
+        if message is None:
+            return
+        self._on_line_bytes -= message.size
+        if handed_s is None or message.qos == 0:  # nobody's word: it only left this machine
+            return
+        if now_s - handed_s < QUICK_S:
+            self.window_bytes = min(self.window_bytes + message.size, WINDOW_BYTES_MAX)
+        elif now_s - handed_s > SLOW_S:
+            self.window_bytes = max(self.window_bytes // 2, WINDOW_BYTES_MIN)
+
+    def cut(self) -> None:
+        """The connection is lost: what asks for no word of the broker is gone, how long the rest takes says nothing."""
+        self.is_open = False
+        self._on_line = {number: (kept, None) for number, (kept, _) in self._on_line.items() if kept.qos > 0}
+        self._on_line_bytes = sum(kept.size for kept, _ in self._on_line.values())

@@ -1,0 +1,95 @@
+"""What a link needs for TLS, from the files that the settings name."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+from config.settings.settings import Broker, SettingsError
+
+REVOKED = (
+    "our certificate counts no more. If another device has taken our place, switch this one off: a new token here "
+    "would shut that one out. Else it was revoked; to come back: 'cloud-aggregator gateways token ID --replace' there, "
+    "'gateway-agent enrol --new-key' with it here, then restart the broker"
+)
+TLS_MIN = ssl.TLSVersion.TLSv1_2
+
+
+def context_of(broker: Broker) -> ssl.SSLContext | None:
+    """Return how to talk to this broker, which must prove its name to us; None without TLS.
+
+    Raises `SettingsError` where the files cannot be used.
+    """
+    if broker.ca_file is None:
+        return None
+    try:
+        context = trusting(broker.ca_file)
+        if broker.certificate_file is not None:
+            context.load_cert_chain(broker.certificate_file, broker.key_file)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"broker: TLS files cannot be used ({error}){_enrol(broker)}") from None
+    return context
+
+
+def trusting(ca_file: Path) -> ssl.SSLContext:
+    """Return a context that believes this authority and no other, checks names and speaks TLS 1.2 or newer."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = TLS_MIN
+    context.load_verify_locations(ca_file)
+    return context
+
+
+def believing(authority: str) -> ssl.SSLContext:
+    """Return the same for authorities whose certificates are given in PEM."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = TLS_MIN
+    context.load_verify_locations(cadata=authority)
+    return context
+
+
+class FromFiles(ssl.SSLContext):
+    """A context that reads its files for each connection: a new certificate, or another authority, counts from the next
+    connection on, and what they replaced counts no more.
+    """
+
+    _broker: Broker
+
+    def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
+        """Return a secured socket; raises `OSError` where the files cannot be used."""
+        try:
+            context = context_of(self._broker)
+        except SettingsError as error:
+            raise OSError(str(error)) from None
+        if context is None:
+            raise AssertionError("a context of a broker without TLS")
+        return context.wrap_socket(*arguments, **options)
+
+
+def reading_files(broker: Broker) -> ssl.SSLContext | None:
+    """Return a context that reads the files of this broker for each connection; None without TLS.
+
+    Raises `SettingsError` where the files cannot be used now.
+    """
+    if context_of(broker) is None:
+        return None
+    context = FromFiles(ssl.PROTOCOL_TLS_CLIENT)
+    context._broker = broker
+    return context
+
+
+def advised(problem: str) -> str:
+    """Return what the other side's end of a connection says, with what to do where it is about our certificate."""
+    told = problem.upper().replace(" ", "_")
+    if "CERTIFICATE_REVOKED" in told:
+        return f"{problem}; {REVOKED}"
+    if "CERTIFICATE_EXPIRED" in told:
+        return f"{problem}; our certificate has expired: see that it can be renewed"
+    return problem
+
+
+def _enrol(broker: Broker) -> str:
+    """Return what to do about a certificate that was never there."""
+    wanted = (broker.ca_file, broker.certificate_file, broker.key_file)
+    lacking = [str(path) for path in wanted if path is not None and not path.exists()]
+    return f"; there is no {', '.join(lacking)}: on a gateway 'gateway-agent enrol' makes them" if lacking else ""

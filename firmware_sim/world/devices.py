@@ -1,0 +1,311 @@
+"""What is known of devices that were handled: set back, damaged or doubled; what they may lose, and who must notice.
+
+A gateway that nobody touched loses nothing and is never called a twin or an old image. One that was touched may lose
+what only it held, and the aggregator must say so as soon as what it heard leaves no other reading.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, product
+from typing import Any, Literal, NamedTuple
+
+from config.protocol.messages import Alarm, Status
+from firmware_sim.world.disk import Renewed
+from firmware_sim.world.ends import Card
+from firmware_sim.world.loads import Loads
+from gateway_agent import events
+from gateway_agent.deployment.slots import MODELS
+from gateway_agent.monitor.recurrence import Seen
+from gateway_agent.state import Stored
+
+Handled = Literal["restored", "rotten", "twin", "anew"]
+TWIN = "~"  # behind the name of a second device under one id
+BY_AGGREGATOR = "identity-"  # causes of alarms about a gateway that the aggregator raises
+MAY_BE_SAID: dict[Handled, set[str]] = {
+    "restored": {"identity-restored"},
+    "rotten": {"identity-restored", "identity-replaced"},
+    "twin": {"identity-twin", "identity-restored"},
+    "anew": {"identity-replaced"},
+}
+ON_TIME_S = 10.0
+TOGETHER_S, TOGETHER_TIMES = 500.0, 6  # of two devices that nobody can take for one whose messages were late
+LATE_S, PACE_S = 30.0, 300.0  # where for so long only what is later comes, nobody knows the pace from before
+LIVES_MAX = 8  # boots on one store of a gateway that the aggregator promises to have in mind
+
+
+Named = tuple[str, int, str]  # a boot of a device: device, card and boot
+
+
+@dataclass
+class Life:
+    """What one process of the aggregator has heard of one boot of one device."""
+
+    first_s: float  # when it was first heard of, and ...
+    last_s: float  # ... last
+    stores: dict[str, int] = field(default_factory=dict)  # by name: when it last said so, on its own clock, in ns
+    starts: dict[tuple[str, int], float] = field(default_factory=dict)  # store and count of starts -> first heard
+    # When what was on time came; a list for each pace of its clock that the aggregator could follow.
+    paces: list[list[float]] = field(default_factory=lambda: [[]])
+
+
+@dataclass
+class Accusation:
+    """What the aggregator says about a gateway, from when until when."""
+
+    alarm_id: str
+    cause: str
+    from_s: float
+    until_s: float = math.inf
+
+
+@dataclass
+class Held:
+    """What the store of a device holds, by what was committed to it."""
+
+    windows: list[tuple[bytes, int | None]] = field(default_factory=list)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    items: dict[str, events.Item] = field(default_factory=dict)
+
+    def copied(self) -> Held:
+        """Return the same for another device."""
+        return Held([*self.windows], {**self.blobs}, {**self.items})
+
+    def differing(self, other: Held) -> list[str]:
+        """Return the names of what another store holds otherwise, or alone, or not at all."""
+        names = [] if self.windows == other.windows else ["baseline"]
+        for kind, ours, theirs in (("blob", self.blobs, other.blobs), ("item", self.items, other.items)):
+            both = sorted(ours.keys() | theirs.keys())
+            names += [f"{kind} {name}" for name in both if ours.get(name) != theirs.get(name)]
+        return names
+
+
+def held_in(stored: Stored) -> Held:
+    """Return what a store that was read holds."""
+    return Held([_window(one) for one in stored.baseline], dict(stored.blobs), dict(stored.outbox))
+
+
+def _loads_in(stored: Stored) -> dict[str, Any]:
+    """Return what a store counts of loads that were not finished, by the digest of their model."""
+    return dict(json.loads(stored.blobs.get(MODELS, b"{}")).get("trying", {}))
+
+
+def _window(seen: Seen) -> tuple[bytes, int | None]:
+    return seen.row.astype("<f4").tobytes(), seen.end_ns
+
+
+class Said(NamedTuple):
+    """A status, by whom it was said and when."""
+
+    device: str
+    card: int  # counts the images that the device was set back to, and the stores that it began anew with
+    said_s: float
+    status: Status
+
+
+def gateway_of(device: str) -> str:
+    """Return the id under which a device speaks."""
+    return device.removesuffix(TWIN)
+
+
+class Devices:
+    """What each device holds on its way to the aggregator, and what was done to it."""
+
+    def __init__(self, violate: Callable[[str], None], elapsed_s: Callable[[], float]) -> None:
+        self._violate, self._elapsed_s = violate, elapsed_s
+        self.handled: dict[str, set[Handled]] = defaultdict(set)  # by gateway
+        self.lost: set[tuple[str, str]] = set()  # gateway and item: nobody has it any more, and nobody is to blame
+        self._held: dict[str, Held] = defaultdict(Held)  # by device
+        self._just: dict[str, Handled] = {}  # by device: until it is switched on again
+        self._cards: dict[str, int] = defaultdict(int)
+        self._handlings: dict[str, int] = defaultdict(int)  # by device: how often anything was done to it
+        self._said: dict[tuple[str, str, int | None], Said] = {}
+        self._lives: dict[tuple[str, int], dict[Named, Life]] = defaultdict(dict)  # by gateway and process
+        self._first_s: dict[Named, float] = {}  # when any process of the aggregator first heard of a boot
+        self._accusations: dict[str, list[Accusation]] = defaultdict(list)  # by gateway
+        self.loads: dict[str, Loads] = defaultdict(Loads)  # by device
+
+    def touched(self, device: str, how: Handled) -> None:
+        """Take note that a device was handled."""
+        self.handled[gateway_of(device)].add(how)
+        self._just[device] = how
+        self._cards[device] += how in ("restored", "anew")
+        self._handlings[device] += 1
+
+    def doubled(self, device: str, host: str) -> None:
+        """Take note of a copy of a device, with all that was done to the card of that one while it is switched off."""
+        self.handled[gateway_of(host)].add("twin")
+        self._handlings[host] += 1
+        self._held[device] = self._held[host].copied()
+        self.loads[device] = self.loads[host].copied()
+        if host in self._just:
+            self._just[device] = self._just[host]
+
+    def card(self, device: str) -> Card:
+        """Return what names a device as it is since it was handled last."""
+        return device, self._handlings[device]
+
+    def cards(self, gateway: str) -> set[Card]:
+        """Return the device of a gateway as it is now; nothing while a copy speaks under its id."""
+        return set() if gateway + TWIN in self._held else {self.card(gateway)}
+
+    def is_mixed(self, gateway: str) -> bool:
+        """Tell whether more than one store may have spoken for a gateway by turns: an older image, or a copy."""
+        return bool(self.handled[gateway] & {"restored", "twin"})
+
+    def outbox(self, device: str) -> Mapping[str, events.Item]:
+        """Return what the store of a device holds for the aggregator, by name."""
+        return self._held[device].items
+
+    def committed(self, device: str, effects: Sequence[events.Durable | Renewed]) -> None:
+        """Take note of what comes and goes."""
+        held = self._held[device]
+        for effect in effects:
+            match effect:
+                case events.Keep(seen=seen):
+                    held.windows.append(_window(seen))
+                case events.Save(key=key, body=body):
+                    held.blobs[key] = body
+                    if key == MODELS:
+                        self._note_loads(device, json.loads(body)["trying"])
+                case events.Queue(name=name, item=item):
+                    held.items[name] = item
+                    self.lost.discard((gateway_of(device), name))
+                case events.Settle(name=name):
+                    held.items.pop(name, None)
+                case Renewed(stored=stored):
+                    self._held[device] = held = held_in(stored)
+                    self._note_loads(device, _loads_in(stored))
+
+    def opened(self, device: str, stored: Stored, damage: str, told: Iterable[tuple[str, str]]) -> bool:
+        """Compare what a store holds with what was committed to it, and tell whether it was handled since it was last
+        open; `told` is all that the aggregator has not got.
+        """
+        how, expected, found = self._just.pop(device, None), self._held[device], held_in(stored)
+        is_handled = how is not None or bool(damage)
+        if damage and (how is None or "rotten" not in self.handled[gateway_of(device)]):
+            self._violate(f"{device} found its store damaged, which nobody touched: {damage}")
+        if how not in {"restored", "anew"} and not damage and (names := expected.differing(found)):
+            self._violate(f"the store of {device} does not hold what was committed to it: {', '.join(names)}")
+        self._held[device] = found
+        self.loads[device].opened(_loads_in(stored), self._elapsed_s())
+        if is_handled:
+            self._forget(gateway_of(device), told)
+        return is_handled
+
+    def gone(self, device: str, told: Iterable[tuple[str, str]]) -> None:
+        """Take note that a device will not come back."""
+        del self._held[device]
+        self._handlings[gateway_of(device)] += 1
+        self._forget(gateway_of(device), told)
+
+    def _forget(self, gateway: str, told: Iterable[tuple[str, str]]) -> None:
+        held = {item for device, one in self._held.items() if gateway_of(device) == gateway for item in one.items}
+        self.lost |= {(owner, item) for owner, item in told if owner == gateway and item not in held}
+
+    def _note_loads(self, device: str, counts: dict[str, Any]) -> None:
+        for complaint in self.loads[device].counted(counts, self._elapsed_s()):
+            self._violate(f"{device} {complaint}")
+
+    # Who notices.
+
+    def said(self, device: str, status: Status) -> None:
+        """Take note of a status that leaves a device."""
+        key = (gateway_of(device), status.boot_id, status.monotonic_ns)
+        self._said.setdefault(key, Said(device, self._cards[device], self._elapsed_s(), status))
+
+    def heard(self, gateway: str, status: Status, process: int) -> None:
+        """Take note of a status that comes to the aggregator; what it has in mind of it ends with its process."""
+        said = self._said.get((gateway, status.boot_id, status.monotonic_ns))
+        if status.state != "online" or said is None:
+            return
+        now_s, name = self._elapsed_s(), (said.device, said.card, status.boot_id)
+        self._first_s.setdefault(name, now_s)
+        life = self._lives[gateway, process].setdefault(name, Life(now_s, now_s))
+        life.last_s = now_s
+        is_overtaken = (status.monotonic_ns or 0) <= life.stores.get(status.store_id, -math.inf)
+        if not status.store_problem and (life.starts or not is_overtaken):
+            life.starts.setdefault((status.store_id, status.starts), now_s)
+        if is_overtaken:  # by a later one, which said how it is
+            return
+        life.stores[status.store_id] = status.monotonic_ns or 0
+        late_s, times_s = now_s - said.said_s, life.paces[-1]
+        if late_s <= ON_TIME_S:
+            times_s.append(now_s)
+        elif late_s > LATE_S and times_s and now_s - times_s[-1] >= PACE_S:
+            life.paces.append([])
+
+    def accused(self, gateway: str, alarm: Alarm) -> None:
+        """Take note of what the aggregator says about a gateway, which must have been handled so."""
+        if not alarm.cause.startswith(BY_AGGREGATOR):
+            return
+        if alarm.state == "cleared":
+            for one in self._accusations[gateway]:
+                one.until_s = min(one.until_s, self._elapsed_s()) if one.alarm_id == alarm.id else one.until_s
+            return
+        self._accusations[gateway].append(Accusation(alarm.id, alarm.cause, self._elapsed_s()))
+        if not any(alarm.cause in MAY_BE_SAID[how] for how in self.handled[gateway]):
+            done = ", ".join(sorted(self.handled[gateway])) or "nothing"
+            self._violate(f"{alarm.cause} of {gateway}, to which was done: {done}")
+
+    def audit(self) -> dict[str, int]:
+        """See that what the aggregator must have noticed was said; return how often that was so."""
+        found = {"restored": 0, "twins": 0}
+        for (gateway, _), lives in self._lives.items():
+            pairs = list(combinations(lives.items(), 2))
+            for one, other in pairs:
+                known_s = _set_back_s(one, other)
+                if known_s is not None and _between(lives.values(), one[1], other[1]) <= LIVES_MAX - 2:
+                    found["restored"] += 1
+                    first_s = min(self._first_s[one[0]], self._first_s[other[0]])
+                    self._must_be_accused(gateway, first_s, known_s)
+            since_s = [at_s for one, other in pairs if (at_s := _are_two_since_s(one, other)) is not None]
+            found["twins"] += bool(since_s)
+            said = [one.until_s for one in self._accusations[gateway] if one.cause == "identity-twin"]
+            if since_s and max(said, default=-math.inf) < min(since_s):
+                self._violate(f"two devices spoke as {gateway} by turns, and nobody said so")
+        return found
+
+    def _must_be_accused(self, gateway: str, first_s: float, known_s: float) -> None:
+        """See that something was said of a gateway by the time at which its card was known to be set back; since the
+        first of the two boots was heard of, for whoever was accused then is known to have put it behind.
+        """
+        if not any(one.from_s <= known_s and one.until_s >= first_s for one in self._accusations[gateway]):
+            self._violate(f"{gateway} was set back to an old card, and nobody said so")
+
+
+def _set_back_s(one: tuple[Named, Life], other: tuple[Named, Life]) -> float | None:
+    """Return when two lives of one device, on two cards, were known to have begun at the same start of the same store;
+    None where that was never so.
+    """
+    ((device, card, _), life), ((other_device, other_card, _), other_life) = one, other
+    if device != other_device or card == other_card:
+        return None
+    both = life.starts.keys() & other_life.starts.keys()
+    return min((max(life.starts[start], other_life.starts[start]) for start in both), default=None)
+
+
+def _between(lives: Iterable[Life], one: Life, other: Life) -> int:
+    """Return how many lives on one store, other than these two, may have come to the aggregator between the two."""
+    since_s, until_s = sorted((one.first_s, other.first_s))
+    others = [life for life in lives if life is not one and life is not other]
+    own = len(one.stores) + len(other.stores) - 2
+    return own + sum(len(life.stores) for life in others if life.first_s <= until_s and life.last_s >= since_s)
+
+
+def _are_two_since_s(one: tuple[Named, Life], other: tuple[Named, Life]) -> float | None:
+    """Return since when two devices were heard, on time and all the while, within one time; None where never."""
+    if one[0][0] == other[0][0]:
+        return None
+    found = [_together_since_s(*both) for both in product(one[1].paces, other[1].paces) if all(both)]
+    return min((at_s for at_s in found if at_s is not None), default=None)
+
+
+def _together_since_s(one: list[float], other: list[float]) -> float | None:
+    first_s, last_s = max(one[0], other[0]), min(one[-1], other[-1])
+    counts = [sum(first_s <= time_s <= last_s for time_s in times_s) for times_s in (one, other)]
+    return first_s if last_s - first_s >= TOGETHER_S and min(counts) >= TOGETHER_TIMES else None

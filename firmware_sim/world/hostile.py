@@ -1,0 +1,371 @@
+"""A gateway of a simulated world that means harm: it has a good certificate, and says whatever the broker lets it say.
+
+It keeps to the broker's access list and to the size of a message, and to nothing else. What it knows is what every
+gateway may read. Each act is a line of the history.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from config.protocol import wire
+from config.protocol.losses import Tombstone
+from config.protocol.messages import Alarm, Message, Newest, Score, Status, Want
+from config.protocol.scores import Scores
+from config.protocol.topics import ROOT
+from config.protocol.transfer import split
+from firmware_sim.mutation import resealed
+from firmware_sim.world.faults import Hostile
+from firmware_sim.world.hosts import UNTRAINED, CloudHost
+from firmware_sim.world.messages import Seen, drawn, mutated, swollen
+from firmware_sim.world.network import PACKET_BYTES
+from firmware_sim.world.setup import FEATURES, SHIFT, SITE, WINDOWS, stream_of
+from firmware_sim.world.shared import World
+from firmware_sim.world.time import NS, T0_NS
+from models.arrays import FEATURES as ROWS
+from models.arrays import LABELS, SECRET, Arrays, generator
+from models.federated.algorithm import counting
+
+NAME = "mallory"
+AT_ONCE = 25  # messages of a burst
+BURSTS = 0.05  # share of the acts that are one
+REMEMBERED = 300  # of its own messages, to be said again
+SHOWN = 140  # characters of a message in the history
+AWAY_S = (1.0, 120.0)
+KINDS: dict[str, type[Message]] = {
+    "status": Status,
+    "alarm": Alarm,
+    "tombstone": Tombstone,
+    "telemetry": Scores,
+    "want": Want,
+    "score": Score,
+    "newest": Newest,
+}
+RETAINED = {"status", "alarm", "newest"}
+ACTS = {  # how often each is drawn
+    "says": 10.0,  # a message of a type, its values from anywhere within their bounds
+    "claims": 8.0,  # a status that could be true, but for some of its values
+    "alarms": 6.0,  # an alarm that could be true, raised, cleared or told again
+    "answers": 8.0,  # the open round, with an update that is true, poisoned or broken
+    "begins": 4.0,  # an update that never ends
+    "goes on": 6.0,  # with an update, a chunk at a time
+    "asks": 5.0,  # for bodies
+    "breaks": 8.0,  # a message, in its bytes
+    "swells": 2.0,  # a message to what the broker takes, and now and then beyond
+    "repeats": 8.0,  # what it has said before
+    "babbles": 3.0,  # bytes of no meaning
+    "empties": 1.0,  # what it has retained
+    "leaves": 1.0,  # and comes back
+}
+EXTREME = (0.0, -1.0, 1e3, -1e3, 1e9, 1e30, 1e300, float("nan"), float("inf"))
+ODD_ITEMS = ("agent", "x", "all", "cloud", "fleet", "a" * 64, "a" * 65, "a" * 4_000, "", " ", "ä", "\u202e")
+HALF = "HALF"  # stands for half of a surrogate pair, which nothing of ours would write
+ODD_META: tuple[Any, ...] = ("", HALF, "x" * 5_000, 2**63, -1, 1.5, None, [], {})
+
+
+class Word(NamedTuple):
+    """One message."""
+
+    channel: str
+    item: str
+    payload: bytes
+    retain: bool = False
+    qos: int = 1
+
+
+@cache
+def may_write() -> dict[str, str]:
+    """Return the channels of its own that a gateway may write to, and the item of each: `+` for any."""
+    text = (resources.files("config") / "mosquitto.acl").read_text(encoding="utf-8")
+    return dict(re.findall(rf"^pattern (?:read)?write {'/'.join(ROOT)}/[^/]+/%u/([^/]+)/(\S+)$", text, re.MULTILINE))
+
+
+class Device:
+    """The device, as the broker sees it: always up, and connected as long as it is let in."""
+
+    is_up = True
+
+    def __init__(self, world: World, cloud: CloudHost, settings: Hostile) -> None:
+        self.name, self._world, self._cloud, self._settings = NAME, world, cloud, settings
+        self._rng = rng = stream_of(world.seed, "hostile")
+        shares = np.array(list(ACTS.values())) * rng.exponential(size=len(ACTS))  # each device has habits of its own
+        self._shares = shares / shares.sum()
+        self._seen = Seen(["all", "east", "north", NAME])
+        self._said: deque[Word] = deque(maxlen=REMEMBERED)
+        self._rest: deque[bytes] = deque()  # of an update that it has begun
+        self._own: Arrays = {}
+        self._made: tuple[tuple[str, int, int], Arrays] | None = None  # by run, round and phase
+        self._count = 0
+        self._acts: dict[str, Callable[[], Sequence[Word]]] = {
+            "says": self._say,
+            "claims": self._claim,
+            "alarms": self._alarm,
+            "answers": self._answer,
+            "begins": self._begin,
+            "goes on": self._go_on,
+            "asks": self._ask,
+            "breaks": self._break,
+            "swells": self._swell,
+            "repeats": self._repeat,
+            "babbles": self._babble,
+            "empties": self._empty,
+            "leaves": self._leave,
+        }
+
+    def will(self) -> tuple[str, bytes]:
+        """Return what the broker is to say when it vanishes."""
+        word = self._words(self._chosen(("status", "alarm", "want")))
+        return self._topic(word), word.payload
+
+    def heard(self, topic: str, payload: bytes) -> None:
+        """Take note of what it is told."""
+        line = payload.partition(b"\n")[0]  # of a chunk, what it says of itself
+        self._seen.note([topic.rpartition("/")[2], json.loads(line) if line.startswith(b"{") else None])
+
+    def linked(self, up: bool) -> None:
+        """Say at once what a gateway says that has come."""
+        if up:
+            self._send("claims", [Word("status", "agent", self._status(), retain=True)])
+
+    def trouble(self) -> None:
+        """Go on from now, whatever else fails or does not fail any more."""
+        delay_s = float(self._rng.exponential(3_600.0 / self._settings.messages))
+        self._world.scheduler.after(delay_s, self._act)
+
+    def _act(self) -> None:
+        self.trouble()
+        name = str(self._rng.choice(list(ACTS), p=self._shares))
+        for _ in range(AT_ONCE if self._rng.random() < BURSTS and name not in ("swells", "leaves") else 1):
+            self._send(name, self._acts[name]())
+
+    def _send(self, act: str, words: Sequence[Word]) -> None:
+        network, channels = self._world.network, may_write()
+        for word in words:
+            if word.channel not in channels or not network.has(NAME):
+                continue
+            self._said.append(word)
+            kind = f"{'retained, ' if word.retain else ''}{len(word.payload)} bytes"
+            shown = repr(word.payload[:SHOWN])[2:-1]
+            self._world.tell(NAME, f"{act}: {word.channel}/{word.item[:40]!r}, {kind}: {shown}")
+            network.push(NAME, self._topic(word), word.payload, retain=word.retain, qos=word.qos)
+
+    def _topic(self, word: Word) -> str:
+        return "/".join((*ROOT, SITE, NAME, word.channel, word.item))
+
+    # What it says.
+
+    def _chosen(self, channels: Sequence[str]) -> str:
+        return str(self._rng.choice(list(channels)))
+
+    def _words(self, channel: str, payload: bytes | None = None) -> Word:
+        """Return a message on a channel, under the item that belongs to it or, where any may be, another."""
+        body = json.dumps(self._drawn(channel)).encode() if payload is None else payload
+        usual = {
+            "status": "agent",
+            "score": "window",
+            "newest": "current",
+            "telemetry": hashlib.sha256(body).hexdigest(),
+        }
+        allowed, item = may_write()[channel], usual.get(channel, "anomaly")
+        if channel == "want":
+            item = self._digest()
+        if allowed == "+" and self._rng.random() < 0.1:
+            item = ODD_ITEMS[int(self._rng.integers(len(ODD_ITEMS)))]
+        is_retained = self._rng.random() < (0.7 if channel in RETAINED else 0.2)
+        return Word(channel, item, body, is_retained, int(self._rng.integers(2)))
+
+    def _drawn(self, channel: str) -> dict[str, Any]:
+        said = drawn(KINDS[channel], self._rng, self._seen)
+        if channel == "telemetry":  # what its own check wants
+            count = len(said["after_ms"])
+            said["scores"] = [(said["scores"] or [0.0])[0]] * count
+            said["alarms"] = [number % count for number in said.get("alarms", ())]
+            rules = said.get("rules", {}).items()
+            said["rules"] = {name: [number % count for number in numbers] for name, numbers in rules}
+        return said
+
+    def _digest(self) -> str:
+        digests = [text for text in self._seen.texts if re.fullmatch(r"[0-9a-f]{64}", text)]
+        return self._chosen(digests[-6:]) if digests else "0" * 64
+
+    def _say(self) -> list[Word]:
+        return [self._words(self._chosen(list(KINDS)))]
+
+    def _status(self, **claims: Any) -> bytes:
+        """Return a status as of a gateway that is ready and has the model that it is to have."""
+        self._count += 1
+        version, _ = self._world.witness.releases.wanted(NAME)
+        now_ns = self._world.scheduler.now_ns
+        said: dict[str, Any] = {
+            "state": "online",
+            "can_train": True,
+            "baseline_windows": WINDOWS,
+            "baseline_needed": WINDOWS,
+        }
+        said |= {"boot_id": "m-1", "store_id": "m", "starts": 1, "sequence": self._count, "t_ns": now_ns}
+        said |= {"monotonic_ns": now_ns - T0_NS, "model_version": version, "newest_version": version}
+        said |= {"model_windows": (now_ns - T0_NS) // NS, "promised_alarms_per_day": 1.0}
+        return json.dumps(said | claims).encode()
+
+    def _claim(self) -> list[Word]:
+        found = list(drawn(Status, self._rng, self._seen).items())
+        chosen = [found[int(self._rng.integers(len(found)))] for _ in range(int(self._rng.integers(16)))]
+        return [Word("status", "agent", self._status(**dict(chosen)), retain=True)]
+
+    def _alarm(self) -> list[Word]:
+        self._count += 1
+        now_ns = self._world.scheduler.now_ns
+        number, cause = int(self._rng.integers(max(self._count, 1))), self._chosen(("anomaly", "disk-full", "x"))
+        cause += str(number) if cause == "x" else ""
+        said: dict[str, Any] = {
+            "id": f"{NAME}.{cause}.{number}",
+            "cause": cause,
+            "kind": "anomaly",
+            "severity": "major",
+            "text": "",
+        }
+        said |= {"onset_ns": now_ns, "t_ns": now_ns, "state": "raised", "boot_id": "m-1", "sequence": self._count}
+        if self._rng.random() < 0.5:
+            found = list(drawn(Alarm, self._rng, self._seen).items())
+            said |= dict([found[int(self._rng.integers(len(found)))]])
+        states = ("raised", "cleared", "raised")[: int(self._rng.integers(1, 4))]
+        bodies = [json.dumps(said | {"state": state}).encode() for state in states]
+        return [Word("alarm", cause, body, retain=self._rng.random() < 0.5) for body in bodies]
+
+    def _ask(self) -> list[Word]:
+        missing = [int(number) for number in self._rng.integers(0, 50, size=int(self._rng.choice([0, 0, 1, 5_000])))]
+        return [Word("want", self._digest(), json.dumps({"missing": missing}).encode())]
+
+    def _break(self) -> list[Word]:
+        if self._said and self._rng.random() < 0.7:
+            word = self._said[int(self._rng.integers(len(self._said)))]
+            return [word._replace(payload=mutated(word.payload, self._rng))]
+        word = self._words(self._chosen(list(KINDS)))
+        return [word._replace(payload=mutated(word.payload, self._rng))]
+
+    def _swell(self) -> list[Word]:
+        channel, size = self._chosen(list(KINDS)), PACKET_BYTES - int(self._rng.choice([200, 200, 200, 0]))
+        if channel != "status":
+            return [self._words(channel, swollen(self._drawn(channel), size, self._rng))]
+        told = json.loads(self._status(device={"location": ""}))  # which is retained, and known of it from then on
+        told["device"] = json.loads(swollen(told["device"], size - len(json.dumps(told)), self._rng))
+        return [Word("status", "agent", json.dumps(told).encode(), retain=True)]
+
+    def _repeat(self) -> list[Word]:
+        if not self._said:
+            return []
+        word = self._said[int(self._rng.integers(len(self._said)))]
+        return [word._replace(retain=word.retain or self._rng.random() < 0.3)]
+
+    def _babble(self) -> list[Word]:
+        channel, size = self._chosen(list(may_write())), int(np.exp(self._rng.uniform(0.0, np.log(20_000))))
+        item = may_write()[channel]
+        return [Word(channel, "x" if item == "+" else item, self._rng.bytes(size), self._rng.random() < 0.3)]
+
+    def _empty(self) -> list[Word]:
+        held = [word for word in self._said if word.retain]
+        return [held[int(self._rng.integers(len(held)))]._replace(payload=b"")] if held else []
+
+    def _leave(self) -> list[Word]:
+        away_s = float(self._rng.uniform(*AWAY_S))
+        self._world.tell(NAME, f"is away for {away_s:.0f} s")
+        self._world.network.cut_off(NAME, away_s)
+        return []
+
+    # What it answers.
+
+    def _answer(self) -> list[Word]:
+        chunks = self._chunks()
+        return [self._update(chunk) for chunk in chunks]
+
+    def _begin(self) -> list[Word]:
+        """Begin an update that lacks a chunk, or of which nothing ever fits."""
+        if self._rng.random() < 0.5:
+            size, chunks = int(self._rng.integers(1, 2**25)), int(self._rng.integers(1, 1_000))
+            digest = self._rng.bytes(32).hex()
+            pieces = [self._rng.bytes(int(self._rng.integers(900))) for _ in range(int(self._rng.integers(1, 5)))]
+            heads = [{"digest": digest, "index": index, "chunks": chunks, "size_bytes": size} for index in range(5)]
+            said = [json.dumps(head).encode() + b"\n" + piece for head, piece in zip(heads, pieces, strict=False)]
+            return [self._update(payload) for payload in said]
+        self._rest = deque(self._chunks())
+        if self._rest:
+            self._rest.rotate(-int(self._rng.integers(len(self._rest))))
+            self._rest.pop()
+        return self._go_on()
+
+    def _go_on(self) -> list[Word]:
+        return [self._update(self._rest.popleft())] if self._rest else []
+
+    def _update(self, chunk: bytes) -> Word:
+        return Word("update", hashlib.sha256(chunk).hexdigest(), chunk, retain=self._rng.random() < 0.1)
+
+    def _chunks(self) -> list[bytes]:
+        """Return the chunks of an answer to the open round, as the settings of its site have them."""
+        service = self._cloud.service
+        if service is None:
+            return []
+        state = service.state
+        meta: dict[str, Any] = {
+            "run": state.run,
+            "round_index": state.server.round_index,
+            "phase": state.server.phase,
+            "after": state.remembered.get(NAME, ""),
+        }
+        if self._rng.random() < 0.3:
+            odd = ODD_META[int(self._rng.integers(len(ODD_META)))]
+            meta[self._chosen(list(meta))] = odd
+        head, _, rest = wire.encode(self._poisoned(self._trained()), meta).partition(b"\n")
+        body = resealed(head.replace(f'"{HALF}"'.encode(), b'"\\ud800"') + b"\n" + rest)
+        self._world.witness.updates[NAME, hashlib.sha256(body).hexdigest()] = body
+        return split(body, state.settings.limits.max_payload_bytes)
+
+    def _trained(self) -> Arrays:
+        """Return what an honest gateway with rows of its own would send, where it can."""
+        state = self._cloud.service.state if self._cloud.service is not None else None
+        if state is None:
+            return {}
+        number = (state.run, state.server.round_index, state.server.phase)
+        if self._made is not None and self._made[0] == number:
+            return self._made[1]
+        rows = self._rng.normal(size=(WINDOWS, len(FEATURES["steps"])))
+        labels = np.arange(WINDOWS) % 2 if state.algorithm.labels else np.zeros(WINDOWS, dtype=np.int64)
+        rows[labels == 1] += SHIFT
+        data: Arrays = {ROWS: rows.astype(np.float32), SECRET: np.frombuffer(self._rng.bytes(32), np.uint8)}
+        data |= {LABELS: labels.astype(np.int64)} if state.algorithm.labels else {}
+        rng = generator(state.settings.algorithm.seed, state.server.round_index, NAME)
+        train = state.algorithm.phases[state.server.phase].train
+        try:
+            self._own, update = train(state.server.shared, self._own, counting(data), rng)
+        except UNTRAINED:
+            update = {"x": self._rng.normal(size=3)}
+        self._made = (number, update)
+        return update
+
+    def _poisoned(self, update: Arrays) -> Arrays:
+        """Return an update as it is, or in one of its arrays another."""
+        if not update or self._rng.random() < 0.3:
+            return update
+        name = self._chosen(list(update))
+        array, kind = update[name], float(self._rng.random())
+        with np.errstate(all="ignore"):
+            if kind < 0.5:
+                factor = EXTREME[int(self._rng.integers(len(EXTREME)))]
+                return {**update, name: (array.astype(np.float64) * factor).astype(array.dtype)}
+        if kind < 0.6:
+            return {other: one for other, one in update.items() if other != name}
+        if kind < 0.7:
+            return {**update, self._chosen(("x", "n", HALF, "w" * 300)): array}
+        if kind < 0.8:
+            return {**update, name: np.zeros((0, *array.shape))}
+        if kind < 0.9:
+            return {**update, name: np.repeat(np.ravel(array), int(self._rng.integers(1, 2_000)))[:4_000]}
+        return {**update, name: array.astype(np.float64) + self._rng.normal(size=array.shape)}

@@ -1,0 +1,298 @@
+"""The two kinds of machines of a simulated world: what is the agent's own in a gateway, and the aggregator's in the
+cloud. Events go into the real service, effects come out, and the witness sees both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cloud_aggregator import events as cloud_events
+from cloud_aggregator.access.registry import Bar, Issue, TurnAway
+from cloud_aggregator.runtime.app import STEP_S
+from cloud_aggregator.runtime.service import Service as CloudService
+from cloud_aggregator.state import State as CloudState
+from config.identity.signing import verified
+from config.protocol.messages import Status
+from config.protocol.topics import ALL, Topic, topic_of
+from config.settings.settings import AggregatorSettings, GatewaySettings
+from firmware_sim.world.bounds import bounded_step
+from firmware_sim.world.damage import Under, reaches_level
+from firmware_sim.world.disk import CloudStore, Disk, GatewayStore
+from firmware_sim.world.faults import NO_MEMORY
+from firmware_sim.world.liveness import Owed, of_cloud, of_gateway
+from firmware_sim.world.machines import RESTART_S, Machine, there
+from firmware_sim.world.processor import Stopwatch
+from firmware_sim.world.setup import KEY, SITE, faulty, stream_of
+from firmware_sim.world.shared import World
+from firmware_sim.world.time import NS
+from gateway_agent import events
+from gateway_agent.deployment.probation import SLOW_STEPS
+from gateway_agent.runtime import training_worker
+from gateway_agent.runtime.model_trial import UntriedError
+from gateway_agent.runtime.service import Service
+from models.arrays import FEATURES
+
+TRAINING_S = (3.0, 40.0)
+LOADED_S = (0.1, 300.0)  # from the mark of a load to the end of its process, where that is drawn
+STOPPED = 0.3  # share of these ends that are stops in order; the others are kills
+AT_ONCE_S = 0.2  # what comes within this time waits in the same queue
+UNTRAINED = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)  # what the training child reports
+
+
+def last_will(name: str) -> tuple[str, bytes]:
+    """Return what the broker says of a gateway that vanished."""
+    return topic_of(Topic(SITE, name, "status", "agent")), Status(state="offline").to_bytes()
+
+
+class GatewayHost(Machine):
+    """A gateway with the real agent on it; of two devices with one id, the second has another name in this world."""
+
+    def __init__(self, world: World, settings: GatewaySettings, phase_s: float, name: str = "") -> None:
+        name = name or settings.gateway.id
+        disk_rng = stream_of(world.seed, f"disk of {name}")
+        disk = Disk(settings.gateway.store, disk_rng, partial(world.witness.gateway_committed, name))
+        disk.torn = world.network.faults.power.torn
+        super().__init__(world, name, disk, phase_s)
+        self.settings = settings
+        world.witness.probations.known(name, settings)
+        rng = stream_of(world.seed, f"processor of {name}")
+        self._stopwatch = Stopwatch(world.scheduler, rng, world.network.faults.processor, partial(world.tell, name))
+        self._store: GatewayStore | None = None
+        self.service: Service | None = None
+        self._training_rng = stream_of(world.seed, f"training of {name}")
+        self._trial_rng = stream_of(world.seed, f"trials of models of {name}")
+        self._labelled = faulty(world.seed, name)
+        for row in self._labelled[FEATURES]:
+            world.witness.privacy.row(settings.gateway.id, row)
+        self._secret_rng = stream_of(world.seed, f"secret of {name}")
+        self._loads_rng = stream_of(world.seed, f"loads of {name}")
+        self._marked: frozenset[str] = frozenset()  # digests of models whose loads this process has marked
+
+    def opened(self) -> Sequence[events.Outward]:
+        """Start the agent on its store."""
+        self._store = store = GatewayStore(self.disk)
+        self.world.witness.gateway_opened(self.name, store, self.disk.resolved())
+        self._marked = frozenset()
+        self.service = Service(
+            self.settings,
+            store,
+            partial(verified, KEY.public_key()),
+            boot_id=f"{self.name}-{self.boots}",
+            can_train=True,
+            libraries=(),
+            now_ns=self.now_ns,
+            clock=self.clock.quality,
+            anchor_ns=self.clock.anchor_ns,
+            labelled=self._labelled,
+            random_bytes=lambda: self._secret_rng.bytes(32),
+            stopwatch=self._stopwatch,
+            examine=self._examine,
+        )
+        return self.service.begun
+
+    def stepped(self, event: events.Event) -> Sequence[events.Outward]:
+        """Let the agent take a step."""
+        if self._stopwatch.slow_until_s is not None:
+            slack_s = SLOW_STEPS * self.settings.features.hop_s
+            self.world.witness.devices.loads[self.name].slowed(self._stopwatch.slow_until_s + slack_s)
+        service = there(self.service)
+        effects = service.step(self.now_ns, event)
+        self.world.witness.probations.stepped(self.name, service.state)
+        if service.state.counted != self._marked:
+            self._load_marked(service.state.counted)
+        return effects
+
+    def _load_marked(self, marked: frozenset[str]) -> None:
+        """Let the process end around a load that it has just marked, in the share of them that is drawn."""
+        is_new, self._marked = bool(marked - self._marked), marked
+        if not is_new or self._loads_rng.random() >= self.world.network.faults.loads.ends:
+            return
+        after_s = float(np.exp(self._loads_rng.uniform(*np.log(LOADED_S))))
+        if self._loads_rng.random() < STOPPED:
+            self.during_process(after_s, self.stop)
+        else:
+            self.during_process(after_s, lambda: self._fell("kill", f"{after_s:.0f} s after it marked a load"))
+
+    @property
+    def under(self) -> Under | None:
+        """Under what it judges what it hears; None where no model, or no room in the store, lets it raise an alarm."""
+        if self.service is None or not self.is_up or self.disk.is_full or self.service.state.manifest is None:
+            return None
+        return Under(self._process, self.service.state.manifest.version, self.clock.timeline_offset_ns)
+
+    def reaches(self) -> bool:
+        """Tell whether a damaged window of the last frame reaches the level of the model in force."""
+        pipeline = there(self.service).state.pipeline
+        return pipeline.judge is not None and reaches_level(pipeline.judge, pipeline.recent, pipeline.spec)
+
+    def trouble(self) -> None:
+        """Arrange for all troubles of this machine."""
+        super().trouble()
+        self._stopwatch.trouble()
+
+    def carry_out(self, effect: events.Outward) -> None:
+        """Publish, train or log."""
+        match effect:
+            case events.Publish(topic=topic, payload=payload, retain=retain, qos=qos):
+                self.world.witness.gateway_published(self.name, topic, payload)
+                self.publish(topic, payload, retain=retain, qos=qos)
+            case events.Train(job=job):
+                self.during_process(float(self._training_rng.uniform(*TRAINING_S)), partial(self._train, job))
+            case events.Log():
+                self.log(effect)
+
+    def _examine(self, _job: bytes) -> None:
+        """Let a model come through the process that tries it; where memory lacks there is none."""
+        fails = 0.0 if self.world.scheduler.is_calm else self.world.network.faults.work.training_fails
+        if self._trial_rng.random() < fails:
+            raise UntriedError(NO_MEMORY)
+
+    def _train(self, job: bytes) -> None:
+        self.world.witness.privacy.trains(self.name, job)
+        if self._training_rng.random() < self.world.network.faults.work.training_fails:
+            self.step(events.Trained(None, NO_MEMORY))
+            return
+        try:
+            answer = training_worker.answer(job)
+        except UNTRAINED as error:
+            self.step(events.Trained(None, f"{type(error).__name__}: {error}"))
+            return
+        self.step(events.Trained(answer))
+
+    def tick(self) -> events.Event:
+        """Return the event that time has passed; a clock that was set comes first."""
+        if by_ns := self.clock.follow():
+            self.world.tell(self.name, f"timeline moves by {by_ns / NS:.0f} s")
+            self.step(events.Anchored(self.clock.anchor_ns, by_ns, self.clock.quality))
+        line = self.world.network.sessions[self.name].line
+        return events.Tick(self.clock.quality, 0, 0, line.backlog.waiting_bytes, line.contention.trouble)
+
+    def owed(self) -> Owed:
+        """Return what the agent has to see to now."""
+        return of_gateway(there(self.service).state, self.world.witness.devices.outbox(self.name).keys())
+
+    def message(self, topic: str, payload: bytes) -> events.Event:
+        """Return the event that a message came."""
+        return events.Heard(topic, payload)
+
+    def connection(self, up: bool) -> events.Event:
+        """Return the event that the connection came up or went down."""
+        return events.Connection(up)
+
+    def farewell(self) -> None:
+        """Say that it is off."""
+        topic, payload = last_will(self.settings.gateway.id)
+        self.publish(topic, payload, retain=True)
+
+
+class WatchedService(CloudService):
+    """The real service, telling of every state on the way through a batch of events."""
+
+    thought: Callable[[CloudState], None] | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Tell of a new state."""
+        super().__setattr__(name, value)
+        if name == "state" and self.thought is not None:
+            self.thought(value)
+
+
+class CloudHost(Machine):
+    """The machine with the real aggregator on it."""
+
+    def __init__(self, world: World, settings: AggregatorSettings, phase_s: float) -> None:
+        disk_rng = stream_of(world.seed, "disk of the cloud")
+        disk = Disk(settings.aggregator.store, disk_rng, world.witness.cloud_committed)
+        disk.torn = world.network.faults.power.torn
+        super().__init__(world, "cloud", disk, phase_s)
+        self.settings = settings
+        self._store: CloudStore | None = None
+        self.service: WatchedService | None = None
+        self._beginnings = 0
+        self._inbox: list[cloud_events.Event] = []
+
+    def opened(self) -> Sequence[cloud_events.Outward]:
+        """Start the aggregator on its store."""
+        self._store = store = CloudStore(self.disk)
+        self._beginnings += 1
+        self._inbox = []
+        self.service = WatchedService(
+            self.settings, store, KEY, now_ns=self.now_ns, beginning=f"start-{self._beginnings}"
+        )
+        self.service.thought = self.world.witness.cloud_thinks
+        self.world.witness.cloud_opened(self.service.state, store, self.disk.resolved())
+        return []
+
+    def stepped(self, event: cloud_events.Event) -> Sequence[cloud_events.Outward]:
+        """Let the aggregator take a step, and the witness compare."""
+        waiting, self._inbox = self._inbox, []
+        service = there(self.service)
+        self.world.witness.cloud_steps(service.state)
+        with bounded_step():
+            effects = service.step_all(self.now_ns, [event, *waiting])
+        for gateway in service.state.failures:  # a defect of ours that is contained is one all the same
+            self.world.witness.violate(f"the aggregator failed at a message of {gateway}")
+        self.world.witness.cloud_stepped()
+        return effects
+
+    def heard(self, topic: str, payload: bytes) -> None:
+        """Take a message; those that come at about the same time are worked off together, as the real loop does."""
+        if not self.is_up:
+            return
+        self.world.witness.cloud_hears(topic, payload, self._beginnings)
+        self._inbox.append(self.message(topic, payload))
+        if len(self._inbox) == 1:
+            self.during_process(AT_ONCE_S, self._work_off)
+
+    def _work_off(self) -> None:
+        if self._inbox:
+            self.step(self._inbox.pop(0))
+
+    def carry_out(self, effect: cloud_events.Outward) -> None:
+        """Publish or log."""
+        match effect:
+            case cloud_events.Publish(topic=topic, payload=payload, retain=retain):
+                self.world.witness.cloud_published(topic, payload)
+                self.publish(topic, payload, retain=retain)
+            case Issue() | TurnAway() | Bar() if self.world.door is not None:
+                self.world.door.carry_out(effect)
+            case cloud_events.Log():
+                self.log(effect)
+
+    def tick(self) -> cloud_events.Event:
+        """Return the event that time has passed; what the operator has ordered comes first."""
+        waiting = there(self.service).orders() if self.world.witness.releases.has_waiting else []
+        for order in waiting:
+            self.step(order)
+        if self.world.door is not None and self.is_up:
+            self.world.door.tick()
+            self._follow_clock()
+        return cloud_events.Tick()
+
+    def _follow_clock(self) -> None:
+        """End the process where the clock was set, as the product does: started anew it knows the time."""
+        if abs(self.clock.follow()) > STEP_S * NS:
+            self.fall("kill", "by a clock that was set")
+            self.world.scheduler.after(RESTART_S, self.boot)
+
+    def owed(self) -> Owed:
+        """Return what the aggregator has to see to now."""
+        witness = self.world.witness
+        twins = {name for name, how in witness.devices.handled.items() if "twin" in how}
+        return of_cloud(there(self.service).state, witness.releases, twins, witness.hostile)
+
+    def message(self, topic: str, payload: bytes) -> cloud_events.Event:
+        """Return the event that a message came."""
+        return cloud_events.Heard(topic, payload)
+
+    def connection(self, up: bool) -> cloud_events.Event:
+        """Return the event that the connection came up or went down."""
+        return cloud_events.Connection(up)
+
+    def farewell(self) -> None:
+        """Say that it is off."""
+        self.publish(topic_of(Topic(SITE, ALL, "status", "cloud")), Status(state="offline").to_bytes(), retain=True)

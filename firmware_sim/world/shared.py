@@ -1,0 +1,33 @@
+"""What all machines of a simulated world share."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from firmware_sim.world.checks import Witness
+from firmware_sim.world.network import Network
+from firmware_sim.world.time import Scheduler
+
+if TYPE_CHECKING:
+    from firmware_sim.world.door import Door
+
+SET_ASIDE = re.compile(r"\.damaged-\w+-\d+")
+
+
+@dataclass
+class World:
+    """What all machines share."""
+
+    seed: int
+    scheduler: Scheduler
+    network: Network
+    witness: Witness
+    history: list[str]
+    door: Door | None = None  # where gateways have certificates
+
+    def tell(self, who: str, text: str) -> None:
+        """Add a line to the history, which is of this world: a file set aside bears the time of the real one."""
+        text = SET_ASIDE.sub(".damaged", text)
+        self.history.append(f"{self.scheduler.elapsed_s:11.3f} {who:7} {text}")

@@ -1,0 +1,1 @@
+"""The commands of `gateway-agent`, but for `run`."""

@@ -1,0 +1,257 @@
+"""`gateway-agent doctor`: what works on this gateway, what does not, and what to do, before and after installation.
+
+Libraries are tried first and in processes of their own: where one ends its process, no settings can be read either,
+and this command must still be there to say so. So nothing heavy is imported before that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from config.doctor import report
+from config.doctor.imports import imports
+from config.doctor.report import Finding, failure, guarded, ok, one_line, warning
+from config.runtime import store_lock
+
+if TYPE_CHECKING:
+    from config.settings.settings import Broker, GatewaySettings
+    from gateway_agent.state import Stored
+
+NAME = "gateway-agent"
+BASE = ("numpy", "onnxruntime", "pydantic", "cryptography")
+TRAINING = ("scipy", "sklearn")
+OPTIONAL = {"torch": "this gateway takes no part in recurrent-fedavg"}
+MODEL_BYTES = 4  # times the largest model: in force, before it, candidate, and on its way
+SHARE_MAX = 0.5  # of one core
+MEASURE_S = 1.5
+BLOCKS_MAX = 400
+LEFT_S = 12.0  # for what comes after the libraries
+RUNS, SCORE_S = 200, 8.0
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    report.command(commands, NAME, examine)
+
+
+def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
+    """Yield what is found, the libraries first; ends early where nothing further can be looked at."""
+    until_s, works = time.monotonic() + report.WITHIN_S, True
+    for finding in imports(BASE, {}, until_s - LEFT_S):
+        works &= finding.level != "failure"
+        yield finding
+    if not works:
+        yield failure("settings", "not read: that needs the libraries above", "mend them first")
+        return
+    from config.settings.settings import GatewaySettings, SettingsError, load
+
+    try:
+        settings = load(arguments.config, GatewaySettings)
+    except SettingsError as error:
+        yield from report.lines("settings", error, "correct it there; gateway-agent check looks at the file alone")
+        return
+    yield ok("settings", f"gateway {settings.gateway.id} of site {settings.gateway.site}")
+    yield from _machine(arguments.config, settings)
+    stored = _stored(settings)
+    yield from store(settings)
+    if settings.training.enabled:
+        yield from imports(TRAINING, OPTIONAL, until_s - LEFT_S)
+    yield throughput(settings, stored)
+    yield from _brokers(settings, until_s)
+
+
+def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
+    from config.doctor import host
+    from config.settings import labelled
+    from config.settings.labelled import LabelledError
+    from gateway_agent.runtime import signature_worker
+
+    store, broker = settings.gateway.store, settings.broker
+    yield from host.clock_here([file, store, Path(report.__file__)])
+    yield from host.disk(store, settings.store.max_bytes + MODEL_BYTES * settings.limits.max_model_bytes)
+    if store.parent.is_dir():
+        yield from host.wear(host.mount_of(store.parent.resolve()).device)
+    yield from host.secrets([broker.key_file, broker.password_file, store])
+
+    def trusted() -> str:
+        signature_worker.check(settings.trust.release_key)
+        return f"{settings.trust.release_key} is the key of a site"
+
+    advice = "copy release.pub from the aggregator"
+    yield guarded("release key", (signature_worker.ReleaseKeyError, OSError), advice, trusted)
+    if settings.training.labelled is not None:
+
+        def table() -> str:
+            return f"{len(labelled.of(settings)['labels'])} windows of known condition"
+
+        yield guarded("labelled windows", (LabelledError,), "make the table again: firmware-sim label", table)
+
+
+def store(settings: GatewaySettings) -> Iterator[Finding]:
+    """Yield whether the store opens, and whose it is."""
+    from gateway_agent.storage.store import Store, StoreError
+
+    path = settings.gateway.store
+    if not path.exists():
+        yield ok("store", f"{path} is made when the agent starts")
+        return
+
+    def opened() -> str:
+        running = "" if store_lock.holder_of(path) is None else " of a running agent"
+        with closing(Store(path, read_only=True)) as reader:
+            held = reader.summary()
+        windows = f"{held['baseline_windows']} of {settings.baseline.windows} windows of the baseline"
+        return f"{path}{running}: {windows}, {len(held['outbox'])} items wait to be sent"
+
+    advice = "the agent sets a damaged store aside when it starts, see docs/operations.md"
+    yield guarded("store", (StoreError, OSError, ValueError), advice, opened)
+    if not os.access(path, os.W_OK):
+        yield failure("store access", f"{path} cannot be written by this user", "run this as the user of the service")
+
+
+def _stored(settings: GatewaySettings) -> Stored | None:
+    from gateway_agent.storage.store import Store, StoreError
+
+    if not settings.gateway.store.exists():
+        return None
+    try:
+        with closing(Store(settings.gateway.store, read_only=True)) as store:
+            return store.read()
+    except StoreError:  # which is a finding of its own
+        return None
+
+
+def throughput(settings: GatewaySettings, stored: Stored | None) -> Finding:
+    """Return which share of one core windows, features and score take at the rate of the settings."""
+    score_s, said = _score_cpu_s(settings, stored)
+    return judged(_window_cpu_s(settings) + score_s, 1.0 / settings.features.hop_s, said)
+
+
+def judged(cpu_s: float, per_s: float, said: str) -> Finding:
+    """Return what so much CPU time a window means at so many windows a second."""
+    name, share = "throughput", cpu_s * per_s
+    text = f"{cpu_s * 1e3:.2f} ms a window{said}, {per_s:g} windows/s: {share:.1%} of one core"
+    if share > 1.0:
+        return failure(name, text, "this machine cannot keep up: a longer hop_s, a lower rate_hz, fewer steps")
+    if share > SHARE_MAX:
+        return warning(name, text, "little is left for training and the rest: a longer hop_s or a lower rate_hz")
+    return ok(name, text)
+
+
+def _window_cpu_s(settings: GatewaySettings) -> float:
+    """Return the CPU time from samples to features of one window, measured on noise at the rate of the settings."""
+    import numpy as np
+
+    from gateway_agent.monitor import pipeline as walk
+    from models.signal import Block
+
+    spec, rng = settings.features, np.random.default_rng(0)
+    pipeline = walk.start(spec, settings.streams, settings.alarm, settings.baseline.windows)
+    length, begin_ns, windows, spent_s = spec.hop_samples, 1_800_000_000 * walk.NS, 0, 0.0
+    until_s = time.monotonic() + MEASURE_S
+    for number in range(BLOCKS_MAX):
+        t_ns = begin_ns + round(number * length / spec.rate_hz * walk.NS)
+        blocks = [
+            Block(stream.name, t_ns, spec.rate_hz, rng.normal(size=(length, len(stream.channels))))
+            for stream in settings.streams
+        ]
+        before_s, found = time.process_time(), 0
+        for block in blocks:
+            pipeline, readings = walk.push(pipeline, block)
+            found += len(readings)
+        if windows or not found:  # what comes before the second window warms up
+            spent_s += time.process_time() - before_s if windows else 0.0
+        windows += found
+        if windows > 2 and time.monotonic() > until_s:
+            break
+    return spent_s / max(windows - 1, 1)
+
+
+def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[float, str]:
+    """Return the CPU time of one score of the model in force, in a process like that which tries a new one, and what to
+    say of it.
+    """
+    import numpy as np
+
+    from gateway_agent.deployment import onnx_policy, slots
+    from gateway_agent.deployment.session import ModelRefusedError
+    from gateway_agent.runtime import model_trial
+    from models.features import feature_names
+
+    blobs = {} if stored is None else stored.blobs
+    blob = blobs.get(slots.restored(blobs).slot)
+    if blob is None:
+        return 0.0, " without a model, as none is in force"
+    try:
+        _, body, personal = slots.read(blob)
+        onnx_policy.check(body)
+        rows = np.zeros((RUNS, len(feature_names(settings.features))), dtype=np.float32)
+        job = model_trial.prepare_job(body, personal or {}, rows[:1], rows[:1], np.zeros(1, dtype=np.int64), rows)
+        found = model_trial.examine(job, within_s=SCORE_S)
+    except (*slots.UNREADABLE, ModelRefusedError, model_trial.UntriedError) as error:
+        return 0.0, f" without the stored model ({one_line(error)})"
+    without = f", in all but {found.lacks}" if found.lacks else ""
+    return found.window_s, f" (the model in a process of its own, without files and network{without})"
+
+
+def _brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
+    from config.doctor import broker as doctor_broker
+    from config.doctor import network
+    from models.records import replace
+
+    user, site = settings.gateway.id, settings.gateway.site
+    yield from _certificates(settings.broker, user)
+    yield from _members(settings)
+    found, is_there = network.reach(settings.broker)
+    yield from found
+    if is_there:
+        trial = doctor_broker.of_gateway(settings.broker, site, user, settings.limits.max_payload_bytes)
+        yield from doctor_broker.examine(replace(trial, why_mute=lambda: _notice(settings)), until_s)
+    if (sensors := settings.sensors.broker) is not None:
+        found, _ = network.reach(sensors)
+        yield from (replace(one, name=one.name.replace("broker", "sensors'", 1)) for one in found)
+
+
+def _notice(settings: GatewaySettings) -> str:
+    """Return what the aggregator has to say of this gateway; empty where it cannot be asked."""
+    if settings.identity is None:
+        return ""
+    from config.identity.pki import IdentityError
+    from gateway_agent.runtime import enrolment
+    from gateway_agent.runtime.renewal import files_of
+
+    try:
+        files = enrolment.Files(**files_of(settings))
+        return enrolment.asked_for_notice(settings.gateway.id, settings.identity.enrolment, files)
+    except (enrolment.EnrolmentError, IdentityError, ValueError, OSError):  # each is a finding of its own
+        return ""
+
+
+def _members(settings: GatewaySettings) -> Iterator[Finding]:
+    """Say among whom this gateway takes part in masked sums, where it was enrolled."""
+    if settings.identity is None or not settings.trust.keys.exists():
+        return
+    from config.identity import signing, statement
+
+    def among() -> str:
+        root, body = signing.load_public(settings.trust.root_key), settings.trust.keys.read_bytes()
+        keys = statement.check(body, root)
+        if not keys.members:
+            return "masked sums: with any gateway that the aggregator lets in, as the root key names nobody"
+        return f"masked sums: among the {len(keys.members)} that statement {keys.number} of the root key names"
+
+    errors = (statement.StatementError, signing.KeyFileError, OSError)
+    yield guarded("members", errors, "gateway-agent enrol, with a token of the operator", among)
+
+
+def _certificates(broker: Broker, user: str) -> Iterator[Finding]:
+    from config.doctor import network
+
+    if broker.ca_file is not None:
+        yield from network.certificates(broker, user, "gateway-agent enrol, with a token of the operator")

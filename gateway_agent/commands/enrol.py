@@ -1,0 +1,63 @@
+"""`gateway-agent enrol`: makes this gateway one of a site."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+EPILOG = """examples:
+  gateway-agent enrol --token fedgate1.eyJ... -c gateway.toml
+      with the token that 'cloud-aggregator gateways token' printed for the id in gateway.toml
+  gateway-agent enrol --token - -c gateway.toml
+      the same, the token read from standard input, where no other user of this machine sees it
+  gateway-agent enrol --token fedgate1.eyJ... -c gateway.toml --new-key
+      with another key, after the old one was revoked or may have been copied
+"""
+NEW_KEY = """make another key where there is one; the one before is shut out, and until the broker is restarted this
+gateway too"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    text = "make this gateway's key and get its certificate, with a token from the aggregator"
+    said = f"{text}. The key never leaves this machine. Where it was interrupted, call it again."
+    command = commands.add_parser("enrol", help=text, description=said, epilog=EPILOG)
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="gateway.toml")
+    command.add_argument("--token", required=True, help="from 'cloud-aggregator gateways token'; - reads it from stdin")
+    command.add_argument("--new-key", action="store_true", help=NEW_KEY)
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(act=_enrol)
+
+
+def _enrol(arguments: argparse.Namespace) -> int:
+    # Late: only this command needs what these load.
+    from config.identity.pki import load_key, member_of, read_token
+    from config.settings.settings import GatewaySettings, load
+    from gateway_agent.runtime import enrolment
+    from gateway_agent.runtime.renewal import files_of
+
+    settings = load(arguments.config, GatewaySettings)
+    token = read_token(sys.stdin.readline() if arguments.token == "-" else arguments.token)  # noqa: S105 - stands for stdin
+    if token.gateway != settings.gateway.id:
+        raise enrolment.EnrolmentError(
+            f"the token is for gateway {token.gateway!r}, and gateway.id is {settings.gateway.id!r}; make them one"
+        )
+    paths = files_of(settings)
+    validity = enrolment.enrol(token, enrolment.Files(**paths), new_key=arguments.new_key)
+    until = datetime.fromtimestamp(validity.not_after_s, UTC).isoformat(timespec="seconds")
+    key = member_of(load_key(paths["key"]).public_key())
+    if arguments.json:
+        files = {name: str(path) for name, path in paths.items()}
+        said = {"gateway": token.gateway, "until": until, "key": key, "files": files, "notice": validity.notice}
+        print(json.dumps(said, indent=2))
+    else:
+        print(f"{token.gateway} is enrolled; its certificate is good until {until} and is renewed by itself")
+        print(f"its key is {key}")
+        if validity.notice:
+            print(f"NOT YET: {validity.notice}")
+    return 0

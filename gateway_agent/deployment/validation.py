@@ -1,0 +1,195 @@
+"""What a model must be before it judges: right in its bytes, on this processor and on this gateway's windows."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from config.protocol import wire
+from config.protocol.messages import Manifest
+from config.protocol.survey import unpacked
+from config.settings.settings import GatewaySettings
+from gateway_agent.deployment import onnx_policy
+from gateway_agent.deployment.onnx_policy import OPSET_MAX
+from gateway_agent.deployment.session import ModelRefusedError, Scorer
+from gateway_agent.monitor.decision import DAY_S, Watching
+from gateway_agent.monitor.pipeline import (
+    Judge,
+    alarms,
+    beside,
+    calibrated,
+    gaps_of,
+    judged_beside,
+    of_baseline,
+    rows_of,
+)
+from gateway_agent.monitor.recurrence import Row
+from gateway_agent.runtime.model_trial import prepare_job
+from gateway_agent.state import State
+from models.arrays import Array, Arrays, Floats
+from models.features import feature_names
+from models.federated.algorithm import NORMALISATION
+from models.profile import ProfileError
+from models.promise import LEVEL, TOLERANCE, block_share, block_windows, is_broken
+from models.sketch import SketchError
+from models.threshold import CalibrationError, rate_of
+
+UNFIT = (ModelRefusedError, CalibrationError, ProfileError, SketchError, wire.WireError)  # why a model is not taken
+FAR_SPREADS = 100.0  # of the whole range that a feature took during commissioning
+FAR_SHARE = 1e-3  # of its size, for a feature that hardly moved
+GOLDEN_TOLERANCE = 1e-3  # of the score scale: float32 on another processor, far below any threshold's precision
+BUSY_SHARE_MAX = 0.5  # of the time from one window to the next that a model may take on one core
+BLIND_MAX = 3  # windows without a finite score where the model before has one
+NS = 1_000_000_000
+
+
+class BrokenPromiseError(ModelRefusedError):
+    """A model that alarms, on windows that the one in force is calm about, more often than this gateway promises."""
+
+
+def mismatch(manifest: Manifest, settings: GatewaySettings) -> str:
+    """Return why a manifest is not for this gateway, or an empty string."""
+    if manifest.opset > OPSET_MAX:
+        return f"it needs opset {manifest.opset}, this agent runs up to {OPSET_MAX}"
+    if manifest.features != settings.features:
+        return "its features differ from the [features] of this gateway"
+    if manifest.model.size_bytes > settings.limits.max_model_bytes:
+        return f"it has {manifest.model.size_bytes} bytes, at most {settings.limits.max_model_bytes} are taken"
+    return ""
+
+
+def examined(state: State, manifest: Manifest, body: bytes, personal: Arrays) -> tuple[Judge, Watching]:
+    """Return the judge of a model that is as it should be, with levels from this gateway's own baseline, and what it
+    remembers at first.
+
+    Raises one of `UNFIT`.
+    """
+    scorer, shadow = loaded(state, manifest, body, personal)
+    units = {name: state.own[name] for name in NORMALISATION}
+    site = unpacked(manifest.site) if manifest.site else {}
+    windows = state.settings.baseline.calibration_windows
+    return calibrated(state.pipeline, scorer, shadow, windows, units, site)
+
+
+def loaded(
+    state: State, manifest: Manifest, body: bytes, personal: Arrays
+) -> tuple[Scorer, tuple[Floats, NDArray[np.bool_]]]:
+    """Return a model that loads, repeats its golden pair and is fast enough, and its scores of this gateway's own
+    baseline with which of them can be trusted.
+
+    It is tried in a process of its own first, see `model_trial`. Raises `ModelRefusedError`, and `UntriedError` where
+    that is not possible now.
+    """
+    missing = [name for name in manifest.personal if name in NORMALISATION and name not in personal]
+    if missing:
+        raise ModelRefusedError(f"it needs {missing}, which this gateway has not learned")
+    onnx_policy.check(body)
+    golden_x = _golden_rows(manifest)
+    rows, recent = rows_of(state.pipeline.baseline), rows_of(state.pipeline.recent or state.pipeline.baseline)
+    state.examine(prepare_job(body, personal, golden_x, rows, gaps_of(state.pipeline), recent))
+    scorer = Scorer(body, personal)
+    _check_golden(scorer, manifest, golden_x)
+    began_ns = state.stopwatch()
+    shadow = of_baseline(state.pipeline, scorer)
+    window_s = (state.stopwatch() - began_ns) / NS / max(len(state.pipeline.baseline), 1)
+    if window_s > BUSY_SHARE_MAX * state.settings.features.hop_s:
+        raise ModelRefusedError(
+            f"it takes {window_s:.3g} s a window on this processor, at most {BUSY_SHARE_MAX:.0%} of the "
+            f"{state.settings.features.hop_s:g} s from one window to the next are allowed"
+        )
+    if not np.isfinite(shadow[0]).all():
+        raise ModelRefusedError("it gives no finite score on this gateway's own baseline")
+    return scorer, shadow
+
+
+def _golden_rows(manifest: Manifest) -> Row:
+    feature_count = len(feature_names(manifest.features))
+    if not manifest.golden_x or {len(row) for row in manifest.golden_x} != {feature_count}:
+        raise ModelRefusedError(f"its golden inputs are not rows of {feature_count} features")
+    if len(manifest.golden_score) != len(manifest.golden_x):
+        raise ModelRefusedError(
+            f"it has {len(manifest.golden_score)} golden scores for {len(manifest.golden_x)} inputs"
+        )
+    return np.array(manifest.golden_x, dtype=np.float32)
+
+
+def _check_golden(scorer: Scorer, manifest: Manifest, golden_x: Row) -> None:
+    expected = np.array(manifest.golden_score)
+    worst = float(np.abs(scorer.neutral(golden_x) - expected).max())
+    if not worst <= GOLDEN_TOLERANCE * (1.0 + float(np.abs(expected).max())):
+        raise ModelRefusedError(f"its golden scores differ by {worst:.3g} on this processor")
+
+
+def block_promise(state: State) -> tuple[int, float]:
+    """Return how many windows make a block, and the share of blocks that a model may alarm on this gateway."""
+    hop_s = state.settings.features.hop_s
+    windows = block_windows(hop_s)
+    return windows, block_share(rate_of(state.settings.alarm, DAY_S / hop_s), windows)
+
+
+def run_in_shadow(state: State, judge: Judge, watching: Watching) -> str:
+    """Run a candidate over the recent windows beside the model in force; return what was found, for the log.
+
+    Both see the same windows from a blank memory. Blocks in which the model in force alarms, or did in truth, say
+    nothing: there may be damage, or its level may be out of date. Windows of the baseline say nothing either, as the
+    levels were taken from them. Without a model in force there is nothing to compare with: any is better than none.
+
+    Raises `BrokenPromiseError`, or `ModelRefusedError` where the candidate gives no finite scores.
+    """
+    present = state.pipeline.judge
+    ends_ns = [seen.end_ns for seen in state.pipeline.baseline if seen.end_ns is not None]
+    since_ns = max(ends_ns, default=0)
+    recent = [seen for seen in state.pipeline.recent if seen.end_ns is not None and seen.end_ns > since_ns]
+    windows, share = block_promise(state)
+    if present is None or present.watch.is_borrowed:
+        return "no model in force to compare it with"
+    new, old = beside(state.pipeline, judge, watching), beside(state.pipeline, present)
+    blocks = alarmed = blind = 0
+    for first in range(0, len(recent) - windows + 1, windows):
+        is_alarmed = was_alarmed = False
+        for seen in recent[first : first + windows]:
+            new, said = judged_beside(new, seen)
+            old, before = judged_beside(old, seen)
+            blind += said.unscored is not None and before.unscored is None
+            is_alarmed, was_alarmed = is_alarmed or alarms(new, said), was_alarmed or alarms(old, before)
+        if not was_alarmed:
+            blocks, alarmed = blocks + 1, alarmed + is_alarmed
+    if blind > BLIND_MAX:
+        raise ModelRefusedError(f"it gives no finite score on {blind} recent windows that the model in force can score")
+    if is_broken(alarmed, blocks, share):
+        raise BrokenPromiseError(broken_text(state, alarmed, blocks))
+    return f"{alarmed} of {blocks} recent blocks of {windows} windows alarmed that the model in force is calm about"
+
+
+def broken_text(state: State, alarmed: int, blocks: int) -> str:
+    """Return how a model broke the promise of this gateway."""
+    windows, share = block_promise(state)
+    return (
+        f"it alarms in {alarmed} of {blocks} blocks of {windows} windows that the model before it is calm about; "
+        f"{TOLERANCE:g} times the promised {state.settings.alarm.false_alarms_per_day:g} alarms a day would be in "
+        f"{share:.1%} of them, and so many by chance in less than {LEVEL:.0%}"
+    )
+
+
+def out_of_reach(state: State, judge: Judge) -> str:
+    """Say where the level lies beyond anything that the model can score; an empty string where it does not.
+
+    The model stays in force, as its scores still rank windows for those who look at them; but nobody should wait for
+    an alarm that cannot come.
+    """
+    if judge.watch.rules is not None:  # of which any may raise it
+        return ""
+    reached = float(np.nanmax(judge.model(_far_away(rows_of(state.pipeline.baseline)))))
+    if reached >= judge.levels.raise_level:
+        return ""
+    return (
+        f"no window can raise an alarm: this gateway's baseline asks for {judge.levels.raise_level:.3g} and the "
+        f"strangest window scores {reached:.3g}; use a longer baseline, other features or another detector"
+    )
+
+
+def _far_away(rows: Array) -> Array:
+    """Return windows (2 F, F) that no sound structure gives: each feature far up and far down, the others as usual."""
+    usual, spread = np.median(rows, axis=0), FAR_SPREADS * (np.ptp(rows, axis=0) + np.abs(rows).max(axis=0) * FAR_SHARE)
+    steps = np.diag(spread)
+    return np.concatenate([usual + steps, usual - steps])

@@ -1,0 +1,1 @@
+"""From samples to alarms: the pipeline of one baseline, one model and one level."""

@@ -1,0 +1,284 @@
+"""A sample's way to an alarm, a line each: block -> window -> features -> score -> alarm. Score first, learn after."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from config.settings.alarm import AlarmTable
+from gateway_agent.monitor import recurrence as recall
+from gateway_agent.monitor.decision import Commissioned, Watch, Watching, judged
+from gateway_agent.monitor.decision import calibrated as watched
+from gateway_agent.monitor.recurrence import BLANK, Gaps, Memory, Model, Row, Seen
+from models import sensor_health, signal, threshold
+from models.arrays import CALIBRATION, END_NS, FEATURES, MISSING, NEVER, Arrays, Floats
+from models.features import LARGEST, FeatureSpec, extract, feature_names
+from models.records import replace
+from models.rules import Height
+from models.signal import Block, Lost, StreamSpec, Window, Windower
+from models.threshold import AlarmState, Levels, Transition
+
+NS = 1_000_000_000
+GAP_HOPS = 2.5  # from the end of one window to the next; more means that windows are missing
+UNSEEN = Watching()
+RECALLED_WINDOWS = 256  # of the recent ones, shown to a new model so that it remembers them as if it had been in force
+# Kept to run a candidate beside the model in force before it takes its place, see docs/decisions/0053: with windows
+# every 5 s these are 85 minutes, and with 16 features a third of a MiB.
+RECENT_WINDOWS = 1_024
+RECENT_BYTES = 1_048_576
+WINDOW_BYTES = 256  # that a kept window takes besides its values
+
+
+class Judge(NamedTuple):
+    """A model in force: how it scores, and how this gateway judges the windows that it has scored."""
+
+    model: Model
+    watch: Watch
+
+    @property
+    def levels(self) -> Levels:
+        """From where on what is judged is an alarm."""
+        return self.watch.levels
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """All that the way from sample to alarm remembers."""
+
+    spec: FeatureSpec
+    alarm_table: AlarmTable
+    windower: Windower
+    regular: tuple[str, ...]  # roles sampled at a steady rate
+    baseline: tuple[Seen, ...]  # oldest first
+    baseline_needed: int
+    judge: Judge | None = None
+    memory: Memory = BLANK  # of the model in force
+    watching: Watching = UNSEEN  # of the rules in force
+    recent: tuple[Seen, ...] = ()
+    alarm: AlarmState = field(default_factory=AlarmState)
+
+    @property
+    def commissioned(self) -> bool:
+        """True once the baseline is whole."""
+        return len(self.baseline) >= self.baseline_needed
+
+    @property
+    def settling(self) -> bool:
+        """True where the model in force has not yet seen enough to be asked."""
+        return self.judge is not None and self.memory.rows < self.judge.model.washout_rows
+
+
+class Reading(NamedTuple):
+    """What became of one window."""
+
+    t_ns: int  # end of the window
+    row: Row | None = None  # (F,) features, None for a window that was lost or faulty
+    score: float | None = None  # None as well while the model's memory is fresh
+    height: Height | None = None  # what was judged of it
+    stuck: tuple[str, ...] = ()  # features that have not changed for too long
+    moved: tuple[str, ...] = ()  # features that have just changed, and so are not stuck
+    transition: Transition | None = None
+    learned: bool = False
+    lost: Lost | None = None
+    unscored: Row | None = None  # (F,) features of a window that was lost for its score
+    faulty: tuple[str, ...] = ()  # channels with a fault, by name
+    filled: Mapping[str, int] = MappingProxyType({})  # by channel: values that were bridged, new in this window
+
+
+def start(
+    spec: FeatureSpec,
+    streams: Sequence[StreamSpec],
+    alarm_table: AlarmTable,
+    baseline_needed: int,
+    baseline: Sequence[Seen] = (),
+) -> Pipeline:
+    """Return the pipeline of a gateway with what it has learned so far."""
+    regular = tuple(role for stream in streams if stream.fill == "interpolate" for role in stream.channels)
+    return Pipeline(spec, alarm_table, signal.start(spec, streams), regular, tuple(baseline), baseline_needed)
+
+
+def push(pipeline: Pipeline, block: Block) -> tuple[Pipeline, list[Reading]]:
+    """Take in a block of samples and return what became of each window it completed."""
+    windower, pieces = signal.push(pipeline.windower, block)
+    pipeline, readings = replace(pipeline, windower=windower), []
+    for piece in pieces:
+        pipeline, reading = _lost(pipeline, piece) if isinstance(piece, Lost) else _window(pipeline, piece)
+        filled = {} if isinstance(piece, Lost) else piece.newly_filled(pipeline.spec)
+        readings.append(reading._replace(filled=filled))
+    return pipeline, readings
+
+
+def _lost(pipeline: Pipeline, lost: Lost) -> tuple[Pipeline, Reading]:
+    return pipeline, Reading(lost.t_ns, lost=lost)
+
+
+def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
+    end_ns = window.t_ns + round(pipeline.spec.window_s * NS)
+    faulty = _faulty_channels(pipeline, window)
+    if faulty:  # a broken sensor must never read as damage, nor be learned as normal
+        return pipeline, Reading(end_ns, faulty=faulty)
+    row = extract(pipeline.spec, window.values, window.t_ns)
+    if missing := _unmeasured(pipeline, row):
+        return _lost(pipeline, Lost(window.t_ns, *missing))
+    pipeline, judged = _judged(pipeline, row, end_ns)
+    if judged.lost is not None:
+        return pipeline, judged
+    learned = not pipeline.commissioned
+    if learned:
+        pipeline = replace(pipeline, baseline=(*pipeline.baseline, Seen(row, end_ns)))
+    return _recalling(pipeline, Seen(row, end_ns)), judged._replace(learned=learned)
+
+
+def _unmeasured(pipeline: Pipeline, row: Row) -> tuple[tuple[str, ...], str] | None:
+    """Return in which channels there was nothing to measure, and what; a pulse without beats is no heart at rest."""
+    names = [name for name, value in zip(feature_names(pipeline.spec), row, strict=True) if math.isnan(value)]
+    channels = {channel for channel in pipeline.spec.channels for name in names if name.startswith(f"{channel}.")}
+    of_some = tuple(sorted(channels or pipeline.spec.channels))  # what is made of several channels is of no one of them
+    return (of_some, f"nothing was found to measure as {', '.join(names)}") if names else None
+
+
+def _recalling(pipeline: Pipeline, seen: Seen) -> Pipeline:
+    """Return the pipeline with a window more among the recent ones."""
+    fitting = min(RECENT_WINDOWS, RECENT_BYTES // (seen.row.nbytes + WINDOW_BYTES))
+    washout_rows = 0 if pipeline.judge is None else pipeline.judge.model.washout_rows
+    kept = max(fitting, _recalled(washout_rows))
+    return replace(pipeline, recent=(*pipeline.recent, seen)[-kept:])
+
+
+def _recalled(washout_rows: int) -> int:
+    """Return how many windows a model is shown so that it remembers them; none where it has no memory."""
+    return max(RECALLED_WINDOWS, washout_rows + 1) if washout_rows else 0
+
+
+def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Reading]:
+    """Return what the model in force says of a window; nothing where there is none, or where its memory is fresh."""
+    judge = pipeline.judge
+    if judge is None:
+        return pipeline, Reading(end_ns, row)
+    score, is_settled, memory = recall.taken_in(judge.model, pipeline.memory, Seen(row, end_ns), pipeline.spec.hop_s)
+    if not math.isfinite(score):  # so far from all that was learned that float32 ends: no structure moves like that
+        start_ns = end_ns - round(pipeline.spec.window_s * NS)
+        pipeline, reading = _lost(
+            pipeline, Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}")
+        )
+        return pipeline, reading._replace(unscored=row)
+    seen, told = Seen(row, end_ns), score if is_settled else None
+    is_calm = not pipeline.alarm.active
+    watching, height, still = judged(pipeline.alarm_table, judge.watch, pipeline.watching, seen, told, is_calm=is_calm)
+    pipeline = replace(pipeline, memory=memory, watching=watching)
+    if height is None:
+        return pipeline, Reading(end_ns, row, stuck=still.stuck, moved=still.moved)
+    gap_ns = 0 if pipeline.alarm.last_ns is None else end_ns - pipeline.alarm.last_ns
+    if gap_ns > GAP_HOPS * pipeline.spec.hop_s * NS:  # what lies between was not seen, and can not have lasted
+        pipeline = replace(pipeline, alarm=replace(pipeline.alarm, run_ns=None))
+    alarm, transition = threshold.update(judge.levels, pipeline.alarm_table, pipeline.alarm, end_ns, height.value)
+    reading = Reading(end_ns, row, told, height, transition=transition, stuck=still.stuck, moved=still.moved)
+    return replace(pipeline, alarm=alarm), reading
+
+
+def _faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
+    """Name the channels that are stuck, clipped or beyond what any sensor measures; a channel whose last value holds
+    may well stand still.
+    """
+    largest = np.abs(window.values).max(axis=0)  # (C,)
+    absurd = tuple(name for name, value in zip(pipeline.spec.channels, largest, strict=True) if value > LARGEST)
+    columns = [pipeline.spec.channels.index(role) for role in pipeline.regular]
+    values = window.values[:, columns]
+    stuck = sensor_health.stuck_channels(pipeline.regular, values)
+    faulty = {*absurd, *stuck, *sensor_health.clipped_channels(pipeline.regular, values)}
+    return tuple(name for name in pipeline.spec.channels if name in faulty)
+
+
+def training_data(pipeline: Pipeline, calibration_windows: int) -> Arrays:
+    """Return what this gateway's models are trained on: the baseline, its end apart, as `models.arrays` names it."""
+    rows, end = rows_of(pipeline.baseline), len(pipeline.baseline) - calibration_windows
+    ends_ns = _ends_ns(pipeline.baseline)[:end]
+    return {FEATURES: rows[:end], MISSING: gaps_of(pipeline)[:end], END_NS: ends_ns, CALIBRATION: rows[end:]}
+
+
+def _ends_ns(windows: Sequence[Seen]) -> NDArray[np.int64]:
+    return np.array([NEVER if seen.end_ns is None else seen.end_ns for seen in windows], dtype=np.int64)
+
+
+def rows_of(windows: Sequence[Seen]) -> Row:
+    """Return the features (n, F) of windows."""
+    return np.array([seen.row for seen in windows])
+
+
+def gaps_of(pipeline: Pipeline) -> Gaps:
+    """Return how many windows are missing before each of the baseline (n,)."""
+    return recall.missing_rows([seen.end_ns for seen in pipeline.baseline], pipeline.spec.hop_s)
+
+
+def judged_by(pipeline: Pipeline, judge: Judge, watching: Watching = UNSEEN) -> Pipeline:
+    """Return the pipeline with another model in force, which remembers the recent windows as if it had scored them; an
+    active alarm stays, on the scale of the new scores. What its rules remember of hours begins anew.
+    """
+    alarm = replace(pipeline.alarm, run_ns=None, peak=judge.levels.median)
+    shown = _recalled(judge.model.washout_rows)
+    recent = pipeline.recent[-shown:] if shown else ()
+    memory = recall.replayed(judge.model, recent, pipeline.spec.hop_s)
+    return replace(pipeline, judge=judge, alarm=alarm, memory=memory, watching=watching)
+
+
+def beside(pipeline: Pipeline, judge: Judge, watching: Watching = UNSEEN, memory: Memory = BLANK) -> Pipeline:
+    """Return a pipeline for a model that is not in force: it judges the windows of another, and raises nothing."""
+    alarm = AlarmState()
+    return replace(pipeline, judge=judge, memory=memory, watching=watching, alarm=alarm, baseline=(), recent=())
+
+
+def judged_beside(pipeline: Pipeline, seen: Seen) -> tuple[Pipeline, Reading]:
+    """Return the pipeline of such a model after a window, and what it says of it."""
+    return _judged(pipeline, seen.row, seen.end_ns or 0)
+
+
+def alarms(pipeline: Pipeline, reading: Reading) -> bool:
+    """Tell whether a model alarms with a window just judged: its level is reached, for as long as an alarm takes."""
+    if reading.height is None or pipeline.judge is None:
+        return False
+    return pipeline.alarm.active and reading.height.value >= pipeline.judge.levels.raise_level
+
+
+def of_baseline(pipeline: Pipeline, model: Model) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the scores (n,) of the baseline, and which of them can be trusted."""
+    return recall.scored(model, rows_of(pipeline.baseline), gaps_of(pipeline))
+
+
+def calibrated(
+    pipeline: Pipeline,
+    model: Model,
+    scored: tuple[Floats, NDArray[np.bool_]],
+    calibration_windows: int,
+    units: Arrays,
+    site: Arrays,
+) -> tuple[Judge, Watching]:
+    """Return a judge whose levels come from the gateway's own calibration rows, those at the end of the baseline that
+    no model is trained on, and what it remembers at first.
+
+    `units` are the gateway's own centre and scale, `site` what a survey found. Raises
+    `models.threshold.CalibrationError` where the scores do not allow a level, `models.profile.ProfileError` where
+    nobody has seen enough for a profile.
+    """
+    baseline = Commissioned(
+        rows_of(pipeline.baseline),
+        _ends_ns(pipeline.baseline),
+        gaps_of(pipeline),
+        *scored,
+        len(pipeline.baseline) - calibration_windows,
+        feature_names(pipeline.spec),
+        pipeline.spec.hop_s,
+    )
+    if len(baseline.held_out) < threshold.MINIMUM_SCORES <= calibration_windows:
+        raise threshold.CalibrationError(
+            f"only {len(baseline.held_out)} of {calibration_windows} calibration windows lie behind the "
+            f"{model.washout_rows} that the model needs after each gap before it can be asked: let the baseline run "
+            "longer, or let the operator give the network a larger leak"
+        )
+    watch, watching = watched(pipeline.alarm_table, baseline, units, site)
+    return Judge(model, watch), watching

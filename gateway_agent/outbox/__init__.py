@@ -1,0 +1,1 @@
+"""What must reach the aggregator: queued durably, sent while there is a link, settled by a receipt alone."""

@@ -1,0 +1,1 @@
+"""The processes of the agent: the loop that carries events and effects, and the children that it starts."""

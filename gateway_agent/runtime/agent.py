@@ -1,0 +1,213 @@
+"""The shell around the machine: it carries events in and effects out, and does nothing else.
+
+One thread steps the machine; the network threads and the one that waits for the training child only put events in its
+queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
+
+from config.protocol.messages import Status, shown
+from config.protocol.topics import ALL, Channel, Topic, topic_of, watch
+from config.runtime import clock
+from config.runtime.loop import Loop
+from config.runtime.version import VERSION
+from config.settings import labelled
+from config.settings.settings import Broker, GatewaySettings
+from config.transport.mqtt import Link, Will
+from gateway_agent.events import Anchored, Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
+from gateway_agent.runtime import echo, model_trial, run_deadline, signature_worker
+from gateway_agent.runtime.model_trial import ONE_THREAD
+from gateway_agent.runtime.renewal import Renewer, files_of
+from gateway_agent.runtime.service import Service
+from gateway_agent.runtime.signature_worker import Taken
+from gateway_agent.storage.store import Store
+
+LOG = logging.getLogger("fedgate.gateway")
+STDERR_TAIL = 400
+LIBRARIES = ("torch", "dp_accounting")  # that only some algorithms need, and that not every gateway has
+SECRET_BYTES = 32
+# What a gateway hears from the aggregator: told to all, and to it alone.
+# Keys come before what they sign, so they are asked for first.
+OF_ALL: tuple[Channel, ...] = ("keys", "newest", "round", "manifest", "chunk")
+OF_ITS_OWN: tuple[Channel, ...] = ("manifest", "chunk", "receipt", "resend")
+
+
+class Agent:
+    """A running agent: `run` blocks until `stop` is called from a signal handler or another thread."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings = settings
+        signature_worker.check(settings.trust.release_key)
+        run_deadline.watch_scoring()
+        self._loop: Loop[Event] = Loop()
+        self._renewer: Renewer | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._clock = clock.Clock()
+        self.service = Service(
+            settings,
+            Store(settings.gateway.store),
+            signature_worker.verifier(settings.trust.release_key),
+            boot_id=clock.boot_id(),
+            can_train=settings.training.enabled and find_spec("sklearn") is not None,
+            libraries=tuple(name for name in LIBRARIES if find_spec(name) is not None),
+            now_ns=self._clock.now_ns(),
+            clock=self._clock.quality(),
+            anchor_ns=self._clock.anchor_ns,
+            labelled=labelled.of(settings),
+            random_bytes=partial(secrets.token_bytes, SECRET_BYTES),
+            stopwatch=time.thread_time_ns,
+            take_keys=self._take_keys,
+            examine=self._examine,
+        )
+        self._echo = echo.Echo(topic_of(Topic(settings.gateway.site, settings.gateway.id, "doctor", echo.ITEM)))
+        self._links = _links(
+            settings,
+            self._heard,
+            lambda up: self._loop.put(Connection(up)),
+        )
+        if settings.identity is not None:
+            self._renewer = Renewer(settings, settings.identity, self._is_shut_out)
+        self._carry_out(self.service.begun)
+
+    def run(self) -> None:
+        """Sample, score, learn and exchange until told to stop; then leave nothing half-written."""
+        for link in self._links:
+            link.start()
+        if self._renewer is not None:
+            self._renewer.start()
+        LOG.info("gateway %s watches %d source(s)", self.settings.gateway.id, len(self.settings.source))
+        try:
+            self._loop.run(self._step, self._tick)
+        finally:
+            self._shut_down()
+
+    def stop(self) -> None:
+        """Ask `run` to end after the step at hand."""
+        self._loop.stop()
+
+    def _heard(self, topic: str, payload: bytes) -> None:
+        """Take in a message, from the network thread."""
+        if topic == self._echo.topic:
+            self._echo.came_back()
+        else:
+            self._loop.offer(Heard(topic, payload), len(topic) + len(payload))
+
+    def _is_shut_out(self) -> bool:
+        return not self._links[0].is_connected or self._is_mute()
+
+    def _is_mute(self) -> bool:
+        """Tell whether the broker has acknowledged all that was said, and passes on none of it."""
+        return self._echo.is_missing(time.monotonic()) and self._links[0].waiting_bytes == 0
+
+    def _tick(self) -> Event:
+        sent = sum(link.bytes_sent for link in self._links)
+        received = sum(link.bytes_received for link in self._links)
+        link = self._links[0]
+        if not self._echo.is_told and self._is_mute():
+            self._echo.is_told = True
+            LOG.warning("%s", echo.TEXT)
+        if by_ns := self._clock.follow():
+            self._step(Anchored(self._clock.anchor_ns, by_ns, self._clock.quality()))
+        return Tick(self._clock.quality(), sent, received, link.waiting_bytes, link.trouble)
+
+    def _step(self, event: Event) -> None:
+        if isinstance(event, Connection):
+            self._echo.begin(time.monotonic() if event.up else None)
+            self._links[0].publish(self._echo.topic, b"")
+        self._carry_out(self.service.step(self._clock.now_ns(), event))
+
+    def _carry_out(self, effects: Sequence[Outward]) -> None:
+        for effect in effects:
+            match effect:
+                case Publish(topic=topic, payload=payload, retain=retain, qos=qos):
+                    self._links[0].publish(topic, payload, retain=retain, qos=qos)
+                case Train(job=job):
+                    threading.Thread(target=self._train, args=(job,), daemon=True).start()
+                case Log(level=level, text=text):
+                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", shown(text))
+
+    def _take_keys(self, statement: bytes) -> Taken:
+        return signature_worker.take_none(statement) if self._renewer is None else self._renewer.take_keys(statement)
+
+    def _examine(self, job: bytes) -> None:
+        """Try a model in a child process; the sampling waits for a second, and `model_trial.EXAMINATION_S` at most."""
+        if lacks := model_trial.examine(job).lacks:
+            LOG.warning("the process that tried the model was limited in all but %s", lacks)
+
+    def _train(self, job: bytes) -> None:
+        training = self.settings.training
+        command = [sys.executable, "-m", "gateway_agent.runtime.training_worker", str(training.nice)]
+        if self.settings.identity is not None:
+            files = files_of(self.settings)
+            command += [str(files[name]) for name in ("key", "root_key", "statement")]
+        environment = {**os.environ, **ONE_THREAD}
+        pipe = subprocess.PIPE
+        try:
+            self._child = child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)  # noqa: S603 - our own module
+        except OSError as error:
+            self._loop.put(Trained(None, f"no child process can be started ({error})"))
+            return
+        try:
+            answer, complaint = child.communicate(job, timeout=training.timeout_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.communicate()
+            self._loop.put(Trained(None, f"no answer within {training.timeout_s:g} s"))
+            return
+        if child.returncode == 0:
+            self._loop.put(Trained(answer))
+        else:
+            lines = complaint.decode(errors="replace").strip().splitlines() or [f"exit code {child.returncode}"]
+            self._loop.put(Trained(None, lines[-1][-STDERR_TAIL:]))
+
+    def _shut_down(self) -> None:
+        if self._renewer is not None:
+            self._renewer.stop()
+        if self._child is not None and self._child.poll() is None:
+            self._child.terminate()
+        offline = Status(state="offline", version=VERSION, boot_id=self.service.state.boot_id)
+        self._links[0].publish(_status_topic(self.settings), offline.to_bytes(), retain=True)
+        for link in self._links:
+            link.stop()
+        self._carry_out(self.service.close())
+
+
+def _status_topic(settings: GatewaySettings) -> str:
+    return topic_of(Topic(settings.gateway.site, settings.gateway.id, "status", "agent"))
+
+
+def _links(
+    settings: GatewaySettings, on_message: Callable[[str, bytes], None], on_connection: Callable[[bool], None]
+) -> list[Link]:
+    """Return the link to the aggregator's broker first and, where the sensors talk to another, the link to that."""
+    site, name = settings.gateway.site, settings.gateway.id
+    cloud = [watch(site, ALL, channel) for channel in OF_ALL] + [watch(site, name, channel) for channel in OF_ITS_OWN]
+    cloud.append(topic_of(Topic(site, name, "doctor", echo.ITEM)))
+    sensors = [watch(site, name, "sample")] + [source.topic for source in settings.source if source.kind == "json"]
+    will = Will(_status_topic(settings), Status(state="offline", version=VERSION).to_bytes())
+    if settings.sensors.broker is None:
+        return [Link(settings.broker, name, [*cloud, *sensors], on_message, on_connection, will)]
+    return [
+        Link(settings.broker, name, cloud, on_message, on_connection, will),
+        # A client id of its own: both brokers may be one, and a broker ends the older of two clients of one name.
+        Link(_as(settings.sensors.broker, name), f"{name}.sensors", sensors, on_message, _ignore),
+    ]
+
+
+def _as(broker: Broker, name: str) -> Broker:
+    return broker.model_copy(update={"user": broker.user or name})
+
+
+def _ignore(_up: bool) -> None:
+    """The machine asks about the aggregator's broker only; silence of the sensors is seen in their sources."""

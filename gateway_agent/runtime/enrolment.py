@@ -1,0 +1,280 @@
+"""How this gateway gets its certificate, and a new one before that expires.
+
+The key is made here and stays here. What leaves is a request that it signed; what comes back is checked against the
+authority that the site's root key names, and that key is the one of the token. The certificate is written last, so a
+gateway with a certificate has everything, and one that lost its power before can simply ask again.
+
+Loads `cryptography`, so the agent runs this module as a child: a job on standard input, what came of it on standard
+output.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from http import HTTPStatus
+from http.client import HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from config.identity import pki, signing, statement
+from config.identity.pki import PRIVATE_MODE, PUBLIC_MODE, IdentityError, PrivateKey, Token
+from config.identity.signing import KeyFileError
+from config.identity.statement import OlderError, StatementError
+from config.protocol.messages import Keys
+from config.transport.tls import believing, trusting
+from gateway_agent.runtime import trusted_keys
+from gateway_agent.runtime.renewal import coming, put_in_place, sync
+
+CALL_S = 30.0
+CERTIFICATE, KEYS = "/v1/certificate", "/v1/keys"  # where one is asked for, and which keys the site goes by
+CERTIFIED = ("a certificate", "certificate")  # what is expected, and where it stands in the answer
+ANSWER_BYTES_MAX = 64 * 1024
+NOTICE_CHARACTERS = 400
+BUSY = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+class EnrolmentError(ValueError):
+    """No certificate was had; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where it all lies."""
+
+    key: Path
+    certificate: Path
+    authority: Path
+    release_key: Path
+    root_key: Path
+    statement: Path
+
+
+@dataclass(frozen=True)
+class Validity:
+    """From when to when a certificate is good, in s of Unix time."""
+
+    not_before_s: float
+    not_after_s: float
+    is_new: bool = False  # made just now
+    notice: str = ""  # what the aggregator has to say besides
+    is_superseded: bool = False  # of an authority that has been replaced since
+
+
+def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
+    """Get this gateway its certificate; the same call again, after whatever went wrong, goes on where that ended.
+
+    Raises `EnrolmentError` where the aggregator cannot be reached, is not the one of the token, or refuses.
+    """
+    host, port = pki.split_address(token.address)
+    said = _stated(host, port)
+    keys = _keys_of(token, said, files)
+    believed = pki.read_certificate(keys.authorities[0].encode())
+    context = believing(statement.bundle(keys).decode())  # what was checked and nothing else
+    put_in_place(asdict(files))
+    key = _key_for(token, files, new_key=new_key)
+    asked = question(token.gateway, key, token.secret, is_same_device=new_key)
+    answer = _answer(_called(host, port, context, CERTIFICATE, asked), f"{host}:{port}", *CERTIFIED)
+    made = _checked(answer, key, token.gateway, believed)
+    pki.write(files.root_key, said["root_key"].encode(), PUBLIC_MODE)
+    trusted_keys.keep(files, keys, said["keys"].encode())
+    pki.write(coming(files.certificate), pki.certificate_pem(made), PUBLIC_MODE)
+    put_in_place(asdict(files))
+    return _validity(made, is_new=True, notice=_notice(answer))
+
+
+def _key_for(token: Token, files: Files, *, new_key: bool) -> PrivateKey:
+    """Return the key that this token is for: the one made for it before, else one made now, else the one in use.
+
+    A key that is made in place of another says for which token, in a line before it, so that the same command goes on
+    with the same key wherever it was interrupted, and with another token begins with another key.
+    """
+    made_for, following = f"made for token {token.digest}\n".encode(), coming(files.key)
+    for path in (following, files.key):
+        if path.exists() and path.read_bytes().startswith(made_for):
+            return pki.load_key(path)
+    if following.exists():  # of another token: it must not take the place of the key that is used
+        following.unlink()
+        sync(following.parent)
+    if not files.key.exists():
+        return pki.new_key(files.key)
+    if not new_key:
+        return pki.load_key(files.key)
+    key = ec.generate_private_key(ec.SECP256R1())
+    pki.write(following, made_for + pki.private_pem(key), PRIVATE_MODE)
+    return key
+
+
+def _stated(host: str, port: int) -> dict[str, str]:
+    """Return the root key and the statement that an aggregator says are its site's; who answers may be anybody."""
+    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # nothing is told, and the answer is checked
+    return _answer(_called(host, port, unchecked, KEYS, None), f"{host}:{port}", "keys of a site", "root_key", "keys")
+
+
+def _keys_of(token: Token, said: dict[str, str], files: Files) -> Keys:
+    """Return what the root key signed that the token names."""
+    root = said["root_key"].encode()
+    held = files.statement.read_bytes() if files.statement.exists() else None
+    try:
+        if signing.public_digest(root) != token.root:
+            raise StatementError("its root key is another")
+        return statement.check(said["keys"].encode(), signing.read_public(root, "root key"), held)
+    except (KeyFileError, StatementError) as error:
+        raise EnrolmentError(
+            f"who answers at {token.address} is not of the site that the token is for ({error}): the address is wrong, "
+            "or someone stands between; nothing was sent"
+        ) from None
+
+
+def renew(gateway: str, address: str, files: Files) -> Validity:
+    """Ask for a new certificate for the key that is here; the aggregator gives one where the old one is half used, or
+    of an authority that was replaced.
+
+    Which authority to believe is asked first: this gateway may have been off while it was replaced, and again.
+    Raises `EnrolmentError`; nothing that is here is lost by it.
+    """
+    host, port = pki.split_address(address)
+    if files.root_key.exists():  # one that was enrolled by 0.5 has none
+        try:
+            with suppress(OlderError):  # of an aggregator that was set back: what is here holds
+                trusted_keys.take(files, _stated(host, port)["keys"].encode())
+        except (StatementError, KeyFileError) as error:
+            raise EnrolmentError(f"{host}:{port}: what it says of the site's keys is not taken: {error}") from None
+    asked = question(gateway, pki.load_key(files.key))
+    body = _called(host, port, trusting(files.authority), CERTIFICATE, asked)
+    return renewed(gateway, files, body, f"{host}:{port}")
+
+
+def renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validity:
+    """Keep the certificate of an answer, where it is another one than is here; raises as `renew` does.
+
+    `whose` answer it is stands in an error: a captive portal may have given it.
+    """
+    key, held = pki.load_key(files.key), pki.load_certificate(files.certificate)
+    answer = _answer(body, whose, *CERTIFIED)
+    made = _checked(answer, key, gateway, pki.load_certificate(files.authority))
+    # Not by the later end: what was made while the aggregator's clock was ahead ends last and is not good yet.
+    is_new = made.serial_number != held.serial_number
+    if is_new:
+        pki.write(files.certificate, pki.certificate_pem(made), PUBLIC_MODE)
+    return _validity(made if is_new else held, is_new=is_new, notice=_notice(answer))
+
+
+def asked_for_notice(gateway: str, address: str, files: Files) -> str:
+    """Return what the aggregator has to say of this gateway, and keep nothing; raises as `renew` does."""
+    host, port = pki.split_address(address)
+    body = _called(host, port, trusting(files.authority), CERTIFICATE, question(gateway, pki.load_key(files.key)))
+    return _notice(_answer(body, f"{host}:{port}", *CERTIFIED))
+
+
+def validity(files: Files) -> Validity:
+    """Return from when to when the certificate that is here is good."""
+    held = pki.load_certificate(files.certificate)
+    return replace(_validity(held), is_superseded=not _is_of(pki.load_certificate(files.authority), held))
+
+
+def _validity(certificate: x509.Certificate, *, is_new: bool = False, notice: str = "") -> Validity:
+    first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return Validity(first.timestamp(), last.timestamp(), is_new=is_new, notice=notice)
+
+
+def _notice(answer: dict[str, str]) -> str:
+    """Return what the aggregator says besides, as one line to be printed; those before 0.6 say nothing."""
+    text = " ".join(str(answer.get("notice", ""))[:NOTICE_CHARACTERS].split())
+    return "".join(one for one in text if one.isprintable())
+
+
+def question(gateway: str, key: PrivateKey, secret: str = "", *, is_same_device: bool = False) -> bytes:
+    """Return how a gateway asks for a certificate of its key: with the secret of its token, or with none to renew.
+
+    One that had the name before and has made another key says that it is the same device, whose alarms go on.
+    """
+    asked = {"request": pki.make_request(key, gateway).decode(), "token": secret}
+    return json.dumps(asked | ({"same_device": True} if is_same_device else {})).encode()
+
+
+def _answer(body: bytes, whose: str, what: str, *names: str) -> dict[str, str]:
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or not all(isinstance(answer.get(name), str) for name in names):
+        raise EnrolmentError(f"{whose}: expected {what} in JSON, got {body[:80]!r}")
+    return answer
+
+
+def _called(host: str, port: int, context: ssl.SSLContext, path: str, body: bytes | None) -> bytes:
+    """Return the answer to one question; raises `EnrolmentError` where there is none or it is no."""
+    connection = HTTPSConnection(host, port, timeout=CALL_S, context=context)
+    try:
+        connection.request("GET" if body is None else "POST", path, body)
+        response = connection.getresponse()
+        answer = response.read(ANSWER_BYTES_MAX)
+    except ssl.SSLCertVerificationError as error:
+        raise EnrolmentError(
+            f"{host}:{port}: its certificate is not to be trusted ({error.verify_message}); if this gateway's clock is "
+            "right, the name or the authority is not"
+        ) from None
+    except (OSError, HTTPException) as error:
+        raise EnrolmentError(f"{host}:{port}: the aggregator cannot be reached ({error}); try again") from None
+    finally:
+        connection.close()
+    if response.status == HTTPStatus.OK:
+        return answer
+    again = "; try again" if response.status in BUSY else ""
+    raise EnrolmentError(f"{host}:{port} refused: {_problem(answer)}{again}")
+
+
+def _problem(answer: bytes) -> str:
+    try:
+        return str(json.loads(answer)["problem"])[:400]
+    except (ValueError, KeyError, TypeError):
+        return repr(answer[:80])
+
+
+def _checked(answer: dict[str, str], key: PrivateKey, gateway: str, authority: x509.Certificate) -> x509.Certificate:
+    made = pki.read_certificate(answer["certificate"].encode())
+    if not _is_of(authority, made):
+        raise EnrolmentError("the certificate that came is not of the site's authority; nothing was changed")
+    if made.public_key() != key.public_key() or pki.common_name(made) != gateway:
+        raise EnrolmentError("the certificate that came is for another key or name; nothing was changed")
+    return made
+
+
+def _is_of(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
+
+
+def main() -> int:
+    """Do one job: `{"act": "look" | "renew" | "take", "gateway", "address", "files", "keys"}`."""
+    job: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+    files = Files(**{name: Path(path) for name, path in job["files"].items()})
+    acts: dict[str, Callable[[], dict[str, Any]]] = {
+        "look": lambda: asdict(validity(files)),
+        "renew": lambda: asdict(renew(job["gateway"], job["address"], files)),
+        "take": lambda: {"is_new": trusted_keys.take(files, job["keys"].encode(errors="replace"))},
+    }
+    try:
+        said = acts[job["act"]]()
+    except (EnrolmentError, IdentityError, StatementError, KeyFileError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(json.dumps(said))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

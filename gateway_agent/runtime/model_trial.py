@@ -1,0 +1,156 @@
+"""A model tried in a child process of its own, before this process loads it.
+
+The child has no files, no network and no new privileges, and a limit of time and memory, see `sandbox`. It loads the
+model and runs it on its golden pair, on this gateway's baseline and on its recent windows. What it dies of is the
+model's fault, and no harm; where it cannot even begin nothing is known of the model.
+
+Run as `python -m gateway_agent.runtime.model_trial`: a job on standard input in the wire format. Its first line of
+output says that it gave up what it could, its last one the time that a window takes or what is wrong with the model.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+import numpy as np
+
+from config.protocol import wire
+from gateway_agent.deployment.session import ModelRefusedError, Scorer
+from gateway_agent.monitor import recurrence
+from gateway_agent.monitor.recurrence import Gaps, Seen
+from models.arrays import Array, Arrays, joined, parted
+
+EXAMINATION_S = 60.0  # on the clock, far below what the watchdog waits
+CPU_S = 50
+MEASURE_S = 0.1
+MEMORY_BYTES = 256 * 1024 * 1024  # beyond what the child takes before it loads the model
+READY = b"ready"
+ANSWER_BYTES = 65_536  # of output that is looked at
+REASON_LENGTH = 300
+REFUSED = 3
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+COMMAND = (sys.executable, "-m", "gateway_agent.runtime.model_trial")
+# What children compute is many small products, for which threads of BLAS mostly wait; and the other cores belong to the
+# sampling.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class UntriedError(RuntimeError):
+    """No child process could try the model; the message says why."""
+
+
+class Tried(NamedTuple):
+    """What is known of a model that came through."""
+
+    window_s: float  # of the processor, for a window as it is scored when the model is in force
+    lacks: str  # what this machine does not offer of the limits
+
+
+Examine = Callable[[bytes], object]  # raises `ModelRefusedError` or `UntriedError`
+
+
+def take_any(_job: bytes) -> None:
+    """Try nothing, as a simulation does and a start, which loads what came through before."""
+
+
+def prepare_job(model: bytes, personal: Arrays, golden_x: Array, rows: Array, gaps: Gaps, recent: Array) -> bytes:
+    """Return what a child is asked to do: rows (n, F) of the baseline with their gaps, and of recent windows (m, F)."""
+    given = {"model": np.frombuffer(model, np.uint8), "golden": golden_x, "rows": rows, "gaps": gaps, "recent": recent}
+    return wire.encode(joined({"given": given, "personal": dict(personal)}))
+
+
+def examine(job: bytes, command: Sequence[str] = COMMAND, within_s: float = EXAMINATION_S) -> Tried:
+    """Return what a child process says of a model that came through.
+
+    Raises `ModelRefusedError` where it did not, and `UntriedError` where no child could try.
+    """
+    pipe = subprocess.PIPE
+    try:
+        child = subprocess.Popen(  # noqa: S603 - our own module
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, env={**os.environ, **ONE_THREAD}
+        )
+    except OSError as error:
+        raise UntriedError(f"no child process can be started ({error})") from None
+    deadline_s = time.monotonic() + within_s
+    timer = threading.Timer(within_s, child.kill)
+    timer.start()
+    try:
+        with child, cast(IO[bytes], child.stdin) as order, cast(IO[bytes], child.stdout) as answer:
+            with suppress(BrokenPipeError):
+                order.write(job)
+                order.flush()
+            with suppress(BrokenPipeError):
+                order.close()
+            said = answer.read(ANSWER_BYTES)
+    finally:
+        timer.cancel()
+    return _judge(said, child.returncode, is_late=time.monotonic() >= deadline_s, within_s=within_s)
+
+
+def _judge(said: bytes, code: int, *, is_late: bool, within_s: float) -> Tried:
+    first, _, more = said.partition(b"\n")
+    last = b" ".join(said.rstrip().rpartition(b"\n")[2].split()).decode(errors="replace")[:REASON_LENGTH]
+    if not first.startswith(READY):
+        raise UntriedError(f"the child process that tries models did not begin ({last or _end(code)})")
+    if is_late:
+        raise ModelRefusedError(f"it was not done within {within_s:g} s in a process of its own")
+    if code == REFUSED:
+        raise ModelRefusedError(last)
+    try:
+        if code != 0 or not more:
+            raise ValueError
+        return Tried(float(last), first.removeprefix(READY).decode(errors="replace").strip())
+    except ValueError:
+        raise ModelRefusedError(f"the process of its own that tried it {_end(code)}") from None
+
+
+def _end(code: int) -> str:
+    if code == -signal.SIGXCPU:
+        return f"took more than {CPU_S} s of the processor"
+    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+
+def answer(job: bytes) -> float:
+    """Return the seconds of the processor that a window takes; raises `ModelRefusedError`."""
+    arrays, _ = wire.decode(job, size_max=len(job))
+    parts = parted(arrays)
+    given = parts["given"]
+    scorer = Scorer(given["model"].tobytes(), parts.get("personal", {}))
+    scorer.neutral(given["golden"])
+    recurrence.scored(scorer, given["rows"], given["gaps"])
+    windows, began_s = 0, time.process_time()
+    while (spent_s := time.process_time() - began_s) < MEASURE_S:  # in whole milliseconds, on many machines
+        recurrence.replayed(scorer, [Seen(row, None) for row in given["recent"]], 1.0)
+        windows += len(given["recent"])
+    return spent_s / windows
+
+
+def main() -> int:
+    """Try the model on standard input."""
+    from gateway_agent.runtime import sandbox
+
+    with suppress(OSError):  # where memory is short it is the trial that must end, not the watching
+        OOM_SCORE.write_text("1000", encoding="ascii")
+    lacks = sandbox.enter(CPU_S, MEMORY_BYTES)
+    print(READY.decode(), lacks, flush=True)  # noqa: T201 - it is the answer
+    try:
+        said, code = f"{answer(sys.stdin.buffer.read()):.9f}", 0
+    except ModelRefusedError as error:
+        said, code = " ".join(str(error).split()), REFUSED
+    except MemoryError:
+        said, code = f"it takes more than {MEMORY_BYTES >> 20} MiB of memory", REFUSED
+    print(f"\n{said}", flush=True)  # noqa: T201 - it is the answer
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""Renews the gateway's certificate before it expires, beside the agent and without ever getting in its way.
+
+When it is due is told by the wall clock, which may jump, so it is asked at every look and nothing is scheduled by it.
+A clock that says a time before the certificate was made cannot tell, and the aggregator is asked to. So it is while the
+broker does not let us in, or passes on nothing that we say: a clock that stood still while the gateway was off knows
+nothing of the end that the broker sees, the authority may have been replaced, and the aggregator may know why. Whatever
+goes wrong is tried again for ever: what is here stays here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from config.settings.identity import Membership
+from config.settings.settings import GatewaySettings
+from gateway_agent.runtime.signature_worker import Taken
+
+LOG = logging.getLogger("fedgate.identity")
+CHILD_S = 120.0
+ENDED, STOP_S = (-signal.SIGTERM, -signal.SIGINT), 5.0
+URGENT_CHECK_S = 300.0  # between two attempts where a renewal is due
+AT_ONCE_S = 60.0  # within which a fleet asks for certificates of a new authority
+SPREAD = 0.05  # of a certificate's life, so that gateways that were installed in one go do not come back in one go
+
+
+class MembershipError(ValueError):
+    """The settings say that this gateway belongs to a site, and it does not yet; the message says what to do."""
+
+
+def files_of(settings: GatewaySettings) -> dict[str, Path]:
+    """Return where its key and certificate lie, and the keys of its site; raises `MembershipError` where that is not
+    said.
+    """
+    broker = settings.broker
+    if broker.key_file is None or broker.certificate_file is None or broker.ca_file is None:
+        raise MembershipError("broker: expected ca_file, certificate_file and key_file, which [identity] is about")
+    return {
+        "key": broker.key_file,
+        "certificate": broker.certificate_file,
+        "authority": broker.ca_file,
+        "release_key": settings.trust.release_key,
+        "root_key": settings.trust.root_key,
+        "statement": settings.trust.keys,
+    }
+
+
+def require(settings: GatewaySettings) -> None:
+    """Raise `MembershipError` where this gateway has yet to be enrolled."""
+    if settings.identity is not None and not files_of(settings)["certificate"].exists():
+        raise MembershipError(
+            f"{settings.gateway.id} is not enrolled yet: have 'cloud-aggregator gateways token {settings.gateway.id}' "
+            "print a token and give it to 'gateway-agent enrol'"
+        )
+
+
+def coming(path: Path) -> Path:
+    """Return where a file of an enrolment waits for the others before it takes its place."""
+    return path.with_name(f"{path.name}.new")
+
+
+def put_in_place(files: Mapping[str, Path]) -> None:
+    """Put key and certificate of an enrolment that is complete in their places, where one was interrupted there.
+
+    The certificate is written last and says that all came; it goes last and says that all are in place. So the two
+    change together, wherever the power is cut.
+    """
+    certificate = files["certificate"]
+    if not coming(certificate).exists():
+        return
+    for path in files.values():
+        if path != certificate and coming(path).exists():
+            coming(path).replace(path)
+            sync(path.parent)
+    coming(certificate).replace(certificate)
+    sync(certificate.parent)
+
+
+def sync(folder: Path) -> None:
+    """Bring what was renamed or removed in a folder to the disk."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+class Renewer:
+    """The thread that looks after the certificate, and after the keys by which the site is known."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        spec: Membership,
+        is_shut_out: Callable[[], bool] = lambda: False,
+        between: Callable[[float, float], float] = random.uniform,  # spreads load, guards nothing
+    ) -> None:
+        self._spec, self._is_shut_out, self._between = spec, is_shut_out, between
+        files = {name: str(path) for name, path in files_of(settings).items()}
+        self._job = {"gateway": settings.gateway.id, "address": spec.enrolment, "files": files}
+        self._share = spec.renew_share - between(0.0, SPREAD)
+        self._statement = settings.trust.keys
+        self._validity: tuple[float, float] | None = None
+        self._is_superseded = False  # the certificate is of an authority that has been replaced
+        self._failures, self._notice = 0, ""
+        self._was_shut_out = False  # when it was looked at last
+        self._stopping, self._woken = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a child that waits for an answer is left to end by itself."""
+        self._stopping.set()
+        self._woken.set()
+
+    def take_keys(self, statement: bytes) -> Taken:
+        """Keep a statement of the site's keys where its root key signed it; called by the thread of the machine."""
+        if self._statement.exists() and self._statement.read_bytes() == statement:
+            return Taken()
+        said, problem = self._child("take", {"keys": statement.decode(errors="replace")})
+        if not said.get("is_new"):
+            return Taken(problem=problem)
+        self._woken.set()  # the authority may be another
+        return Taken(is_new=True)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            is_due = self.look(time.time())
+            if self._woken.wait(self.pause_s(is_due=is_due)):
+                self._woken.clear()
+                self._validity = None  # to be looked at again
+                self._stopping.wait(self._between(0.0, min(self._spec.check_s, AT_ONCE_S)))
+
+    def pause_s(self, *, is_due: bool) -> float:
+        """Return for how long to wait before the next look."""
+        pause_s = min(self._spec.check_s, URGENT_CHECK_S) if is_due else self._spec.check_s
+        return pause_s * self._between(0.5, 1.5)
+
+    def look(self, wall_s: float) -> bool:
+        """Renew the certificate where that is due at this wall time, or may be; return whether it still is.
+
+        It may be where the broker does not let the gateway in, at two looks: at the first it may be connecting yet.
+        """
+        was_out, is_out = self._was_shut_out, self._is_shut_out()
+        self._was_shut_out = is_out
+        if self._validity is None:
+            self._ask("look")
+        if self._validity is None or not (self.is_due(wall_s) or (was_out and is_out)):
+            return self._validity is None or is_out
+        if not self._ask("renew"):
+            return self.is_due(wall_s) or is_out
+        LOG.info("the certificate is new; good until %s", time.strftime("%Y-%m-%d", time.gmtime(self._validity[1])))
+        return False
+
+    def is_due(self, wall_s: float) -> bool:
+        """Tell whether a new certificate is to be asked for: late in its life, after it, where nobody can tell, or
+        where another authority has taken the place of the one that made it.
+        """
+        if self._validity is None:
+            return True
+        first_s, last_s = self._validity
+        return self._is_superseded or wall_s < first_s or wall_s >= first_s + self._share * (last_s - first_s)
+
+    def _ask(self, act: str) -> bool:
+        """Have the child do it; True where there is a new certificate."""
+        said, problem = self._child(act, {})
+        if problem:
+            self._failed(problem)
+        if not said:
+            return False
+        self._failures = 0
+        self._validity = (said["not_before_s"], said["not_after_s"])
+        self._is_superseded = said["is_superseded"]
+        if said["notice"] and said["notice"] != self._notice:
+            LOG.warning("the aggregator says: %s", said["notice"])
+        self._notice = said["notice"]
+        return bool(said["is_new"])
+
+    def _child(self, act: str, more: dict[str, str]) -> tuple[dict[str, Any], str]:
+        """Return what the child says and no problem, or nothing and why; nothing at all where the agent ends."""
+        command = [sys.executable, "-m", "gateway_agent.runtime.enrolment"]
+        job = json.dumps({"act": act, **self._job, **more}).encode()
+        try:
+            done = subprocess.run(command, input=job, capture_output=True, timeout=CHILD_S, check=False)  # noqa: S603 - our own module
+        except (OSError, subprocess.SubprocessError) as error:
+            return {}, str(error)
+        if done.returncode in ENDED and self._stopping.wait(STOP_S):  # who stops the agent stops its children too
+            return {}, ""
+        if done.returncode != 0:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+            return {}, lines[-1]
+        return json.loads(done.stdout), ""
+
+    def _failed(self, problem: str) -> None:
+        self._failures += 1
+        if self._failures.bit_count() == 1:  # at 1, 2, 4, 8, ...: an outage may last for weeks
+            LOG.warning("certificate not renewed (attempt %d): %s; trying on", self._failures, problem)

@@ -1,0 +1,253 @@
+"""The machine with its store: an event in, what it changed made durable, and then what is to be done outside.
+
+The order is the promise of the whole agent, so it stands in one place, which the running agent and the simulated world
+share: whoever cuts the power between two lines of this file loses nothing that anyone was told. What may wait waits
+for the next commit, see `write_batch`; and where the disk is full everything waits, in memory, until it is not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from config.runtime.clock import Quality
+from config.settings.settings import GatewaySettings
+from gateway_agent import machine
+from gateway_agent.deployment import probation, slots
+from gateway_agent.events import Anchored, Durable, Effect, Event, Log, Outward, Reload, Save, StoreState, Tick
+from gateway_agent.outbox import scores
+from gateway_agent.runtime.model_trial import Examine, take_any
+from gateway_agent.runtime.signature_worker import Take, Verified, take_none
+from gateway_agent.runtime.write_batch import Gathering
+from gateway_agent.runtime.write_budget import Day
+from gateway_agent.start import restore
+from gateway_agent.state import FLASH, RESCUED, SECRET, Stored, save_memory
+from gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
+from gateway_agent.store_faults import DAMAGED, FULL, in_mind
+from models.arrays import Arrays
+from models.records import replace
+
+NS = 1_000_000_000
+SPENT_COMMIT_S = 3_600.0  # what may wait waits so long where the budget of the day is spent
+REGAIN_S = 60.0
+SAVED_SHARE = 0.01  # of the budget of a day, which a power cut may forget
+
+
+class Service:
+    """An agent between its start and its end; use it from one thread."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        store: Store,
+        verified: Verified,
+        *,
+        boot_id: str,
+        can_train: bool,
+        libraries: tuple[str, ...],
+        now_ns: int,
+        clock: Quality,
+        anchor_ns: int | None = None,
+        labelled: Arrays,
+        random_bytes: Callable[[], bytes],
+        stopwatch: Callable[[], int] = int,
+        examine: Examine = take_any,
+        take_keys: Take = take_none,
+    ) -> None:
+        """Go on with what the store holds; `begun` is what a start has to tell. `random_bytes` gives 32 that nobody
+        knows, each time others: the store takes some where it holds no secret, and some it never sees.
+        """
+        self.store, self._settings, self._keeping = store, settings, settings.store
+        stored = store.read()
+        self._gathering = Gathering(stored.outbox)
+        self._held: list[Outward] = []  # what rests on effects that the disk does not take
+        self._is_stuck = False  # it does not take any
+        self._broken = ""  # what is wrong with the file, while there is no room for a new one
+        self._first_stored(stored, random_bytes(), boot_id, now_ns)
+        self._regain_ns = now_ns
+        self._renewed_ns: int | None = None
+        self._flash = Day(*json.loads(stored.blobs.get(FLASH, b"[0, 0]"))).at(now_ns)
+        self._flash_saved, self._flash_counted = self._flash, 0
+        state = restore(
+            settings,
+            verified,
+            stored,
+            boot_id=boot_id,
+            can_train=can_train,
+            libraries=libraries,
+            now_ns=now_ns,
+            anchor_ns=anchor_ns,
+            labelled=labelled,
+        )
+        state = replace(state, clock=clock, flash=self._flash, stopwatch=stopwatch, is_unstored=self._is_stuck)
+        state = replace(state, take_keys=take_keys, chain=random_bytes(), examine=examine)
+        self.state, effects = machine.begin(state, stored)
+        is_whole = bool(stored.blobs.get(RESCUED)) and state.pipeline.commissioned  # the baseline, again
+        effects += [Save(RESCUED, b"")] if is_whole else []
+        self.begun = self._done(effects)
+        self.begun += self._told(StoreState(DAMAGED, store.damage)) if store.damage else []
+        if store.written_bytes is None:
+            text = "this kernel does not say what a process writes, so [store] flash_bytes_per_day cannot be kept"
+            self.begun.append(Log("warning", text))
+
+    def _first_stored(self, stored: Stored, secret: bytes, boot_id: str, now_ns: int) -> None:
+        """Store what goes before all else; on a full disk the start goes on without."""
+        first = [] if SECRET in stored.blobs else [Save(SECRET, secret)]
+        if tried := slots.starting(stored.blobs, boot_id, self._settings):  # on disk before the model is loaded
+            first.append(tried)
+        if not first:
+            return
+        stored.blobs.update((effect.key, effect.body) for effect in first)
+        self._gathering.add(first, now_ns)
+        try:
+            self.store.commit(first)
+        except StoreFullError:
+            self._is_stuck = True
+        else:
+            self._gathering.stored()
+
+    def step(self, now_ns: int, event: Event) -> list[Outward]:
+        """Take in one event and return what is to be done outside, all it rests on being on disk."""
+        if isinstance(event, Anchored):
+            self._regain_ns += event.by_ns
+            self._gathering.moved(event.by_ns)
+            self._flash, self._flash_saved = self._flash.moved(event.by_ns), self._flash_saved.moved(event.by_ns)
+        if not isinstance(event, Tick):
+            self.state, effects = machine.step(self.state, now_ns, event)
+            return [*self._done(effects), *self._reloaded(now_ns)]
+        self._account(now_ns)
+        self.state, effects = machine.step(self.state, now_ns, event)
+        return [*self._done(effects, retry=True), *self._reloaded(now_ns), *self._relieved()]
+
+    def _reloaded(self, now_ns: int) -> list[Outward]:
+        """Give the machine the stored models where it asks for one."""
+        if self.state.reload_due is None or self._broken:
+            return []
+        try:
+            blobs = {**self.store.read().blobs, **self._gathering.blobs}
+        except StoreDamagedError as error:
+            return self._renewed(str(error))
+        self.state, effects = machine.step(self.state, now_ns, Reload(blobs))
+        return self._done(effects)
+
+    def close(self) -> list[Log]:
+        """Store what is kept in memory, and close the store; return what is to be said where a full disk did not take
+        it.
+        """
+        last = [*scores.unsent(self.state), *save_memory(self.state), *probation.stopped(self.state)]
+        last.append(self._save_flash())
+        self._gathering.add(self._durable(last), self.state.now_ns)
+        self._written()
+        if self._is_stuck:
+            self.store.make_room()
+            self._written()
+        self.store.close()
+        return [Log("warning", self._gathering.lost())] if self._is_stuck else []
+
+    @staticmethod
+    def _durable(effects: list[Effect]) -> list[Durable]:
+        return [effect for effect in effects if isinstance(effect, Durable)]
+
+    def _done(self, effects: list[Effect], *, retry: bool = False) -> list[Outward]:
+        """Return what of a step is to be done outside now, what it rests on being stored."""
+        now_ns = self.state.now_ns
+        self._gathering.add(self._durable(effects), now_ns)
+        outward = [effect for effect in effects if not isinstance(effect, Durable)]
+        resting = [effect for effect in outward if self._gathering.rests(effect)]
+        if not self._is_due(now_ns, bool(resting), retry):
+            self._held += [effect for effect in resting if effect not in self._held]
+            return [effect for effect in outward if effect not in resting]
+        held = [effect for effect in self._held if self._gathering.rests(effect)]  # the rest was given up meanwhile
+        told = self._written()
+        if self._is_stuck:
+            self._held = [*held, *(effect for effect in resting if effect not in held)]
+            return [*(effect for effect in outward if effect not in resting), *told]
+        self._held = []
+        return [*held, *(effect for effect in outward if effect not in held), *told]
+
+    def _is_due(self, now_ns: int, is_resting: bool, retry: bool) -> bool:
+        if not self._gathering.effects:
+            return False
+        if self._is_stuck:
+            return retry
+        is_spent = self._flash.written_bytes >= self._keeping.flash_bytes_per_day
+        patience_s = max(self._keeping.group_commit_s, SPENT_COMMIT_S if is_spent else 0.0)
+        return self._gathering.is_urgent or is_resting or self._gathering.waited_s(now_ns) >= patience_s
+
+    def _written(self) -> list[Outward]:
+        """Store what was gathered, or remain stuck with it, and return what the machine says of trouble with that."""
+        if self._broken:
+            return self._renewed(self._broken)
+        try:
+            self.store.commit(self._gathering.effects)
+        except StoreFullError as error:
+            return self._stuck(error)
+        except StoreDamagedError as error:
+            return self._renewed(str(error))
+        self._gathering.stored()
+        self._stick(False)
+        return self._in_need("the disk is full: the store lives on its reserve") if self.store.is_tight else []
+
+    def _stuck(self, error: StoreFullError) -> list[Outward]:
+        self._stick(True)
+        return self._in_need(f"{error}; all is kept in memory until it can be")
+
+    def _stick(self, is_stuck: bool) -> None:
+        self._is_stuck = is_stuck
+        self.state = replace(self.state, is_unstored=is_stuck)
+
+    def _in_need(self, text: str) -> list[Outward]:
+        if self.state.store_problem == FULL:
+            return []
+        self._regain_ns = self.state.now_ns  # or the alarm could end as it begins, and begin again under one id
+        return self._told(StoreState(FULL, text))
+
+    def _renewed(self, reason: str) -> list[Outward]:
+        """Go on with a new file, which holds what the agent has in mind and what could be read of the old one."""
+        if self.state.now_ns == self._renewed_ns:  # the new file, too: this disk keeps nothing
+            raise StoreDamagedError(reason)
+        stored, self._broken = in_mind(self.state), reason
+        try:
+            self.store.renew(reason, stored)
+        except StoreFullError as error:  # the old file cannot be written, and there is no room for another
+            return self._stuck(error)
+        self._renewed_ns, self._broken = self.state.now_ns, ""
+        blobs = [effect for effect in self._gathering.effects if isinstance(effect, Save)]
+        self._gathering = Gathering(stored.outbox)
+        self._gathering.add(blobs, self.state.now_ns)
+        self._stick(False)
+        return self._told(StoreState(DAMAGED, self.store.damage))
+
+    def _told(self, event: StoreState) -> list[Outward]:
+        """Tell the machine of the store."""
+        self.state, effects = machine.step(self.state, self.state.now_ns, event)
+        return self._done(effects)
+
+    def _relieved(self) -> list[Outward]:
+        """See, now and then, whether a disk that was full has room again."""
+        now_ns = self.state.now_ns
+        if self.state.store_problem != FULL or self._is_stuck or now_ns - self._regain_ns < REGAIN_S * NS:
+            return []
+        self._regain_ns = now_ns
+        try:
+            self.store.regain()
+        except StoreDamagedError as error:
+            return self._renewed(str(error))
+        return [] if self.store.is_tight else self._told(StoreState(""))
+
+    def _account(self, now_ns: int) -> None:
+        """Add up what was written since the last time; the account itself is written as rarely as will do."""
+        written = self.store.written_bytes or 0
+        self._flash = self._flash.at(now_ns).plus(written - self._flash_counted)
+        self._flash_counted = written
+        self.state = replace(self.state, flash=self._flash)
+        grown = self._flash.written_bytes - self._flash_saved.written_bytes
+        if (
+            self._flash.begun_ns != self._flash_saved.begun_ns
+            or grown >= self._keeping.flash_bytes_per_day * SAVED_SHARE
+        ):
+            self._gathering.add([self._save_flash()], now_ns)
+
+    def _save_flash(self) -> Save:
+        self._flash_saved = self._flash
+        return Save(FLASH, json.dumps(self._flash).encode())

@@ -1,0 +1,52 @@
+"""The statement of its site's keys on a gateway: checked against the root key, and kept as the files that follow from
+it.
+
+Loads `cryptography`, so the agent runs it in the child that `enrolment` is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from config.identity import pki, signing, statement
+from config.identity.pki import PUBLIC_MODE
+from config.identity.statement import StatementError
+from config.protocol.messages import Keys
+
+
+class Trusted(Protocol):
+    """Where it all lies."""
+
+    @property
+    def root_key(self) -> Path: ...
+    @property
+    def statement(self) -> Path: ...
+    @property
+    def authority(self) -> Path: ...
+    @property
+    def release_key(self) -> Path: ...
+
+
+def take(files: Trusted, body: bytes) -> bool:
+    """Keep what a statement says; False where it is the one that is here.
+
+    Raises `StatementError` where it is not to be believed, and `KeyFileError` where the root key cannot be used.
+    """
+    if not files.root_key.exists():
+        raise StatementError(f"{files.root_key}: there is no root key here; enrol this gateway again, with a new token")
+    root = signing.load_public(files.root_key)
+    with pki.alone(files.statement.parent):  # the broker may bring a statement while a renewal fetches one
+        held = files.statement.read_bytes() if files.statement.exists() else None
+        keys = statement.check(body, root, held)
+        if body == held:
+            return False
+        keep(files, keys, body)
+    return True
+
+
+def keep(files: Trusted, keys: Keys, body: bytes) -> None:
+    """Write what a statement says, itself last: after a cut at any of the files it is not here, and comes again."""
+    pki.write(files.authority, statement.bundle(keys), PUBLIC_MODE)
+    pki.write(files.release_key, keys.release_key.encode(), PUBLIC_MODE)
+    pki.write(files.statement, body, PUBLIC_MODE)

@@ -1,0 +1,279 @@
+"""The files of the agent's store: opened, locked, made anew in the place of an older one, set aside where damaged.
+
+A new file is made beside the old one, closed, and then renamed into its place, so at every instant there is one that
+is whole: `tidied` finds out which after a power cut.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from config.protocol import wire
+from config.runtime import store_lock
+from gateway_agent.events import Keep, Queue, Save
+from gateway_agent.state import OWN, PRIVACY, RESCUED, Stored
+from gateway_agent.storage import rows
+from gateway_agent.storage.errors import StoreDamagedError, StoreError, kind_of
+from gateway_agent.storage.rows import SCHEMA_VERSION, Found
+from models.federated.algorithm import lost_ledger
+
+FIRST_SCHEMA = 1
+APPLICATION = 0x0FED_6000  # plus the schema; a second place for it, so that a damaged byte is no newer agent
+NEWER_MAX = 100
+PRIVATE_MASK, PRIVATE_MODE = 0o077, 0o600
+PAGE_BYTES = 1_024  # an alarm touches a handful of pages, and each is written whole
+CHECKPOINT_PAGES = 2_048  # 2 MiB; the fewer checkpoints, the less is written
+SYNCHRONOUS = "FULL"  # a commit that returned is on the disk
+CACHE_KIB = 128  # the store is read once, at the start; the default keeps 2 MiB of what was read then for good
+SET_ASIDE_MAX = 2
+TOLD_MAX, TOLD_LENGTH = 4, 200  # of the lines that say what is damaged
+OURS = {"baseline", "blob", "outbox", "payload"}  # tables, of every version
+WITH_IT = ("", "-wal", "-shm")
+
+
+def locked(path: Path) -> int:
+    """Return a lock that says this store has its agent; the kernel takes it back however the agent ends."""
+    try:
+        return store_lock.hold(path, "agent")
+    except store_lock.InUseError as error:
+        raise StoreError(str(error)) from None
+    except OSError as error:
+        reason = f"{error.strerror}; check its folder"
+        raise StoreError(f"{path}: cannot be opened as the agent's store ({reason})") from None
+
+
+def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> tuple[sqlite3.Connection, int]:
+    """Return the open database, a new one where there is none, and its schema; raises `StoreError` and its kinds."""
+    was_cut_off = path.with_name(path.name + "-wal").exists()  # a clean end takes the log along
+    is_new = not path.exists()
+    if not (is_new or path.stat().st_size or read_only):  # SQLite would take it for a new one
+        raise StoreDamagedError(f"{path}: it is empty, and was a store")
+    before = os.umask(PRIVATE_MASK)
+    db: sqlite3.Connection | None = None
+    try:
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}", uri=True)
+        schema = _schema(db)
+        if not read_only:
+            _prepare(db, schema)
+            if was_cut_off and not is_new:
+                _check(db)
+            if log_bytes:
+                _allocate_log(path.with_name(path.name + "-wal"), log_bytes)
+    except sqlite3.Error as error:
+        if db is not None:
+            db.close()
+        _forget_empty(path, is_new)
+        kind = StoreDamagedError if _is_read_only_by_itself(path, error) else kind_of(error)
+        raise kind(f"{path}: cannot be opened as the agent's store ({error})") from None
+    except StoreError:
+        if db is not None:
+            db.close()
+        raise
+    finally:
+        os.umask(before)
+    return db, schema or SCHEMA_VERSION
+
+
+def _forget_empty(path: Path, is_new: bool) -> None:
+    """Take away a file that was to be a new store and got no byte: an empty one reads as damage."""
+    with suppress(OSError):
+        if is_new and path.stat().st_size == 0:
+            path.unlink()
+
+
+def _is_read_only_by_itself(path: Path, error: sqlite3.Error) -> bool:
+    """Tell whether it is the header of a file that says it may not be written; then it is damaged."""
+    is_told_so = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY
+    return is_told_so and os.access(path, os.W_OK)
+
+
+def _schema(db: sqlite3.Connection) -> int:
+    """Return the schema of an open database, 0 of an empty one; raises `sqlite3.Error` for what is none of ours."""
+    schema = int(db.execute("PRAGMA user_version").fetchone()[0])
+    again = int(db.execute("PRAGMA application_id").fetchone()[0]) - APPLICATION
+    if schema > SCHEMA_VERSION and again == schema <= NEWER_MAX:
+        reason = f"it has schema {schema}, this agent knows {SCHEMA_VERSION}; update the agent"
+        raise StoreError(f"{_path(db)}: cannot be opened as the agent's store ({reason})")
+    known = {(0, -APPLICATION), (SCHEMA_VERSION, SCHEMA_VERSION)}
+    known |= {(old, -APPLICATION) for old in range(FIRST_SCHEMA, SCHEMA_VERSION)}
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if tables and not tables >= OURS:
+        reason = "it is the database of another program; name another file"
+        raise StoreError(f"{_path(db)}: cannot be opened as the agent's store ({reason})")
+    if (schema, again) not in known or (schema == 0 and tables):
+        raise StoreDamagedError(f"{_path(db)}: its header is not what was written")
+    return schema
+
+
+def _path(db: sqlite3.Connection) -> str:
+    return str(db.execute("PRAGMA database_list").fetchone()[2])
+
+
+def _prepare(db: sqlite3.Connection, schema: int) -> None:
+    if schema == 0:
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
+    db.execute("PRAGMA foreign_keys = ON")
+    db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    if schema == 0:
+        numbers = f"PRAGMA user_version = {SCHEMA_VERSION};PRAGMA application_id = {APPLICATION + SCHEMA_VERSION};"
+        db.executescript(f"BEGIN;{rows.SCHEMA}{numbers}COMMIT;")
+
+
+def _check(db: sqlite3.Connection) -> None:
+    said = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+    if said != "ok":
+        raise StoreDamagedError(f"{_path(db)}: {said}")
+
+
+def _allocate_log(log: Path, size_bytes: int) -> None:
+    try:
+        file = os.open(log, os.O_WRONLY | os.O_CREAT, PRIVATE_MODE)
+    except OSError:  # a full disk has no room for another file; whoever writes to the log will say so
+        return
+    allocate(file, size_bytes)
+    os.close(file)
+
+
+def allocate(file: int, size_bytes: int) -> None:
+    """Give a file its blocks before others take them, as far as there are any; nothing is written for that."""
+    with suppress(OSError):
+        os.posix_fallocate(file, 0, size_bytes)
+
+
+def tidied(path: Path) -> None:
+    """Finish, or take back, what a power cut interrupted while a new file took the place of an old one.
+
+    A log that is left of the old one goes aside too: beside the new file it would be taken for its own.
+    """
+    new = path.with_name(path.name + ".new")
+    if not path.exists():
+        before = set_aside(path)[-1:]
+        for suffix in WITH_IT[1:]:
+            left = path.with_name(path.name + suffix)
+            if left.exists():
+                taken = [file for file in before if not file.with_name(file.name + suffix).exists()]
+                aside = taken[0] if taken else _free_name(path)
+                left.rename(aside.with_name(aside.name + suffix))
+        _sync(path.parent)
+        if new.exists():
+            new.rename(path)
+            _sync(path.parent)
+    for suffix in WITH_IT:
+        new.with_name(new.name + suffix).unlink(missing_ok=True)
+
+
+def made(path: Path, stored: Stored) -> None:
+    """Put a new file that holds this in the place of the one at `path`, which is closed."""
+    new = path.with_name(path.name + ".new")
+    _written(new, stored)
+    for suffix in WITH_IT[1:]:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    new.replace(path)
+    _sync(path.parent)
+
+
+def _written(new: Path, stored: Stored) -> None:
+    for suffix in WITH_IT:  # of an attempt for which there was no room
+        new.with_name(new.name + suffix).unlink(missing_ok=True)
+    db, _ = opened(new)
+    try:
+        with db:
+            for seen in stored.baseline:
+                rows.apply(db, Keep(seen))
+            for key, body in stored.blobs.items():
+                rows.apply(db, Save(key, body))
+            for name, item in stored.outbox.items():
+                rows.apply(db, Queue(name, item))
+    except sqlite3.Error as error:
+        raise kind_of(error)(f"{new}: cannot be written ({error}); check the disk's space and health") from None
+    finally:
+        db.close()  # which takes the log along
+
+
+def rescued(path: Path, reason: str) -> Found:
+    """Return what can still be read of a damaged file that nobody has open, and what is wrong with it."""
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
+    try:
+        schema = _guessed(db)
+        found = rows.read(db, schema)
+    finally:
+        db.close()
+    return Found(found.stored, tuple(dict.fromkeys((reason, *found.damage))))
+
+
+def _guessed(db: sqlite3.Connection) -> int:
+    """Return the schema of a damaged file, by its tables and not by its header."""
+    for schema, probe in (
+        (SCHEMA_VERSION, "SELECT checksum FROM blob"),
+        (SCHEMA_VERSION - 1, "SELECT end_ns FROM baseline"),
+    ):
+        try:
+            db.execute(f"{probe} LIMIT 0")
+        except sqlite3.Error:
+            continue
+        return schema
+    return FIRST_SCHEMA
+
+
+def renewed(path: Path, found: Found) -> str:
+    """Set a damaged file aside, closed or not, put a new one with what was found in its place, and say so."""
+    stored, blobs = found.stored, {**found.stored.blobs, RESCUED: b"1"}
+    if not blobs.keys() & {OWN, PRIVACY}:
+        blobs[PRIVACY] = wire.encode(lost_ledger())  # an account that began anew would spend everything again
+    _written(path.with_name(path.name + ".new"), Stored(stored.baseline, blobs, stored.outbox))
+    aside = _free_name(path)
+    for suffix in WITH_IT:
+        file = path.with_name(path.name + suffix)
+        if file.exists():
+            file.rename(aside.with_name(aside.name + suffix))
+    _sync(path.parent)  # from here on the log is not beside the name of the new file, whatever order the disk has
+    path.with_name(path.name + ".new").rename(path)
+    _sync(path.parent)
+    for old in set_aside(path)[:-SET_ASIDE_MAX]:
+        for suffix in WITH_IT:
+            old.with_name(old.name + suffix).unlink(missing_ok=True)
+    lines = [line.removeprefix(f"{path}: ")[:TOLD_LENGTH] for line in found.damage[:TOLD_MAX]]
+    more = f" and {len(found.damage) - TOLD_MAX} more" if len(found.damage) > TOLD_MAX else ""
+    return (
+        f"the store was damaged and is set aside as {aside.name}; kept: {len(stored.baseline)} windows of the "
+        f"baseline, {len(stored.outbox)} items to be sent, {', '.join(sorted(stored.blobs)) or 'nothing else'}; "
+        f"found: {'; '.join(lines)}{more}"
+    )
+
+
+def _free_name(path: Path) -> Path:
+    """Return a name behind all that are taken, by the clock or, where that stands still, by a number."""
+    stamp = f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    taken = [int(file.name.rpartition("-")[2]) for file in set_aside(path) if file.name.startswith(stamp)]
+    return path.with_name(f"{stamp}-{max(taken, default=-1) + 1:03}")
+
+
+def set_aside(path: Path) -> list[Path]:
+    """Return the damaged files that were set aside, the oldest first as far as the clock was right."""
+    return sorted(
+        file
+        for file in path.parent.iterdir()
+        if file.name.startswith(f"{path.name}.damaged-") and not file.name.endswith(WITH_IT[1:])
+    )
+
+
+def free_bytes(path: Path) -> int:
+    """Return what the disk of a file has left for us."""
+    disk = os.statvfs(path.parent)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,246 @@
+"""The agent's memory: one SQLite file in WAL mode that survives a power cut, a full disk and damage to itself.
+
+All effects of one commit are one transaction. The file is private to its owner: it holds the gateway's baseline. What
+cannot be written because the disk is full is not lost: the caller still has it, and a reserve inside the file serves
+what comes first. A file that is damaged is set aside, and what can still be read of it goes into a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from config.protocol import wire
+from config.runtime import store_lock
+from gateway_agent.deployment.slots import in_force
+from gateway_agent.events import Durable
+from gateway_agent.outbox.item_size import by_class
+from gateway_agent.start import ledger
+from gateway_agent.state import OWN, Stored
+from gateway_agent.storage import files, rows
+from gateway_agent.storage.errors import (
+    StoreDamagedError as StoreDamagedError,
+)
+from gateway_agent.storage.errors import (
+    StoreError as StoreError,
+)
+from gateway_agent.storage.errors import (
+    StoreFullError as StoreFullError,
+)
+from gateway_agent.storage.errors import kind_of
+from gateway_agent.storage.rows import SCHEMA_VERSION as SCHEMA_VERSION
+from gateway_agent.storage.rows import Found
+from models.federated.algorithm import EPSILON
+
+KIB = 1024
+THREAD_IO = Path("/proc/thread-self/io")
+
+
+class Store:
+    """The open store. Use it from one thread.
+
+    `damage` says what was found and done where the file was damaged, and is empty otherwise. `is_tight` is True while
+    the reserve is in use, the disk being full. `written_bytes` is what was written to the flash so far, None where the
+    kernel keeps no account.
+    """
+
+    reserve_bytes: ClassVar[int] = 2048 * KIB  # in the file, for when others have filled the disk
+    log_bytes: ClassVar[int] = (
+        4096 * KIB
+    )  # of the -wal, allocated at the start; twice what it takes between checkpoints
+    start_bytes: ClassVar[int] = 1024 * KIB  # in the lock file, given back where a start finds the disk full
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path, self._is_read_only = path, read_only
+        self.damage, self.is_tight = "", False
+        self.written_bytes: int | None = 0 if _written_bytes() is not None else None
+        self._lock = None if read_only else files.locked(path)
+        try:
+            self._open()
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _open(self) -> None:
+        if self._is_read_only:
+            self._db, self._schema = files.opened(self.path, read_only=True)
+            return
+        self._schema = SCHEMA_VERSION
+        before = _written_bytes()
+        files.tidied(self.path)
+        try:
+            self._open_or_renew()
+        except StoreFullError:
+            self.make_room()
+            self._open_or_renew()
+        if self._lock is not None and self.start_bytes:
+            files.allocate(self._lock, self.start_bytes)
+        self._count(before)
+
+    def _open_or_renew(self) -> None:
+        try:
+            self._open_whole()
+        except StoreDamagedError as error:
+            self._renew(files.rescued(self.path, str(error)))
+
+    def _open_whole(self) -> None:
+        """Open a file that is as it was left; one of an older agent becomes a new one that holds what it held."""
+        self._db, schema = files.opened(self.path, log_bytes=self.log_bytes)
+        try:
+            found = rows.read(self._db, schema)
+            if found.damage:
+                raise StoreDamagedError("; ".join(found.damage))
+            if schema == SCHEMA_VERSION:
+                self._regain()
+        except StoreError:
+            self._db.close()
+            raise
+        if schema < SCHEMA_VERSION:
+            self._db.close()
+            files.made(self.path, found.stored)
+            self._db, _ = files.opened(self.path, log_bytes=self.log_bytes)
+            self._regain()
+
+    def _renew(self, found: Found) -> None:
+        self.damage = files.renewed(self.path, found)
+        self._db, _ = files.opened(self.path, log_bytes=self.log_bytes)
+        self._regain()
+
+    def renew(self, reason: str, stored: Stored) -> None:
+        """Set the file aside, damaged while it was in use, and go on with a new one that holds this, which the agent
+        knows better, and of the rest what can be read.
+
+        Raises `StoreFullError` where there is no room for one; the damaged file stays then, and this may be called
+        again.
+        """
+        before = _written_bytes()
+        self._db.close()
+        found = files.rescued(self.path, reason)
+        blobs = {**found.stored.blobs, **stored.blobs}
+        kept = Found(Stored(stored.baseline, blobs, stored.outbox), found.damage)
+        try:
+            self._renew(kept)
+        except StoreFullError:
+            self.make_room()
+            self._renew(kept)
+        finally:
+            self._count(before)
+
+    def make_room(self) -> None:
+        """Give back to the disk what was taken for a start."""
+        if self._lock is not None:
+            os.ftruncate(self._lock, 0)
+
+    def commit(self, effects: Iterable[Durable]) -> None:
+        """Make the durable effects true together, on disk, before this returns.
+
+        Raises `StoreFullError` where the disk has no room even with the reserve, or cannot be written at present, and
+        `StoreDamagedError` where the file is damaged; nothing of the effects is in the store then.
+        """
+        held, before = list(effects), _written_bytes()
+        try:
+            self._commit(held)
+        except StoreFullError:
+            if self.is_tight:
+                raise
+            self._commit(held, with_reserve=True)
+            self.is_tight = True
+        finally:
+            self._count(before)
+
+    def _commit(self, effects: Iterable[Durable], *, with_reserve: bool = False) -> None:
+        try:
+            with self._db:
+                if with_reserve:
+                    self._db.execute("DELETE FROM reserve")
+                for effect in effects:
+                    rows.apply(self._db, effect)
+        except sqlite3.Error as error:
+            raise kind_of(error)(
+                f"{self.path}: cannot be written ({error}); check the disk's space and health"
+            ) from None
+
+    def regain(self) -> None:
+        """Try to lay in a reserve that was used up; raises `StoreDamagedError`."""
+        before = _written_bytes()
+        try:
+            self._regain()
+        finally:
+            self._count(before)
+
+    def _regain(self) -> None:
+        """Lay in the reserve anew where it is gone and the disk has room for it."""
+        self.is_tight = True
+        try:
+            if self._db.execute("SELECT count(*) FROM reserve").fetchone()[0] == 0:
+                if files.free_bytes(self.path) < 2 * self.reserve_bytes:
+                    return
+                with self._db:
+                    self._db.execute("INSERT INTO reserve VALUES (zeroblob(?))", (self.reserve_bytes,))
+            self.is_tight = False
+        except sqlite3.Error as error:
+            if not issubclass(kind_of(error), StoreFullError):
+                raise kind_of(error)(f"{self.path}: cannot be written ({error})") from None
+
+    def _count(self, before: int | None) -> None:
+        after = _written_bytes()
+        if before is not None and after is not None and self.written_bytes is not None:
+            self.written_bytes += after - before
+
+    def read(self) -> Stored:
+        """Return everything the store holds."""
+        found = rows.read(self._db, self._schema)
+        if found.damage and not self._is_read_only:
+            raise StoreDamagedError(f"{self.path}: {found.damage[0]}")
+        return found.stored
+
+    def summary(self) -> dict[str, Any]:
+        """Return, as JSON-able values, what `gateway-agent status` shows."""
+        held = self.read()
+        alarms = json.loads(held.blobs.get("alarms", b'{"anomaly": {}, "sensors": {}}'))
+        return {
+            "store": str(self.path),
+            "store_bytes": self.path.stat().st_size,
+            "baseline_windows": len(held.baseline),
+            "outbox": {name: sum(map(len, item.payloads)) for name, item in held.outbox.items()},
+            "waiting": {kind: {"items": n, "bytes": size} for kind, (n, size) in by_class(held.outbox).items()},
+            "anomaly_active": bool(alarms["anomaly"].get("active")),
+            "sensor_alarms": alarms["sensors"],
+            "model": in_force(held.blobs),
+            "privacy_epsilon": _epsilon(held),
+            "flash_bytes_written": json.loads(held.blobs.get("flash", b"[0, 0]"))[1],
+            "damage": list(rows.read(self._db, self._schema).damage),
+            "set_aside": [str(file) for file in files.set_aside(self.path)],
+        }
+
+    def close(self) -> None:
+        """Close the file and let others have it."""
+        self._db.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            store_lock.release(self._lock)
+            self._lock = None
+
+
+def _epsilon(held: Stored) -> float | Literal["unknown"] | None:
+    """Return what was spent of this gateway's privacy, nothing where it keeps no account of that."""
+    own = wire.decode(held.blobs[OWN], size_max=len(held.blobs[OWN]))[0] if OWN in held.blobs else {}
+    spent = ledger(held, own).get(EPSILON)
+    return None if spent is None else float(spent) if np.isfinite(spent) else "unknown"
+
+
+def _written_bytes() -> int | None:
+    """Return how many bytes this thread has written so far, None where the kernel does not say."""
+    try:
+        text = THREAD_IO.read_text(encoding="ascii")
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("wchar")), None)

@@ -1,0 +1,65 @@
+"""What the machine does about a store in trouble: the gateway goes on watching, gives up the least important, and says
+so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway_agent import store_identity
+from gateway_agent.deployment import slots
+from gateway_agent.events import Effect, Save, StoreState
+from gateway_agent.monitor import alarms
+from gateway_agent.outbox import eviction
+from gateway_agent.state import (
+    SECRET,
+    State,
+    Stored,
+    save_alarms,
+    save_counted,
+    save_features,
+    save_invited,
+    save_ledger,
+    save_memory,
+    save_own,
+    tell,
+)
+from gateway_agent.trust import newest
+from models.records import replace
+
+FULL: Final = "disk-full"
+DAMAGED: Final = "store-damaged"  # causes of sensor alarms, which the next start ends
+
+
+def of_store(state: State, event: StoreState) -> tuple[State, list[Effect]]:
+    """Take in what the service says of the store."""
+    if event.problem == DAMAGED:  # a thing of the past as soon as it is told: the store is a new one
+        # Another damage while one is still told of is an alarm of its own.
+        state, ended = alarms.sensor_well(state, DAMAGED, state.now_ns)
+        state, raised = alarms.sensor(state, DAMAGED, event.text, state.now_ns)
+        return state, [*ended, *raised]
+    state = replace(state, store_problem=event.problem)
+    if event.problem == FULL:
+        state, given_up = eviction.without_telemetry(state)
+        state, raised = alarms.sensor(state, FULL, event.text, state.now_ns)
+        state, told = tell(state)
+        return state, [*given_up, *raised, *told]
+    state, cleared = alarms.sensor_well(state, FULL, state.now_ns)
+    state, told = tell(state)
+    return state, [*cleared, *told]
+
+
+def in_mind(state: State) -> Stored:
+    """Return what a store would hold of what the agent knows: for a new one, where the old one cannot be read."""
+    saved = [
+        save_own(state),
+        *save_ledger(state),
+        save_invited(state),
+        save_counted(state),
+        save_features(state),
+        save_alarms(state),
+        *save_memory(state),
+    ]
+    saved += [*store_identity.saved(state.life), slots.save(state.models), *newest.save(state)]
+    blobs = {effect.key: effect.body for effect in saved if isinstance(effect, Save)}
+    return Stored(tuple(state.pipeline.baseline), {**blobs, SECRET: state.secret}, dict(state.outbox))

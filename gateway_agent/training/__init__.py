@@ -1,0 +1,1 @@
+"""A gateway's part in federated rounds."""
