@@ -68,7 +68,7 @@ MISDEEDS = {
 HARNESS = """
 import ctypes, os, resource, socket, sys, threading
 import numpy
-from gateway_agent import sandbox
+from gateway_agent.runtime import sandbox
 libc = ctypes.CDLL(None, use_errno=True)
 def failed(code):
     if code != 0:

@@ -20,7 +20,7 @@ PAGE_BYTES = 4_096
 DAY = """
 import json, sys
 from pathlib import Path
-from gateway_agent import store_files
+from gateway_agent.storage import files
 from gateway_agent.storage.store import Store
 from tests import flash_day
 from tests.kept import service
@@ -29,7 +29,7 @@ def written():
     lines = Path("/proc/self/io").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("wchar")).split()[1])
 
-store_files.SYNCHRONOUS = "OFF"  # which changes when, not what
+files.SYNCHRONOUS = "OFF"  # which changes when, not what
 begun = written()
 agent = service(Store(Path(sys.argv[1])))
 flash_day.commission(agent)
