@@ -135,6 +135,7 @@ def test_models_of_every_algorithm_pass(name: str) -> None:
             check(DETECTORS[algorithm.detector].graph(server.shared, algorithm.personal))
 
 
+@pytest.mark.soak
 def test_the_largest_of_ours_stays_far_below_what_is_refused() -> None:
     rng, steps = np.random.default_rng(0), 100
     network = Network(units=MOST_UNITS, steps=steps, washout=10)
