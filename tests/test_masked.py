@@ -35,6 +35,7 @@ from tests.masked_rounds import (
     took_part,
 )
 from tests.masked_rounds import SEED as ROUND_SEED
+from tests.soak import some
 from tests.test_tidy import loaded_by
 from tests.toy import FEATURE_COUNT, NAMES, fleet
 
@@ -176,7 +177,7 @@ def test_who_leaves_alone_waits_for_others_and_so_does_what_one_has_new() -> Non
     assert equal(split(third.server.kept)[0], split(again)[0], 1e-4)
 
 
-@pytest.mark.parametrize("leavers", [6, 7, 8])
+@pytest.mark.parametrize("leavers", some([6, 8, 7], 2))
 def test_nobody_leaves_where_too_few_would_be_left(leavers: int) -> None:
     """The sum of one or two who are left would be in the open."""
     data = eight()
