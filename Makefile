@@ -61,8 +61,8 @@ test: install check ## Run the checks and all tests but those of soak: minutes o
 # What tests the mathematics: it imports the models, and runs no service, no world and no study.
 numerical: install ## Run the tests of the models alone, such as under settings that make another processor of this one.
 	@$(BIN)/pytest --benchmark-disable --numprocesses $(JOBS) --dist worksteal -m "not slow and not soak" $$( \
-		grep -lE '^from models' tests/test_*.py | \
-		xargs grep -LE '^from (cloud_aggregator|firmware_sim|gateway_agent\.(events|state)|tests\.sites)')
+		grep -lE '^from fedgate.models' tests/test_*.py | \
+		xargs grep -LE '^from (fedgate\.(cloud_aggregator|firmware_sim|gateway_agent\.(events|state))|tests\.sites)')
 
 check: install ## Check style, types and the rules of the house, in about a minute; no test of behaviour.
 	@echo "check: ruff"
@@ -94,7 +94,7 @@ named:
 	@test -n "$(DATA)" || { echo "reproduce: name the folder that holds the data: make reproduce DATA=..." >&2; exit 2; }
 
 clean: ## Remove everything these commands made: .venv, caches and the demo's results in out.
-	@rm -rf $(TO_CLEAN) *.egg-info
+	@rm -rf $(TO_CLEAN) .src/*.egg-info
 	@find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
 # pip is the last that comes into a new environment.

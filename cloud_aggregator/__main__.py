@@ -9,15 +9,26 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloud_aggregator.commands import backup, certificate, doctor, gateways, init, keys, losses, orders, restore, status
-from cloud_aggregator.commands import release as release_command
-from config.runtime import cli
-from config.settings.checks import check_budget
-from config.settings.settings import AggregatorSettings, load
-from config.transport import mqtt
+from fedgate.cloud_aggregator.commands import (
+    backup,
+    certificate,
+    doctor,
+    gateways,
+    init,
+    keys,
+    losses,
+    orders,
+    restore,
+    status,
+)
+from fedgate.cloud_aggregator.commands import release as release_command
+from fedgate.config.runtime import cli
+from fedgate.config.settings.checks import check_budget
+from fedgate.config.settings.settings import AggregatorSettings, load
+from fedgate.config.transport import mqtt
 
 if TYPE_CHECKING:
-    from cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.storage.store import Store
 
 NAME = "cloud-aggregator"
 DESCRIPTION = (
@@ -83,9 +94,9 @@ def _discriminator_options(command: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.runtime.app import Aggregator
-    from cloud_aggregator.storage.store import StoreError
-    from config.runtime.supervisor import Supervisor
+    from fedgate.cloud_aggregator.runtime.app import Aggregator
+    from fedgate.cloud_aggregator.storage.store import StoreError
+    from fedgate.config.runtime.supervisor import Supervisor
 
     cli.log_to_stderr(verbose=not arguments.quiet)
     Supervisor().starting()
@@ -99,8 +110,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.pki import site_keys
-    from cloud_aggregator.runtime import defence, webhook_client
+    from fedgate.cloud_aggregator.pki import site_keys
+    from fedgate.cloud_aggregator.runtime import defence, webhook_client
 
     settings = load(arguments.config, AggregatorSettings)
     site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None)
@@ -115,7 +126,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _train_discriminator(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.runtime import defence
+    from fedgate.cloud_aggregator.runtime import defence
 
     settings = load(arguments.config, AggregatorSettings)
     material = defence.Material(defence.read_tables(settings))
@@ -128,7 +139,7 @@ def _train_discriminator(arguments: argparse.Namespace) -> int:
 
 
 def _open(arguments: argparse.Namespace) -> closing[Store]:
-    from cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.storage.store import Store
 
     return closing(Store(load(arguments.config, AggregatorSettings).aggregator.store, create=False))
 
@@ -139,7 +150,7 @@ def _rows(arguments: argparse.Namespace, table: str, *columns: str) -> list[dict
 
 
 def _models(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.storage.models_table import state_of
+    from fedgate.cloud_aggregator.storage.models_table import state_of
 
     times = ("canary_ns", "released_ns", "stopped_ns")
     with _open(arguments) as store:

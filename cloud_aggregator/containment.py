@@ -12,13 +12,13 @@ from collections.abc import Callable
 from traceback import walk_tb
 from typing import TypeVar
 
-from cloud_aggregator.alarms import handling
-from cloud_aggregator.events import Answered, Effect, Heard, Log, Ordered, Publish
-from cloud_aggregator.state import HourlyCount, State, topic
-from config.protocol import topics
-from config.protocol.losses import Tombstone
-from config.protocol.messages import Alarm, MessageError, Receipt
-from models.records import replace
+from fedgate.cloud_aggregator.alarms import handling
+from fedgate.cloud_aggregator.events import Answered, Effect, Heard, Log, Ordered, Publish
+from fedgate.cloud_aggregator.state import HourlyCount, State, topic
+from fedgate.config.protocol import topics
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import Alarm, MessageError, Receipt
+from fedgate.models.records import replace
 
 NS = 1_000_000_000
 HOUR_NS = 3_600 * NS

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cloud_aggregator.access.registry import Asked, Barred, Listed, NotStated, Recorded, Stated, Told
-from config.protocol import wire
-from config.protocol.losses import Tombstone
-from config.protocol.messages import Alarm, FleetAlarm, Manifest, Status
-from config.protocol.scores import Scores
-from models.arrays import Arrays
+from fedgate.cloud_aggregator.access.registry import Asked, Barred, Listed, NotStated, Recorded, Stated, Told
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import Alarm, FleetAlarm, Manifest, Status
+from fedgate.config.protocol.scores import Scores
+from fedgate.models.arrays import Arrays
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from cloud_aggregator import containment, orders
-from cloud_aggregator.access import admission, duplicates, new_keys, registry_sync
-from cloud_aggregator.access.registry import Asked, Barred, Listed, NotStated, Stated
-from cloud_aggregator.alarms import handling, reports
-from cloud_aggregator.events import Answered, Connection, Effect, Event, Heard, Log, Ordered, Posted, Tick
-from cloud_aggregator.releases import announce, deploy, newest, signatures
-from cloud_aggregator.rounds import intake, round, uploads
-from cloud_aggregator.runtime import presence
-from cloud_aggregator.state import State
-from config.protocol import topics
-from config.protocol.losses import Tombstone
-from config.protocol.messages import Alarm, MessageError, Status, Want
-from models.records import replace
+from fedgate.cloud_aggregator import containment, orders
+from fedgate.cloud_aggregator.access import admission, duplicates, new_keys, registry_sync
+from fedgate.cloud_aggregator.access.registry import Asked, Barred, Listed, NotStated, Stated
+from fedgate.cloud_aggregator.alarms import handling, reports
+from fedgate.cloud_aggregator.events import Answered, Connection, Effect, Event, Heard, Log, Ordered, Posted, Tick
+from fedgate.cloud_aggregator.releases import announce, deploy, newest, signatures
+from fedgate.cloud_aggregator.rounds import intake, round, uploads
+from fedgate.cloud_aggregator.runtime import presence
+from fedgate.cloud_aggregator.state import State
+from fedgate.config.protocol import topics
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import Alarm, MessageError, Status, Want
+from fedgate.models.records import replace
 
 Result = tuple[State, list[Effect]]
 SENDERS_MAX = 10_000  # whose messages that make no sense are counted

@@ -7,12 +7,12 @@ changes and its answer are one transaction.
 
 from __future__ import annotations
 
-from cloud_aggregator.access import admission
-from cloud_aggregator.access.registry import Bar, Barred, TakeKeys
-from cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
-from cloud_aggregator.releases import release_orders
-from cloud_aggregator.state import State
-from models.records import replace
+from fedgate.cloud_aggregator.access import admission
+from fedgate.cloud_aggregator.access.registry import Bar, Barred, TakeKeys
+from fedgate.cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
+from fedgate.cloud_aggregator.releases import release_orders
+from fedgate.cloud_aggregator.state import State
+from fedgate.models.records import replace
 
 
 def obeyed(state: State, order: Ordered) -> tuple[State, list[Effect]]:

@@ -10,22 +10,22 @@ from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator.access.device_sessions import Lives
-from cloud_aggregator.access.registry import Registry
-from cloud_aggregator.alarms.records import Outward
-from cloud_aggregator.events import HoldUpdate, RecordService, SaveTraining
-from cloud_aggregator.releases import build
-from cloud_aggregator.releases.rollout import Staging
-from cloud_aggregator.rounds import numbering
-from cloud_aggregator.runtime import defence
-from config.protocol import wire
-from config.protocol.messages import Manifest, Newest, Status, Transfer
-from config.protocol.topics import Topic, topic_of
-from config.protocol.transfer import Assembly, describe
-from config.settings.settings import AggregatorSettings
-from models.arrays import Arrays, exchange_secret, generator, joined, parted
-from models.federated.algorithm import NOISE_SECRET, Algorithm, Server, UpdateError
-from models.records import replace
+from fedgate.cloud_aggregator.access.device_sessions import Lives
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.alarms.records import Outward
+from fedgate.cloud_aggregator.events import HoldUpdate, RecordService, SaveTraining
+from fedgate.cloud_aggregator.releases import build
+from fedgate.cloud_aggregator.releases.rollout import Staging
+from fedgate.cloud_aggregator.rounds import numbering
+from fedgate.cloud_aggregator.runtime import defence
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Manifest, Newest, Status, Transfer
+from fedgate.config.protocol.topics import Topic, topic_of
+from fedgate.config.protocol.transfer import Assembly, describe
+from fedgate.config.settings.settings import AggregatorSettings
+from fedgate.models.arrays import Arrays, exchange_secret, generator, joined, parted
+from fedgate.models.federated.algorithm import NOISE_SECRET, Algorithm, Server, UpdateError
+from fedgate.models.records import replace
 
 NS = 1_000_000_000
 RUN_LENGTH = 12

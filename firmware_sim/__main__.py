@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from config.runtime import cli
+from fedgate.config.runtime import cli
 
 NAME = "firmware-sim"
 DESCRIPTION = "Replay recorded sensor streams through the same code as in the field, and compare federated algorithms."
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
             add_arguments(command)
     arguments = parser.parse_args(words)
     try:
-        from firmware_sim.recordings.errors import RecordingError
+        from fedgate.firmware_sim.recordings.errors import RecordingError
 
         return cli.run(NAME, arguments.act, arguments, RecordingError)
     except ModuleNotFoundError as error:
@@ -49,14 +49,14 @@ class _WithoutLabels:
     """The algorithms that need no labels, looked up when they are asked for: a sensor node starts sooner without."""
 
     def __iter__(self) -> Iterator[str]:
-        from models.federated import ALGORITHMS, build
+        from fedgate.models.federated import ALGORITHMS, build
 
         return (name for name in sorted(ALGORITHMS) if not build(name, 2, {}).labels)
 
 
 def _demo_arguments(demo: argparse.ArgumentParser) -> None:
-    from firmware_sim import replay_command
-    from firmware_sim.scenarios import STORIES
+    from fedgate.firmware_sim import replay_command
+    from fedgate.firmware_sim.scenarios import STORIES
 
     demo.description = (
         "Run broker, aggregator, gateways and sensor nodes as processes on a real recording, and report how it went."
@@ -77,7 +77,7 @@ def _demo_arguments(demo: argparse.ArgumentParser) -> None:
 
 
 def _building_arguments(demo: argparse.ArgumentParser) -> None:
-    from firmware_sim import building
+    from fedgate.firmware_sim import building
 
     demo.description = (
         "Five rooms watched by five gateways as processes: real recordings, a fault in each, alarms and profiles."
@@ -87,7 +87,7 @@ def _building_arguments(demo: argparse.ArgumentParser) -> None:
 
 
 def _info_arguments(info: argparse.ArgumentParser) -> None:
-    from firmware_sim import reading
+    from fedgate.firmware_sim import reading
 
     info.description = "Show channels, rate, units, length, gaps, states."
     info.add_argument("--json", action="store_true", help="print JSON")
@@ -96,13 +96,13 @@ def _info_arguments(info: argparse.ArgumentParser) -> None:
 
 
 def _replay_arguments(replay: argparse.ArgumentParser) -> None:
-    from firmware_sim import replay_command
+    from fedgate.firmware_sim import replay_command
 
     replay_command.add_arguments(replay)
 
 
 def _label_arguments(label: argparse.ArgumentParser) -> None:
-    from firmware_sim import reading
+    from fedgate.firmware_sim import reading
 
     label.description = (
         "Append the windows of a recording, each with its label, to the table that training.labelled names. No window"
@@ -119,7 +119,7 @@ def _label_arguments(label: argparse.ArgumentParser) -> None:
 
 
 def _evaluate_arguments(command: argparse.ArgumentParser) -> None:
-    from firmware_sim.experiment import add_arguments
+    from fedgate.firmware_sim.experiment import add_arguments
 
     command.description = "Train and test a federated algorithm on a table or on recordings, beside its baselines."
     add_arguments(command)
@@ -136,23 +136,23 @@ def _check_arguments(check: argparse.ArgumentParser) -> None:
 
 
 def _world_arguments(world: argparse.ArgumentParser) -> None:
-    from firmware_sim.world import command as world_command
+    from fedgate.firmware_sim.world import command as world_command
 
     world_command.add_arguments(world)
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    from firmware_sim import evaluate
+    from fedgate.firmware_sim import evaluate
 
     return evaluate.main(arguments)
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from firmware_sim import demo, report, stage
-    from firmware_sim.broker import BrokerError
-    from firmware_sim.experiment import settings_of
-    from firmware_sim.outcome import evaluate
-    from firmware_sim.scenarios import STORIES
+    from fedgate.firmware_sim import demo, report, stage
+    from fedgate.firmware_sim.broker import BrokerError
+    from fedgate.firmware_sim.experiment import settings_of
+    from fedgate.firmware_sim.outcome import evaluate
+    from fedgate.firmware_sim.scenarios import STORIES
 
     story = replace(STORIES[arguments.scenario](), settings=settings_of(arguments.set))
     folder = arguments.out or Path("out") / f"demo-{arguments.scenario}"
@@ -174,8 +174,8 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    from firmware_sim import reading
-    from firmware_sim.recordings import describe, render
+    from fedgate.firmware_sim import reading
+    from fedgate.firmware_sim.recordings import describe, render
 
     description = describe(reading.recording_of(arguments))
     print(json.dumps(description, indent=2) if arguments.json else render(description))
@@ -183,8 +183,8 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _label(arguments: argparse.Namespace) -> int:
-    from firmware_sim import reading
-    from firmware_sim.labelling import append, measures_of
+    from fedgate.firmware_sim import reading
+    from fedgate.firmware_sim.labelling import append, measures_of
 
     if arguments.label < 0:
         raise ValueError(f"--label: expected 0 for normal, 1 and above for a kind of fault, got {arguments.label}")
@@ -204,9 +204,9 @@ def _label(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from config.settings.settings import load
-    from firmware_sim.experiment import study_of
-    from firmware_sim.folders import FOLDER_FILE, FolderSettings, load_folder
+    from fedgate.config.settings.settings import load
+    from fedgate.firmware_sim.experiment import study_of
+    from fedgate.firmware_sim.folders import FOLDER_FILE, FolderSettings, load_folder
 
     file: Path = arguments.file / FOLDER_FILE if arguments.file.is_dir() else arguments.file
     if file.name == FOLDER_FILE:
@@ -220,8 +220,8 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _kind_of_study(file: Path, name: str) -> str:
-    from firmware_sim.studies import STUDIES  # and matplotlib with them
-    from firmware_sim.studies.study import load_options
+    from fedgate.firmware_sim.studies import STUDIES  # and matplotlib with them
+    from fedgate.firmware_sim.studies.study import load_options
 
     if name not in STUDIES:
         raise ValueError(f"{file}: study {name!r} is unknown; expected one of {', '.join(STUDIES)}")
@@ -232,10 +232,10 @@ def _kind_of_study(file: Path, name: str) -> str:
 def _kind_of_experiment(file: Path) -> str:
     from pydantic import ValidationError
 
-    from config.protocol.messages import first_problem
-    from config.settings.settings import load
-    from firmware_sim.experiment import Experiment, nested
-    from models.federated import build
+    from fedgate.config.protocol.messages import first_problem
+    from fedgate.config.settings.settings import load
+    from fedgate.firmware_sim.experiment import Experiment, nested
+    from fedgate.models.federated import build
 
     experiment = load(file, Experiment)
     if experiment.data is None or not experiment.data.exists():

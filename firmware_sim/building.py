@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from config.protocol.messages import Alarm
-from config.runtime import cli
-from firmware_sim.rooms import ALGORITHM, Building, Room, RoomsError, rooms_of, shipped_rooms
-from models.arrays import Floats
+from fedgate.config.protocol.messages import Alarm
+from fedgate.config.runtime import cli
+from fedgate.firmware_sim.rooms import ALGORITHM, Building, Room, RoomsError, rooms_of, shipped_rooms
+from fedgate.models.arrays import Floats
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 OUT = Path("out/demo-building")
@@ -160,8 +160,8 @@ def add_arguments(demo: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Play the building; return 0 where every fault was found, 1 where one was not or the demo failed."""
-    from firmware_sim import building_picture, demo, stage
-    from firmware_sim.broker import BrokerError
+    from fedgate.firmware_sim import building_picture, demo, stage
+    from fedgate.firmware_sim.broker import BrokerError
 
     started_s = time.monotonic()
 

@@ -1,7 +1,7 @@
 """The picture of the building demo: per room what its sensor said over what is usual at that hour, and its alarms.
 
-Colours are those of `firmware_sim.picture`. The profile drawn is made of the commissioning by the functions that the
-gateway makes its own with.
+Colours are those of `fedgate.firmware_sim.picture`. The profile drawn is made of the commissioning by the functions
+that the gateway makes its own with.
 """
 
 from __future__ import annotations
@@ -16,14 +16,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from config.protocol.messages import Score
-from firmware_sim.building import DAY_S, RoomAlarm, Verdict
-from firmware_sim.picture import BLUE, COMMISSIONING, DAMAGED, DASHED, DOTS_PER_IN, GREY, HEALTHY, INK, VERMILLION
-from firmware_sim.rooms import Building, Room, profile
-from firmware_sim.scenarios import NS
-from models.arrays import Array, Floats
-from models.profile import cells, made, sums
-from models.profile_spec import ProfileSpec
+from fedgate.config.protocol.messages import Score
+from fedgate.firmware_sim.building import DAY_S, RoomAlarm, Verdict
+from fedgate.firmware_sim.picture import (
+    BLUE,
+    COMMISSIONING,
+    DAMAGED,
+    DASHED,
+    DOTS_PER_IN,
+    GREY,
+    HEALTHY,
+    INK,
+    VERMILLION,
+)
+from fedgate.firmware_sim.rooms import Building, Room, profile
+from fedgate.firmware_sim.scenarios import NS
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.profile import cells, made, sums
+from fedgate.models.profile_spec import ProfileSpec
 
 WIDTH_IN, ROOM_IN, HEAD_IN, FOOT_IN = 12.0, 2.3, 0.6, 1.0
 USUAL = 2.0  # deviations either way

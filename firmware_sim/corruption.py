@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from models.arrays import FEATURES, LABELS, Arrays
-from models.federated.discriminator import with_noise
+from fedgate.models.arrays import FEATURES, LABELS, Arrays
+from fedgate.models.federated.discriminator import with_noise
 
 Kind = Literal["none", "noise", "stuck", "flipped"]
 STUCK_SHARE = 0.5

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from firmware_sim.recordings import Recording
-from gateway_agent.monitor.recurrence import missing_rows
-from models.features import FeatureSpec
-from models.signal import Block, Lost, StreamSpec, Window, push, rest, start
+from fedgate.firmware_sim.recordings import Recording
+from fedgate.gateway_agent.monitor.recurrence import missing_rows
+from fedgate.models.features import FeatureSpec
+from fedgate.models.signal import Block, Lost, StreamSpec, Window, push, rest, start
 
 BEGINNING_NS = 0  # of a recording that does not say when it began
 

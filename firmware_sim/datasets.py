@@ -14,16 +14,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from config.settings import extras
-from firmware_sim.recordings import ReadOptions, RecordingError
-from firmware_sim.recordings.columns import Numbers
-from firmware_sim.recordings.csv_file import read_csv_table
-from firmware_sim.recordings.formats import SUFFIXES, check_options
-from firmware_sim.recordings.npz_file import read_arrays
-from firmware_sim.recordings.parquet_file import read_parquet_table
-from firmware_sim.recordings.recording import shortened
-from firmware_sim.recordings.source import Source, open_file, unpack
-from models.arrays import Floats
+from fedgate.config.settings import extras
+from fedgate.firmware_sim.recordings import ReadOptions, RecordingError
+from fedgate.firmware_sim.recordings.columns import Numbers
+from fedgate.firmware_sim.recordings.csv_file import read_csv_table
+from fedgate.firmware_sim.recordings.formats import SUFFIXES, check_options
+from fedgate.firmware_sim.recordings.npz_file import read_arrays
+from fedgate.firmware_sim.recordings.parquet_file import read_parquet_table
+from fedgate.firmware_sim.recordings.recording import shortened
+from fedgate.firmware_sim.recordings.source import Source, open_file, unpack
+from fedgate.models.arrays import Floats
 
 LABEL = "label"
 

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from config.protocol.messages import Alarm
-from firmware_sim import broker as brokers
-from firmware_sim import children, report, stage
-from firmware_sim.outcome import AlarmSpan, Trace
-from firmware_sim.scenarios import Story
-from firmware_sim.stage import EXCHANGE_S, EXCHANGES_MAX, PATIENCE_S, DemoError, Watch
+from fedgate.config.protocol.messages import Alarm
+from fedgate.firmware_sim import broker as brokers
+from fedgate.firmware_sim import children, report, stage
+from fedgate.firmware_sim.outcome import AlarmSpan, Trace
+from fedgate.firmware_sim.scenarios import Story
+from fedgate.firmware_sim.stage import EXCHANGE_S, EXCHANGES_MAX, PATIENCE_S, DemoError, Watch
 
 LINE_S = 2.0
 Say = Callable[[str], None]

@@ -1,4 +1,5 @@
-"""The embedded MQTT broker as a process: `python -m firmware_sim.embedded_broker --port N`, for `broker.py` alone.
+"""The embedded MQTT broker as a process: `python -m fedgate.firmware_sim.embedded_broker --port N`, for `broker.py`
+alone.
 
 amqtt is loaded here and nowhere else, so that what runs beside the broker neither waits for it nor depends on it.
 """
@@ -14,7 +15,7 @@ from amqtt.errors import BrokerError
 
 HOST = "127.0.0.1"
 
-logger = logging.getLogger("firmware_sim.embedded_broker")  # the module's own name is __main__ when it is run
+logger = logging.getLogger("fedgate.firmware_sim.embedded_broker")  # the module's own name is __main__ when it is run
 
 
 async def serve(port: int) -> None:
@@ -36,7 +37,7 @@ async def serve(port: int) -> None:
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m firmware_sim.embedded_broker", description=serve.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fedgate.firmware_sim.embedded_broker", description=serve.__doc__)
     parser.add_argument("--port", type=int, required=True, help=f"port on {HOST}")
     port: int = parser.parse_args().port
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")

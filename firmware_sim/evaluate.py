@@ -18,11 +18,11 @@ from typing import Any, TextIO
 import numpy as np
 from pydantic import ValidationError
 
-from config.protocol.messages import first_problem
-from config.runtime import cli
-from config.settings.settings import SettingsError
-from firmware_sim.datasets import EvaluationError, Table, load_table
-from firmware_sim.experiment import (
+from fedgate.config.protocol.messages import first_problem
+from fedgate.config.runtime import cli
+from fedgate.config.settings.settings import SettingsError
+from fedgate.firmware_sim.datasets import EvaluationError, Table, load_table
+from fedgate.firmware_sim.experiment import (
     STUDY_OPTIONS,
     TO_STDOUT,
     Experiment,
@@ -31,14 +31,14 @@ from firmware_sim.experiment import (
     experiment_of,
     study_of,
 )
-from firmware_sim.folders import FOLDER_FILE, Folder, load_folder
-from firmware_sim.recordings import RecordingError
-from firmware_sim.splits import Plan, Split, split_folder, split_table
-from firmware_sim.trials import run_trial
-from models.arrays import generator
-from models.features import FeatureError
-from models.federated import ALGORITHMS, build
-from models.federated.algorithm import Algorithm
+from fedgate.firmware_sim.folders import FOLDER_FILE, Folder, load_folder
+from fedgate.firmware_sim.recordings import RecordingError
+from fedgate.firmware_sim.splits import Plan, Split, split_folder, split_table
+from fedgate.firmware_sim.trials import run_trial
+from fedgate.models.arrays import generator
+from fedgate.models.features import FeatureError
+from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.federated.algorithm import Algorithm
 
 PROGRESS_S = 5.0  # between lines where the output is no terminal
 SEEDS = 2**31
@@ -89,7 +89,7 @@ def _reported(args: argparse.Namespace, say: Callable[[str], None]) -> tuple[str
     """Return where JSON is wanted, and the result as a page and for JSON."""
     study = study_of(args.experiment) if "experiment" in args else None
     if study is not None:
-        from firmware_sim.studies.command import output_of, run_study  # and every study and matplotlib with it
+        from fedgate.firmware_sim.studies.command import output_of, run_study  # and every study and matplotlib with it
 
         return output_of(args), *run_study(args, study, say)
     for option in sorted(STUDY_OPTIONS & vars(args).keys()):

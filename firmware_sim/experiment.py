@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from config.protocol.messages import first_problem
-from config.settings import settings
-from firmware_sim.datasets import EvaluationError
-from firmware_sim.reading import READ, keys, options_of
-from firmware_sim.recordings import ReadOptions
-from firmware_sim.trials import Metric
-from models.federated import ALGORITHMS, COMMON_SETTINGS
+from fedgate.config.protocol.messages import first_problem
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.datasets import EvaluationError
+from fedgate.firmware_sim.reading import READ, keys, options_of
+from fedgate.firmware_sim.recordings import ReadOptions
+from fedgate.firmware_sim.trials import Metric
+from fedgate.models.federated import ALGORITHMS, COMMON_SETTINGS
 
 BARE_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 TO_STDOUT = "-"

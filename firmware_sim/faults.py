@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from models.arrays import Floats
+from fedgate.models.arrays import Floats
 
 SensorFault = Literal["spike", "stuck", "drift", "offset", "noise", "other time"]
 SENSOR_FAULTS: tuple[SensorFault, ...] = get_args(SensorFault)

@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from config.protocol.messages import Id
-from config.settings import settings
-from firmware_sim.cutting import count_lost, cut_windows
-from firmware_sim.datasets import DataError, Labelled
-from firmware_sim.recordings import ReadOptions, Recording, read
-from firmware_sim.recordings.recording import shortened
-from gateway_agent.monitor.recurrence import missing_rows
-from models.arrays import Floats
-from models.features import FeatureSpec, extract_many, feature_names
-from models.signal import StreamSpec, Window
+from fedgate.config.protocol.messages import Id
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.cutting import count_lost, cut_windows
+from fedgate.firmware_sim.datasets import DataError, Labelled
+from fedgate.firmware_sim.recordings import ReadOptions, Recording, read
+from fedgate.firmware_sim.recordings.recording import shortened
+from fedgate.gateway_agent.monitor.recurrence import missing_rows
+from fedgate.models.arrays import Floats
+from fedgate.models.features import FeatureSpec, extract_many, feature_names
+from fedgate.models.signal import StreamSpec, Window
 
 FOLDER_FILE = "evaluation.toml"
 # A recorder's clock is a little off; a model trained at one rate bears that, but not another rate.

@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from models.arrays import LABELS, Arrays, generator
-from models.federated.algorithm import MAX_SAMPLES, Algorithm, Phase
-from models.federated.alone import WEIGHTS
+from fedgate.models.arrays import LABELS, Arrays, generator
+from fedgate.models.federated.algorithm import MAX_SAMPLES, Algorithm, Phase
+from fedgate.models.federated.alone import WEIGHTS
 
 LIAR = "liar"  # in the data of a gateway that lies; any array
 FIRST = "first."  # in the state of one that replays: its first update

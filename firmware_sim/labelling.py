@@ -6,13 +6,13 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from config.settings.labelled import head
-from config.settings.settings import ENCODING, AggregatorSettings, GatewaySettings, load
-from firmware_sim.datasets import DataError
-from firmware_sim.folders import Measured, in_roles, windows
-from firmware_sim.recordings import Recording
-from models.features import FeatureSpec
-from models.signal import StreamSpec
+from fedgate.config.settings.labelled import head
+from fedgate.config.settings.settings import ENCODING, AggregatorSettings, GatewaySettings, load
+from fedgate.firmware_sim.datasets import DataError
+from fedgate.firmware_sim.folders import Measured, in_roles, windows
+from fedgate.firmware_sim.recordings import Recording
+from fedgate.models.features import FeatureSpec
+from fedgate.models.signal import StreamSpec
 
 
 def measures_of(config: Path) -> tuple[FeatureSpec, tuple[StreamSpec, ...]]:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.metrics import roc_auc
-from models.arrays import Array, Floats
-from models.detectors.kernel import squared_distances
+from fedgate.firmware_sim.metrics import roc_auc
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.detectors.kernel import squared_distances
 
 FALSE_CLAIMS = 0.01
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from config.protocol.wire import SEAL
+from fedgate.config.protocol.wire import SEAL
 
 SCALE = 2**16  # positions are drawn as shares of the length, so that shrinking works whatever the seed
 KINDS = ("replace", "flip", "insert", "delete", "double", "cut")  # of edits of bytes; of values there is "token"

@@ -12,11 +12,11 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from config.protocol.frames import Frame, FrameMeta
-from config.protocol.topics import Topic, topic_of
-from config.settings.settings import Broker
-from config.transport.mqtt import Link
-from firmware_sim.recordings import Recording
+from fedgate.config.protocol.frames import Frame, FrameMeta
+from fedgate.config.protocol.topics import Topic, topic_of
+from fedgate.config.settings.settings import Broker
+from fedgate.config.transport.mqtt import Link
+from fedgate.firmware_sim.recordings import Recording
 
 NS = 1_000_000_000
 CONNECT_S = 10.0

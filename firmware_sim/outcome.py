@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim import metrics
+from fedgate.firmware_sim import metrics
 
 
 class OutcomeError(ValueError):
@@ -101,7 +101,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class GatewayResult:
-    """The figures of one gateway; nan means that nothing was measured, see `firmware_sim.metrics`.
+    """The figures of one gateway; nan means that nothing was measured, see `fedgate.firmware_sim.metrics`.
 
     Attributes:
         hours_healthy: time watched before the damage: how much the false-alarm rate rests on.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from config.protocol.messages import first_problem
-from firmware_sim.recordings import ReadOptions, Recording, read, shipped, shipped_names
+from fedgate.config.protocol.messages import first_problem
+from fedgate.firmware_sim.recordings import ReadOptions, Recording, read, shipped, shipped_names
 
 RECORDING = "a CSV, npz, mat, WAV, miniSEED or Parquet file, or a shipped one such as munich_bridge/ref_load_01"
 READ = "what the file does not say of itself, e.g. --read rate_hz=100 --read timestamp=time; the keys are below"

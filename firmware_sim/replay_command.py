@@ -7,11 +7,11 @@ import json
 import time
 from pathlib import Path
 
-from config.settings.settings import Broker, GatewaySettings, load
-from firmware_sim import reading
-from firmware_sim.cutting import count_lost, cut_windows
-from firmware_sim.recordings import Recording
-from firmware_sim.recordings.recording import shortened
+from fedgate.config.settings.settings import Broker, GatewaySettings, load
+from fedgate.firmware_sim import reading
+from fedgate.firmware_sim.cutting import count_lost, cut_windows
+from fedgate.firmware_sim.recordings import Recording
+from fedgate.firmware_sim.recordings.recording import shortened
 
 NS = 1_000_000_000
 SITE = "bridge"
@@ -92,7 +92,7 @@ def _lost(settings: GatewaySettings, file: Path, name: str, recording: Recording
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    from firmware_sim.node import replay
+    from fedgate.firmware_sim.node import replay
 
     file: Path | None = arguments.gateway_config
     settings = None if file is None else load(file, GatewaySettings)

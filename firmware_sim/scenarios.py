@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from firmware_sim.faults import stiffness_loss
-from firmware_sim.outcome import Scenario
-from firmware_sim.recordings import Channel, Recording, read, shipped
+from fedgate.firmware_sim.faults import stiffness_loss
+from fedgate.firmware_sim.outcome import Scenario
+from fedgate.firmware_sim.recordings import Channel, Recording, read, shipped
 
 HEALTHY, DAMAGED, NEITHER = 0, 1, -1
 NS = 1_000_000_000

@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.datasets import DataError, Labelled, Table
-from firmware_sim.folders import Folder
-from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats, generator
+from fedgate.firmware_sim.datasets import DataError, Labelled, Table
+from fedgate.firmware_sim.folders import Folder
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats, generator
 
 TRAIN_SHARE = 0.7
 KMEANS_STARTS = 10

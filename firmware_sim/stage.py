@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from config.protocol.messages import Alarm, Manifest, Score, Status
-from config.protocol.topics import ALL, CLOUD, parse, watch
-from config.settings.settings import Broker as BrokerSettings
-from config.transport.mqtt import Link
-from firmware_sim import children
-from firmware_sim.broker import Address
-from firmware_sim.scenarios import NS, Story
-from models.features import FeatureSpec, feature_names
-from models.federated import ALGORITHMS, build
+from fedgate.config.protocol.messages import Alarm, Manifest, Score, Status
+from fedgate.config.protocol.topics import ALL, CLOUD, parse, watch
+from fedgate.config.settings.settings import Broker as BrokerSettings
+from fedgate.config.transport.mqtt import Link
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.broker import Address
+from fedgate.firmware_sim.scenarios import NS, Story
+from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.federated import ALGORITHMS, build
 
 SITE, STREAM = "demo", "sensor"
 PATIENCE_S = 60.0

@@ -13,16 +13,16 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from config.protocol.wire import encode
-from firmware_sim import metrics
-from firmware_sim.datasets import EvaluationError, Labelled
-from firmware_sim.splits import Split
-from gateway_agent.deployment.session import Scorer
-from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
-from models.detectors import DETECTORS
-from models.federated.algorithm import NORMALISATION, Algorithm, RoundFailedError, lacking, normalise
-from models.federated.run import run
-from models.units import in_own_units, scales
+from fedgate.config.protocol.wire import encode
+from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.datasets import EvaluationError, Labelled
+from fedgate.firmware_sim.splits import Split
+from fedgate.gateway_agent.deployment.session import Scorer
+from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated.algorithm import NORMALISATION, Algorithm, RoundFailedError, lacking, normalise
+from fedgate.models.federated.run import run
+from fedgate.models.units import in_own_units, scales
 
 Metric = Literal["auc", "f1"]
 Score = Callable[[Arrays, Array], Floats]  # (what a client keeps for itself, features (n, F)) -> (n,)

@@ -4,4 +4,4 @@ Reading order: `monitor.pipeline` (a sample becomes an alarm), `machine` (what h
 `training.participation` and `deployment.candidate` (a round, a model), `runtime.service` and `runtime.agent` (the I/O).
 """
 
-import config as config  # before onnxruntime, see there
+from fedgate import config as config  # before onnxruntime, see there

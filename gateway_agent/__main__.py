@@ -12,8 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from config.runtime import cli
-from gateway_agent.commands import doctor, enrol, models
+from fedgate.config.runtime import cli
+from fedgate.gateway_agent.commands import doctor, enrol, models
 
 NAME = "gateway-agent"
 DESCRIPTION = (
@@ -52,11 +52,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from config.runtime.supervisor import Supervisor
-    from config.settings.settings import GatewaySettings, load
-    from gateway_agent.runtime import renewal
-    from gateway_agent.runtime.agent import Agent
-    from gateway_agent.storage.store import StoreError
+    from fedgate.config.runtime.supervisor import Supervisor
+    from fedgate.config.settings.settings import GatewaySettings, load
+    from fedgate.gateway_agent.runtime import renewal
+    from fedgate.gateway_agent.runtime.agent import Agent
+    from fedgate.gateway_agent.storage.store import StoreError
 
     cli.log_to_stderr(verbose=not arguments.quiet)
     Supervisor().starting()
@@ -73,10 +73,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from config.settings import labelled
-    from config.settings.settings import GatewaySettings, load
-    from config.transport import mqtt
-    from gateway_agent.runtime import renewal, signature_worker
+    from fedgate.config.settings import labelled
+    from fedgate.config.settings.settings import GatewaySettings, load
+    from fedgate.config.transport import mqtt
+    from fedgate.gateway_agent.runtime import renewal, signature_worker
 
     settings = load(arguments.config, GatewaySettings)
     labelled.of(settings)
@@ -96,9 +96,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from config.runtime import store_lock
-    from config.settings.settings import GatewaySettings, load
-    from gateway_agent.storage.store import Store
+    from fedgate.config.runtime import store_lock
+    from fedgate.config.settings.settings import GatewaySettings, load
+    from fedgate.gateway_agent.storage.store import Store
 
     settings = load(arguments.config, GatewaySettings)
     if not settings.gateway.store.exists():
@@ -136,7 +136,7 @@ def _alarms(summary: dict[str, Any]) -> str:
 
 
 def _model(body: bytes | None) -> dict[str, Any] | None:
-    from config.protocol import wire
+    from fedgate.config.protocol import wire
 
     if body is None:
         return None

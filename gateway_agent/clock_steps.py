@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway_agent.events import Anchored, Effect, Log
-from gateway_agent.state import State, tell
-from models.records import replace
+from fedgate.gateway_agent.events import Anchored, Effect, Log
+from fedgate.gateway_agent.state import State, tell
+from fedgate.models.records import replace
 
 
 def anchored(state: State, event: Anchored) -> tuple[State, list[Effect]]:

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import hashlib
 
-from config.protocol.messages import MessageError, Transfer, Want
-from config.protocol.transfer import ASK_MAX, Assembly, parse_chunk
-from gateway_agent.events import Effect, Publish
-from gateway_agent.outbox.connection import wait_ns
-from gateway_agent.state import Fetch, State, counted, topic
-from models.records import replace
+from fedgate.config.protocol.messages import MessageError, Transfer, Want
+from fedgate.config.protocol.transfer import ASK_MAX, Assembly, parse_chunk
+from fedgate.gateway_agent.events import Effect, Publish
+from fedgate.gateway_agent.outbox.connection import wait_ns
+from fedgate.gateway_agent.state import Fetch, State, counted, topic
+from fedgate.models.records import replace
 
 NS = 1_000_000_000
 FIRST_WAIT_S = 1.0  # the aggregator sends the chunks to all right after the announcement

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from config.protocol.losses import LossClass
-from config.runtime.clock import Quality
-from gateway_agent.monitor.recurrence import Seen
+from fedgate.config.protocol.losses import LossClass
+from fedgate.config.runtime.clock import Quality
+from fedgate.gateway_agent.monitor.recurrence import Seen
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from config.protocol import topics
-from config.protocol.frames import Frame
-from config.protocol.messages import MessageError, Receipt, Score, Want
-from config.settings.settings import Source
-from gateway_agent import clock_steps, downloads, store_faults
-from gateway_agent.deployment import candidate, probation, startup
-from gateway_agent.events import (
+from fedgate.config.protocol import topics
+from fedgate.config.protocol.frames import Frame
+from fedgate.config.protocol.messages import MessageError, Receipt, Score, Want
+from fedgate.config.settings.settings import Source
+from fedgate.gateway_agent import clock_steps, downloads, store_faults
+from fedgate.gateway_agent.deployment import candidate, probation, startup
+from fedgate.gateway_agent.events import (
     Anchored,
     Connection,
     Effect,
@@ -29,18 +29,18 @@ from gateway_agent.events import (
     Tick,
     Trained,
 )
-from gateway_agent.monitor import alarms
-from gateway_agent.monitor.pipeline import Reading
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.outbox import delivery, scores
-from gateway_agent.sources import frames, json_values
-from gateway_agent.state import State, Stored, counted, save_features, save_memory, tell
-from gateway_agent.store_identity import STARTS
-from gateway_agent.training import participation
-from gateway_agent.trust import newest, site_keys
-from models.records import replace
-from models.rules import Height
-from models.signal import Block, SignalError
+from fedgate.gateway_agent.monitor import alarms
+from fedgate.gateway_agent.monitor.pipeline import Reading
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.outbox import delivery, scores
+from fedgate.gateway_agent.sources import frames, json_values
+from fedgate.gateway_agent.state import State, Stored, counted, save_features, save_memory, tell
+from fedgate.gateway_agent.store_identity import STARTS
+from fedgate.gateway_agent.training import participation
+from fedgate.gateway_agent.trust import newest, site_keys
+from fedgate.models.records import replace
+from fedgate.models.rules import Height
+from fedgate.models.signal import Block, SignalError
 
 NS = 1_000_000_000
 REMEMBER_S = 900.0  # a page of the store at a time, which flash bears; a clean stop stores the rest

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 
-from config.protocol import wire
-from config.protocol.messages import Newest
-from config.settings.settings import GatewaySettings
-from gateway_agent import store_identity
-from gateway_agent.deployment.slots import restored
-from gateway_agent.monitor import pipeline as walk
-from gateway_agent.outbox.connection import Line
-from gateway_agent.runtime.signature_worker import Verified
-from gateway_agent.state import (
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Newest
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent import store_identity
+from fedgate.gateway_agent.deployment.slots import restored
+from fedgate.gateway_agent.monitor import pipeline as walk
+from fedgate.gateway_agent.outbox.connection import Line
+from fedgate.gateway_agent.runtime.signature_worker import Verified
+from fedgate.gateway_agent.state import (
     ALARMS,
     COUNTED,
     FEATURES,
@@ -29,11 +29,11 @@ from gateway_agent.state import (
     State,
     Stored,
 )
-from models.arrays import Arrays
-from models.features import FeatureSpec
-from models.federated.algorithm import SPENT, ledger_of
-from models.records import replace
-from models.threshold import AlarmState
+from fedgate.models.arrays import Arrays
+from fedgate.models.features import FeatureSpec
+from fedgate.models.federated.algorithm import SPENT, ledger_of
+from fedgate.models.records import replace
+from fedgate.models.threshold import AlarmState
 
 
 def restore(

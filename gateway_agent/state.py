@@ -10,31 +10,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from config.protocol import wire
-from config.protocol.messages import SHORT_MAX, Device, Manifest, Newest, RoundOpen, Score, Status, round_number
-from config.protocol.topics import Topic, topic_of
-from config.protocol.transfer import Assembly
-from config.runtime.clock import Quality
-from config.runtime.version import VERSION
-from config.settings.settings import GatewaySettings
-from gateway_agent import store_identity as life
-from gateway_agent.deployment.slots import Models, Trial, told
-from gateway_agent.events import Effect, Item, Publish, Save
-from gateway_agent.monitor import decision
-from gateway_agent.monitor import pipeline as walk
-from gateway_agent.monitor import recurrence as recall
-from gateway_agent.monitor.decision import SCORE
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.outbox.connection import Line
-from gateway_agent.outbox.item_size import held_bytes
-from gateway_agent.runtime.model_trial import Examine, take_any
-from gateway_agent.runtime.signature_worker import Take, Verified, take_none
-from gateway_agent.runtime.write_budget import Day
-from gateway_agent.sources.frames import Offsets
-from gateway_agent.store_identity import Life
-from models.arrays import Arrays, is_fleeting
-from models.federated.algorithm import EPSILON, ledger_of, outlives
-from models.records import replace
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import SHORT_MAX, Device, Manifest, Newest, RoundOpen, Score, Status, round_number
+from fedgate.config.protocol.topics import Topic, topic_of
+from fedgate.config.protocol.transfer import Assembly
+from fedgate.config.runtime.clock import Quality
+from fedgate.config.runtime.version import VERSION
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent import store_identity as life
+from fedgate.gateway_agent.deployment.slots import Models, Trial, told
+from fedgate.gateway_agent.events import Effect, Item, Publish, Save
+from fedgate.gateway_agent.monitor import decision
+from fedgate.gateway_agent.monitor import pipeline as walk
+from fedgate.gateway_agent.monitor import recurrence as recall
+from fedgate.gateway_agent.monitor.decision import SCORE
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.outbox.connection import Line
+from fedgate.gateway_agent.outbox.item_size import held_bytes
+from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
+from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
+from fedgate.gateway_agent.runtime.write_budget import Day
+from fedgate.gateway_agent.sources.frames import Offsets
+from fedgate.gateway_agent.store_identity import Life
+from fedgate.models.arrays import Arrays, is_fleeting
+from fedgate.models.federated.algorithm import EPSILON, ledger_of, outlives
+from fedgate.models.records import replace
 
 # Keys of stored blobs.
 OWN, COUNTED, MEMORY = "own", "counted", "memory"
@@ -95,7 +95,9 @@ class State:
     now_ns: int
     life: Life = field(default_factory=Life)
     secret: bytes = b""  # makes this gateway's random numbers its own; never leaves it
-    chain: bytes = b""  # from which the secret of the next exchange follows, `models.arrays.ratchet`; in memory alone
+    chain: bytes = (
+        b""  # from which the secret of the next exchange follows, `fedgate.models.arrays.ratchet`; in memory alone
+    )
     libraries: tuple[str, ...] = ()  # that some algorithms need, and that are installed here
     labelled: Arrays = field(default_factory=dict)  # windows of known condition, where the settings name some
     own: Arrays = field(default_factory=dict)

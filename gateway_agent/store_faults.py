@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway_agent import store_identity
-from gateway_agent.deployment import slots
-from gateway_agent.events import Effect, Save, StoreState
-from gateway_agent.monitor import alarms
-from gateway_agent.outbox import eviction
-from gateway_agent.state import (
+from fedgate.gateway_agent import store_identity
+from fedgate.gateway_agent.deployment import slots
+from fedgate.gateway_agent.events import Effect, Save, StoreState
+from fedgate.gateway_agent.monitor import alarms
+from fedgate.gateway_agent.outbox import eviction
+from fedgate.gateway_agent.state import (
     SECRET,
     State,
     Stored,
@@ -24,8 +24,8 @@ from gateway_agent.state import (
     save_own,
     tell,
 )
-from gateway_agent.trust import newest
-from models.records import replace
+from fedgate.gateway_agent.trust import newest
+from fedgate.models.records import replace
 
 FULL: Final = "disk-full"
 DAMAGED: Final = "store-damaged"  # causes of sensor alarms, which the next start ends

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway_agent.events import Save
+from fedgate.gateway_agent.events import Save
 
 STARTS, SEQUENCE = "starts", "sequence"  # keys of stored blobs
 NAME_LENGTH = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike
 
-from models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats
 
 FIRST_DECAY, SECOND_DECAY, SMALLEST = 0.9, 0.999, 1e-7
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Floats
+from fedgate.models.arrays import Floats
 
 Aggregate = Literal["mean", "min", "max", "last"]
 Places = NDArray[np.int64]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.whole import round_down
+from fedgate.models.whole import round_down
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]

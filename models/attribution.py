@@ -28,8 +28,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from models.arrays import Array, Floats
-from models.units import LEAST, ROUNDING, STILL, in_own_units, scales
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.units import LEAST, ROUNDING, STILL, in_own_units, scales
 
 Evidence = Literal["", "usual", "unusual", "explained"]  # "": nothing was measured that says so
 
@@ -164,8 +164,8 @@ def _is_fading(columns: Columns, baseline: Array, rows: Array, limits: Limits) -
 
 
 def _in_units(baseline: Array, rows: Array, columns: list[int]) -> tuple[Floats, Floats]:
-    """Return columns of a baseline (n, F) and of rows (k, F) in deviations of the baseline, as `models.units` bounds
-    them.
+    """Return columns of a baseline (n, F) and of rows (k, F) in deviations of the baseline, as `fedgate.models.units`
+    bounds them.
     """
     healthy = np.asarray(baseline[:, columns], dtype=np.float64)
     center = healthy.mean(axis=0)

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from models.arrays import Floats
-from models.local_time import DAY_NS, MONDAY, local_ns, zone
-from models.measures import Windows
-from models.window_shape import Kind, WindowShape, block_of
+from fedgate.models.arrays import Floats
+from fedgate.models.local_time import DAY_NS, MONDAY, local_ns, zone
+from fedgate.models.measures import Windows
+from fedgate.models.window_shape import Kind, WindowShape, block_of
 
 What = Literal["hour", "weekday", "workday", "year"]
 NAMES: dict[What, tuple[str, ...]] = {

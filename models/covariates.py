@@ -1,7 +1,7 @@
 """Linear regression of features on covariates from sums: what adds up over gateways, and what a gateway has of its own.
 
-Kept apart from the federated step that uses it (`models.federated.compensated`), so that a test can hold each solution
-against least squares on the rows themselves.
+Kept apart from the federated step that uses it (`fedgate.models.federated.compensated`), so that a test can hold each
+solution against least squares on the rows themselves.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors.compensation import COLUMNS, DEVIATION, MEAN, OTHERS, SLOPES
-from models.detectors.principal import SMALLEST_SHARE
-from models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS, deviations
-from models.units import ROUNDING
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.compensation import COLUMNS, DEVIATION, MEAN, OTHERS, SLOPES
+from fedgate.models.detectors.principal import SMALLEST_SHARE
+from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS, deviations
+from fedgate.models.units import ROUNDING
 
 SQUARES = "squares"
 COVARIANCE = "covariance"  # (q, q) of the fleet's covariates: the unit in which the prior counts rows

@@ -29,8 +29,8 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from models.arrays import Array
-from models.levels import MINIMUM_SCORES, CalibrationError
+from fedgate.models.arrays import Array
+from fedgate.models.levels import MINIMUM_SCORES, CalibrationError
 
 Change = Literal["higher", "lower", "wider", "narrower"]
 

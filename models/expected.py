@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Array, Floats
-from models.levels import CalibrationError
-from models.units import scales
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.levels import CalibrationError
+from fedgate.models.units import scales
 
 BRIDGED_ROWS = 2  # missing windows over which the last value holds; after more the past begins anew
 FOLDS = 6

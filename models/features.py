@@ -3,7 +3,7 @@
 A model scores sensibly only on the features it was trained on. So the `FeatureSpec` is part of the model's manifest and
 this one function, on the gateway and in training alike, turns a window into the numbers the specification lists.
 
-The kinds of feature are in `models.steps`.
+The kinds of feature are in `fedgate.models.steps`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from models.arrays import Array, Floats
-from models.measures import NO_TIME, Windows
-from models.steps import Step
-from models.window_shape import WindowShape, check_whole
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.measures import NO_TIME, Windows
+from fedgate.models.steps import Step
+from fedgate.models.window_shape import WindowShape, check_whole
 
 LARGEST = 1e15  # in any unit; beyond it fourth powers and float32 features would lose their meaning
 FEATURES_MAX = 2**18

@@ -18,8 +18,8 @@ from typing import Literal
 
 import numpy as np
 
-from models.arrays import Floats
-from models.whole import round_down, round_up, settled
+from fedgate.models.arrays import Floats
+from fedgate.models.whole import round_down, round_up, settled
 
 Method = Literal["automatic", "quantile", "peaks", "conformal"]
 

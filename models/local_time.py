@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats
 
 NS = 1_000_000_000
 HOUR_S = 3_600

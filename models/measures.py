@@ -1,4 +1,5 @@
-"""What can be measured in a batch of windows, apart from the specification that asks for it (`models.features`).
+"""What can be measured in a batch of windows, apart from the specification that asks for it
+(`fedgate.models.features`).
 
 Kept as one object per batch because the measures build on each other: whatever is asked for, each sum and each Fourier
 transform is computed once, and none that is not asked for.
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from models.arrays import Floats
+from fedgate.models.arrays import Floats
 
 NO_TIME = np.zeros(0, dtype=np.int64)
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors.principal import principal
-from models.units import ROUNDING, STILL
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.principal import principal
+from fedgate.models.units import ROUNDING, STILL
 
 SAMPLES, SUM_OF_ROWS, PRODUCTS = "samples", "sum", "products"
 

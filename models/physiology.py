@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Array, Arrays, Floats
-from models.measures import ratio
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.measures import ratio
 
 PULSE_HZ = (0.5, 8.0)  # what a pulse wave holds
 ORDER = 3  # of the band's edges, as a Butterworth filter run forwards and backwards

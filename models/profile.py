@@ -23,9 +23,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Array, Arrays, Floats
-from models.local_time import local_hours
-from models.profile_spec import ProfileSpec
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.local_time import local_hours
+from fedgate.models.profile_spec import ProfileSpec
 
 COUNT, SUM, SQUARE = "count", "sum", "square"  # (C,), (C, F), (C, F)
 UNDATED = -1  # the cell of a window whose time is not known

@@ -22,7 +22,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from models.local_time import zone
+from fedgate.models.local_time import zone
 
 Category = Literal["lights", "thermostats", "occupancy", "water-leakage", "access", "other"]
 DayKinds = Literal["same", "workday", "weekday"]

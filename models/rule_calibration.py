@@ -1,8 +1,9 @@
 """The levels of alarm rules, from what a gateway saw while all was well.
 
 Every rule is walked over the baseline as it will be over new windows, and its level taken from what it said there: for
-a promise of windows by the ways of `models.levels`, for a promise of alarms by `models.rule_levels`. How long a feature
-may stand still is taken of each feature by itself: one that rests at night says nothing of one that never does.
+a promise of windows by the ways of `fedgate.models.levels`, for a promise of alarms by `fedgate.models.rule_levels`.
+How long a feature may stand still is taken of each feature by itself: one that rests at night says nothing of one that
+never does.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models import threshold
-from models.arrays import Array, Floats
-from models.expected import BRIDGED_ROWS, LEAST_ROWS, Expectation, Usual, expectation, usual
-from models.rule_levels import level_of_alarms
-from models.rule_statistics import STUCK_FACTOR, Part, Seen, Stuck, looks_at
-from models.rules import DAY_S, Calibrated, RuleLevel, RuleSpec, all_told
-from models.threshold import AlarmSpec, CalibrationError, Levels
-from models.units import scales
+from fedgate.models import threshold
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.expected import BRIDGED_ROWS, LEAST_ROWS, Expectation, Usual, expectation, usual
+from fedgate.models.rule_levels import level_of_alarms
+from fedgate.models.rule_statistics import STUCK_FACTOR, Part, Seen, Stuck, looks_at
+from fedgate.models.rules import DAY_S, Calibrated, RuleLevel, RuleSpec, all_told
+from fedgate.models.threshold import AlarmSpec, CalibrationError, Levels
+from fedgate.models.units import scales
 
 TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
 CLEAR_CAP = 0.8  # height
 OF_FEATURES = frozenset({"values", "level", "features"})
-CALENDAR = "calendar."  # how `models.calendar` begins the names of its columns
+CALENDAR = "calendar."  # how `fedgate.models.calendar` begins the names of its columns
 FEWEST_VALUES = 3  # in the baseline, of a feature that is watched without being named
 
 
@@ -36,8 +37,8 @@ class Baseline(NamedTuple):
     """What a gateway saw while all was well, oldest first.
 
     `scores` (n,) are NaN where the model is no judge: where it was trained, or had not settled. `values` are the
-    features (n, F), `missing` (n,) the windows missing before each (`models.arrays.MISSING`), `extra` what the caller
-    says by rule, (n,) with NaN where nothing.
+    features (n, F), `missing` (n,) the windows missing before each (`fedgate.models.arrays.MISSING`), `extra` what the
+    caller says by rule, (n,) with NaN where nothing.
     """
 
     scores: Floats

@@ -1,10 +1,10 @@
 """The level of a statistic from how often it makes an alarm, where high values come in runs.
 
-`models.levels` promises so many windows above a level. A mean over hours stays high for hours, and all of that is one
-alarm; a promise of alarms is therefore read from the peaks of runs. Runs above a threshold that lie less than some
-windows apart are one (runs declustering: Coles, An introduction to statistical modeling of extreme values, 2001, 5.3),
-the peaks' excesses are taken as exponential, and the level is where the promised number of runs a day would reach. The
-threshold is the highest quantile above which there are enough runs: ten, and more than are promised.
+`fedgate.models.levels` promises so many windows above a level. A mean over hours stays high for hours, and all of that
+is one alarm; a promise of alarms is therefore read from the peaks of runs. Runs above a threshold that lie less than
+some windows apart are one (runs declustering: Coles, An introduction to statistical modeling of extreme values, 2001,
+5.3), the peaks' excesses are taken as exponential, and the level is where the promised number of runs a day would
+reach. The threshold is the highest quantile above which there are enough runs: ten, and more than are promised.
 
 For k runs in d days and the mean excess m of their peaks, the promise r is kept on average by threshold + c m with
 (1 + c / k)**-k = r d / k, since m comes from k peaks only; c tends to ln(k / (r d)).
@@ -16,9 +16,9 @@ import math
 
 import numpy as np
 
-from models.arrays import Floats
-from models.levels import CalibrationError
-from models.whole import settled
+from fedgate.models.arrays import Floats
+from fedgate.models.levels import CalibrationError
+from fedgate.models.whole import settled
 
 QUANTILES = (0.99, 0.98, 0.97, 0.96, 0.95, 0.93, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 ENOUGH_RUNS, FEWEST_RUNS = 10, 3

@@ -25,7 +25,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from models.arrays import Floats
+from fedgate.models.arrays import Floats
 
 CLIP = 4.0  # spreads, for what is remembered
 HIGHEST_SUM = 2.0  # levels: a sum rises no higher, so that it can come down again

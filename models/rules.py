@@ -3,17 +3,18 @@
 A high score finds what is sudden. What is slow, stuck, noisy or out of place shows in other statistics, and each of
 those has its own level. A `Rule` is one statistic with a share of the promised false alarms; its height is 0 at the
 median of its baseline and 1 at its level, so heights compare. The largest wins, and the state machine of
-`models.threshold` raises where it reaches 1 (`Calibrated.levels` holds the levels of heights for it):
+`fedgate.models.threshold` raises where it reaches 1 (`Calibrated.levels` holds the levels of heights for it):
 
-    calibrated = calibrate(spec, alarm_spec, baseline, names, hop_s)             once, in `models.rule_calibration`
-    state, height, still = step(calibrated, state, t_ns, score, values, extra)   each window, from `RulesState()` on
-    if height is not None:
+    calibrated = calibrate(spec, alarm_spec, baseline, names, hop_s)             once, in
+    `fedgate.models.rule_calibration` state, height, still = step(calibrated, state, t_ns, score, values, extra)   each
+    window, from `RulesState()` on if height is not None:
         alarm, transition = threshold.update(calibrated.levels, alarm_spec, alarm, t_ns, height.value)
 
 A statistic is taken of the model's score or, with `on = "values"`, of how far the features of the window are from what
-those before it and beside it let expect (`models.expected`): with a sign, which is what tells a drift from noise. What
-only the caller knows, as a deviation from a profile, it hands over in `extra` under the name of the rule. A feature
-that is stuck has no height and is told apart: a sensor that repeats itself for days must not hide what others see.
+those before it and beside it let expect (`fedgate.models.expected`): with a sign, which is what tells a drift from
+noise. What only the caller knows, as a deviation from a profile, it hands over in `extra` under the name of the rule. A
+feature that is stuck has no height and is told apart: a sensor that repeats itself for days must not hide what others
+see.
 
 A rule whose statistic needs more history than there is says nothing; after a gap it begins anew. One whose baseline
 allows no level is `silent`, with the reason, and its share of the promise is not spent.
@@ -30,10 +31,10 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from models.arrays import Array, Floats
-from models.expected import BRIDGED_ROWS, Expectation, Usual, residual
-from models.rule_statistics import FRESH, Part, Rule, Seen, Stuck, Told, looks_at, told, unchanged
-from models.threshold import Levels, ScoreError
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.expected import BRIDGED_ROWS, Expectation, Usual, residual
+from fedgate.models.rule_statistics import FRESH, Part, Rule, Seen, Stuck, Told, looks_at, told, unchanged
+from fedgate.models.threshold import Levels, ScoreError
 
 NS = 1e9
 DAY_S = 86_400.0
@@ -46,7 +47,8 @@ class RuleSpec(BaseModel):
 
     :param rules: by name; the alarm names the one that raised it. A rule without a `share` of the promised false alarms
         takes an equal part of what the others leave.
-    :param promise: `windows` counts every window at or above a level as a false alarm, as `models.threshold` does, and
+    :param promise: `windows` counts every window at or above a level as a false alarm, as `fedgate.models.threshold`
+    does, and
         therefore promises more than it gives: what is wrong for hours is one alarm. `alarms` counts what lies less than
         `merge_s` apart once.
     :param watched: names of the features that rules on values watch. Where none is given these are all but the
@@ -109,7 +111,7 @@ class Calibrated:
     stuck: dict[str, Floats]  # by rule: windows (W,) without a change from which on a feature is stuck, inf for never
     silent: dict[str, str]  # rules without a level, and why
     left_out: dict[str, str]  # features that rules do not watch, and why
-    levels: Levels  # of heights, for `models.threshold`
+    levels: Levels  # of heights, for `fedgate.models.threshold`
     watched: tuple[str, ...]  # names of the watched features
     columns: tuple[int, ...]  # and their places
     usual: Usual | None  # None where no rule looks at features

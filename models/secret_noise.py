@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats
 
 SECRET_BYTES = 32
 GRID_BITS = 20  # from the deviation down to the grid

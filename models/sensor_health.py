@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.arrays import Array
+from fedgate.models.arrays import Array
 
 _LONGEST_GAP = 500  # rows: beyond it, a rate 1000 ppm off leaves open how many are missing
 _FEWEST_CLIPPED = 3  # samples

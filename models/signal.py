@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from models.aggregation import Aggregate
-from models.arrays import Floats
-from models.features import FeatureSpec
-from models.sensor_health import StreamHealth
-from models.stream import (
+from fedgate.models.aggregation import Aggregate
+from fedgate.models.arrays import Floats
+from fedgate.models.features import FeatureSpec
+from fedgate.models.sensor_health import StreamHealth
+from fedgate.models.stream import (
     NEVER,
     Block,
     SignalError,
@@ -35,7 +35,7 @@ from models.stream import (
     received,
     unheard,
 )
-from models.stream import health as stream_health
+from fedgate.models.stream import health as stream_health
 
 __all__ = [
     "Aggregate",

@@ -5,7 +5,7 @@ DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarant
 fixed number of them. So a sketch is one array of counts, merging is `+`, and it may travel masked like any other sum.
 
 Only scores on a common scale have a common level: sketch deviations in a gateway's own units or heights
-(`models.rules`), not raw scores of models that differ.
+(`fedgate.models.rules`), not raw scores of models that differ.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import math
 
 import numpy as np
 
-from models.arrays import Array, Floats
-from models.levels import CalibrationError
-from models.threshold import MINIMUM_SCORES, AlarmSpec, Levels, cleared_at, rate_of
-from models.whole import round_down, round_up
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.levels import CalibrationError
+from fedgate.models.threshold import MINIMUM_SCORES, AlarmSpec, Levels, cleared_at, rate_of
+from fedgate.models.whole import round_down, round_up
 
 ACCURACY = 0.01  # of a quantile, relative to it
 SMALLEST, LARGEST = 1e-4, 1e4  # magnitudes told apart; smaller ones count as zero, larger ones as the largest
@@ -67,8 +67,8 @@ def quantile(counts: Array, share: float) -> float:
 def level_of(counts: Array, rate: float) -> float:
     """Return the level that a further score reaches with a probability of at most `rate`.
 
-    It is the upper end of the bin of the rank that conformal prediction takes of all n scores (`models.levels`), so it
-    is at most 2 ACCURACY too high. Nothing rarer than 1 / (n + 1) can be promised.
+    It is the upper end of the bin of the rank that conformal prediction takes of all n scores
+    (`fedgate.models.levels`), so it is at most 2 ACCURACY too high. Nothing rarer than 1 / (n + 1) can be promised.
 
     Raises:
         SketchError: counts that are none.
@@ -92,7 +92,7 @@ def level_of(counts: Array, rate: float) -> float:
 
 
 def levels_of(spec: AlarmSpec, counts: Array, windows_per_day: float) -> Levels:
-    """Return the levels of a site for a gateway that has none of its own, as `models.threshold.calibrate` does.
+    """Return the levels of a site for a gateway that has none of its own, as `fedgate.models.threshold.calibrate` does.
 
     Raises:
         SketchError, CalibrationError: as `level_of`, or windows_per_day not positive.

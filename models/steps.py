@@ -32,11 +32,11 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from models.arrays import Floats
-from models.calendar import Calendar
-from models.measures import Windows, one_sided, ratio
-from models.physiology import MISSING, electrodermal, pulse
-from models.window_shape import Kind, WindowShape, block_of, check_below_half, check_whole
+from fedgate.models.arrays import Floats
+from fedgate.models.calendar import Calendar
+from fedgate.models.measures import Windows, one_sided, ratio
+from fedgate.models.physiology import MISSING, electrodermal, pulse
+from fedgate.models.window_shape import Kind, WindowShape, block_of, check_below_half, check_whole
 
 ENERGY_FLOOR = 1e-24  # of `bands`: a share of the window's variance, below which a Fourier transform leaves rounding
 AMPLITUDE_FLOOR = 1e-12  # of `welch` with `log`: a share of its deviation, or with `normalise` of the sum

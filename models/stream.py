@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from models.aggregation import Aggregate, Gathered, Places, gather
-from models.arrays import Floats
-from models.sensor_health import RateMeter, StreamHealth, meter
+from fedgate.models.aggregation import Aggregate, Gathered, Places, gather
+from fedgate.models.arrays import Floats
+from fedgate.models.sensor_health import RateMeter, StreamHealth, meter
 
 NEVER = -(2**62)  # a place before all others
 DEFAULT_GAP = 3  # places, bridged by interpolation where gap_s is not given

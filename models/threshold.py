@@ -17,9 +17,9 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from models import levels as ways
-from models.arrays import Array, Floats
-from models.levels import MINIMUM_SCORES, CalibrationError, Method
+from fedgate.models import levels as ways
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.levels import MINIMUM_SCORES, CalibrationError, Method
 
 __all__ = [
     "MINIMUM_SCORES",
@@ -50,10 +50,10 @@ class ScoreError(ValueError):
 class AlarmSpec(BaseModel):
     """When a gateway raises and clears an alarm; an operator's settings.
 
-    `method` says how the level comes from the baseline (`models.levels`). `reach` bounds how far an extrapolated level
-    may lie: at most so many times as far above the median as the highest baseline score. With n scores of an
-    exponential tail a level at that bound is exceeded with a probability of 2**(reach - 1) Γ(reach + 1) / n**reach at
-    most, on average: 24 / n³ for 3. Such a level is `capped`, and the promise need not hold.
+    `method` says how the level comes from the baseline (`fedgate.models.levels`). `reach` bounds how far an
+    extrapolated level may lie: at most so many times as far above the median as the highest baseline score. With n
+    scores of an exponential tail a level at that bound is exceeded with a probability of 2**(reach - 1) Γ(reach + 1) /
+    n**reach at most, on average: 24 / n³ for 3. Such a level is `capped`, and the promise need not hold.
 
     `clear_quantile` is the share of baseline scores below the level under which an alarm may clear. An alarm clears
     after all scores of `clear_duration_s` stayed there: with m independent windows in it, a healthy structure manages

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats
 
 ROUNDING = float(np.finfo(np.float32).eps)  # features are kept in float32
 STILL = 2.0**5  # roundings: the least scale, of which a flicker is a thirtieth

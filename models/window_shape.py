@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from models.arrays import Floats
-from models.measures import Windows
+from fedgate.models.arrays import Floats
+from fedgate.models.measures import Windows
 
 SAMPLES_MAX = 2**20  # of a window: ten minutes at more than 1.7 kHz
 
@@ -42,8 +42,8 @@ class WindowShape(Frozen):
 
 
 class Kind(Frozen):
-    """A new kind of feature is a subclass with `check`, `labels` and `measure`, one line in `models.steps.Step` and one
-    in its table.
+    """A new kind of feature is a subclass with `check`, `labels` and `measure`, one line in `fedgate.models.steps.Step`
+    and one in its table.
     """
 
     needs_time: ClassVar[bool] = False  # whether it must be told when a window starts

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from config.protocol.transfer import split
-from gateway_agent import machine
-from gateway_agent.events import Connection, Effect, Event, Heard, Publish, Tick
-from gateway_agent.state import State
-from models.arrays import Array, Arrays, Floats
+from fedgate.config.protocol.transfer import split
+from fedgate.gateway_agent import machine
+from fedgate.gateway_agent.events import Connection, Effect, Event, Heard, Publish, Tick
+from fedgate.gateway_agent.state import State
+from fedgate.models.arrays import Array, Arrays, Floats
 from tests.sites import WINDOWS, Shelf, agent, frame, gateway_settings, samples, topic
 
 ME = "north"

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from firmware_sim.studies.building_tables_air import HEALTHY, KIND, POINTS, TRUTH, UNITS
-from models.arrays import Floats, generator
+from fedgate.firmware_sim.studies.building_tables_air import HEALTHY, KIND, POINTS, TRUTH, UNITS
+from fedgate.models.arrays import Floats, generator
 from tests.stream_files import write_table
 
 ROOMS, ROOM_DAYS, FIVE_MIN_S = 7, 5, 300

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from cloud_aggregator.events import Connection, Event, Heard, Outward, Publish
-from cloud_aggregator.runtime.service import Service
-from cloud_aggregator.storage.store import Store
-from config.protocol import wire
-from config.protocol.messages import Receipt, Status
-from config.protocol.transfer import split
-from models.arrays import Arrays
-from models.federated.algorithm import Algorithm, Phase, Server, checked
-from models.federated.tally import CHANGES, CONTRIBUTIONS, Tally
+from fedgate.cloud_aggregator.events import Connection, Event, Heard, Outward, Publish
+from fedgate.cloud_aggregator.runtime.service import Service
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Receipt, Status
+from fedgate.config.protocol.transfer import split
+from fedgate.models.arrays import Arrays
+from fedgate.models.federated.algorithm import Algorithm, Phase, Server, checked
+from fedgate.models.federated.tally import CHANGES, CONTRIBUTIONS, Tally
 from tests.sites import KEY, NS, T0_NS, aggregator_settings, topic
 
 READY = Status(state="online", can_train=True, baseline_windows=60, baseline_needed=60)

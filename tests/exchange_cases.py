@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-from models.federated import ALGORITHMS
+from fedgate.models.federated import ALGORITHMS
 
 SMALL = {"units": 12, "leak": 0.5, "washout": 4}  # 40 rows are all that a gateway trains on
 SETTLING = ("fedavg-median", "fedavg-trimmed-mean", "fedavg-krum", "fedavg-multi-krum")  # of the same rows: the same

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from config.protocol.wire import encode
-from models.arrays import SECRET, Arrays, equal, exchange_secret, generator
-from models.federated.algorithm import Algorithm, Phase, Server, close_round
-from models.federated.run import Outcome
-from models.federated.tally import Tally
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import SECRET, Arrays, equal, exchange_secret, generator
+from fedgate.models.federated.algorithm import Algorithm, Phase, Server, close_round
+from fedgate.models.federated.run import Outcome
+from fedgate.models.federated.tally import Tally
 from tests.toy import Gateway
 
 SEED = 11

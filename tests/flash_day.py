@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from config.protocol.messages import Receipt, Score
-from gateway_agent.events import UPDATE_PRIORITY, Connection, Heard, Item, Save
-from gateway_agent.outbox import scores
-from gateway_agent.runtime.service import Service
+from fedgate.config.protocol.messages import Receipt, Score
+from fedgate.gateway_agent.events import UPDATE_PRIORITY, Connection, Heard, Item, Save
+from fedgate.gateway_agent.outbox import scores
+from fedgate.gateway_agent.runtime.service import Service
 from tests.kept import ME, give, item, ticked
 from tests.sites import T0_NS, WINDOWS, frame, samples, topic
 

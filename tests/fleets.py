@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cloud_aggregator import events as cloud_events
-from cloud_aggregator import state as cloud_state
-from cloud_aggregator.releases import rollout
+from fedgate.cloud_aggregator import events as cloud_events
+from fedgate.cloud_aggregator import state as cloud_state
+from fedgate.cloud_aggregator.releases import rollout
 from tests.sites import KEY, CloudShelf, Site, aggregator_settings, gateway_settings, samples, topic
 from tests.test_gateway_models import Made
 

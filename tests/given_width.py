@@ -1,8 +1,8 @@
 """Algorithms and detectors with the width of their kernel given and features in the unit that they are in, for tests of
 all but how these are found.
 
-A width that nobody gave costs an exchange of its own and hangs on the rows (`models.federated.kernel_width`), and so
-does a common unit (`models.federated.common_unit`).
+A width that nobody gave costs an exchange of its own and hangs on the rows (`fedgate.models.federated.kernel_width`),
+and so does a common unit (`fedgate.models.federated.common_unit`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from models import federated
-from models.arrays import Array, Arrays
-from models.federated.algorithm import Algorithm
+from fedgate.models import federated
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.federated.algorithm import Algorithm
 
 
 def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorithm:

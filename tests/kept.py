@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from config.identity.signing import verified
-from gateway_agent.events import CLASSES, Effect, Event, Item, Outward, Publish, Tick
-from gateway_agent.outbox import queue
-from gateway_agent.runtime.service import Service
-from gateway_agent.state import State
-from gateway_agent.storage.store import Store
+from fedgate.config.identity.signing import verified
+from fedgate.gateway_agent.events import CLASSES, Effect, Event, Item, Outward, Publish, Tick
+from fedgate.gateway_agent.outbox import queue
+from fedgate.gateway_agent.runtime.service import Service
+from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.storage.store import Store
 from tests.sites import KEY, T0_NS, gateway_settings, topic
 
 ME = "north"

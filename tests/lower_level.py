@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from firmware_sim import children
+from fedgate.firmware_sim import children
 from tests.waiting import PATIENCE_S
 
 # What a processor has -> what it computes with when it must do without, by variable.

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import COUNTED, FEATURES, SECRET, Array, Arrays, exchange_secret, generator
-from models.federated.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
-from models.federated.masked import Masking, masked
-from models.federated.masking_gateway import STEPS
-from models.federated.tally import SUM
+from fedgate.models.arrays import COUNTED, FEATURES, SECRET, Array, Arrays, exchange_secret, generator
+from fedgate.models.federated.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
+from fedgate.models.federated.masked import Masking, masked
+from fedgate.models.federated.masking_gateway import STEPS
+from fedgate.models.federated.tally import SUM
 
 SEED = 3
 QUANTUM = Masking().quantum

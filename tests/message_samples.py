@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from config.protocol.losses import Tombstone
-from config.protocol.messages import (
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import (
     Alarm,
     Device,
     FleetAlarm,
@@ -19,9 +19,9 @@ from config.protocol.messages import (
     Transfer,
     Want,
 )
-from config.protocol.scores import Scores
-from config.protocol.transfer import ChunkHeader
-from models.features import FeatureSpec
+from fedgate.config.protocol.scores import Scores
+from fedgate.config.protocol.transfer import ChunkHeader
+from fedgate.models.features import FeatureSpec
 
 T_NS = 1_800_000_000_123_456_789
 DIGEST = "0123456789abcdef" * 4

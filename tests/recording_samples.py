@@ -16,7 +16,7 @@ import scipy.io
 import scipy.io.wavfile
 from numpy.typing import NDArray
 
-from firmware_sim.recordings import ReadOptions, Recording, read
+from fedgate.firmware_sim.recordings import ReadOptions, Recording, read
 
 DATA = Path(__file__).parent / "data"
 RATE_HZ = 4.0

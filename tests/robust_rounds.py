@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats, generator
-from models.federated.algorithm import Algorithm
+from fedgate.models.arrays import Array, Arrays, Floats, generator
+from fedgate.models.federated.algorithm import Algorithm
 
 CLAIMED = 50.0  # rows of each gateway
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linprog
 
-from models.arrays import Array, Floats
-from models.robust.ball import ORDERS, Ball
-from models.robust.box import Box
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.robust.ball import ORDERS, Ball
+from fedgate.models.robust.box import Box
 
 CUTS_MAX, LONGER = 400, 1e-5  # cuts end where w is longer than λ by no more than this share
 

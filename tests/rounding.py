@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors import esn
-from models.detectors.detector import standardised
-from models.detectors.principal import RESIDUAL_FLOOR
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import esn
+from fedgate.models.detectors.detector import standardised
+from fedgate.models.detectors.principal import RESIDUAL_FLOOR
 
 
 def rounding(params: Arrays, x: Array) -> Floats:

@@ -17,15 +17,15 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.pki.authority import Authority
-from cloud_aggregator.runtime.app import Aggregator
-from config.identity import pki
-from config.runtime import loop
-from config.settings.settings import AggregatorSettings, Broker, load
-from config.transport.mqtt import Link
-from firmware_sim import children
-from firmware_sim.broker import mosquitto_program
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.pki.authority import Authority
+from fedgate.cloud_aggregator.runtime.app import Aggregator
+from fedgate.config.identity import pki
+from fedgate.config.runtime import loop
+from fedgate.config.settings.settings import AggregatorSettings, Broker, load
+from fedgate.config.transport.mqtt import Link
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.broker import mosquitto_program
 from tests import waiting
 from tests.sites import SITE
 from tests.waiting import PATIENCE_S

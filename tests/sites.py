@@ -15,23 +15,23 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import events as cloud_events
-from cloud_aggregator import machine as cloud_machine
-from cloud_aggregator import state as cloud_state
-from cloud_aggregator.runtime.defence import NOTHING, Material
-from config.identity.signing import verified
-from config.protocol import topics
-from config.protocol.frames import Frame, FrameMeta
-from config.protocol.messages import Manifest, Status
-from config.settings.settings import AggregatorSettings, GatewaySettings
-from gateway_agent import events, machine
-from gateway_agent import state as agent_state
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.runtime import training_worker
-from gateway_agent.start import restore
-from models.arrays import FEATURES as X
-from models.arrays import LABELS, Arrays, Floats
-from models.records import replace
+from fedgate.cloud_aggregator import events as cloud_events
+from fedgate.cloud_aggregator import machine as cloud_machine
+from fedgate.cloud_aggregator import state as cloud_state
+from fedgate.cloud_aggregator.runtime.defence import NOTHING, Material
+from fedgate.config.identity.signing import verified
+from fedgate.config.protocol import topics
+from fedgate.config.protocol.frames import Frame, FrameMeta
+from fedgate.config.protocol.messages import Manifest, Status
+from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings
+from fedgate.gateway_agent import events, machine
+from fedgate.gateway_agent import state as agent_state
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.runtime import training_worker
+from fedgate.gateway_agent.start import restore
+from fedgate.models.arrays import FEATURES as X
+from fedgate.models.arrays import LABELS, Arrays, Floats
+from fedgate.models.records import replace
 from tests.given_width import with_width
 
 NS = 1_000_000_000

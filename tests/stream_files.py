@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from firmware_sim.studies.esn_memory_tasks import AIR_FAULT, AIR_INPUTS, AIR_TARGET, BEARING_FILES
-from firmware_sim.studies.esn_streams_data import SKAB_CHANNELS, SKAB_FILES
-from models.arrays import Floats, generator
+from fedgate.firmware_sim.studies.esn_memory_tasks import AIR_FAULT, AIR_INPUTS, AIR_TARGET, BEARING_FILES
+from fedgate.firmware_sim.studies.esn_streams_data import SKAB_CHANNELS, SKAB_FILES
+from fedgate.models.arrays import Floats, generator
 
 SKAB_ROWS, SKAB_FAULT = 620, slice(520, 600)
 ROOMS, ROOM_ROWS = 4, 1_900

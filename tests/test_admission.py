@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.access import admission
-from cloud_aggregator.access.registry import Asked, Bar, Barred, Issue, Registry, TurnAway
-from cloud_aggregator.events import (
+from fedgate.cloud_aggregator.access import admission
+from fedgate.cloud_aggregator.access.registry import Asked, Bar, Barred, Issue, Registry, TurnAway
+from fedgate.cloud_aggregator.events import (
     Answered,
     Connection,
     Durable,
@@ -28,10 +28,10 @@ from cloud_aggregator.events import (
     RecordGateway,
     Tick,
 )
-from cloud_aggregator.state import State, restore
-from cloud_aggregator.storage.store import Store
-from config.protocol.messages import Status
-from config.settings.identity import Identity
+from fedgate.cloud_aggregator.state import State, restore
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol.messages import Status
+from fedgate.config.settings.identity import Identity
 from tests.sites import KEY, NS, T0_NS, aggregator_settings, topic
 from tests.test_aggregator_machine import ALARM, READY, after, body, heard, published, receipts, update
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from cloud_aggregator.events import Ordered
-from cloud_aggregator.orders import obeyed
-from cloud_aggregator.releases import deploy, rollout
-from cloud_aggregator.releases.rollout import Made, Rollout
+from fedgate.cloud_aggregator.events import Ordered
+from fedgate.cloud_aggregator.orders import obeyed
+from fedgate.cloud_aggregator.releases import deploy, rollout
+from fedgate.cloud_aggregator.releases.rollout import Made, Rollout
 from tests.fleets import Fleet
 from tests.test_staged_release import fleet
 from tests.watchers import CALM, DEVIATION, SENSITIVE, model

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.__main__ import main
-from cloud_aggregator.runtime.app import Aggregator
-from config.runtime import cli, clock, loop
-from config.settings.settings import AggregatorSettings, load
+from fedgate.cloud_aggregator.__main__ import main
+from fedgate.cloud_aggregator.runtime.app import Aggregator
+from fedgate.config.runtime import cli, clock, loop
+from fedgate.config.settings.settings import AggregatorSettings, load
 from tests.sites import NS
 
 

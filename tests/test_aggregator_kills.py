@@ -1,10 +1,10 @@
 """A kill at any instant: nothing counted twice or lost, no round decided twice, and the bytes that the updates make.
 
-Goal: the promise of `cloud_aggregator.runtime.service`. Method: three rounds of real gateways and the real service with
-its store on disk are run once; at every instant at which a kill can make a difference (before each commit, after it,
-and between every two of the words that follow) the files are copied as a kill would leave them, a second service starts
-on the copy, and the rounds go on to the end. All instants are tried, not a sample. The oracle adds up the updates that
-were seen on the wire, in the order that the stored rounds name.
+Goal: the promise of `fedgate.cloud_aggregator.runtime.service`. Method: three rounds of real gateways and the real
+service with its store on disk are run once; at every instant at which a kill can make a difference (before each commit,
+after it, and between every two of the words that follow) the files are copied as a kill would leave them, a second
+service starts on the copy, and the rounds go on to the end. All instants are tried, not a sample. The oracle adds up
+the updates that were seen on the wire, in the order that the stored rounds name.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator import events as cloud_events
-from cloud_aggregator.runtime.service import Service
-from cloud_aggregator.storage.store import Store
-from config.protocol import topics, wire
-from config.protocol.transfer import parse_chunk
-from gateway_agent import events, machine
-from gateway_agent import state as agent_state
-from gateway_agent.runtime import training_worker
-from models.arrays import Arrays, equal, generator
-from models.federated.algorithm import Algorithm, Server, close_round
+from fedgate.cloud_aggregator import events as cloud_events
+from fedgate.cloud_aggregator.runtime.service import Service
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol import topics, wire
+from fedgate.config.protocol.transfer import parse_chunk
+from fedgate.gateway_agent import events, machine
+from fedgate.gateway_agent import state as agent_state
+from fedgate.gateway_agent.runtime import training_worker
+from fedgate.models.arrays import Arrays, equal, generator
+from fedgate.models.federated.algorithm import Algorithm, Server, close_round
 from tests.sites import KEY, NS, T0_NS, Shelf, Site, aggregator_settings, gateway_settings
 from tests.soak import some
 

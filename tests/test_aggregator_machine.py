@@ -15,17 +15,27 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cloud_aggregator import machine
-from cloud_aggregator.events import Connection, Effect, Event, Heard, Log, Publish, RecordRound, SaveTraining, Tick
-from cloud_aggregator.rounds.uploads import ASKS_MAX
-from cloud_aggregator.state import State, restore
-from config.protocol import wire
-from config.protocol.messages import Alarm, Receipt, Status, Want
-from config.protocol.topics import CHANNELS
-from config.protocol.transfer import ASK_MAX, ChunkHeader, split
-from models.arrays import equal
-from models.federated.algorithm import Server
-from models.federated.tally import STACK
+from fedgate.cloud_aggregator import machine
+from fedgate.cloud_aggregator.events import (
+    Connection,
+    Effect,
+    Event,
+    Heard,
+    Log,
+    Publish,
+    RecordRound,
+    SaveTraining,
+    Tick,
+)
+from fedgate.cloud_aggregator.rounds.uploads import ASKS_MAX
+from fedgate.cloud_aggregator.state import State, restore
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Alarm, Receipt, Status, Want
+from fedgate.config.protocol.topics import CHANNELS
+from fedgate.config.protocol.transfer import ASK_MAX, ChunkHeader, split
+from fedgate.models.arrays import equal
+from fedgate.models.federated.algorithm import Server
+from fedgate.models.federated.tally import STACK
 from tests.sites import KEY, NS, T0_NS, CloudShelf, aggregator_settings, topic
 from tests.test_gateway_models import JUNK
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloud_aggregator.events import Connection, Effect, Heard, Log, RecordGateway, RecordRound, Tick
-from cloud_aggregator.releases import announce
-from cloud_aggregator.rounds.round import LOST_S, REMIND_S
-from cloud_aggregator.state import Parcel, restore
-from config.protocol.messages import Manifest, RoundOpen, Status, Want, round_number
-from config.protocol.transfer import describe, split
-from models.arrays import Arrays
-from models.federated.algorithm import Server
+from fedgate.cloud_aggregator.events import Connection, Effect, Heard, Log, RecordGateway, RecordRound, Tick
+from fedgate.cloud_aggregator.releases import announce
+from fedgate.cloud_aggregator.rounds.round import LOST_S, REMIND_S
+from fedgate.cloud_aggregator.state import Parcel, restore
+from fedgate.config.protocol.messages import Manifest, RoundOpen, Status, Want, round_number
+from fedgate.config.protocol.transfer import describe, split
+from fedgate.models.arrays import Arrays
+from fedgate.models.federated.algorithm import Server
 from tests.cloud_service import NAMES, Cloud, cloud, mean_of
 from tests.sites import KEY, NS, T0_NS, CloudShelf, aggregator_settings
 from tests.test_aggregator_machine import GATEWAYS, OPEN, READY, after, body, heard, opened, published, started, update

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from cloud_aggregator.events import (
+from fedgate.cloud_aggregator.events import (
     RecordAlarm,
     RecordGateway,
     RecordModel,
@@ -24,10 +24,10 @@ from cloud_aggregator.events import (
     RecordService,
     SaveTraining,
 )
-from cloud_aggregator.storage.store import Store, StoreError
-from cloud_aggregator.storage.tables import SCHEMA_VERSION
-from config.protocol.messages import LARGEST, Alarm, Status
-from firmware_sim import children
+from fedgate.cloud_aggregator.storage.store import Store, StoreError
+from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
+from fedgate.config.protocol.messages import LARGEST, Alarm, Status
+from fedgate.firmware_sim import children
 from tests.test_gateway_models import FIRST, SECOND
 
 RAISED = Alarm(
@@ -51,8 +51,8 @@ COMMITTER = """
 import sys
 from pathlib import Path
 import numpy as np
-from cloud_aggregator.events import RecordRound, SaveTraining
-from cloud_aggregator.storage.store import Store
+from fedgate.cloud_aggregator.events import RecordRound, SaveTraining
+from fedgate.cloud_aggregator.storage.store import Store
 store = Store(Path(sys.argv[1]))
 number = len(store.rows("rounds"))
 while True:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as any_array
 
-from config.settings.settings import Baseline
-from models.arrays import FEATURES, LABELS, Array, Arrays
-from models.federated import ALGORITHMS, build
-from models.federated.algorithm import LARGEST, MAX_SAMPLES, UpdateError, checked, normalise
-from models.units import scales
+from fedgate.config.settings.settings import Baseline
+from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays
+from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.federated.algorithm import LARGEST, MAX_SAMPLES, UpdateError, checked, normalise
+from fedgate.models.units import scales
 
 # Units from nanostrain to pascals of a bearing: what a feature is measured in must not matter.
 MAGNITUDES = st.integers(-12, 9).map(lambda power: 10.0**power)

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol.wire import encode
-from models.arrays import FEATURES, Arrays, Floats
-from models.detectors import linear
-from models.detectors.dual_ascent import ascend
-from models.detectors.kernel import squared_distances
-from models.federated import build
-from models.federated.algorithm import UpdateError
-from models.federated.aligned_events import COEFFICIENTS
-from models.federated.local_dual import AFTER
-from models.federated.run import run
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import FEATURES, Arrays, Floats
+from fedgate.models.detectors import linear
+from fedgate.models.detectors.dual_ascent import ascend
+from fedgate.models.detectors.kernel import squared_distances
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.aligned_events import COEFFICIENTS
+from fedgate.models.federated.local_dual import AFTER
+from fedgate.models.federated.run import run
 from tests.toy import auc
 
 NAME, EVENTS = "conditional-fedavg", 12

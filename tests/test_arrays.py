@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.arrays import equal, finite, generator, select
+from fedgate.models.arrays import equal, finite, generator, select
 
 NAMES = [f"gateway-{index:02}" for index in range(40)]
 seeds = st.integers(0, 2**63)

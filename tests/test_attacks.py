@@ -15,15 +15,15 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from config.protocol import wire
-from firmware_sim.hostile import LARGEST, LIAR, Lie, lying
-from firmware_sim.metrics import roc_auc
-from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from models.detectors import DETECTORS
-from models.federated import build
-from models.federated.algorithm import Algorithm, UpdateError
-from models.federated.defended import Defence, defended
-from models.federated.run import run
+from fedgate.config.protocol import wire
+from fedgate.firmware_sim.hostile import LARGEST, LIAR, Lie, lying
+from fedgate.firmware_sim.metrics import roc_auc
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import Algorithm, UpdateError
+from fedgate.models.federated.defended import Defence, defended
+from fedgate.models.federated.run import run
 from tests.test_aggregator_machine import after, body, opened, receipts, update
 
 WIDTH, GATEWAYS, ROWS, ROUNDS = 4, 10, 40, 5

@@ -26,20 +26,20 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.access.registry import Certificate, Pass, RecordCertificate, RecordPass
-from cloud_aggregator.backup import archive, sealing
-from cloud_aggregator.commands import backup as backup_command
-from cloud_aggregator.commands import restore as restore_command
-from cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
-from cloud_aggregator.releases.rollout import Made, Rollout, Staging, restored, stored
-from cloud_aggregator.rounds.numbering import beginning
-from cloud_aggregator.state import restore as restored_state
-from cloud_aggregator.state import save_training, training_place
-from cloud_aggregator.storage.store import Store, locked
-from cloud_aggregator.storage.tables import SCHEMA_VERSION
-from config.protocol.messages import Alarm
-from config.runtime import store_lock
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.access.registry import Certificate, Pass, RecordCertificate, RecordPass
+from fedgate.cloud_aggregator.backup import archive, sealing
+from fedgate.cloud_aggregator.commands import backup as backup_command
+from fedgate.cloud_aggregator.commands import restore as restore_command
+from fedgate.cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
+from fedgate.cloud_aggregator.releases.rollout import Made, Rollout, Staging, restored, stored
+from fedgate.cloud_aggregator.rounds.numbering import beginning
+from fedgate.cloud_aggregator.state import restore as restored_state
+from fedgate.cloud_aggregator.state import save_training, training_place
+from fedgate.cloud_aggregator.storage.store import Store, locked
+from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
+from fedgate.config.protocol.messages import Alarm
+from fedgate.config.runtime import store_lock
 from tests.site_folders import Folder, aggregator_of, founded, until
 from tests.sites import KEY, NS, T0_NS
 from tests.test_aggregator_machine import OPEN

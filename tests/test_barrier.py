@@ -22,23 +22,23 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.access.registry import Bar, Certificate, RecordCertificate, Registry
-from cloud_aggregator.events import Event
-from cloud_aggregator.pki import broker_access, broker_process
-from cloud_aggregator.pki.broker_access import Barrier
-from cloud_aggregator.pki.broker_process import BrokerError
-from cloud_aggregator.pki.enrolment_service import DONE, Doorkeeper
-from cloud_aggregator.pki.quarantine import Quarantine
-from cloud_aggregator.runtime.service import Service
-from cloud_aggregator.storage.store import Store
-from config.identity import pki
-from config.identity.pki import IdentityError
-from config.settings.identity import Identity
-from firmware_sim import children
-from firmware_sim.broker import mosquitto_program
-from gateway_agent.runtime.enrolment import Files, enrol
-from models.records import replace
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.access.registry import Bar, Certificate, RecordCertificate, Registry
+from fedgate.cloud_aggregator.events import Event
+from fedgate.cloud_aggregator.pki import broker_access, broker_process
+from fedgate.cloud_aggregator.pki.broker_access import Barrier
+from fedgate.cloud_aggregator.pki.broker_process import BrokerError
+from fedgate.cloud_aggregator.pki.enrolment_service import DONE, Doorkeeper
+from fedgate.cloud_aggregator.pki.quarantine import Quarantine
+from fedgate.cloud_aggregator.runtime.service import Service
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.identity import pki
+from fedgate.config.identity.pki import IdentityError
+from fedgate.config.settings.identity import Identity
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.broker import mosquitto_program
+from fedgate.gateway_agent.runtime.enrolment import Files, enrol
+from fedgate.models.records import replace
 from tests import waiting
 from tests.site_folders import Folder, aggregator_of, broker_of, client, founded, until
 from tests.sites import SITE, topic
@@ -309,7 +309,7 @@ def test_a_broker_that_kept_more_than_it_may_hold_starts_again(site: Folder) -> 
     assert program is not None
     ended = children.run([program, "-c", conf], PATIENCE_S)
     assert ended.returncode != 0
-    unit = (resources.files("config") / "fedgate-broker.service").read_text(encoding="utf-8")
+    unit = (resources.files("fedgate.config") / "fedgate-broker.service").read_text(encoding="utf-8")
     (line,) = re.findall(r"^ExecStartPre=(.*)$", unit, re.MULTILINE)
     words = line.replace("/etc/fedgate/", f"{site.path}/").replace("+128M", "+4M").split()
     assert children.run(words, PATIENCE_S).returncode == 0 and not kept.exists()

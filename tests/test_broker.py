@@ -18,8 +18,8 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
-from firmware_sim import broker as broker_module
-from firmware_sim.broker import (
+from fedgate.firmware_sim import broker as broker_module
+from fedgate.firmware_sim.broker import (
     Broker,
     BrokerMissingError,
     BrokerNotReadyError,

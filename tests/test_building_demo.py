@@ -13,21 +13,21 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from config.protocol.messages import Alarm, Score
-from config.settings.alarm import AlarmTable
-from firmware_sim import building, building_picture, rooms
-from firmware_sim.building import RoomAlarm
-from firmware_sim.faults import SENSOR_FAULTS
-from firmware_sim.rooms import Building, RoomsError
-from gateway_agent.deployment.session import Scorer
-from gateway_agent.monitor import pipeline as walk
-from models.arrays import Arrays, Floats
-from models.detectors import DETECTORS
-from models.features import FeatureSpec, feature_names
-from models.federated import build
-from models.federated.algorithm import normalise
-from models.federated.run import run
-from models.signal import Block, StreamSpec
+from fedgate.config.protocol.messages import Alarm, Score
+from fedgate.config.settings.alarm import AlarmTable
+from fedgate.firmware_sim import building, building_picture, rooms
+from fedgate.firmware_sim.building import RoomAlarm
+from fedgate.firmware_sim.faults import SENSOR_FAULTS
+from fedgate.firmware_sim.rooms import Building, RoomsError
+from fedgate.gateway_agent.deployment.session import Scorer
+from fedgate.gateway_agent.monitor import pipeline as walk
+from fedgate.models.arrays import Arrays, Floats
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import normalise
+from fedgate.models.federated.run import run
+from fedgate.models.signal import Block, StreamSpec
 
 HOUR_S, DAY_S, NS = 3_600.0, 86_400.0, 10**9
 

@@ -9,12 +9,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pytest
 
-from firmware_sim.studies.building_tables import STUDY, chosen
-from firmware_sim.studies.building_tables_data import DataSet, load
-from firmware_sim.studies.building_tables_figures import Told, figures, of_classes, roc, told
-from firmware_sim.studies.building_tables_methods import fit
-from firmware_sim.studies.building_tables_options import Method, Options, TableOptions
-from firmware_sim.studies.building_tables_streams import (
+from fedgate.firmware_sim.studies.building_tables import STUDY, chosen
+from fedgate.firmware_sim.studies.building_tables_data import DataSet, load
+from fedgate.firmware_sim.studies.building_tables_figures import Told, figures, of_classes, roc, told
+from fedgate.firmware_sim.studies.building_tables_methods import fit
+from fedgate.firmware_sim.studies.building_tables_options import Method, Options, TableOptions
+from fedgate.firmware_sim.studies.building_tables_streams import (
     IGNORED,
     LATER,
     REPORT,
@@ -29,9 +29,9 @@ from firmware_sim.studies.building_tables_streams import (
     training,
     windows,
 )
-from firmware_sim.studies.runner import measured
-from firmware_sim.studies.study import StudyError, load_options
-from models.arrays import FEATURES, MISSING, NEW_SERIES, generator
+from fedgate.firmware_sim.studies.runner import measured
+from fedgate.firmware_sim.studies.study import StudyError, load_options
+from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, generator
 from tests.building_files import DAYS, DISPUTED, ROOMS, write_buildings
 
 EXPERIMENT = Path(__file__).parent.parent / "firmware_sim" / "experiments" / "building-tables.toml"
@@ -229,7 +229,7 @@ def test_settings_and_rounds_are_chosen_without_what_is_reported(data: Path, mon
         streams = (each._replace(y=np.where(each.part == REPORT, 99.0, each.y)) for each in task.streams)
         return task._replace(streams=tuple(streams))
 
-    monkeypatch.setattr("firmware_sim.studies.building_tables.load", spoilt)
+    monkeypatch.setattr("fedgate.firmware_sim.studies.building_tables.load", spoilt)
     again = chosen(options, table, lags.model_copy(update={"seeds": 1}), data, "")  # another key of the cache
     assert again == first
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from config.settings.settings import GatewaySettings
-from models.features import FeatureError, FeatureSpec, extract, extract_many, feature_names
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.models.features import FeatureError, FeatureSpec, extract, extract_many, feature_names
 
 HOUR_NS = 3_600 * 10**9
 ALL = ("hour", "weekday", "workday", "year")

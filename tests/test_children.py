@@ -16,12 +16,14 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from firmware_sim import children
+from fedgate.firmware_sim import children
 from tests import conftest
 from tests.waiting import until
 
 CALL_S = 0.5
-DEMO = "from firmware_sim import children; children.start_module('firmware_sim', 'demo', '--out', {out!r}).wait()"
+DEMO = (
+    "from fedgate.firmware_sim import children; children.start_module('firmware_sim', 'demo', '--out', {out!r}).wait()"
+)
 GATEWAYS = 3
 
 
@@ -81,7 +83,7 @@ def test_a_command_is_read_while_it_runs_and_ended_where_it_does_nothing() -> No
 
 def test_workers_end_with_the_process_that_is_killed() -> None:
     code = (
-        "import os, time; from firmware_sim import children\n"
+        "import os, time; from fedgate.firmware_sim import children\n"
         "if __name__ == '__main__':\n"
         "    pool = children.workers(1)\n"
         "    print(pool.submit(os.getpid).result(), flush=True)\n"

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import pytest
 
-from config.protocol.messages import Alarm, Receipt, Status
-from config.runtime import clock
-from config.settings.settings import GatewaySettings
-from gateway_agent.events import Anchored, Connection, Effect, Keep, Tick
-from gateway_agent.monitor import alarms
-from gateway_agent.state import State, status
+from fedgate.config.protocol.messages import Alarm, Receipt, Status
+from fedgate.config.runtime import clock
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent.events import Anchored, Connection, Effect, Keep, Tick
+from fedgate.gateway_agent.monitor import alarms
+from fedgate.gateway_agent.state import State, status
 from tests.agents import after, heard, kinds, sent
 from tests.sites import FEATURES, NS, SITE, T0_NS, Shelf, agent, frame, samples
 

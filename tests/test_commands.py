@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveRollout
-from cloud_aggregator.releases import rollout
-from cloud_aggregator.releases.rollout import Staging
-from cloud_aggregator.state import save_training
-from cloud_aggregator.storage import store as registry
-from config.protocol.messages import Status
-from config.runtime.version import VERSION
-from firmware_sim import children
-from gateway_agent.__main__ import main as gateway_agent
-from gateway_agent.deployment.slots import save_model
-from gateway_agent.events import Item, Keep, Queue, Save
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.state import ALARMS
-from gateway_agent.storage.store import Store
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveRollout
+from fedgate.cloud_aggregator.releases import rollout
+from fedgate.cloud_aggregator.releases.rollout import Staging
+from fedgate.cloud_aggregator.state import save_training
+from fedgate.cloud_aggregator.storage import store as registry
+from fedgate.config.protocol.messages import Status
+from fedgate.config.runtime.version import VERSION
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.__main__ import main as gateway_agent
+from fedgate.gateway_agent.deployment.slots import save_model
+from fedgate.gateway_agent.events import Item, Keep, Queue, Save
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.state import ALARMS
+from fedgate.gateway_agent.storage.store import Store
 from tests.test_aggregator_machine import OPEN
 from tests.test_aggregator_store import CLEARED, RAISED
 from tests.test_gateway_models import FIRST

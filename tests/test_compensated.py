@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from models.detectors import DETECTORS
-from models.detectors.compensation import COMPENSATION, DEVIATION, SLOPES, of_compensation
-from models.detectors.compensation import compensated as apart
-from models.federated import ALGORITHMS
-from models.federated.algorithm import NORMALISATION, UpdateError
-from models.federated.run import Outcome, run
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.detectors.compensation import COMPENSATION, DEVIATION, SLOPES, of_compensation
+from fedgate.models.detectors.compensation import compensated as apart
+from fedgate.models.federated import ALGORITHMS
+from fedgate.models.federated.algorithm import NORMALISATION, UpdateError
+from fedgate.models.federated.run import Outcome, run
 from tests.given_width import build
 from tests.soak import crossed
 from tests.toy import auc, onnx_scores

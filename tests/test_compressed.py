@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol.wire import encode
-from models.arrays import COUNTED, FEATURES, Arrays, Floats, generator
-from models.detectors import linear
-from models.federated.algorithm import Algorithm, Phase, Server, UpdateError, checked
-from models.federated.compressed import Compression, compressed, is_compressed
-from models.federated.run import run
-from models.federated.tally import CHANGES, CONTRIBUTIONS, SUM, Tally
-from models.packing import entries_sent, packed
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import COUNTED, FEATURES, Arrays, Floats, generator
+from fedgate.models.detectors import linear
+from fedgate.models.federated.algorithm import Algorithm, Phase, Server, UpdateError, checked
+from fedgate.models.federated.compressed import Compression, compressed, is_compressed
+from fedgate.models.federated.run import run
+from fedgate.models.federated.tally import CHANGES, CONTRIBUTIONS, SUM, Tally
+from fedgate.models.packing import entries_sent, packed
 from tests.given_width import build
 from tests.toy import FEATURE_COUNT, fleet
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol.wire import encode
-from models.arrays import FEATURES, Arrays, Floats, generator
-from models.detectors import linear
-from models.federated.algorithm import Algorithm, Server, UpdateError, close_round
-from models.federated.run import Outcome, run
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
+from fedgate.models.detectors import linear
+from fedgate.models.federated.algorithm import Algorithm, Server, UpdateError, close_round
+from fedgate.models.federated.run import Outcome, run
 from tests.given_width import build
 from tests.toy import auc
 

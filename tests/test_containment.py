@@ -12,17 +12,17 @@ from types import ModuleType
 
 import pytest
 
-from cloud_aggregator.access import admission
-from cloud_aggregator.alarms import handling, register, reports
-from cloud_aggregator.containment import CAUSE, FAILURES_MAX, HOUR_NS
-from cloud_aggregator.events import Connection, Effect, Event, Log, Outward, Publish, RecordLoss, Tick
-from cloud_aggregator.releases import build
-from cloud_aggregator.rounds import round
-from cloud_aggregator.runtime.service import Service
-from cloud_aggregator.state import State
-from cloud_aggregator.storage.store import Store, StoreError
-from config.protocol.losses import Tombstone
-from config.protocol.messages import Receipt, Status
+from fedgate.cloud_aggregator.access import admission
+from fedgate.cloud_aggregator.alarms import handling, register, reports
+from fedgate.cloud_aggregator.containment import CAUSE, FAILURES_MAX, HOUR_NS
+from fedgate.cloud_aggregator.events import Connection, Effect, Event, Log, Outward, Publish, RecordLoss, Tick
+from fedgate.cloud_aggregator.releases import build
+from fedgate.cloud_aggregator.rounds import round
+from fedgate.cloud_aggregator.runtime.service import Service
+from fedgate.cloud_aggregator.state import State
+from fedgate.cloud_aggregator.storage.store import Store, StoreError
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import Receipt, Status
 from tests.sites import KEY, NS, T0_NS, aggregator_settings
 from tests.test_aggregator_machine import READY, body, heard, update
 from tests.test_fleet import alarm

@@ -7,9 +7,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from config.protocol.wire import encode
-from firmware_sim.corruption import Kind, corrupted, flipped, stuck
-from models.arrays import FEATURES, LABELS, Arrays
+from fedgate.config.protocol.wire import encode
+from fedgate.firmware_sim.corruption import Kind, corrupted, flipped, stuck
+from fedgate.models.arrays import FEATURES, LABELS, Arrays
 
 DATA: Arrays = {
     FEATURES: np.random.default_rng(0).normal(size=(200, 6)) * np.array([1e-3, 1.0, 5.0, 1.0, 1.0, 1e6]),

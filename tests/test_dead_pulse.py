@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from config.settings.alarm import AlarmTable
-from gateway_agent.monitor import pipeline
-from models.signal import Block, StreamSpec
+from fedgate.config.settings.alarm import AlarmTable
+from fedgate.gateway_agent.monitor import pipeline
+from fedgate.models.signal import Block, StreamSpec
 from tests.feature_specs import wrist
 from tests.test_physiology import RATE_HZ, SAMPLES, beats_of, pulse_wave
 from tests.toy import NS, T0_NS

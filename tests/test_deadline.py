@@ -8,12 +8,12 @@ import time
 import numpy as np
 import pytest
 
-from gateway_agent.deployment.probation import pushed
-from gateway_agent.deployment.session import RUNNING, ModelRefusedError, Scorer
-from gateway_agent.runtime import run_deadline
-from gateway_agent.state import State
-from models.records import replace
-from models.signal import Block
+from fedgate.gateway_agent.deployment.probation import pushed
+from fedgate.gateway_agent.deployment.session import RUNNING, ModelRefusedError, Scorer
+from fedgate.gateway_agent.runtime import run_deadline
+from fedgate.gateway_agent.state import State
+from fedgate.models.records import replace
+from fedgate.models.signal import Block
 from tests.graph_tricks import WIDTH, hours
 from tests.sites import FEATURES, samples
 from tests.test_gateway_models import FIRST, SECOND, in_force, offered

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloud_aggregator.__main__ import main
-from cloud_aggregator.runtime import defence
-from cloud_aggregator.runtime.defence import Material
-from config.settings.labelled import head
-from config.settings.settings import AggregatorSettings, SettingsError, load
-from models.arrays import FEATURES as X
-from models.arrays import LABELS, Arrays
+from fedgate.cloud_aggregator.__main__ import main
+from fedgate.cloud_aggregator.runtime import defence
+from fedgate.cloud_aggregator.runtime.defence import Material
+from fedgate.config.settings.labelled import head
+from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
+from fedgate.models.arrays import FEATURES as X
+from fedgate.models.arrays import LABELS, Arrays
 from tests.sites import FEATURES, SITE, Site, aggregator_settings, faults, gateway_settings
 
 NAMES = ("east", "north", "west")

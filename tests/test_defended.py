@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol.wire import decode, encode
-from models.arrays import FEATURES, LABELS, Arrays, equal, generator
-from models.detectors import DETECTORS
-from models.federated.algorithm import Algorithm, Server, UpdateError, close_round
-from models.federated.defended import PREFIX, Defence, DefenceError, defended, is_defended
-from models.federated.discriminator import ContextError, train_discriminator
-from models.federated.run import run
+from fedgate.config.protocol.wire import decode, encode
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, equal, generator
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated.algorithm import Algorithm, Server, UpdateError, close_round
+from fedgate.models.federated.defended import PREFIX, Defence, DefenceError, defended, is_defended
+from fedgate.models.federated.discriminator import ContextError, train_discriminator
+from fedgate.models.federated.run import run
 from tests.exchanges import SEED, Exchange, as_bytes, exchanges_of, locked
 from tests.given_width import build
 from tests.toy import FEATURE_COUNT, NAMES, SHIFT, auc, fleet

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.arrays import generator
-from models.federated import build
-from models.federated.defended import Defence, DefenceError, defended
+from fedgate.models.arrays import generator
+from fedgate.models.federated import build
+from fedgate.models.federated.defended import Defence, DefenceError, defended
 from tests.test_defended import NETWORK, trusted
 from tests.toy import FEATURE_COUNT
 

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from config.protocol.messages import Alarm
-from config.protocol.topics import ALL
-from firmware_sim import children
-from firmware_sim.scenarios import STORIES
-from firmware_sim.stage import Watch
-from models.federated import ALGORITHMS, build
+from fedgate.config.protocol.messages import Alarm
+from fedgate.config.protocol.topics import ALL
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.scenarios import STORIES
+from fedgate.firmware_sim.stage import Watch
+from fedgate.models.federated import ALGORITHMS, build
 from tests.sites import NS
 from tests.waiting import PATIENCE_S
 
@@ -40,7 +40,7 @@ def test_an_alarm_is_told_with_a_time_of_the_replay_or_with_none(
 
 def test_the_help_lists_the_algorithms_that_need_no_labels_and_loads_no_library_of_theirs() -> None:
     program = (
-        "import sys; from firmware_sim.__main__ import main\n"
+        "import sys; from fedgate.firmware_sim.__main__ import main\n"
         "try: main(['demo', '--help'])\n"
         "finally: assert not {'onnx', 'scipy', 'sklearn', 'torch'} & sys.modules.keys()\n"
     )

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol.wire import decode, encode
-from models.arrays import FEATURES, Array, Arrays, Floats, equal, generator
-from models.federated.algorithm import Algorithm
-from models.federated.discriminator import (
+from fedgate.config.protocol.wire import decode, encode
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, equal, generator
+from fedgate.models.federated.algorithm import Algorithm
+from fedgate.models.federated.discriminator import (
     ACCURACY,
     DROPOUT,
     MOVES,
@@ -22,8 +22,8 @@ from models.federated.discriminator import (
     train_discriminator,
     with_noise,
 )
-from models.federated.discriminator import _initial as initial
-from models.federated.discriminator import _slopes as slopes
+from fedgate.models.federated.discriminator import _initial as initial
+from fedgate.models.federated.discriminator import _slopes as slopes
 from tests.given_width import build
 from tests.test_esn_fedavg import FEATURE_COUNT, FLEET, PLAIN, table
 

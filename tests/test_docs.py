@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from firmware_sim import children
-from firmware_sim.__main__ import main as firmware_sim
-from firmware_sim.broker import broker
-from gateway_agent.__main__ import main as gateway_agent
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.__main__ import main as firmware_sim
+from fedgate.firmware_sim.broker import broker
+from fedgate.gateway_agent.__main__ import main as gateway_agent
 from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).resolve().parent.parent

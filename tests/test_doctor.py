@@ -14,24 +14,24 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.access.registry import Certificate, RecordCertificate
-from cloud_aggregator.commands import backup
-from cloud_aggregator.commands import doctor as of_cloud
-from cloud_aggregator.commands.backup import write_note
-from cloud_aggregator.events import RecordGateway
-from cloud_aggregator.storage.store import Store as CloudStore
-from config.doctor import host, network, report
-from config.doctor.imports import TRIALS, imports
-from config.doctor.network import Life, age
-from config.doctor.report import Finding, Level
-from config.protocol.messages import Status
-from config.runtime import store_lock
-from config.settings.settings import Broker
-from firmware_sim import children
-from gateway_agent.__main__ import main as gateway_agent
-from gateway_agent.commands import doctor as of_gateway
-from gateway_agent.storage.store import Store
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
+from fedgate.cloud_aggregator.commands import backup
+from fedgate.cloud_aggregator.commands import doctor as of_cloud
+from fedgate.cloud_aggregator.commands.backup import write_note
+from fedgate.cloud_aggregator.events import RecordGateway
+from fedgate.cloud_aggregator.storage.store import Store as CloudStore
+from fedgate.config.doctor import host, network, report
+from fedgate.config.doctor.imports import TRIALS, imports
+from fedgate.config.doctor.network import Life, age
+from fedgate.config.doctor.report import Finding, Level
+from fedgate.config.protocol.messages import Status
+from fedgate.config.runtime import store_lock
+from fedgate.config.settings.settings import Broker
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.__main__ import main as gateway_agent
+from fedgate.gateway_agent.commands import doctor as of_gateway
+from fedgate.gateway_agent.storage.store import Store
 from tests.sites import SITE, aggregator_settings, gateway_settings
 from tests.test_tidy import loaded_by
 
@@ -130,7 +130,13 @@ def test_every_library_here_passes_its_trial() -> None:
 
 
 def test_the_command_loads_nothing_that_may_end_its_process() -> None:
-    assert not loaded_by("gateway_agent.__main__") & {"numpy", "onnxruntime", "pydantic", "cryptography", "paho"}
+    assert not loaded_by("fedgate.gateway_agent.__main__") & {
+        "numpy",
+        "onnxruntime",
+        "pydantic",
+        "cryptography",
+        "paho",
+    }
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------

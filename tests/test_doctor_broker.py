@@ -18,16 +18,16 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from config.doctor import broker as doctor_broker
-from config.doctor import network
-from config.doctor.broker import QUEUED, Trial, of_aggregator, of_gateway
-from config.doctor.report import Finding
-from config.protocol.messages import Status
-from config.settings.settings import AggregatorSettings, Broker, load
-from config.transport.probe import Probe
-from firmware_sim import children
-from firmware_sim.broker import HOST, mosquitto_program
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.config.doctor import broker as doctor_broker
+from fedgate.config.doctor import network
+from fedgate.config.doctor.broker import QUEUED, Trial, of_aggregator, of_gateway
+from fedgate.config.doctor.report import Finding
+from fedgate.config.protocol.messages import Status
+from fedgate.config.settings.settings import AggregatorSettings, Broker, load
+from fedgate.config.transport.probe import Probe
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.broker import HOST, mosquitto_program
 from tests.site_folders import listens
 from tests.sites import SITE, topic
 from tests.waiting import PATIENCE_S, until

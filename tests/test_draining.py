@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from cloud_aggregator.events import Durable, RecordAlarm
-from config.protocol.messages import Alarm
-from gateway_agent.events import UPDATE_PRIORITY, Connection
-from gateway_agent.monitor import alarms
+from fedgate.cloud_aggregator.events import Durable, RecordAlarm
+from fedgate.config.protocol.messages import Alarm
+from fedgate.gateway_agent.events import UPDATE_PRIORITY, Connection
+from fedgate.gateway_agent.monitor import alarms
 from tests.sites import NS, Site, aggregator_settings, gateway_settings
 
 LIMITS = {"limits": {"max_payload_bytes": 1_024}}

@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from cloud_aggregator.events import Connection, Effect, Log, Tick
-from cloud_aggregator.rounds import numbering
-from config.protocol import wire
-from config.protocol.messages import LARGEST, Receipt, RoundOpen, Status
-from config.protocol.transfer import parse_chunk
-from gateway_agent.events import Connection as Link
-from gateway_agent.events import Train, Trained
-from gateway_agent.runtime.training_worker import answer
-from gateway_agent.state import State
+from fedgate.cloud_aggregator.events import Connection, Effect, Log, Tick
+from fedgate.cloud_aggregator.rounds import numbering
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import LARGEST, Receipt, RoundOpen, Status
+from fedgate.config.protocol.transfer import parse_chunk
+from fedgate.gateway_agent.events import Connection as Link
+from fedgate.gateway_agent.events import Train, Trained
+from fedgate.gateway_agent.runtime.training_worker import answer
+from fedgate.gateway_agent.state import State
 from tests.agents import after, commissioned, heard, kinds, sent
 from tests.sites import NS, T0_NS, CloudShelf, Shelf, agent, gateway_settings
 from tests.test_aggregator_machine import after as cloud_after

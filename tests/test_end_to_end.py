@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from config.settings.settings import AggregatorSettings, GatewaySettings, load
-from firmware_sim import children
-from firmware_sim.broker import mosquitto_program
-from firmware_sim.scenarios import STORIES
-from gateway_agent.monitor import pipeline
-from gateway_agent.state import SECRET
-from gateway_agent.storage.store import Store
-from models.detectors import DETECTORS
-from models.features import feature_names
-from models.federated import build
-from models.federated.run import run
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings, load
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.broker import mosquitto_program
+from fedgate.firmware_sim.scenarios import STORIES
+from fedgate.gateway_agent.monitor import pipeline
+from fedgate.gateway_agent.state import SECRET
+from fedgate.gateway_agent.storage.store import Store
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.features import feature_names
+from fedgate.models.federated import build
+from fedgate.models.federated.run import run
 from tests.soak import some
 from tests.some_packages import only
 from tests.waiting import PATIENCE_S

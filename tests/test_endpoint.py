@@ -15,8 +15,8 @@ from http.client import HTTPSConnection
 
 import pytest
 
-from cloud_aggregator.pki.server import BODY_BYTES_MAX, OF_ADDRESS_MAX, Answer, Endpoint, Question
-from config.transport.tls import trusting
+from fedgate.cloud_aggregator.pki.server import BODY_BYTES_MAX, OF_ADDRESS_MAX, Answer, Endpoint, Question
+from fedgate.config.transport.tls import trusting
 from tests.site_folders import Folder, aggregator_of, founded, free_ports, until
 
 
@@ -82,7 +82,7 @@ def test_who_says_nothing_and_comes_again_and_again_keeps_nobody_out(site: Folde
 
 
 def test_who_does_not_ask_in_time_is_cut_off(site: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloud_aggregator.pki.server.ASKED_WITHIN_S", 0.3)
+    monkeypatch.setattr("fedgate.cloud_aggregator.pki.server.ASKED_WITHIN_S", 0.3)
     with socket.create_connection(("127.0.0.1", site.port + 1), 5.0) as silent:
         assert silent.recv(1) == b""
     context = trusting(site.path / "ca.pem")

@@ -23,16 +23,16 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.storage.store import Store
-from config.identity import pki
-from config.identity.pki import Token
-from config.settings.identity import Membership
-from config.settings.settings import GatewaySettings, load
-from firmware_sim import children
-from gateway_agent.__main__ import main as gateway_agent
-from gateway_agent.runtime.enrolment import EnrolmentError, Files, enrol, renew, validity
-from gateway_agent.runtime.renewal import Renewer, coming, put_in_place
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.identity import pki
+from fedgate.config.identity.pki import Token
+from fedgate.config.settings.identity import Membership
+from fedgate.config.settings.settings import GatewaySettings, load
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.__main__ import main as gateway_agent
+from fedgate.gateway_agent.runtime.enrolment import EnrolmentError, Files, enrol, renew, validity
+from fedgate.gateway_agent.runtime.renewal import Renewer, coming, put_in_place
 from tests.site_folders import Folder, aggregator_of, founded
 from tests.sites import SITE, gateway_settings
 from tests.waiting import PATIENCE_S
@@ -324,5 +324,6 @@ def test_settings_that_miss_a_file_say_so(tmp_path: Path, site: Folder, capsys: 
 
 
 def test_the_agent_itself_never_loads_what_works_with_keys() -> None:
-    code = "import sys, gateway_agent.runtime.agent, gateway_agent.__main__; sys.exit('cryptography' in sys.modules)"
+    modules = "fedgate.gateway_agent.runtime.agent, fedgate.gateway_agent.__main__"
+    code = f"import sys, {modules}; sys.exit('cryptography' in sys.modules)"
     assert children.run([sys.executable, "-c", code], PATIENCE_S).returncode == 0

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from config.identity import signing
-from config.transport.tls import trusting
-from gateway_agent.runtime.enrolment import EnrolmentError, enrol
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.config.identity import signing
+from fedgate.config.transport.tls import trusting
+from fedgate.gateway_agent.runtime.enrolment import EnrolmentError, enrol
 from tests.site_folders import Folder, aggregator_of, founded
 from tests.test_enrolment import contents, files, made_token
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.arrays import Arrays
-from models.detectors import ensemble, svdd
-from models.federated.algorithm import UpdateError
-from models.federated.ensemble_svdd import log_border
+from fedgate.models.arrays import Arrays
+from fedgate.models.detectors import ensemble, svdd
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.ensemble_svdd import log_border
 from tests.given_width import build, fitted
 from tests.test_ensemble_svdd import NAME, cloud_of, sent_by
 from tests.toy import onnx_scores

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.arrays import FEATURES, Arrays, Floats, at_most, generator
-from models.detectors import ensemble, kernel, svdd
-from models.detectors.training import FitWarning
-from models.federated import registry
-from models.federated.algorithm import UpdateError
-from models.federated.ensemble_svdd import Mixture, described, largest, shortened, synthetic
-from models.federated.run import run
+from fedgate.models.arrays import FEATURES, Arrays, Floats, at_most, generator
+from fedgate.models.detectors import ensemble, kernel, svdd
+from fedgate.models.detectors.training import FitWarning
+from fedgate.models.federated import registry
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.ensemble_svdd import Mixture, described, largest, shortened, synthetic
+from fedgate.models.federated.run import run
 from tests.given_width import build, fitted
 from tests.toy import auc, onnx_scores
 
 # Small clouds and narrow kernels: borders on which every row lies are no matter here.
-pytestmark = pytest.mark.filterwarnings("ignore::models.detectors.training.FitWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::fedgate.models.detectors.training.FitWarning")
 NAME = "ensemble-svdd"
 PLAIN: dict[str, Any] = {"normalisation": "none", "anonymise": False}
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_agent.deployment.session import Scorer
-from models.arrays import NEW_SERIES, Array, Arrays, Floats
-from models.detectors import esn, readout, reservoir
-from models.detectors.esn_graph import graph
-from models.detectors.network import EchoStateWarning, Network
-from models.detectors.training import DataError, SettingError
+from fedgate.gateway_agent.deployment.session import Scorer
+from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
+from fedgate.models.detectors import esn, readout, reservoir
+from fedgate.models.detectors.esn_graph import graph
+from fedgate.models.detectors.network import EchoStateWarning, Network
+from fedgate.models.detectors.training import DataError, SettingError
 from tests.rounding import rounding
 
 FEATURES = 6

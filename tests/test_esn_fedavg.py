@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.arrays import FEATURES, LABELS, MISSING, Array, Arrays, Floats, equal, generator
-from models.detectors import esn
-from models.detectors.network import Network
-from models.detectors.readout_descent import Descent, descended, examples, fisher, probabilities, slope
-from models.detectors.reservoir import IDENTITY
-from models.federated.algorithm import UpdateError
-from models.federated.esn_fedavg import READOUT, RECIPE, SAMPLES, STEP
-from models.federated.run import run
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, Array, Arrays, Floats, equal, generator
+from fedgate.models.detectors import esn
+from fedgate.models.detectors.network import Network
+from fedgate.models.detectors.readout_descent import Descent, descended, examples, fisher, probabilities, slope
+from fedgate.models.detectors.reservoir import IDENTITY
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.esn_fedavg import READOUT, RECIPE, SAMPLES, STEP
+from fedgate.models.federated.run import run
 from tests.given_width import build
 
 FEATURE_COUNT = 2

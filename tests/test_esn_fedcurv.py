@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol.wire import encode
-from models.arrays import COUNTED, FEATURES, LABELS, Array, Arrays, Floats, generator
-from models.detectors import esn
-from models.detectors.readout_descent import fisher
-from models.federated.algorithm import Algorithm, Server, UpdateError, close_round
-from models.federated.esn_fedavg import READOUT, SAMPLES, STEP
-from models.federated.esn_fedcurv import (
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import COUNTED, FEATURES, LABELS, Array, Arrays, Floats, generator
+from fedgate.models.detectors import esn
+from fedgate.models.detectors.readout_descent import fisher
+from fedgate.models.federated.algorithm import Algorithm, Server, UpdateError, close_round
+from fedgate.models.federated.esn_fedavg import READOUT, SAMPLES, STEP
+from fedgate.models.federated.esn_fedcurv import (
     ALL_CURVATURE,
     ALL_CURVED,
     CURVATURE,
@@ -22,7 +22,7 @@ from models.federated.esn_fedcurv import (
     batch_fisher,
     share_of,
 )
-from models.federated.run import run
+from fedgate.models.federated.run import run
 from tests.given_width import build
 from tests.test_esn_fedavg import FEATURE_COUNT, FLEET, PLAIN, table
 

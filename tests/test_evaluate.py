@@ -19,15 +19,15 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import OneClassSVM
 
-import firmware_sim
-from config.protocol.wire import encode
-from firmware_sim import trials
-from firmware_sim.datasets import Labelled, Table
-from firmware_sim.evaluate import Progress, main
-from firmware_sim.experiment import add_arguments
-from firmware_sim.splits import Plan, partition, split_table
-from models.arrays import FEATURES, LABELS
-from models.detectors import DETECTORS
+from fedgate import firmware_sim
+from fedgate.config.protocol.wire import encode
+from fedgate.firmware_sim import trials
+from fedgate.firmware_sim.datasets import Labelled, Table
+from fedgate.firmware_sim.evaluate import Progress, main
+from fedgate.firmware_sim.experiment import add_arguments
+from fedgate.firmware_sim.splits import Plan, partition, split_table
+from fedgate.models.arrays import FEATURES, LABELS
+from fedgate.models.detectors import DETECTORS
 
 HELDOUT = Plan("heldout", "normal", with_labels=False, clients=3, partition="iid")
 EXPERIMENTS = Path(firmware_sim.__file__).parent / "experiments"

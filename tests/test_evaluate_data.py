@@ -10,11 +10,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from firmware_sim.datasets import load_table
-from firmware_sim.folders import load_folder
-from firmware_sim.splits import Plan, split_folder
-from models.arrays import FEATURES
-from models.federated import ALGORITHMS
+from fedgate.firmware_sim.datasets import load_table
+from fedgate.firmware_sim.folders import load_folder
+from fedgate.firmware_sim.splits import Plan, split_folder
+from fedgate.models.arrays import FEATURES
+from fedgate.models.federated import ALGORITHMS
 from tests.test_evaluate import cloud, csv_file, evaluate, result, written
 
 __all__ = ["csv_file"]  # a fixture is used by name alone

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from config.protocol.messages import Manifest
-from firmware_sim import children
-from gateway_agent.deployment import candidate
-from gateway_agent.deployment.session import ModelRefusedError, Scorer
-from gateway_agent.runtime import model_trial
-from gateway_agent.runtime.agent import Agent
-from gateway_agent.runtime.model_trial import ONE_THREAD, Tried, UntriedError, examine, prepare_job
-from gateway_agent.state import State, status
-from models.arrays import NEW_SERIES
-from models.detectors import DETECTORS, PERSONAL
-from models.records import replace
+from fedgate.config.protocol.messages import Manifest
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.deployment import candidate
+from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
+from fedgate.gateway_agent.runtime import model_trial
+from fedgate.gateway_agent.runtime.agent import Agent
+from fedgate.gateway_agent.runtime.model_trial import ONE_THREAD, Tried, UntriedError, examine, prepare_job
+from fedgate.gateway_agent.state import State, status
+from fedgate.models.arrays import NEW_SERIES
+from fedgate.models.detectors import DETECTORS, PERSONAL
+from fedgate.models.records import replace
 from tests.agents import TICK, after
 from tests.graph_tricks import WIDTH, beyond, hours, node, outer, stored_elsewhere, tricks, wide
 from tests.sites import KEY, NS, gateway_settings
@@ -70,7 +70,7 @@ MISDEEDS = {
 HARNESS = """
 import ctypes, json, os, resource, socket, sys, threading
 import numpy
-from gateway_agent.runtime import sandbox
+from fedgate.gateway_agent.runtime import sandbox
 libc = ctypes.CDLL(None, use_errno=True)
 def failed(code):
     if code != 0:
@@ -164,7 +164,7 @@ def test_a_model_that_never_ends_is_ended() -> None:
 
 
 def test_a_model_that_takes_too_much_of_the_processor_or_of_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "from gateway_agent.runtime import model_trial; model_trial.CPU_S = 1; model_trial.main()"
+    code = "from fedgate.gateway_agent.runtime import model_trial; model_trial.CPU_S = 1; model_trial.main()"
     with pytest.raises(ModelRefusedError, match="took more than 50 s of the processor"):
         examine(job(hours(3, 1_000_000)), [sys.executable, "-c", code])
     with pytest.raises(ModelRefusedError, match="running ConstantOfShape node"):
@@ -207,7 +207,10 @@ def test_onnxruntime_tells_its_maker_nothing(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    code = "import gateway_agent.deployment.session, os; print(len(os.listdir('/proc/self/task')), os.environ['HOME'])"
+    code = (
+        "import fedgate.gateway_agent.deployment.session, os\n"
+        "print(len(os.listdir('/proc/self/task')), os.environ['HOME'])"
+    )
     ended = children.run([sys.executable, "-c", code], PATIENCE_S, text=True)
     assert ended.stdout.split() == ["1", str(tmp_path)] and not list(tmp_path.iterdir()), ended.stderr
 

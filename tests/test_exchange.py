@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloud_aggregator.events import Heard
-from cloud_aggregator.storage import store as disk
-from config.protocol.messages import Status
-from gateway_agent.monitor import pipeline
-from gateway_agent.monitor.pipeline import rows_of
-from gateway_agent.runtime.training_worker import labelled
-from models.arrays import FEATURES as X
-from models.arrays import Arrays, equal
-from models.federated import build
-from models.federated.compressed import AT
-from models.federated.masking import PREFIX
-from models.federated.run import Outcome, run
+from fedgate.cloud_aggregator.events import Heard
+from fedgate.cloud_aggregator.storage import store as disk
+from fedgate.config.protocol.messages import Status
+from fedgate.gateway_agent.monitor import pipeline
+from fedgate.gateway_agent.monitor.pipeline import rows_of
+from fedgate.gateway_agent.runtime.training_worker import labelled
+from fedgate.models.arrays import FEATURES as X
+from fedgate.models.arrays import Arrays, equal
+from fedgate.models.federated import build
+from fedgate.models.federated.compressed import AT
+from fedgate.models.federated.masking import PREFIX
+from fedgate.models.federated.run import Outcome, run
 from tests.exchange_cases import CASES, NOTHING_NEW, QUICK, SOLVED_TO, UNCHANGED_BY_THE_SAME_ROWS, seeded
 from tests.sites import SITE, WINDOWS, Site, aggregator_settings, gateway_settings, samples, topic
 

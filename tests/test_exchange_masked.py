@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol import wire
-from gateway_agent.runtime import training_worker
-from models.arrays import equal, joined, parted
-from models.federated.masking import split
-from models.federated.masking_gateway import STEPS
-from models.federated.run import run
+from fedgate.config.protocol import wire
+from fedgate.gateway_agent.runtime import training_worker
+from fedgate.models.arrays import equal, joined, parted
+from fedgate.models.federated.masking import split
+from fedgate.models.federated.masking_gateway import STEPS
+from fedgate.models.federated.run import run
 from tests.exchange_cases import LINEAR, LOGISTIC, SMALL
 from tests.given_width import build
 from tests.masked_rounds import INPUT, SHARES, UNMASK

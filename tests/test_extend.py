@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from models.federated import ALGORITHMS
+from fedgate.models.federated import ALGORITHMS
 from tests import test_laws
 from tests.exchanges import Trained
 from tests.syntax import ROOT

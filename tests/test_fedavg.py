@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from models.detectors import linear
-from models.federated.algorithm import UpdateError, close_round
-from models.federated.local_dual import AFTER, STEP
-from models.federated.run import run
-from models.federated.tally import SUM
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.detectors import linear
+from fedgate.models.federated.algorithm import UpdateError, close_round
+from fedgate.models.federated.local_dual import AFTER, STEP
+from fedgate.models.federated.run import run
+from fedgate.models.federated.tally import SUM
 from tests.given_width import build
 
 # One full step per round and nothing in the way: figures stay fractions that can be written down.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.federated import build
+from fedgate.models.federated import build
 from tests.robust_rounds import asked, one_round
 
 SETTINGS = {"loss": "logistic", "components": 0, "liars": 0.3}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.federated import build
-from models.federated.algorithm import RoundFailedError
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import RoundFailedError
 from tests.robust_rounds import asked, one_round
 
 SETTINGS = {"loss": "logistic", "components": 0, "liars": 0.3}

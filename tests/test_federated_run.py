@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.arrays import FEATURES, WEIGHT, Arrays, Floats, equal, generator, select
-from models.federated.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
-from models.federated.run import run
-from models.federated.tally import STACK, SUM
+from fedgate.models.arrays import FEATURES, WEIGHT, Arrays, Floats, equal, generator, select
+from fedgate.models.federated.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
+from fedgate.models.federated.run import run
+from fedgate.models.federated.tally import STACK, SUM
 from tests.given_width import build
 from tests.toy import FEATURE_COUNT, fleet
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.protocol.wire import encode
-from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from models.detectors.principal import measured
-from models.federated import build
-from models.federated.algorithm import Server, UpdateError, close_round
-from models.federated.run import Outcome, run
-from models.federated.subspace import capped
-from models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS, moments, symmetric, triangle
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.detectors.principal import measured
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import Server, UpdateError, close_round
+from fedgate.models.federated.run import Outcome, run
+from fedgate.models.federated.subspace import capped
+from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS, moments, symmetric, triangle
 from tests.toy import auc
 
 FEATURE_COUNT = 6

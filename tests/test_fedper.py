@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from config.protocol.wire import encode
-from models.arrays import FEATURES, Arrays, Floats, equal, generator
-from models.detectors import linear
-from models.federated.run import run
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import FEATURES, Arrays, Floats, equal, generator
+from fedgate.models.detectors import linear
+from fedgate.models.federated.run import run
 from tests.given_width import build
 from tests.toy import auc, onnx_scores
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from config.protocol.wire import encode
-from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from models.detectors import linear
-from models.detectors.dual_ascent import ascend, ascend_in_map
-from models.federated.local_dual import AFTER
-from models.federated.run import run
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.detectors import linear
+from fedgate.models.detectors.dual_ascent import ascend, ascend_in_map
+from fedgate.models.federated.local_dual import AFTER
+from fedgate.models.federated.run import run
 from tests.given_width import build
 
 PLAIN: dict[str, Any] = {"components": 48, "normalisation": "none"}

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.alarms.fleet import SURE, restored_fleet
-from cloud_aggregator.alarms.records import Outward
-from cloud_aggregator.events import Connection, Durable, Effect, Heard, Log, Publish, RecordFleet, Tick
-from cloud_aggregator.state import State, restore
-from cloud_aggregator.storage.store import Store
-from config.protocol.messages import Alarm, FleetAlarm, Status
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.alarms.fleet import SURE, restored_fleet
+from fedgate.cloud_aggregator.alarms.records import Outward
+from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Heard, Log, Publish, RecordFleet, Tick
+from fedgate.cloud_aggregator.state import State, restore
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol.messages import Alarm, FleetAlarm, Status
 from tests.sites import KEY, NS, SITE, T0_NS, aggregator_settings
 from tests.test_aggregator_machine import after, heard, published
 

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_aggregator.alarms.fleet import CAUSES, largest_group
-from cloud_aggregator.alarms.register import KEPT, Alarms, take
-from cloud_aggregator.events import Heard, Tick
-from config.protocol.messages import Alarm
+from fedgate.cloud_aggregator.alarms.fleet import CAUSES, largest_group
+from fedgate.cloud_aggregator.alarms.register import KEPT, Alarms, take
+from fedgate.cloud_aggregator.events import Heard, Tick
+from fedgate.config.protocol.messages import Alarm
 from tests.sites import NS, T0_NS
 from tests.test_aggregator_machine import after
 from tests.test_fleet import ALL, CLEAR_S, alarm, rebooted, site, standing

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from config.protocol import wire
-from config.protocol.frames import DURATION_S_MAX, SAMPLES_MAX, TIME_NS_MAX, Frame, FrameMeta
-from config.protocol.messages import MessageError
-from config.settings.settings import Source
-from gateway_agent.sources import frames, json_values
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.frames import DURATION_S_MAX, SAMPLES_MAX, TIME_NS_MAX, Frame, FrameMeta
+from fedgate.config.protocol.messages import MessageError
+from fedgate.config.settings.settings import Source
+from fedgate.gateway_agent.sources import frames, json_values
 
 GOLDEN = Path(__file__).parent / "golden" / "frame_1.bin"
 META = FrameMeta(t_ns=1_800_000_000_000_000_000, rate_hz=100.0, clock="boot", boot="c0ffee", sequence=7)

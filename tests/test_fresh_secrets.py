@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from config.protocol import wire
-from gateway_agent import events
-from gateway_agent.runtime import training_worker
-from gateway_agent.state import OWN, SECRET, status
-from models.arrays import Arrays, exchange_secret, is_fleeting, parted, ratchet
-from models.federated.masking import AGREEMENT, PREFIX
-from models.federated.masking_gateway import STEPS
-from models.federated.masking_keys import Keys, public_key
+from fedgate.config.protocol import wire
+from fedgate.gateway_agent import events
+from fedgate.gateway_agent.runtime import training_worker
+from fedgate.gateway_agent.state import OWN, SECRET, status
+from fedgate.models.arrays import Arrays, exchange_secret, is_fleeting, parted, ratchet
+from fedgate.models.federated.masking import AGREEMENT, PREFIX
+from fedgate.models.federated.masking_gateway import STEPS
+from fedgate.models.federated.masking_keys import Keys, public_key
 from tests.masked_rounds import INPUT, SHARES
 from tests.sites import Site, aggregator_settings, gateway_settings
 

@@ -14,17 +14,17 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from config.settings.labelled import of
-from config.settings.settings import GatewaySettings, load
-from firmware_sim import node
-from firmware_sim.__main__ import main
-from firmware_sim.cutting import cut_windows
-from firmware_sim.folders import load_folder
-from firmware_sim.recordings import Channel, Recording, State, read
-from firmware_sim.recordings.gaps import Gaps, find_gaps
-from gateway_agent.sources import frames as frames_source
-from models.arrays import FEATURES
-from models.signal import Lost, StreamSpec, Window, push, start
+from fedgate.config.settings.labelled import of
+from fedgate.config.settings.settings import GatewaySettings, load
+from fedgate.firmware_sim import node
+from fedgate.firmware_sim.__main__ import main
+from fedgate.firmware_sim.cutting import cut_windows
+from fedgate.firmware_sim.folders import load_folder
+from fedgate.firmware_sim.recordings import Channel, Recording, State, read
+from fedgate.firmware_sim.recordings.gaps import Gaps, find_gaps
+from fedgate.gateway_agent.sources import frames as frames_source
+from fedgate.models.arrays import FEATURES
+from fedgate.models.signal import Lost, StreamSpec, Window, push, start
 from tests.windowing import spec_of
 
 NS = 10**9

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cloud_aggregator.releases import signatures
-from config.protocol import wire
-from config.protocol.messages import Receipt, RoundOpen, Status, Want, audience_of
-from config.protocol.topics import CHANNELS
-from config.protocol.transfer import ASK_MAX, describe, split
-from gateway_agent.events import (
+from fedgate.cloud_aggregator.releases import signatures
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Receipt, RoundOpen, Status, Want, audience_of
+from fedgate.config.protocol.topics import CHANNELS
+from fedgate.config.protocol.transfer import ASK_MAX, describe, split
+from fedgate.gateway_agent.events import (
     Connection,
     Effect,
     Heard,
@@ -30,15 +30,15 @@ from gateway_agent.events import (
     Train,
     Trained,
 )
-from gateway_agent.outbox.connection import JITTER
-from gateway_agent.runtime.training_worker import answer
-from gateway_agent.state import BaselineError, State, save_counted, status
-from gateway_agent.training.participation import NUMBER, RETRY_S, _fit_to_tell
-from models.arrays import COUNTED, joined, parted
-from models.arrays import FEATURES as X
-from models.features import FeatureSpec
-from models.federated import build
-from models.federated.ring import RingError
+from fedgate.gateway_agent.outbox.connection import JITTER
+from fedgate.gateway_agent.runtime.training_worker import answer
+from fedgate.gateway_agent.state import BaselineError, State, save_counted, status
+from fedgate.gateway_agent.training.participation import NUMBER, RETRY_S, _fit_to_tell
+from fedgate.models.arrays import COUNTED, joined, parted
+from fedgate.models.arrays import FEATURES as X
+from fedgate.models.features import FeatureSpec
+from fedgate.models.federated import build
+from fedgate.models.federated.ring import RingError
 from tests.agents import LIMIT, ME, TICK, after, chunks, commissioned, heard, kinds, sent
 from tests.masked_rounds import took_part
 from tests.sites import FEATURES, KEY, NS, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples, topic

@@ -14,22 +14,22 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator.releases import build as release
-from cloud_aggregator.releases import signatures
-from config.identity import signing
-from config.protocol import wire
-from config.protocol.messages import Manifest, audience_of
-from config.protocol.transfer import describe
-from gateway_agent.deployment.onnx_policy import OPSET_MAX
-from gateway_agent.deployment.slots import MODEL, MODELS
-from gateway_agent.events import Log, Save
-from gateway_agent.monitor.pipeline import rows_of
-from gateway_agent.state import State, own_in, save_own, status
-from models.arrays import FEATURES as X
-from models.detectors import DETECTORS
-from models.features import FeatureSpec
-from models.federated import build
-from models.federated.run import run
+from fedgate.cloud_aggregator.releases import build as release
+from fedgate.cloud_aggregator.releases import signatures
+from fedgate.config.identity import signing
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Manifest, audience_of
+from fedgate.config.protocol.transfer import describe
+from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
+from fedgate.gateway_agent.deployment.slots import MODEL, MODELS
+from fedgate.gateway_agent.events import Log, Save
+from fedgate.gateway_agent.monitor.pipeline import rows_of
+from fedgate.gateway_agent.state import State, own_in, save_own, status
+from fedgate.models.arrays import FEATURES as X
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.features import FeatureSpec
+from fedgate.models.federated import build
+from fedgate.models.federated.run import run
 from tests.agents import LIMIT, TICK, after, chunks, commissioned, heard, kinds, sent
 from tests.sites import FEATURES, KEY, NS, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.protocol.messages import Alarm, Receipt, Status, Want
-from gateway_agent.events import (
+from fedgate.config.protocol.messages import Alarm, Receipt, Status, Want
+from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,
     SENSOR_PRIORITY,
@@ -29,11 +29,11 @@ from gateway_agent.events import (
     Settle,
     Tick,
 )
-from gateway_agent.monitor import alarms
-from gateway_agent.outbox import queue
-from gateway_agent.outbox.connection import JITTER, WAIT_S_MAX, wait_ns
-from gateway_agent.outbox.delivery import BYTES_MAX, ITEMS_MAX
-from gateway_agent.state import State, status
+from fedgate.gateway_agent.monitor import alarms
+from fedgate.gateway_agent.outbox import queue
+from fedgate.gateway_agent.outbox.connection import JITTER, WAIT_S_MAX, wait_ns
+from fedgate.gateway_agent.outbox.delivery import BYTES_MAX, ITEMS_MAX
+from fedgate.gateway_agent.state import State, status
 from tests.agents import ME, TICK, after, commissioned, heard, kinds, sent
 from tests.sites import NS, T0_NS, Shelf, agent, gateway_settings, topic
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol.messages import Alarm, Score
-from gateway_agent.events import SENSOR_PRIORITY, Effect, Heard, Log, Queue
-from gateway_agent.monitor.decision import Watch
-from gateway_agent.monitor.pipeline import Judge
-from gateway_agent.state import ALARMS, State, status
-from models.arrays import Floats
-from models.threshold import Levels
+from fedgate.config.protocol.messages import Alarm, Score
+from fedgate.gateway_agent.events import SENSOR_PRIORITY, Effect, Heard, Log, Queue
+from fedgate.gateway_agent.monitor.decision import Watch
+from fedgate.gateway_agent.monitor.pipeline import Judge
+from fedgate.gateway_agent.state import ALARMS, State, status
+from fedgate.models.arrays import Floats
+from fedgate.models.threshold import Levels
 from tests.agents import TICK, Told, after, commissioned, heard, kinds, sent
 from tests.sites import (
     FEATURES,

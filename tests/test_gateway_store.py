@@ -19,12 +19,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firmware_sim import children
-from gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.state import Stored
-from gateway_agent.storage.files import APPLICATION
-from gateway_agent.storage.store import SCHEMA_VERSION, Store, StoreError
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.state import Stored
+from fedgate.gateway_agent.storage.files import APPLICATION
+from fedgate.gateway_agent.storage.store import SCHEMA_VERSION, Store, StoreError
 from tests.sites import Shelf
 
 NAMES = st.sampled_from(["a", "b", "c.raised", "c.cleared"])
@@ -54,9 +54,9 @@ COMMITTER = """
 import sys
 from pathlib import Path
 import numpy as np
-from gateway_agent.events import Item, Keep, Queue, Save, Settle
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.storage.store import Store
+from fedgate.gateway_agent.events import Item, Keep, Queue, Save, Settle
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.storage.store import Store
 store = Store(Path(sys.argv[1]))
 number = len(store.read().baseline)
 while True:

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.protocol.messages import Receipt
-from gateway_agent.events import Connection, Durable, Heard, Item, Keep, Outward, Queue, Save, Settle
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.runtime.service import SPENT_COMMIT_S, Service
-from gateway_agent.runtime.write_batch import Gathering, may_wait
-from gateway_agent.state import ALARMS, COUNTED, MEMORY, OWN, Stored
-from gateway_agent.storage.store import Store
+from fedgate.config.protocol.messages import Receipt
+from fedgate.gateway_agent.events import Connection, Durable, Heard, Item, Keep, Outward, Queue, Save, Settle
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.runtime.service import SPENT_COMMIT_S, Service
+from fedgate.gateway_agent.runtime.write_batch import Gathering, may_wait
+from fedgate.gateway_agent.state import ALARMS, COUNTED, MEMORY, OWN, Stored
+from fedgate.gateway_agent.storage.store import Store
 from tests.kept import ME, give, item, opened, said, ticked
 from tests.sites import NS, T0_NS, Shelf, frame, samples, topic
 from tests.test_gateway_store import same

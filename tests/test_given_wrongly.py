@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.events import Answered
-from cloud_aggregator.storage.store import Store
-from config.runtime import cli
-from firmware_sim.__main__ import main as firmware_sim
-from gateway_agent.__main__ import main as gateway_agent
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.events import Answered
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.runtime import cli
+from fedgate.firmware_sim.__main__ import main as firmware_sim
+from fedgate.gateway_agent.__main__ import main as gateway_agent
 from tests.test_commands import Command, failed
 
 Capture = pytest.CaptureFixture[str]
@@ -137,7 +137,7 @@ def test_a_token_needs_nothing_of_what_is_trained(
     assert "not-installed-here" in failed(cloud_aggregator, capsys, "check", "-c", str(path))
     with closing(Store(folder / "aggregator.db")):
         pass
-    monkeypatch.setattr("cloud_aggregator.commands.order_client.WAIT_S", 0.0)
+    monkeypatch.setattr("fedgate.cloud_aggregator.commands.order_client.WAIT_S", 0.0)
     assert cloud_aggregator(["gateways", "token", "north", "-c", str(path)]) == 0
     assert "--token fedgate1." in capsys.readouterr().out
 

@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors import (
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import (
     DETECTORS,
     PERSONAL,
     ensemble,
@@ -25,11 +25,11 @@ from models.detectors import (
     subspace,
     svdd,
 )
-from models.detectors.esn_graph import CARRIED
-from models.detectors.graph import IR_VERSION, OPERATORS, OPSET
-from models.detectors.network import Network
-from models.detectors.principal import WHITENING, whitened
-from models.detectors.recurrent_network import Recurrent
+from fedgate.models.detectors.esn_graph import CARRIED
+from fedgate.models.detectors.graph import IR_VERSION, OPERATORS, OPSET
+from fedgate.models.detectors.network import Network
+from fedgate.models.detectors.principal import WHITENING, whitened
+from fedgate.models.detectors.recurrent_network import Recurrent
 from tests.toy import onnx_scores
 
 FEATURES = 5

@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from gateway_agent.deployment import onnx_cost, onnx_policy
-from gateway_agent.deployment.onnx_cost import ELEMENTS_MAX, WORK_MAX, Work, examine_work
-from gateway_agent.deployment.onnx_policy import FIELDS_MAX, check
-from gateway_agent.deployment.session import BLOCK_ROWS, ModelRefusedError
-from models.arrays import generator
-from models.detectors import DETECTORS, PERSONAL, esn, svdd
-from models.detectors.network import MOST_UNITS, Network
-from models.federated import ALGORITHMS, build
+from fedgate.gateway_agent.deployment import onnx_cost, onnx_policy
+from fedgate.gateway_agent.deployment.onnx_cost import ELEMENTS_MAX, WORK_MAX, Work, examine_work
+from fedgate.gateway_agent.deployment.onnx_policy import FIELDS_MAX, check
+from fedgate.gateway_agent.deployment.session import BLOCK_ROWS, ModelRefusedError
+from fedgate.models.arrays import generator
+from fedgate.models.detectors import DETECTORS, PERSONAL, esn, svdd
+from fedgate.models.detectors.network import MOST_UNITS, Network
+from fedgate.models.federated import ALGORITHMS, build
 from tests.fuzz.graph_targets import compare
 from tests.graph_tricks import field, hours, sound, tricks, varint
 from tests.law_settings import SETTINGS

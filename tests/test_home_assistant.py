@@ -18,19 +18,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.alarms.handling import DESCRIBED_S
-from cloud_aggregator.alarms.home_assistant import _plain
-from cloud_aggregator.events import Connection, Durable, Effect, Publish, RecordDiscovery, Tick
-from cloud_aggregator.runtime.app import Aggregator
-from cloud_aggregator.state import State, restore
-from cloud_aggregator.storage.store import Store
-from config.protocol.messages import Alarm, Status
-from config.settings.settings import AggregatorSettings, SettingsError, load
-from config.settings.settings import Broker as BrokerSettings
-from config.transport.mqtt import Link
-from firmware_sim import broker as broker_module
-from firmware_sim.broker import Broker, broker, mosquitto_program
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.alarms.handling import DESCRIBED_S
+from fedgate.cloud_aggregator.alarms.home_assistant import _plain
+from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Publish, RecordDiscovery, Tick
+from fedgate.cloud_aggregator.runtime.app import Aggregator
+from fedgate.cloud_aggregator.state import State, restore
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol.messages import Alarm, Status
+from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
+from fedgate.config.settings.settings import Broker as BrokerSettings
+from fedgate.config.transport.mqtt import Link
+from fedgate.firmware_sim import broker as broker_module
+from fedgate.firmware_sim.broker import Broker, broker, mosquitto_program
 from tests.sites import KEY, SITE, T0_NS, aggregator_settings
 from tests.test_aggregator_machine import after, heard
 from tests.test_fleet import WATCHING, alarm, status

@@ -18,13 +18,13 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
-import config
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.pki.authority import SERVER, Authority
-from cloud_aggregator.pki.server import PER_MINUTE_MAX, Pace, read_question
-from config.identity import pki
-from config.identity.pki import IdentityError, Token
-from firmware_sim import children
+from fedgate import config
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.pki.authority import SERVER, Authority
+from fedgate.cloud_aggregator.pki.server import PER_MINUTE_MAX, Pace, read_question
+from fedgate.config.identity import pki
+from fedgate.config.identity.pki import IdentityError, Token
+from fedgate.firmware_sim import children
 from tests.site_folders import Folder, founded
 from tests.waiting import PATIENCE_S
 

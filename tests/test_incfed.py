@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.protocol.wire import encode
-from models.arrays import COUNTED, FEATURES, LABELS, MISSING, WEIGHT, Arrays, Floats, equal, generator
-from models.detectors import esn, readout
-from models.detectors.network import Network
-from models.federated.algorithm import Algorithm, close_round
-from models.federated.contributions import RestoredError, settled
-from models.federated.incfed import DEFAULT_RIDGE, incfed
-from models.federated.run import run
-from models.moments import triangle
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import COUNTED, FEATURES, LABELS, MISSING, WEIGHT, Arrays, Floats, equal, generator
+from fedgate.models.detectors import esn, readout
+from fedgate.models.detectors.network import Network
+from fedgate.models.federated.algorithm import Algorithm, close_round
+from fedgate.models.federated.contributions import RestoredError, settled
+from fedgate.models.federated.incfed import DEFAULT_RIDGE, incfed
+from fedgate.models.federated.run import run
+from fedgate.models.moments import triangle
 from tests.given_width import build
 
 FEATURE_COUNT = 3

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from cloud_aggregator.events import Connection, Heard, Outward, RecordRound, SaveTraining, Tick
-from cloud_aggregator.rounds.uploads import RESEND_S
-from config.protocol.messages import RoundOpen, Want
-from config.settings.settings import Limits
+from fedgate.cloud_aggregator.events import Connection, Heard, Outward, RecordRound, SaveTraining, Tick
+from fedgate.cloud_aggregator.rounds.uploads import RESEND_S
+from fedgate.config.protocol.messages import RoundOpen, Want
+from fedgate.config.settings.settings import Limits
 from tests.cloud_service import Cloud, chunks_of, cloud, mean_of, receipts, said_under
 
 VALUES = 2_000

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from config.identity.signing import make_key
-from config.protocol.messages import Alarm, Status
-from config.protocol.topics import parse, watch
-from config.settings.settings import Broker as BrokerSettings
-from config.transport.mqtt import Link
-from firmware_sim import children
-from firmware_sim.broker import broker
+from fedgate.config.identity.signing import make_key
+from fedgate.config.protocol.messages import Alarm, Status
+from fedgate.config.protocol.topics import parse, watch
+from fedgate.config.settings.settings import Broker as BrokerSettings
+from fedgate.config.transport.mqtt import Link
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.broker import broker
 from tests.waiting import taken
 
 WINDOWS = 60

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.arrays import Array, Floats, generator
-from models.federated.algorithm import UpdateError
-from models.federated.defended import PREFIX
-from models.federated.judges import ranking_and_border
-from models.federated.run import run
+from fedgate.models.arrays import Array, Floats, generator
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.defended import PREFIX
+from fedgate.models.federated.judges import ranking_and_border
+from fedgate.models.federated.run import run
 from tests.exchanges import SEED
 from tests.test_defended import behind, data_of, flipped, plain, refusals
 from tests.toy import NAMES

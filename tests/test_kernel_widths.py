@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from firmware_sim.studies.kernel_widths import IN_FORCE, RULES, quantiles
-from models.arrays import FEATURES, Floats
-from models.detectors import linear
-from models.detectors.random_map import WIDTH
-from models.detectors.training import (
+from fedgate.firmware_sim.studies.kernel_widths import IN_FORCE, RULES, quantiles
+from fedgate.models.arrays import FEATURES, Floats
+from fedgate.models.detectors import linear
+from fedgate.models.detectors.random_map import WIDTH
+from fedgate.models.detectors.training import (
     LEAST_SPREAD,
     NARROW,
     WIDE,
@@ -22,9 +22,9 @@ from models.detectors.training import (
     quantile_of,
     squared_pair_distances,
 )
-from models.federated import build
-from models.federated.kernel_width import counted, quantile
-from models.federated.run import run
+from fedgate.models.federated import build
+from fedgate.models.federated.kernel_width import counted, quantile
+from fedgate.models.federated.run import run
 
 
 def noise(seed: int, features: int, rows: int = 300) -> Floats:

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.runtime.app import Aggregator
-from config.identity import pki
-from firmware_sim import children
-from firmware_sim.broker import mosquitto_program
-from gateway_agent.__main__ import main as gateway_agent
-from gateway_agent.events import Keep, Save
-from gateway_agent.storage.store import Store
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.runtime.app import Aggregator
+from fedgate.config.identity import pki
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.broker import mosquitto_program
+from fedgate.gateway_agent.__main__ import main as gateway_agent
+from fedgate.gateway_agent.events import Keep, Save
+from fedgate.gateway_agent.storage.store import Store
 from tests import waiting
 from tests.agents import commissioned
 from tests.site_folders import Folder, aggregator_of, broker_of, founded

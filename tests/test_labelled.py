@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol import wire
-from config.settings.labelled import LabelledError, head, of, read
-from config.settings.settings import GatewaySettings, load
-from firmware_sim.__main__ import main
-from gateway_agent.__main__ import main as gateway_agent
-from gateway_agent.runtime.training_worker import answer, labelled
-from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, joined, parted
-from models.federated import build
+from fedgate.config.protocol import wire
+from fedgate.config.settings.labelled import LabelledError, head, of, read
+from fedgate.config.settings.settings import GatewaySettings, load
+from fedgate.firmware_sim.__main__ import main
+from fedgate.gateway_agent.__main__ import main as gateway_agent
+from fedgate.gateway_agent.runtime.training_worker import answer, labelled
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, joined, parted
+from fedgate.models.federated import build
 from tests.sites import FEATURES as SPEC
 from tests.sites import SITE, gateway_settings, samples
 

@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
 
-from cloud_aggregator.events import Log
-from cloud_aggregator.releases import deploy
-from cloud_aggregator.releases.rollout import Made, restored, stored
-from config.protocol.transfer import describe
-from models.arrays import FEATURES, Arrays, Floats, alike, generator
-from models.detectors import readout, subspace
-from models.detectors.graph import is_alike
-from models.federated.contributions import BEFORE, STEP, difference
-from models.federated.kernel_width import counted, quantile
-from models.federated.local_dual import AFTER, ROWS, fingerprint, holds
-from models.federated.median_election import LOSS, MEDIAN, PENDING
-from models.federated.norm_judge import _bin_of
-from models.federated.run import run
-from models.units import COMMON
+from fedgate.cloud_aggregator.events import Log
+from fedgate.cloud_aggregator.releases import deploy
+from fedgate.cloud_aggregator.releases.rollout import Made, restored, stored
+from fedgate.config.protocol.transfer import describe
+from fedgate.models.arrays import FEATURES, Arrays, Floats, alike, generator
+from fedgate.models.detectors import readout, subspace
+from fedgate.models.detectors.graph import is_alike
+from fedgate.models.federated.contributions import BEFORE, STEP, difference
+from fedgate.models.federated.kernel_width import counted, quantile
+from fedgate.models.federated.local_dual import AFTER, ROWS, fingerprint, holds
+from fedgate.models.federated.median_election import LOSS, MEDIAN, PENDING
+from fedgate.models.federated.norm_judge import _bin_of
+from fedgate.models.federated.run import run
+from fedgate.models.units import COMMON
 from tests.given_width import build
 from tests.test_gateway_models import signed
 from tests.test_staged_release import fleet

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloud_aggregator.events import Log, Tick
-from cloud_aggregator.rounds import late_updates
-from cloud_aggregator.rounds.round import LOST_S
-from config.protocol.messages import Receipt, Status, round_number
-from models.arrays import Arrays
-from models.federated import ALGORITHMS, build
-from models.federated.algorithm import Server, UpdateError
+from fedgate.cloud_aggregator.events import Log, Tick
+from fedgate.cloud_aggregator.rounds import late_updates
+from fedgate.cloud_aggregator.rounds.round import LOST_S
+from fedgate.config.protocol.messages import Receipt, Status, round_number
+from fedgate.models.arrays import Arrays
+from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.federated.algorithm import Server, UpdateError
 from tests.cloud_service import NAMES, READY, SUMS, Cloud, cloud, heard, mean_of
 from tests.sites import aggregator_settings
 

@@ -1,4 +1,4 @@
-"""Every algorithm x every law of `models.federated.algorithm`.
+"""Every algorithm x every law of `fedgate.models.federated.algorithm`.
 
 A newly registered algorithm is covered by its defaults without a line here; other settings of it go into `SETTINGS`.
 """
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol.wire import decode, encode
-from models.arrays import FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
-from models.detectors import DETECTORS
-from models.federated import ALGORITHMS, build
-from models.federated.algorithm import MAX_SAMPLES, UpdateError, close_round
-from models.federated.run import run
+from fedgate.config.protocol.wire import decode, encode
+from fedgate.models.arrays import FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.federated.algorithm import MAX_SAMPLES, UpdateError, close_round
+from fedgate.models.federated.run import run
 from tests.exchanges import ROUNDS, SEED, Trained, as_bytes, exchanges_of, locked, same, total_of
 from tests.law_settings import SETTINGS, names_of
 from tests.toy import FEATURE_COUNT, NAMES, auc, fleet, onnx_scores

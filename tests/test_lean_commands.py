@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from config.settings.extras import EXTRA_OF
-from firmware_sim import children
-from firmware_sim.__main__ import COMMANDS
+from fedgate.config.settings.extras import EXTRA_OF
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.__main__ import COMMANDS
 from tests.some_packages import PROJECT, only
 from tests.syntax import ROOT, name_of, walk
 from tests.waiting import PATIENCE_S
@@ -23,7 +23,7 @@ from tests.waiting import PATIENCE_S
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting", "sqlalchemy": "SQLAlchemy"}
 HELPS = """
 import contextlib, io
-from firmware_sim.__main__ import main
+from fedgate.firmware_sim.__main__ import main
 for words in {words!r}:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
@@ -35,7 +35,7 @@ for words in {words!r}:
 """
 LOADED = """
 import sys
-from firmware_sim.__main__ import main
+from fedgate.firmware_sim.__main__ import main
 try:
     main(["--help"])
 except SystemExit:
@@ -62,7 +62,12 @@ def test_every_help_is_shown_without_any_extra(tmp_path: Path) -> None:
 def test_the_list_of_commands_loads_no_library() -> None:
     run = children.run([sys.executable, "-c", LOADED], PATIENCE_S, text=True, cwd=ROOT)
     loaded = set(run.stdout.splitlines()[-1].split())
-    assert "firmware_sim.__main__" in loaded and not loaded & {"numpy", "pydantic", "cryptography", "onnxruntime"}
+    assert "fedgate.firmware_sim.__main__" in loaded and not loaded & {
+        "numpy",
+        "pydantic",
+        "cryptography",
+        "onnxruntime",
+    }
 
 
 def test_recordings_are_looked_into_and_labelled_without_any_extra(tmp_path: Path) -> None:

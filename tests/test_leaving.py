@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.arrays import SECRET, WEIGHT, Arrays, equal, exchange_secret, generator
-from models.federated import build
-from models.federated.algorithm import Algorithm, Server, close_round, counting
-from models.federated.masking import PREFIX
+from fedgate.models.arrays import SECRET, WEIGHT, Arrays, equal, exchange_secret, generator
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import Algorithm, Server, close_round, counting
+from fedgate.models.federated.masking import PREFIX
 from tests.exchange_cases import SMALL
 from tests.sites import Site, aggregator_settings, gateway_settings
 from tests.test_exchange import loop

@@ -7,12 +7,12 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.svm import OneClassSVM
 
-from models.arrays import Floats
-from models.detectors import Detector
-from models.detectors.ocsvm import OCSVM
-from models.detectors.sphere import CENTER, SQUARED_RADIUS
-from models.detectors.svdd import SVDD
-from models.detectors.training import DataError, SettingError
+from fedgate.models.arrays import Floats
+from fedgate.models.detectors import Detector
+from fedgate.models.detectors.ocsvm import OCSVM
+from fedgate.models.detectors.sphere import CENTER, SQUARED_RADIUS
+from fedgate.models.detectors.svdd import SVDD
+from fedgate.models.detectors.training import DataError, SettingError
 
 
 def noise(seed: int, rows: int = 60, features: int = 3, at: float = 0.0) -> Floats:

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.protocol.topics import CHANNELS, Topic, topic_of, urgency
-from config.protocol.transfer import FRAMING_BYTES
-from config.settings.settings import Broker as BrokerSettings
-from config.transport import send_queue as backlog_module
-from config.transport import session_conflict
-from config.transport.mqtt import Link
-from config.transport.send_queue import PASSES, Backlog, Outgoing
-from config.transport.session_conflict import ENOUGH, SHORT_S, Contention
-from firmware_sim.broker import Broker, broker, mosquitto_program
+from fedgate.config.protocol.topics import CHANNELS, Topic, topic_of, urgency
+from fedgate.config.protocol.transfer import FRAMING_BYTES
+from fedgate.config.settings.settings import Broker as BrokerSettings
+from fedgate.config.transport import send_queue as backlog_module
+from fedgate.config.transport import session_conflict
+from fedgate.config.transport.mqtt import Link
+from fedgate.config.transport.send_queue import PASSES, Backlog, Outgoing
+from fedgate.config.transport.session_conflict import ENOUGH, SHORT_S, Contention
+from fedgate.firmware_sim.broker import Broker, broker, mosquitto_program
 from tests.slow_line import slow_line
 from tests.waiting import until, until_subscribed
 

@@ -14,9 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_aggregator.access.device_sessions import LIVES_KEPT, PACE_S, STANDS_S, Lives, restored_lives, to_text, told
-from cloud_aggregator.events import Event, Tick
-from config.protocol.messages import Status
+from fedgate.cloud_aggregator.access.device_sessions import (
+    LIVES_KEPT,
+    PACE_S,
+    STANDS_S,
+    Lives,
+    restored_lives,
+    to_text,
+    told,
+)
+from fedgate.cloud_aggregator.events import Event, Tick
+from fedgate.config.protocol.messages import Status
 from tests.cloud_service import READY, Cloud, cloud, heard, mean_of
 from tests.sites import NS, T0_NS
 

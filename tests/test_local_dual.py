@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol.wire import encode
-from models.arrays import FEATURES, Arrays, Floats, generator
-from models.detectors import linear
-from models.detectors.dual_ascent import ascend
-from models.federated.algorithm import Server, Train, close_round
-from models.federated.local_dual import AFTER, STEP
-from models.federated.run import run
-from models.federated.tally import SUM
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
+from fedgate.models.detectors import linear
+from fedgate.models.detectors.dual_ascent import ascend
+from fedgate.models.federated.algorithm import Server, Train, close_round
+from fedgate.models.federated.local_dual import AFTER, STEP
+from fedgate.models.federated.run import run
+from fedgate.models.federated.tally import SUM
 from tests.given_width import build
 from tests.soak import crossed
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from config.runtime import clock, loop
-from config.runtime.loop import Loop
+from fedgate.config.runtime import clock, loop
+from fedgate.config.runtime.loop import Loop
 
 
 def collected(made: Loop[str], count: int) -> list[str]:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.__main__ import main
-from cloud_aggregator.events import RecordAlarm, RecordLoss, RecordScores
-from cloud_aggregator.storage import history_table
-from config.protocol.losses import Tombstone
-from config.protocol.messages import Receipt, Score
-from config.protocol.scores import gathered, spread
-from config.protocol.topics import parse
+from fedgate.cloud_aggregator.__main__ import main
+from fedgate.cloud_aggregator.events import RecordAlarm, RecordLoss, RecordScores
+from fedgate.cloud_aggregator.storage import history_table
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import Receipt, Score
+from fedgate.config.protocol.scores import gathered, spread
+from fedgate.config.protocol.topics import parse
 from tests.cloud_service import Cloud, cloud, heard, mean_of, receipts, said_under
 from tests.sites import FEATURES, T0_NS
 from tests.test_aggregator_machine import ALARM

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.alarms.register import KEPT
-from cloud_aggregator.events import Connection, Durable, Effect, Publish, RecordAlarm, Tick
-from cloud_aggregator.state import State, restore
-from cloud_aggregator.storage.store import Store
-from config.protocol.messages import Device, Maintenance, Status
-from config.settings.settings import GatewaySettings, SettingsError, load
-from gateway_agent.state import status as gateway_status
+from fedgate.cloud_aggregator.alarms.register import KEPT
+from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Publish, RecordAlarm, Tick
+from fedgate.cloud_aggregator.state import State, restore
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol.messages import Device, Maintenance, Status
+from fedgate.config.settings.settings import GatewaySettings, SettingsError, load
+from fedgate.gateway_agent.state import status as gateway_status
 from tests.sites import (
     KEY,
     NS,

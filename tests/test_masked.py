@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from models.arrays import FEATURES, SECRET, WEIGHT, Arrays, equal, generator
-from models.federated import ALGORITHMS
-from models.federated.algorithm import Algorithm, Server, close_round
-from models.federated.defended import Defence, defended
-from models.federated.masked import Masking, masked
-from models.federated.masking import RosterError, split
-from models.federated.masking_gateway import LEAVES, STAYS, STEPS
-from models.federated.run import run
+from fedgate.models.arrays import FEATURES, SECRET, WEIGHT, Arrays, equal, generator
+from fedgate.models.federated import ALGORITHMS
+from fedgate.models.federated.algorithm import Algorithm, Server, close_round
+from fedgate.models.federated.defended import Defence, defended
+from fedgate.models.federated.masked import Masking, masked
+from fedgate.models.federated.masking import RosterError, split
+from fedgate.models.federated.masking_gateway import LEAVES, STAYS, STEPS
+from fedgate.models.federated.run import run
 from tests.exchanges import SEED, exchanges_of
 from tests.given_width import build
 from tests.law_settings import SETTINGS
@@ -285,5 +285,5 @@ def test_data_without_a_secret_is_an_error() -> None:
 
 
 def test_masks_load_no_cipher_before_they_are_needed() -> None:
-    modules = "models.federated.masked, models.federated.registry"
+    modules = "fedgate.models.federated.masked, fedgate.models.federated.registry"
     assert "cryptography" not in loaded_by(modules)

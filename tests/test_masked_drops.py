@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from models.arrays import COUNTED, WEIGHT, Arrays, generator
-from models.federated import build
-from models.federated.algorithm import Algorithm, RoundFailedError, Server
-from models.federated.masking import split
-from models.federated.masking_cloud import LOST_MOST
-from models.federated.masking_gateway import STEPS
-from models.federated.run import run
+from fedgate.models.arrays import COUNTED, WEIGHT, Arrays, generator
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import Algorithm, RoundFailedError, Server
+from fedgate.models.federated.masking import split
+from fedgate.models.federated.masking_cloud import LOST_MOST
+from fedgate.models.federated.masking_gateway import STEPS
+from fedgate.models.federated.run import run
 from tests.masked_rounds import (
     CONFIRM,
     INPUT,

@@ -8,10 +8,10 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from models.arrays import SECRET, Arrays, generator
-from models.federated.algorithm import RoundFailedError, UpdateError, close_round
-from models.federated.masked import LeftOutWarning, ShareWarning
-from models.federated.masking_gateway import MASKED, SEALED, SHARES, STEPS, TOKEN
+from fedgate.models.arrays import SECRET, Arrays, generator
+from fedgate.models.federated.algorithm import RoundFailedError, UpdateError, close_round
+from fedgate.models.federated.masked import LeftOutWarning, ShareWarning
+from fedgate.models.federated.masking_gateway import MASKED, SEALED, SHARES, STEPS, TOKEN
 from tests.masked_rounds import (
     CONFIRM,
     INPUT,

@@ -15,21 +15,21 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.access.registry import Certificate, Registry
-from cloud_aggregator.commands import keys as keys_command_module
-from config.identity import pki, signing, statement
-from config.protocol import wire
-from config.protocol.messages import Keys
-from config.settings.identity import Membership
-from gateway_agent.commands import doctor
-from gateway_agent.runtime import training_worker
-from models.arrays import IDENTITY, MEMBERS, Array, Arrays, generator
-from models.federated.algorithm import UpdateError
-from models.federated.masking import RosterError
-from models.federated.masking_cloud import member_of
-from models.federated.masking_gateway import SIGNATURE, VOUCHER
-from models.records import replace
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.access.registry import Certificate, Registry
+from fedgate.cloud_aggregator.commands import keys as keys_command_module
+from fedgate.config.identity import pki, signing, statement
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Keys
+from fedgate.config.settings.identity import Membership
+from fedgate.gateway_agent.commands import doctor
+from fedgate.gateway_agent.runtime import training_worker
+from fedgate.models.arrays import IDENTITY, MEMBERS, Array, Arrays, generator
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.masking import RosterError
+from fedgate.models.federated.masking_cloud import member_of
+from fedgate.models.federated.masking_gateway import SIGNATURE, VOUCHER
+from fedgate.models.records import replace
 from tests.masked_rounds import (
     INPUT,
     KEYS,

@@ -14,14 +14,22 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from models.arrays import FEATURES, Array, Arrays, exchange_secret, generator
-from models.federated.algorithm import Algorithm, Server
-from models.federated.masked import masked
-from models.federated.masking import AGREEMENT, PUBLIC_KEYS, Masking, Roster, digest_of
-from models.federated.masking_gateway import COMMITMENT, MASKED, SHARES, STEPS, _share_texts, mask_key, self_mask_key
-from models.federated.masking_keys import Keys, add_mask, derived, loaded, public_key, to_bytes, to_number
-from models.federated.ring import Ring, encoded
-from models.federated.shamir import interpolated
+from fedgate.models.arrays import FEATURES, Array, Arrays, exchange_secret, generator
+from fedgate.models.federated.algorithm import Algorithm, Server
+from fedgate.models.federated.masked import masked
+from fedgate.models.federated.masking import AGREEMENT, PUBLIC_KEYS, Masking, Roster, digest_of
+from fedgate.models.federated.masking_gateway import (
+    COMMITMENT,
+    MASKED,
+    SHARES,
+    STEPS,
+    _share_texts,
+    mask_key,
+    self_mask_key,
+)
+from fedgate.models.federated.masking_keys import Keys, add_mask, derived, loaded, public_key, to_bytes, to_number
+from fedgate.models.federated.ring import Ring, encoded
+from fedgate.models.federated.shamir import interpolated
 from tests.masked_rounds import (
     INPUT,
     KEYS,

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis.extra.numpy import arrays as array_strategy
 
-from models.arrays import Arrays
-from models.federated.algorithm import UpdateError
-from models.federated.masking import _holders
-from models.federated.masking_keys import (
+from fedgate.models.arrays import Arrays
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.masking import _holders
+from fedgate.models.federated.masking_keys import (
     KeyAgreementError,
     Keys,
     add_mask,
@@ -28,7 +28,7 @@ from models.federated.masking_keys import (
     sealed,
     unsealed,
 )
-from models.federated.ring import (
+from fedgate.models.federated.ring import (
     RING_SUM,
     RingError,
     by_layout,
@@ -39,7 +39,7 @@ from models.federated.ring import (
     most_of,
     of_most,
 )
-from models.federated.shamir import PRIME, interpolated, shares_of
+from fedgate.models.federated.shamir import PRIME, interpolated, shares_of
 
 QUANTUM = 2.0**-20
 MOST = most_of(1_000, QUANTUM, None)

@@ -8,12 +8,12 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from models.arrays import FEATURES, Array, Arrays, generator
-from models.federated import masking_gateway
-from models.federated.algorithm import RoundFailedError, UpdateError
-from models.federated.masked import Masking, masked
-from models.federated.masking import Roster, RosterError, prefixed, split
-from models.federated.ring import RingError
+from fedgate.models.arrays import FEATURES, Array, Arrays, generator
+from fedgate.models.federated import masking_gateway
+from fedgate.models.federated.algorithm import RoundFailedError, UpdateError
+from fedgate.models.federated.masked import Masking, masked
+from fedgate.models.federated.masking import Roster, RosterError, prefixed, split
+from fedgate.models.federated.ring import RingError
 from tests.masked_rounds import (
     CONFIRM,
     INPUT,

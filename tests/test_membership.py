@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from firmware_sim.membership import attack, nearness, traced
-from firmware_sim.metrics import MetricError
-from models.arrays import Floats
-from models.detectors import svdd
-from models.federated.ensemble_svdd import Mixture, described
-from models.federated.support_vector_election import Move, elected
+from fedgate.firmware_sim.membership import attack, nearness, traced
+from fedgate.firmware_sim.metrics import MetricError
+from fedgate.models.arrays import Floats
+from fedgate.models.detectors import svdd
+from fedgate.models.federated.ensemble_svdd import Mixture, described
+from fedgate.models.federated.support_vector_election import Move, elected
 
 
 def rows_of(seed: int, count: int = 400, features: int = 4) -> Floats:

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_agent.events import Connection, Keep, Publish
-from gateway_agent.monitor import pipeline as walk
-from gateway_agent.monitor import recurrence as recall
-from gateway_agent.monitor.decision import Watch
-from gateway_agent.monitor.pipeline import Judge
-from gateway_agent.monitor.recurrence import BLANK, Memory, Owner, Seen
-from gateway_agent.state import State, save_memory
-from gateway_agent.storage.store import Store
-from models.arrays import NEW_SERIES, Array, Arrays, Floats
-from models.signal import Block
-from models.threshold import Levels
+from fedgate.gateway_agent.events import Connection, Keep, Publish
+from fedgate.gateway_agent.monitor import pipeline as walk
+from fedgate.gateway_agent.monitor import recurrence as recall
+from fedgate.gateway_agent.monitor.decision import Watch
+from fedgate.gateway_agent.monitor.pipeline import Judge
+from fedgate.gateway_agent.monitor.recurrence import BLANK, Memory, Owner, Seen
+from fedgate.gateway_agent.state import State, save_memory
+from fedgate.gateway_agent.storage.store import Store
+from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
+from fedgate.models.signal import Block
+from fedgate.models.threshold import Levels
 from tests.agents import after, heard
 from tests.sites import NS, T0_NS, WINDOWS, Site, agent, aggregator_settings, frame, gateway_settings, samples
 

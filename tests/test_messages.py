@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.protocol.losses import Tombstone
-from config.protocol.messages import (
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import (
     CHUNKS_MAX,
     CONTROL,
     LARGEST,
@@ -36,8 +36,8 @@ from config.protocol.messages import (
     Want,
     alarm_item,
 )
-from config.protocol.scores import Scores
-from config.protocol.topics import Topic, parse, topic_of
+from fedgate.config.protocol.scores import Scores
+from fedgate.config.protocol.topics import Topic, parse, topic_of
 from tests.message_samples import DIGEST, MESSAGES
 
 GOLDEN = Path(__file__).parent / "golden" / "messages_1"
@@ -106,7 +106,7 @@ def test_every_message_has_golden_bytes() -> None:
 
 def kinds_of(kind: type[Message]) -> set[type[Message]]:
     """Return all kinds of messages below one; those that other tests make of them are not ours."""
-    below = {one for one in kind.__subclasses__() if one.__module__.startswith("config.")}
+    below = {one for one in kind.__subclasses__() if one.__module__.startswith("fedgate.config.")}
     return below.union(*map(kinds_of, below))
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score, precision_score, recall_score, roc_auc_score
 
-from firmware_sim import metrics
-from firmware_sim.metrics import MetricError
+from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.metrics import MetricError
 
 windows = st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3), st.booleans()), max_size=40)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from config.settings.settings import GatewaySettings
-from firmware_sim import children
-from gateway_agent.deployment import slots
-from gateway_agent.deployment.slots import STARTS_MAX
-from gateway_agent.events import Keep, Save
-from gateway_agent.storage.store import Store
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.deployment import slots
+from fedgate.gateway_agent.deployment.slots import STARTS_MAX
+from fedgate.gateway_agent.events import Keep, Save
+from fedgate.gateway_agent.storage.store import Store
 from tests.sites import T0_NS, gateway_settings
 from tests.waiting import PATIENCE_S
 from tests.watchers import CALM, SENSITIVE, Gateway
@@ -23,11 +23,11 @@ from tests.watchers import CALM, SENSITIVE, Gateway
 AGENT = """
 import os, signal, sys
 from pathlib import Path
-from config.settings.settings import GatewaySettings
-from gateway_agent.deployment import validation
-from gateway_agent.deployment.session import Scorer
-from gateway_agent.runtime.service import Service
-from gateway_agent.storage.store import Store
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent.deployment import validation
+from fedgate.gateway_agent.deployment.session import Scorer
+from fedgate.gateway_agent.runtime.service import Service
+from fedgate.gateway_agent.storage.store import Store
 
 settings = GatewaySettings.model_validate_json(Path(sys.argv[1]).read_bytes())
 deadly = Path(sys.argv[2]).read_bytes()

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from gateway_agent.deployment import slots, validation
-from gateway_agent.deployment.probation import STEADY_S, stopped
-from gateway_agent.deployment.session import Scorer
-from gateway_agent.deployment.slots import LOADS_MAX, MODELS, STARTS_MAX, Tries
-from gateway_agent.events import Keep, Save
-from gateway_agent.runtime.service import Service
-from gateway_agent.state import State, status
-from gateway_agent.storage.store import Store, StoreFullError
-from models.arrays import Arrays
+from fedgate.gateway_agent.deployment import slots, validation
+from fedgate.gateway_agent.deployment.probation import STEADY_S, stopped
+from fedgate.gateway_agent.deployment.session import Scorer
+from fedgate.gateway_agent.deployment.slots import LOADS_MAX, MODELS, STARTS_MAX, Tries
+from fedgate.gateway_agent.events import Keep, Save
+from fedgate.gateway_agent.runtime.service import Service
+from fedgate.gateway_agent.state import State, status
+from fedgate.gateway_agent.storage.store import Store, StoreFullError
+from fedgate.models.arrays import Arrays
 from tests.agents import TICK, after, chunks, heard, kinds
 from tests.kept import Small, give, item, service, ticked
 from tests.sites import NS, Shelf, agent, gateway_settings

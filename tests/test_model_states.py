@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.__main__ import main
-from cloud_aggregator.events import RecordModel, SaveRollout
-from cloud_aggregator.storage.store import Store
+from fedgate.cloud_aggregator.__main__ import main
+from fedgate.cloud_aggregator.events import RecordModel, SaveRollout
+from fedgate.cloud_aggregator.storage.store import Store
 from tests.fleets import Fleet
 from tests.test_staged_release import fleet
 from tests.test_stopped_models import BAD, OTHER, trained

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway_agent.__main__ import main
-from gateway_agent.deployment import slots
-from gateway_agent.events import Keep, Save
-from gateway_agent.storage.store import Store
+from fedgate.gateway_agent.__main__ import main
+from fedgate.gateway_agent.deployment import slots
+from fedgate.gateway_agent.events import Keep, Save
+from fedgate.gateway_agent.storage.store import Store
 from tests.agents import chunks, heard
 from tests.kept import Small, service, ticked
 from tests.sites import FEATURES, SITE, WINDOWS

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from models.detectors.network import EchoStateWarning, Network
-from models.federated import build
+from fedgate.models.detectors.network import EchoStateWarning, Network
+from fedgate.models.federated import build
 
 
 def test_defaults() -> None:

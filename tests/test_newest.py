@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import machine as cloud_machine
-from cloud_aggregator.events import Connection, Log, Tick
-from cloud_aggregator.releases import deploy, signatures
-from cloud_aggregator.releases.rollout import Made
-from cloud_aggregator.state import State as Cloud
-from cloud_aggregator.state import restore
-from config.identity.signing import sign
-from config.protocol.messages import LARGEST, Manifest, MessageError, Newest, RoundOpen, audience_of
-from gateway_agent.events import Connection as Link
-from gateway_agent.events import Event, Save
-from gateway_agent.events import Tick as GatewayTick
-from gateway_agent.state import NEWEST, State, status
-from gateway_agent.trust import newest as kept
+from fedgate.cloud_aggregator import machine as cloud_machine
+from fedgate.cloud_aggregator.events import Connection, Log, Tick
+from fedgate.cloud_aggregator.releases import deploy, signatures
+from fedgate.cloud_aggregator.releases.rollout import Made
+from fedgate.cloud_aggregator.state import State as Cloud
+from fedgate.cloud_aggregator.state import restore
+from fedgate.config.identity.signing import sign
+from fedgate.config.protocol.messages import LARGEST, Manifest, MessageError, Newest, RoundOpen, audience_of
+from fedgate.gateway_agent.events import Connection as Link
+from fedgate.gateway_agent.events import Event, Save
+from fedgate.gateway_agent.events import Tick as GatewayTick
+from fedgate.gateway_agent.state import NEWEST, State, status
+from fedgate.gateway_agent.trust import newest as kept
 from tests.agents import ME, after, commissioned, heard, kinds, sent
 from tests.fleets import Fleet
 from tests.sites import (

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.protocol.frames import Frame
-from config.protocol.topics import watch
-from config.settings.settings import Broker as BrokerSettings
-from config.transport.mqtt import Link
-from firmware_sim.broker import broker
-from firmware_sim.faults import stiffness_loss
-from firmware_sim.node import NS, ReplayError, frames, replay
-from firmware_sim.recordings import Channel, Recording
+from fedgate.config.protocol.frames import Frame
+from fedgate.config.protocol.topics import watch
+from fedgate.config.settings.settings import Broker as BrokerSettings
+from fedgate.config.transport.mqtt import Link
+from fedgate.firmware_sim.broker import broker
+from fedgate.firmware_sim.faults import stiffness_loss
+from fedgate.firmware_sim.node import NS, ReplayError, frames, replay
+from fedgate.firmware_sim.recordings import Channel, Recording
 from tests.waiting import taken, until_subscribed
 
 RATE_HZ = 50.0
@@ -77,7 +77,7 @@ def test_replay_over_a_real_broker_keeps_the_pace_and_loses_nothing(tmp_path: Pa
 
 
 def test_replay_without_a_broker_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firmware_sim.node.CONNECT_S", 0.2)
+    monkeypatch.setattr("fedgate.firmware_sim.node.CONNECT_S", 0.2)
     nobody = BrokerSettings(host="127.0.0.1", port=1)
     with pytest.raises(ReplayError, match=r"127\.0\.0\.1:1"):
         replay(recording(5), nobody, site="s", gateway="g", stream="d", speed=1.0, frame_s=1.0, t0_ns=0, progress=False)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.protocol.wire import encode
-from models.arrays import Arrays, generator
-from models.federated import build
-from models.federated.algorithm import JUDGE, Algorithm, Server, UpdateError, close_round, lacking
-from models.federated.defended import Defence, DefenceError, defended
-from models.federated.norm_judge import BINS, KNOWN, LENGTHS, norm_judge, usual_length
-from models.federated.run import run
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import Arrays, generator
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import JUDGE, Algorithm, Server, UpdateError, close_round, lacking
+from fedgate.models.federated.defended import Defence, DefenceError, defended
+from fedgate.models.federated.norm_judge import BINS, KNOWN, LENGTHS, norm_judge, usual_length
+from fedgate.models.federated.run import run
 from tests.exchanges import SEED
 from tests.toy import FEATURE_COUNT, NAMES, fleet
 

@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.__main__ import main
-from cloud_aggregator.access.registry import Certificate, RecordCertificate
-from cloud_aggregator.commands import doctor
-from cloud_aggregator.commands.backup import copy_store
-from cloud_aggregator.events import Connection, Heard, RecordGateway, RecordService, Tick
-from cloud_aggregator.pki.quarantine import Quarantine
-from cloud_aggregator.runtime.presence import BEAT_S
-from cloud_aggregator.storage.store import Store, locked
-from config.protocol.messages import Status
-from config.runtime import store_lock
-from config.settings.settings import AggregatorSettings, load
-from firmware_sim.broker import broker
+from fedgate.cloud_aggregator.__main__ import main
+from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
+from fedgate.cloud_aggregator.commands import doctor
+from fedgate.cloud_aggregator.commands.backup import copy_store
+from fedgate.cloud_aggregator.events import Connection, Heard, RecordGateway, RecordService, Tick
+from fedgate.cloud_aggregator.pki.quarantine import Quarantine
+from fedgate.cloud_aggregator.runtime.presence import BEAT_S
+from fedgate.cloud_aggregator.storage.store import Store, locked
+from fedgate.config.protocol.messages import Status
+from fedgate.config.runtime import store_lock
+from fedgate.config.settings.settings import AggregatorSettings, load
+from fedgate.firmware_sim.broker import broker
 from tests import waiting
 from tests.cloud_service import READY, Cloud, cloud, mean_of
 from tests.sites import NS, topic

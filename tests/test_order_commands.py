@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.access.registry import Certificate, RecordCertificate
-from cloud_aggregator.commands import order_client
-from cloud_aggregator.events import RecordGateway, RecordModel
-from cloud_aggregator.storage.store import Store
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
+from fedgate.cloud_aggregator.commands import order_client
+from fedgate.cloud_aggregator.events import RecordGateway, RecordModel
+from fedgate.cloud_aggregator.storage.store import Store
 from tests.cloud_service import READY
 from tests.site_folders import founded
 from tests.sites import T0_NS

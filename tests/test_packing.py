@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 from hypothesis.extra.numpy import arrays as any_array
 
-from models.arrays import Array, Arrays, Floats
-from models.packing import Number, PackingError, entries_sent, packed, unpacked
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.packing import Number, PackingError, entries_sent, packed, unpacked
 
 NUMBERS: tuple[Number, ...] = get_args(Number)
 SHARES = (0.05, 0.3, 1.0)

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.protocol.wire import encode
-from models.arrays import WEIGHT, Arrays, Floats, generator
-from models.detectors.network import Network
-from models.federated.algorithm import CONDITION, UNDETERMINED, Algorithm, Server, UpdateError
-from models.federated.incfed import RankWarning, incfed
-from models.federated.partial_incfed import COLUMN_RIDGE, partial_incfed
-from models.federated.reservoir_directions import driven_directions, noise
-from models.federated.run import run
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import WEIGHT, Arrays, Floats, generator
+from fedgate.models.detectors.network import Network
+from fedgate.models.federated.algorithm import CONDITION, UNDETERMINED, Algorithm, Server, UpdateError
+from fedgate.models.federated.incfed import RankWarning, incfed
+from fedgate.models.federated.partial_incfed import COLUMN_RIDGE, partial_incfed
+from fedgate.models.federated.reservoir_directions import driven_directions, noise
+from fedgate.models.federated.run import run
 from tests.given_width import build
 from tests.test_incfed import CLASSES, FEATURE_COUNT, close, lesson_of, series
 

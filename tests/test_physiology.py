@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from config.settings.settings import GatewaySettings
-from models.arrays import Floats
-from models.detectors import esn
-from models.detectors.network import Network
-from models.features import LARGEST, extract, extract_many, feature_names
-from models.physiology import SPREAD_SHARE, band_passed, beats_s, electrodermal, moving_standardised, pulse
-from models.signal import Block, StreamSpec, Window, push, start
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.models.arrays import Floats
+from fedgate.models.detectors import esn
+from fedgate.models.detectors.network import Network
+from fedgate.models.features import LARGEST, extract, extract_many, feature_names
+from fedgate.models.physiology import SPREAD_SHARE, band_passed, beats_s, electrodermal, moving_standardised, pulse
+from fedgate.models.signal import Block, StreamSpec, Window, push, start
 from tests.feature_specs import wrist
 
 RATE_HZ = 64.0

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway_agent.events import Keep, Save
-from gateway_agent.state import SECRET
-from gateway_agent.storage.store import Store
-from models.federated.algorithm import EPSILON, RELEASES
-from models.federated.private import Privacy
+from fedgate.gateway_agent.events import Keep, Save
+from fedgate.gateway_agent.state import SECRET
+from fedgate.gateway_agent.storage.store import Store
+from fedgate.models.federated.algorithm import EPSILON, RELEASES
+from fedgate.models.federated.private import Privacy
 from tests.sites import Site, aggregator_settings, gateway_settings
 
 NAMES = ("east", "north", "west")

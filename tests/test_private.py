@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as any_array
 from pydantic import ValidationError
 
-from models.arrays import FEATURES, SECRET, Arrays, Floats, exchange_secret, generator
-from models.federated import ALGORITHMS
-from models.federated.algorithm import EPSILON, NOISE_SECRET, RELEASES, SPENT, Algorithm, UpdateError
-from models.federated.private import Privacy, PrivacyWarning, bounded, private, with_noise
-from models.federated.run import Outcome, run
+from fedgate.models.arrays import FEATURES, SECRET, Arrays, Floats, exchange_secret, generator
+from fedgate.models.federated import ALGORITHMS
+from fedgate.models.federated.algorithm import EPSILON, NOISE_SECRET, RELEASES, SPENT, Algorithm, UpdateError
+from fedgate.models.federated.private import Privacy, PrivacyWarning, bounded, private, with_noise
+from fedgate.models.federated.run import Outcome, run
 from tests.given_width import build
 from tests.law_settings import SETTINGS
 from tests.toy import FEATURE_COUNT, fleet

@@ -13,13 +13,13 @@ from itertools import count
 import numpy as np
 import pytest
 
-from config.protocol.messages import Manifest, audience_of
-from gateway_agent.deployment.probation import SLOW_STEPS, STORED_S
-from gateway_agent.deployment.session import ModelRefusedError
-from gateway_agent.monitor.recurrence import Memory
-from gateway_agent.state import status
-from models.arrays import Array, Arrays, Floats
-from models.promise import LEAST_BLOCKS
+from fedgate.config.protocol.messages import Manifest, audience_of
+from fedgate.gateway_agent.deployment.probation import SLOW_STEPS, STORED_S
+from fedgate.gateway_agent.deployment.session import ModelRefusedError
+from fedgate.gateway_agent.monitor.recurrence import Memory
+from fedgate.gateway_agent.state import status
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.promise import LEAST_BLOCKS
 from tests.agents import ME, TICK, after, chunks, heard
 from tests.sites import NS, SITE, WINDOWS, frame, samples
 from tests.test_gateway_models import signed

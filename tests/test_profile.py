@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from models.arrays import Arrays
-from models.local_time import local_hours
-from models.profile import (
+from fedgate.models.arrays import Arrays
+from fedgate.models.local_time import local_hours
+from fedgate.models.profile import (
     COUNT,
     EARLIEST_NS,
     ORIGINS,
@@ -28,7 +28,7 @@ from models.profile import (
     made,
     sums,
 )
-from models.profile_spec import ProfileSpec
+from fedgate.models.profile_spec import ProfileSpec
 
 NS = 10**9
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/St_Johns", "Australia/Lord_Howe")

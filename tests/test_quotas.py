@@ -19,9 +19,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from cloud_aggregator import machine
-from cloud_aggregator.__main__ import main
-from cloud_aggregator.access.registry import (
+from fedgate.cloud_aggregator import machine
+from fedgate.cloud_aggregator.__main__ import main
+from fedgate.cloud_aggregator.access.registry import (
     Certificate,
     ForgetCertificates,
     ForgetPasses,
@@ -29,9 +29,9 @@ from cloud_aggregator.access.registry import (
     RecordCertificate,
     RecordPass,
 )
-from cloud_aggregator.alarms import handling, webhook
-from cloud_aggregator.alarms.handling import CHANGE_S, CHANGES, RESERVED
-from cloud_aggregator.events import (
+from fedgate.cloud_aggregator.alarms import handling, webhook
+from fedgate.cloud_aggregator.alarms.handling import CHANGE_S, CHANGES, RESERVED
+from fedgate.cloud_aggregator.events import (
     Answered,
     Connection,
     DropHeld,
@@ -57,22 +57,32 @@ from cloud_aggregator.events import (
     Send,
     Tick,
 )
-from cloud_aggregator.releases import announce, rollout
-from cloud_aggregator.releases.build import GOLDEN_ROWS, GOLDEN_VALUES
-from cloud_aggregator.releases.rollout import Staging
-from cloud_aggregator.rounds import round
-from cloud_aggregator.runtime.app import Aggregator
-from cloud_aggregator.state import restore
-from cloud_aggregator.storage import history_table, models_table, store
-from cloud_aggregator.storage.store import Store
-from config.protocol.losses import Tombstone
-from config.protocol.messages import CONTROL, NAME_MAX, SHORT_MAX, Alarm, FleetAlarm, Manifest, RoundOpen, Status, Want
-from config.protocol.scores import Scores
-from config.protocol.topics import Topic, party, topic_of, urgency
-from config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, ChunkHeader, describe
-from config.transport.send_queue import Backlog, Outgoing
-from gateway_agent.events import Item, Keep, Queue, Save, Settle
-from gateway_agent.storage.store import Store as GatewayStore
+from fedgate.cloud_aggregator.releases import announce, rollout
+from fedgate.cloud_aggregator.releases.build import GOLDEN_ROWS, GOLDEN_VALUES
+from fedgate.cloud_aggregator.releases.rollout import Staging
+from fedgate.cloud_aggregator.rounds import round
+from fedgate.cloud_aggregator.runtime.app import Aggregator
+from fedgate.cloud_aggregator.state import restore
+from fedgate.cloud_aggregator.storage import history_table, models_table, store
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import (
+    CONTROL,
+    NAME_MAX,
+    SHORT_MAX,
+    Alarm,
+    FleetAlarm,
+    Manifest,
+    RoundOpen,
+    Status,
+    Want,
+)
+from fedgate.config.protocol.scores import Scores
+from fedgate.config.protocol.topics import Topic, party, topic_of, urgency
+from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, ChunkHeader, describe
+from fedgate.config.transport.send_queue import Backlog, Outgoing
+from fedgate.gateway_agent.events import Item, Keep, Queue, Save, Settle
+from fedgate.gateway_agent.storage.store import Store as GatewayStore
 from tests.agents import after, commissioned
 from tests.agents import heard as heard_by_agent
 from tests.cloud_service import chunks_of, cloud, heard, mean_of, receipts, said_under
@@ -198,7 +208,7 @@ def test_who_raises_without_end_is_slowed_down_and_nothing_of_it_is_lost(tmp_pat
 def test_alarms_of_many_long_texts_are_refused_before_they_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloud_aggregator.alarms.register.TEXTS_MAX", 100_000)
+    monkeypatch.setattr("fedgate.cloud_aggregator.alarms.register.TEXTS_MAX", 100_000)
     with cloud(tmp_path, mean_of(2)) as made:
         said = made.hear(
             *(heard("west", "alarm", largest_alarm(f"{number}", id=f"{number}").to_bytes()) for number in range(30))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from config.protocol.wire import decode, encode
-from models.detectors import random_map
+from fedgate.config.protocol.wire import decode, encode
+from fedgate.models.detectors import random_map
 
 
 def test_the_same_scalars_are_the_same_map_after_travelling() -> None:

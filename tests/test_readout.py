@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors import readout
-from models.detectors.readout import RankError
-from models.detectors.training import FitError
-from models.moments import symmetric
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import readout
+from fedgate.models.detectors.readout import RankError
+from fedgate.models.detectors.training import FitError
+from fedgate.models.moments import symmetric
 
 ROWS, SIZE, OUTPUTS = 90, 12, 3
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.arrays import Arrays, generator
-from models.detectors.reservoir import identity
-from models.federated.algorithm import (
+from fedgate.models.arrays import Arrays, generator
+from fedgate.models.detectors.reservoir import identity
+from fedgate.models.federated.algorithm import (
     CONDITION,
     MAX_SAMPLES,
     UNDETERMINED,
@@ -16,8 +16,8 @@ from models.federated.algorithm import (
     close_round,
     lacking,
 )
-from models.federated.incfed import RankWarning, incfed
-from models.moments import symmetric
+from fedgate.models.federated.incfed import RankWarning, incfed
+from fedgate.models.moments import symmetric
 from tests.test_incfed import FEATURE_COUNT, NETWORK, PLAIN, RNG, Fleet, close, pooled, series, weighing
 
 

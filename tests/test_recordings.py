@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from firmware_sim.recordings import (
+from fedgate.firmware_sim.recordings import (
     DAMAGED,
     HEALTHY,
     UNKNOWN,
@@ -30,7 +30,7 @@ from firmware_sim.recordings import (
     shipped,
     shipped_names,
 )
-from firmware_sim.recordings.gaps import NS_PER_S
+from fedgate.firmware_sim.recordings.gaps import NS_PER_S
 from tests import recording_samples as samples
 from tests.recording_samples import DATA, RATE_HZ, START_NS, VALUES, read_bytes
 

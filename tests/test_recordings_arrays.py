@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from firmware_sim.recordings import DAMAGED, HEALTHY, UNKNOWN, Channel, ChoiceError, ReadOptions, State, read
-from firmware_sim.recordings.gaps import NS_PER_S
+from fedgate.firmware_sim.recordings import DAMAGED, HEALTHY, UNKNOWN, Channel, ChoiceError, ReadOptions, State, read
+from fedgate.firmware_sim.recordings.gaps import NS_PER_S
 from tests import recording_samples as samples
 from tests.recording_samples import VALUES, read_bytes
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firmware_sim.recordings import (
+from fedgate.firmware_sim.recordings import (
     ChoiceError,
     DamagedError,
     FileAccessError,
@@ -23,7 +23,7 @@ from firmware_sim.recordings import (
     read,
     render,
 )
-from firmware_sim.recordings.formats import SUFFIXES
+from fedgate.firmware_sim.recordings.formats import SUFFIXES
 from tests import recording_samples as samples
 from tests.recording_samples import VALUES, read_bytes
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firmware_sim.recordings import DAMAGED, HEALTHY, UNKNOWN, Channel, ChoiceError, Recording, State
-from firmware_sim.recordings.gaps import NS_PER_S
+from fedgate.firmware_sim.recordings import DAMAGED, HEALTHY, UNKNOWN, Channel, ChoiceError, Recording, State
+from fedgate.firmware_sim.recordings.gaps import NS_PER_S
 from tests import recording_samples as samples
 from tests.recording_samples import START_NS, VALUES, read_bytes
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pytest
 
-from models.records import replace
+from fedgate.models.records import replace
 
 
 @dataclass(frozen=True)

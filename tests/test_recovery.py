@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloud_aggregator.events import Connection
-from cloud_aggregator.state import TRAINING_FORMAT, restore, save_training
-from config.protocol import wire
-from config.protocol.messages import Manifest
-from config.runtime import cli
-from gateway_agent.deployment.slots import MODEL
-from gateway_agent.deployment.validation import out_of_reach
-from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY
-from gateway_agent.monitor import pipeline as walk
-from gateway_agent.monitor.decision import Watch
-from gateway_agent.monitor.pipeline import GAP_HOPS, Judge, judged_by
-from gateway_agent.state import BaselineError
-from gateway_agent.storage.store import Store, StoreError
-from models.federated import ALGORITHMS, build
-from models.signal import Block
-from models.threshold import AlarmState, Levels
+from fedgate.cloud_aggregator.events import Connection
+from fedgate.cloud_aggregator.state import TRAINING_FORMAT, restore, save_training
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Manifest
+from fedgate.config.runtime import cli
+from fedgate.gateway_agent.deployment.slots import MODEL
+from fedgate.gateway_agent.deployment.validation import out_of_reach
+from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY
+from fedgate.gateway_agent.monitor import pipeline as walk
+from fedgate.gateway_agent.monitor.decision import Watch
+from fedgate.gateway_agent.monitor.pipeline import GAP_HOPS, Judge, judged_by
+from fedgate.gateway_agent.state import BaselineError
+from fedgate.gateway_agent.storage.store import Store, StoreError
+from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.signal import Block
+from fedgate.models.threshold import AlarmState, Levels
 from tests.agents import Told, commissioned
 from tests.sites import KEY, T0_NS, WINDOWS, CloudShelf, Shelf, agent, aggregator_settings, gateway_settings
 from tests.test_aggregator_machine import OPEN, after, opened, published, started, update
@@ -56,7 +56,7 @@ def test_a_training_of_another_format_begins_anew(monkeypatch: pytest.MonkeyPatc
     """What an older release kept of a training may lack what this one looks for."""
     settings = aggregator_settings()
     stored = save_training(restore(settings, KEY, None, None, {}, T0_NS, "a1")).body
-    monkeypatch.setattr("cloud_aggregator.state.TRAINING_FORMAT", 99)
+    monkeypatch.setattr("fedgate.cloud_aggregator.state.TRAINING_FORMAT", 99)
     assert restore(settings, KEY, stored, None, {}, T0_NS, "b2").run.endswith(".b2")
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol.wire import decode, encode
-from firmware_sim import children
-from gateway_agent.deployment.session import Scorer
-from models.arrays import Array, Arrays, Floats
-from models.detectors import DETECTORS, PERSONAL, recurrent
-from models.detectors.principal import RESIDUAL_FLOOR
-from models.detectors.recurrent_network import Recurrent, as_in_the_paper
+from fedgate.config.protocol.wire import decode, encode
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.deployment.session import Scorer
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import DETECTORS, PERSONAL, recurrent
+from fedgate.models.detectors.principal import RESIDUAL_FLOOR
+from fedgate.models.detectors.recurrent_network import Recurrent, as_in_the_paper
 from tests.syntax import ROOT
 from tests.toy import onnx_scores
 from tests.waiting import PATIENCE_S
@@ -131,7 +131,8 @@ def test_own_weights_go_into_the_graph_without_onnx_and_without_torch(tmp_path: 
     (tmp_path / "model").write_bytes(model)
     (tmp_path / "own").write_bytes(encode({**own, "x": x}))
     program = (
-        "import sys, pathlib; from config.protocol import wire; from gateway_agent.deployment.session import Scorer\n"
+        "import sys, pathlib\nfrom fedgate.config.protocol import wire\n"
+        "from fedgate.gateway_agent.deployment.session import Scorer\n"
         "model, rows = (pathlib.Path(name).read_bytes() for name in sys.argv[1:3])\n"
         "own, _ = wire.decode(rows); x = own.pop('x')\n"
         "pathlib.Path(sys.argv[3]).write_bytes(wire.encode({'scores': Scorer(model, own)(x)}))\n"

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol.wire import encode
-from gateway_agent.deployment.session import Scorer
-from models.arrays import FEATURES, LABELS, Array, Arrays, Floats, equal, generator
-from models.detectors import DETECTORS, recurrent
-from models.detectors.recurrent_network import Descent, Recurrent
-from models.federated.algorithm import EPSILON, Algorithm, UpdateError
-from models.federated.fedavg import SAMPLES
-from models.federated.local_dual import STEP
-from models.federated.private import Privacy
-from models.federated.recurrent_fedavg import CLASS_COUNTS, CLASS_SHARES, PAPER, SQUARES
-from models.federated.run import run
+from fedgate.config.protocol.wire import encode
+from fedgate.gateway_agent.deployment.session import Scorer
+from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, equal, generator
+from fedgate.models.detectors import DETECTORS, recurrent
+from fedgate.models.detectors.recurrent_network import Descent, Recurrent
+from fedgate.models.federated.algorithm import EPSILON, Algorithm, UpdateError
+from fedgate.models.federated.fedavg import SAMPLES
+from fedgate.models.federated.local_dual import STEP
+from fedgate.models.federated.private import Privacy
+from fedgate.models.federated.recurrent_fedavg import CLASS_COUNTS, CLASS_SHARES, PAPER, SQUARES
+from fedgate.models.federated.run import run
 from tests.given_width import build
 
 # Looked for and not imported: each process that collects tests would wait for it.

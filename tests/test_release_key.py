@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from config.identity.signing import load_private, make_key, sign
-from firmware_sim import children
-from gateway_agent.runtime import signature_worker
+from fedgate.config.identity.signing import load_private, make_key, sign
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.runtime import signature_worker
 from tests.waiting import PATIENCE_S
 
 MESSAGE = b"manifest"
@@ -63,7 +63,7 @@ def test_a_file_that_is_no_key_is_named(key_file: Path) -> None:
 
 
 def test_the_agents_process_never_loads_the_library() -> None:
-    code = "import sys, gateway_agent.runtime.agent; print('cryptography' in sys.modules)"
+    code = "import sys, fedgate.gateway_agent.runtime.agent; print('cryptography' in sys.modules)"
     done = children.run([sys.executable, "-c", code], PATIENCE_S, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "False"
@@ -71,14 +71,15 @@ def test_the_agents_process_never_loads_the_library() -> None:
 
 def test_the_agent_carries_no_algorithm_and_no_detector() -> None:
     """They belong to the training child; each would cost every gateway memory for as long as it runs."""
-    code = "import sys, gateway_agent.runtime.agent; print(*sorted(m for m in sys.modules if m.startswith('models.')))"
+    ours = "(name for name in sys.modules if name.startswith('fedgate.models.'))"
+    code = f"import sys, fedgate.gateway_agent.runtime.agent; print(*{ours})"
     done = children.run([sys.executable, "-c", code], PATIENCE_S, text=True)
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
-    assert "models.features" in loaded
-    assert not {name for name in loaded if name.startswith("models.detectors")}
-    assert {name for name in loaded if name.startswith("models.federated")} <= {
-        "models.federated",
-        "models.federated.algorithm",
-        "models.federated.tally",
+    assert "fedgate.models.features" in loaded
+    assert not {name for name in loaded if name.startswith("fedgate.models.detectors")}
+    assert {name for name in loaded if name.startswith("fedgate.models.federated")} <= {
+        "fedgate.models.federated",
+        "fedgate.models.federated.algorithm",
+        "fedgate.models.federated.tally",
     }

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.access.registry import Certificate, RecordCertificate
-from cloud_aggregator.access.registry_sync import CopiedWithoutLogError
-from cloud_aggregator.runtime.app import Aggregator
-from cloud_aggregator.storage.store import Store
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
+from fedgate.cloud_aggregator.access.registry_sync import CopiedWithoutLogError
+from fedgate.cloud_aggregator.runtime.app import Aggregator
+from fedgate.cloud_aggregator.storage.store import Store
 from tests.site_folders import Folder, aggregator_of, founded, until
 from tests.sites import NS, T0_NS
 

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.access.registry import Asked, ForgetGateway
-from cloud_aggregator.events import Enqueue, Publish, RecordAlarm, Send
-from cloud_aggregator.state import State
-from config.identity import pki
-from config.settings.notifications import Webhook
-from config.settings.settings import GatewaySettings, load
-from gateway_agent.__main__ import main as gateway_agent
-from gateway_agent.commands import doctor
-from gateway_agent.runtime import echo
-from gateway_agent.runtime.agent import Agent
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.access.registry import Asked, ForgetGateway
+from fedgate.cloud_aggregator.events import Enqueue, Publish, RecordAlarm, Send
+from fedgate.cloud_aggregator.state import State
+from fedgate.config.identity import pki
+from fedgate.config.settings.notifications import Webhook
+from fedgate.config.settings.settings import GatewaySettings, load
+from fedgate.gateway_agent.__main__ import main as gateway_agent
+from fedgate.gateway_agent.commands import doctor
+from fedgate.gateway_agent.runtime import echo
+from fedgate.gateway_agent.runtime.agent import Agent
 from tests.site_folders import Folder, aggregator_of, broker_of, client, founded, until
 from tests.sites import topic
 from tests.test_admission import OTHER, asks, enrolled, only, token

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from config.protocol.frames import Frame
-from firmware_sim import node
-from firmware_sim.__main__ import main as firmware_sim
-from firmware_sim.broker import mosquitto_program
+from fedgate.config.protocol.frames import Frame
+from fedgate.firmware_sim import node
+from fedgate.firmware_sim.__main__ import main as firmware_sim
+from fedgate.firmware_sim.broker import mosquitto_program
 from tests.site_folders import Folder, broker_of, client, founded, until
 from tests.sites import SITE, topic
 

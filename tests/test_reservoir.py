@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.protocol.wire import decode, encode
-from models.arrays import Array, Arrays, Floats
-from models.detectors import reservoir
-from models.detectors.network import EchoStateWarning, Network
-from models.detectors.reservoir import DIGEST, RADII, SEED, ReservoirError
+from fedgate.config.protocol.wire import decode, encode
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import reservoir
+from fedgate.models.detectors.network import EchoStateWarning, Network
+from fedgate.models.detectors.reservoir import DIGEST, RADII, SEED, ReservoirError
 
 INPUTS = 3
 LAYERED = Network(units=20, layers=3, leak=0.4, input_scaling=0.7, bias_scaling=0.3)

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.backup import sealing
-from cloud_aggregator.pki import site_keys
-from cloud_aggregator.pki.authority import Authority
-from cloud_aggregator.storage.store import Store, StoreError
-from config.identity import pki, signing
-from config.settings.settings import Site
+from fedgate.cloud_aggregator.backup import sealing
+from fedgate.cloud_aggregator.pki import site_keys
+from fedgate.cloud_aggregator.pki.authority import Authority
+from fedgate.cloud_aggregator.storage.store import Store, StoreError
+from fedgate.config.identity import pki, signing
+from fedgate.config.settings.settings import Site
 from tests.site_folders import Folder
 from tests.sites import T0_NS
 from tests.test_backup import alarm, backup, certificate, everything, filled, opened, restore

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.arrays import Array, Floats
-from models.federated.robust_rules import (
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.federated.robust_rules import (
     TooFewRowsError,
     clipped_mean,
     coordinate_median,

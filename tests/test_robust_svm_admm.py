@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Arrays, Floats, generator
-from models.detectors import fault_classes
-from models.federated.algorithm import Server, UpdateError
-from models.federated.robust_svm_admm import (
+from fedgate.models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Arrays, Floats, generator
+from fedgate.models.detectors import fault_classes
+from fedgate.models.federated.algorithm import Server, UpdateError
+from fedgate.models.federated.robust_svm_admm import (
     DISAGREEMENT,
     GATEWAYS,
     LOCAL,
@@ -24,11 +24,11 @@ from models.federated.robust_svm_admm import (
     WEIGHTS,
     least_strong_convexity,
 )
-from models.federated.run import Outcome, run
-from models.robust.ball import Ball, Norm
-from models.robust.central import central
-from models.robust.gateway import imported, with_bias
-from models.robust.open_support import risk
+from fedgate.models.federated.run import Outcome, run
+from fedgate.models.robust.ball import Ball, Norm
+from fedgate.models.robust.central import central
+from fedgate.models.robust.gateway import imported, with_bias
+from fedgate.models.robust.open_support import risk
 from tests.given_width import build
 from tests.robust_twins import Part, mixture_optimum
 from tests.soak import crossed, some

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Arrays, generator
-from models.federated.algorithm import UpdateError
-from models.federated.robust_svm_subgradient import SLOPES, STEP, WEIGHTS
-from models.federated.run import run
-from models.robust.ball import Ball, Norm
-from models.robust.box import Box, worst_case
-from models.robust.gateway import imported
+from fedgate.models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Arrays, generator
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.robust_svm_subgradient import SLOPES, STEP, WEIGHTS
+from fedgate.models.federated.run import run
+from fedgate.models.robust.ball import Ball, Norm
+from fedgate.models.robust.box import Box, worst_case
+from fedgate.models.robust.gateway import imported
 from tests.given_width import build
 from tests.robust_twins import mixture_optimum
 from tests.soak import crossed

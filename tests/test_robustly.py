@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.arrays import FEATURES, Arrays, generator
-from models.federated import ALGORITHMS
-from models.federated.algorithm import Algorithm, RoundFailedError, Server, UpdateError
-from models.federated.robust_rules import TooFewRowsError
-from models.federated.robustly import Robust
-from models.federated.run import run
+from fedgate.models.arrays import FEATURES, Arrays, generator
+from fedgate.models.federated import ALGORITHMS
+from fedgate.models.federated.algorithm import Algorithm, RoundFailedError, Server, UpdateError
+from fedgate.models.federated.robust_rules import TooFewRowsError
+from fedgate.models.federated.robustly import Robust
+from fedgate.models.federated.run import run
 from tests.exchanges import SEED
 from tests.given_width import build
 from tests.sites import aggregator_settings

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cloud_aggregator.events import RecordModel
-from cloud_aggregator.rounds.round import close_if_due
-from models.arrays import equal
-from models.federated.run import run
+from fedgate.cloud_aggregator.events import RecordModel
+from fedgate.cloud_aggregator.rounds.round import close_if_due
+from fedgate.models.arrays import equal
+from fedgate.models.federated.run import run
 from tests.test_exchange import NAMES, SEED, site, training_data
 
 

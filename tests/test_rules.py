@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from models import rules, threshold
-from models.arrays import Floats, generator
-from models.expected import BRIDGED_ROWS, FOLDS, expectation
-from models.rule_calibration import Baseline, calibrate
-from models.rules import RuleSpec, RulesState, step
-from models.threshold import CalibrationError, ScoreError
+from fedgate.models import rules, threshold
+from fedgate.models.arrays import Floats, generator
+from fedgate.models.expected import BRIDGED_ROWS, FOLDS, expectation
+from fedgate.models.rule_calibration import Baseline, calibrate
+from fedgate.models.rules import RuleSpec, RulesState, step
+from fedgate.models.threshold import CalibrationError, ScoreError
 from tests.rule_twin import (
     ALARM,
     COUNT,

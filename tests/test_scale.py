@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models import drift, sensor_health, threshold
-from models.arrays import FEATURES, Array, Arrays, Floats
-from models.detectors import DETECTORS, ensemble, linear, ocsvm, svdd
-from models.drift import DriftSpec
-from models.expected import expectation, usual
-from models.federated import ALGORITHMS, build
-from models.federated.kernel_width import counted, quantile
-from models.federated.run import run
-from models.rule_calibration import Baseline, calibrate
-from models.rules import RulesState, step
-from models.threshold import AlarmSpec, AlarmState
-from models.units import COMMON
+from fedgate.models import drift, sensor_health, threshold
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors import DETECTORS, ensemble, linear, ocsvm, svdd
+from fedgate.models.drift import DriftSpec
+from fedgate.models.expected import expectation, usual
+from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.federated.kernel_width import counted, quantile
+from fedgate.models.federated.run import run
+from fedgate.models.rule_calibration import Baseline, calibrate
+from fedgate.models.rules import RulesState, step
+from fedgate.models.threshold import AlarmSpec, AlarmState
+from fedgate.models.units import COMMON
 from tests.exchanges import SEED
 from tests.law_settings import SETTINGS, names_of
 from tests.rule_twin import ALARM, HEAD, HOP_S, KINDS, LAGS, MISSING, NAMES, NS, SCORES, VALUES, spec_of

@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from cloud_aggregator.backup import sealing
+from fedgate.cloud_aggregator.backup import sealing
 
 PIECE = 64
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from models.arrays import Array, exchange_secret
-from models.secret_noise import noised, normal
+from fedgate.models.arrays import Array, exchange_secret
+from fedgate.models.secret_noise import noised, normal
 
 SECRETS = [exchange_secret(b"s", "run", index, "a") for index in range(2)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from firmware_sim.faults import SENSOR_FAULTS, SensorFault, sensor_fault
-from models.arrays import Floats, generator
+from fedgate.firmware_sim.faults import SENSOR_FAULTS, SensorFault, sensor_fault
+from fedgate.models.arrays import Floats, generator
 
 ROWS = slice(40, 60)
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
-from models.detectors import esn, readout
-from models.detectors.network import EchoStateWarning, Network
-from models.detectors.reservoir import DIGEST, IDENTITY, SEED, identity
-from models.detectors.training import DataError
-from models.federated.algorithm import UpdateError
-from models.federated.series import STEP, Lesson, judged, lesson, without_gaps
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
+from fedgate.models.detectors import esn, readout
+from fedgate.models.detectors.network import EchoStateWarning, Network
+from fedgate.models.detectors.reservoir import DIGEST, IDENTITY, SEED, identity
+from fedgate.models.detectors.training import DataError
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.series import STEP, Lesson, judged, lesson, without_gaps
 
 COUNT = 4
 SMALL = {"units": 8, "washout": 5}

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.protocol.wire import encode
-from models.arrays import FEATURES, LABELS, Arrays, generator
-from models.detectors import linear
-from models.federated.fedavg import SAMPLES
-from models.federated.run import run
-from models.federated.server_optimiser import FIRST, SECOND, ServerOptimiser, stepping
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
+from fedgate.models.detectors import linear
+from fedgate.models.federated.fedavg import SAMPLES
+from fedgate.models.federated.run import run
+from fedgate.models.federated.server_optimiser import FIRST, SECOND, ServerOptimiser, stepping
 from tests.given_width import build
 
 PLAIN: dict[str, Any] = {"loss": "logistic", "components": 8, "rounds": 4, "epochs": 2}

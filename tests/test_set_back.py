@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.events import RecordGateway
-from cloud_aggregator.rounds import set_back
-from cloud_aggregator.state import save_training
-from cloud_aggregator.storage.store import Store
-from config.protocol.messages import Status, round_number
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.events import RecordGateway
+from fedgate.cloud_aggregator.rounds import set_back
+from fedgate.cloud_aggregator.state import save_training
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol.messages import Status, round_number
 from tests.sites import T0_NS
 from tests.test_aggregator_machine import OPEN, after, body, receipts, update
 

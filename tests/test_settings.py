@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from config.settings.settings import AggregatorSettings, Broker, GatewaySettings, SettingsError, load
-from config.settings.toml_lines import lines_of
-from models.federated import ALGORITHMS
+from fedgate.config.settings.settings import AggregatorSettings, Broker, GatewaySettings, SettingsError, load
+from fedgate.config.settings.toml_lines import lines_of
+from fedgate.models.federated import ALGORITHMS
 from tests.sites import aggregator_settings, gateway_settings
 
 SHIPPED = Path(__file__).parent.parent / "config"

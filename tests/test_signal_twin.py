@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.features import FeatureSpec
-from models.signal import Block, Lost, StreamSpec, push, start
+from fedgate.models.features import FeatureSpec
+from fedgate.models.signal import Block, Lost, StreamSpec, push, start
 from tests.windowing import spec_of
 
 GAP = 3  # places bridged by default

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.identity.signing import KeyFileError, load_private, load_public, make_key, sign, verified
+from fedgate.config.identity.signing import KeyFileError, load_private, load_public, make_key, sign, verified
 
 KEY = Ed25519PrivateKey.generate()
 PUBLIC = KEY.public_key()

@@ -22,15 +22,15 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.pki.authority import OWN_LIFE
-from config.identity import pki
-from config.protocol.messages import Status
-from config.settings.settings import Broker
-from config.transport.mqtt import Link
-from firmware_sim import children
-from firmware_sim.broker import mosquitto_program
-from gateway_agent.runtime.enrolment import Files, enrol
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.pki.authority import OWN_LIFE
+from fedgate.config.identity import pki
+from fedgate.config.protocol.messages import Status
+from fedgate.config.settings.settings import Broker
+from fedgate.config.transport.mqtt import Link
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.broker import mosquitto_program
+from fedgate.gateway_agent.runtime.enrolment import Files, enrol
 from tests.site_folders import Folder, Heard, aggregator_of, broker_of, client, founded, relay, until
 from tests.sites import SITE, topic
 from tests.syntax import ROOT

@@ -17,23 +17,23 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.access.registry import NotStated, Stated
-from cloud_aggregator.commands import doctor
-from cloud_aggregator.events import Connection, Event, Publish, Tick
-from cloud_aggregator.pki import site_keys
-from cloud_aggregator.pki.authority import Authority, authority_certificate
-from cloud_aggregator.pki.enrolment_service import Doorkeeper
-from cloud_aggregator.releases import newest, signatures
-from config.identity import pki, signing, statement
-from config.identity.statement import OlderError, StatementError
-from config.protocol.messages import LARGEST, Keys, Newest, RoundOpen
-from config.settings.settings import Site
-from firmware_sim import children
-from gateway_agent.events import Heard, Save
-from gateway_agent.runtime import trusted_keys
-from gateway_agent.runtime.signature_worker import Taken
-from gateway_agent.state import SIGNER, State
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.access.registry import NotStated, Stated
+from fedgate.cloud_aggregator.commands import doctor
+from fedgate.cloud_aggregator.events import Connection, Event, Publish, Tick
+from fedgate.cloud_aggregator.pki import site_keys
+from fedgate.cloud_aggregator.pki.authority import Authority, authority_certificate
+from fedgate.cloud_aggregator.pki.enrolment_service import Doorkeeper
+from fedgate.cloud_aggregator.releases import newest, signatures
+from fedgate.config.identity import pki, signing, statement
+from fedgate.config.identity.statement import OlderError, StatementError
+from fedgate.config.protocol.messages import LARGEST, Keys, Newest, RoundOpen
+from fedgate.config.settings.settings import Site
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.events import Heard, Save
+from fedgate.gateway_agent.runtime import trusted_keys
+from fedgate.gateway_agent.runtime.signature_worker import Taken
+from fedgate.gateway_agent.state import SIGNER, State
 from tests.agents import after, commissioned, heard, sent
 from tests.cloud_service import cloud, mean_of
 from tests.cloud_service import heard as cloud_heard

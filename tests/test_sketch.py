@@ -9,11 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.arrays import Floats
-from models.levels import CalibrationError
-from models.levels import level_of as ranked_level
-from models.sketch import ACCURACY, BINS, LARGEST, SIDE, SMALLEST, SketchError, level_of, levels_of, quantile, sketch
-from models.threshold import AlarmSpec, calibrate
+from fedgate.models.arrays import Floats
+from fedgate.models.levels import CalibrationError
+from fedgate.models.levels import level_of as ranked_level
+from fedgate.models.sketch import (
+    ACCURACY,
+    BINS,
+    LARGEST,
+    SIDE,
+    SMALLEST,
+    SketchError,
+    level_of,
+    levels_of,
+    quantile,
+    sketch,
+)
+from fedgate.models.threshold import AlarmSpec, calibrate
 
 told_apart = st.floats(SMALLEST, LARGEST) | st.floats(-LARGEST, -SMALLEST)
 tiny = st.floats(-SMALLEST, SMALLEST)

@@ -13,23 +13,23 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 
-from cloud_aggregator.events import Log
-from config.doctor import broker
-from config.protocol.messages import Receipt
-from config.protocol.topics import TRIED
-from config.settings.identity import Membership
-from config.settings.settings import Broker
-from config.transport import tls
-from config.transport.probe import ProbeError
-from gateway_agent.__main__ import main
-from gateway_agent.events import CLASSES, TELEMETRY_PRIORITY, Anchored, Heard, Item, Publish, Queue, Save
-from gateway_agent.outbox import delivery, eviction
-from gateway_agent.outbox.delivery import ITEMS_MAX
-from gateway_agent.runtime import renewal
-from gateway_agent.runtime.agent import Agent
-from gateway_agent.runtime.renewal import Renewer
-from gateway_agent.runtime.write_budget import Day
-from gateway_agent.storage.store import Store
+from fedgate.cloud_aggregator.events import Log
+from fedgate.config.doctor import broker
+from fedgate.config.protocol.messages import Receipt
+from fedgate.config.protocol.topics import TRIED
+from fedgate.config.settings.identity import Membership
+from fedgate.config.settings.settings import Broker
+from fedgate.config.transport import tls
+from fedgate.config.transport.probe import ProbeError
+from fedgate.gateway_agent.__main__ import main
+from fedgate.gateway_agent.events import CLASSES, TELEMETRY_PRIORITY, Anchored, Heard, Item, Publish, Queue, Save
+from fedgate.gateway_agent.outbox import delivery, eviction
+from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
+from fedgate.gateway_agent.runtime import renewal
+from fedgate.gateway_agent.runtime.agent import Agent
+from fedgate.gateway_agent.runtime.renewal import Renewer
+from fedgate.gateway_agent.runtime.write_budget import Day
+from fedgate.gateway_agent.storage.store import Store
 from tests.agents import after, commissioned, heard, kinds
 from tests.kept import ME, Small, give, item, opened, ticked
 from tests.sites import FEATURES, KEY, NS, T0_NS, gateway_settings, topic
@@ -113,7 +113,7 @@ def test_a_new_store_for_which_there_was_no_room_leaves_no_empty_file(
 
     path = tmp_path / "gateway.db"
     with monkeypatch.context() as patch:
-        patch.setattr("gateway_agent.storage.files._prepare", full)
+        patch.setattr("fedgate.gateway_agent.storage.files._prepare", full)
         with pytest.raises(OSError, match="disk is full"):
             Small(path)
     agent = opened(path)

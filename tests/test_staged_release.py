@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.__main__ import main
-from cloud_aggregator.commands.release import share
-from cloud_aggregator.events import RecordGateway, RecordModel, SaveRollout
-from cloud_aggregator.releases import rollout
-from cloud_aggregator.releases.rollout import Report, Rollout, is_alarming, verdict
-from cloud_aggregator.storage.store import Store
-from config.protocol.messages import Status
-from config.protocol.transfer import describe
-from config.settings.release import ReleaseTable
-from models.promise import BLOCK_WINDOWS
+from fedgate.cloud_aggregator.__main__ import main
+from fedgate.cloud_aggregator.commands.release import share
+from fedgate.cloud_aggregator.events import RecordGateway, RecordModel, SaveRollout
+from fedgate.cloud_aggregator.releases import rollout
+from fedgate.cloud_aggregator.releases.rollout import Report, Rollout, is_alarming, verdict
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol.messages import Status
+from fedgate.config.protocol.transfer import describe
+from fedgate.config.settings.release import ReleaseTable
+from fedgate.models.promise import BLOCK_WINDOWS
 from tests.fleets import Fleet
 from tests.sites import NS, T0_NS, topic
 from tests.soak import crossed

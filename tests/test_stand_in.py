@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from gateway_agent.deployment import slots, startup, validation
-from gateway_agent.deployment.probation import AGAIN_S, STEADY_S, stopped
-from gateway_agent.deployment.session import ModelRefusedError
-from gateway_agent.deployment.slots import LOADS_MAX, STARTS_MAX, Tries
-from gateway_agent.events import Keep, Save
-from gateway_agent.monitor.alarms import NO_MODEL
-from gateway_agent.monitor.recurrence import Memory
-from gateway_agent.runtime.service import Service
-from gateway_agent.state import State, status
+from fedgate.gateway_agent.deployment import slots, startup, validation
+from fedgate.gateway_agent.deployment.probation import AGAIN_S, STEADY_S, stopped
+from fedgate.gateway_agent.deployment.session import ModelRefusedError
+from fedgate.gateway_agent.deployment.slots import LOADS_MAX, STARTS_MAX, Tries
+from fedgate.gateway_agent.events import Keep, Save
+from fedgate.gateway_agent.monitor.alarms import NO_MODEL
+from fedgate.gateway_agent.monitor.recurrence import Memory
+from fedgate.gateway_agent.runtime.service import Service
+from fedgate.gateway_agent.state import State, status
 from tests.agents import heard
 from tests.kept import Small, service, ticked
 from tests.sites import Shelf, agent, frame, gateway_settings, samples

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_aggregator.alarms import register
-from cloud_aggregator.alarms.register import ACTIVE_CAUSES_MAX, CAUSES_MAX, GRACE_S
-from cloud_aggregator.events import Connection, Durable, Effect, Enqueue, Heard, Log, RecordAlarm, RecordCount
-from cloud_aggregator.state import State
-from cloud_aggregator.storage.store import Store
-from config.protocol.messages import Alarm, Maintenance, Receipt, Status
-from config.settings.notifications import Webhook
+from fedgate.cloud_aggregator.alarms import register
+from fedgate.cloud_aggregator.alarms.register import ACTIVE_CAUSES_MAX, CAUSES_MAX, GRACE_S
+from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Enqueue, Heard, Log, RecordAlarm, RecordCount
+from fedgate.cloud_aggregator.state import State
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol.messages import Alarm, Maintenance, Receipt, Status
+from fedgate.config.settings.notifications import Webhook
 from tests.sites import NS, T0_NS
 from tests.test_aggregator_machine import after, heard, published
 from tests.test_fleet import alarm, site, status

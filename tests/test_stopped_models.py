@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cloud_aggregator.events import RecordModel, SaveRollout
-from cloud_aggregator.releases import deploy, rollout
-from cloud_aggregator.releases.rollout import Made, Rollout, Staging, drawn
-from cloud_aggregator.storage.models_table import MODELS_KEPT
-from cloud_aggregator.storage.store import Store
-from config.protocol.messages import Status
+from fedgate.cloud_aggregator.events import RecordModel, SaveRollout
+from fedgate.cloud_aggregator.releases import deploy, rollout
+from fedgate.cloud_aggregator.releases.rollout import Made, Rollout, Staging, drawn
+from fedgate.cloud_aggregator.storage.models_table import MODELS_KEPT
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol.messages import Status
 from tests.fleets import Fleet
 from tests.sites import T0_NS
 from tests.test_gateway_models import FIRST, signed

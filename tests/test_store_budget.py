@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from config.settings.storage import Keeping
-from firmware_sim import children
+from fedgate.config.settings.storage import Keeping
+from fedgate.firmware_sim import children
 from tests.waiting import PATIENCE_S
 
 PAGE_BYTES = 4_096
 DAY = """
 import json, sys
 from pathlib import Path
-from gateway_agent.storage import files
-from gateway_agent.storage.store import Store
+from fedgate.gateway_agent.storage import files
+from fedgate.gateway_agent.storage.store import Store
 from tests import flash_day
 from tests.kept import service
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol.messages import Alarm
-from gateway_agent.events import Connection, Heard, Item, Keep, Queue, Save
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.state import ALARMS, FEATURES, OWN, RESCUED
-from gateway_agent.storage import files as store_files
-from gateway_agent.storage.files import SET_ASIDE_MAX, set_aside
-from gateway_agent.storage.store import Store, StoreDamagedError, StoreError
-from gateway_agent.store_faults import DAMAGED
+from fedgate.config.protocol.messages import Alarm
+from fedgate.gateway_agent.events import Connection, Heard, Item, Keep, Queue, Save
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.state import ALARMS, FEATURES, OWN, RESCUED
+from fedgate.gateway_agent.storage import files as store_files
+from fedgate.gateway_agent.storage.files import SET_ASIDE_MAX, set_aside
+from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreError
+from fedgate.gateway_agent.store_faults import DAMAGED
 from tests.kept import ME, Small, give, item, opened, said, service, ticked
 from tests.sites import T0_NS, WINDOWS, frame, samples, topic
 

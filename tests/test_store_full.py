@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from config.protocol.losses import Tombstone
-from config.protocol.messages import Alarm, Receipt, Status
-from firmware_sim import children
-from gateway_agent.events import Connection, Heard, Outward, Queue
-from gateway_agent.outbox.item_size import is_tombstone
-from gateway_agent.runtime.service import REGAIN_S, Service
-from gateway_agent.storage import files
-from gateway_agent.storage.files import set_aside
-from gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
-from gateway_agent.store_faults import DAMAGED, FULL
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import Alarm, Receipt, Status
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.events import Connection, Heard, Outward, Queue
+from fedgate.gateway_agent.outbox.item_size import is_tombstone
+from fedgate.gateway_agent.runtime.service import REGAIN_S, Service
+from fedgate.gateway_agent.storage import files
+from fedgate.gateway_agent.storage.files import set_aside
+from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
+from fedgate.gateway_agent.store_faults import DAMAGED, FULL
 from tests.kept import ME, Small, give, item, names, opened, said, service, ticked
 from tests.sites import T0_NS, WINDOWS, frame, samples, topic
 from tests.waiting import PATIENCE_S

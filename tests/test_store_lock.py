@@ -19,18 +19,18 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.storage.store import StoreError as CloudStoreError
-from cloud_aggregator.storage.store import locked
-from config.runtime import store_lock
-from config.runtime.store_lock import InUseError
-from firmware_sim import children
-from gateway_agent.storage.store import Store
+from fedgate.cloud_aggregator.storage.store import StoreError as CloudStoreError
+from fedgate.cloud_aggregator.storage.store import locked
+from fedgate.config.runtime import store_lock
+from fedgate.config.runtime.store_lock import InUseError
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.storage.store import Store
 from tests.test_processes import free_port, running, until, write
 from tests.waiting import PATIENCE_S
 
-HOLD = "import sys, time; from pathlib import Path; from config.runtime import store_lock; "
+HOLD = "import sys, time; from pathlib import Path; from fedgate.config.runtime import store_lock; "
 HOLD += "lock = store_lock.hold(Path(sys.argv[1]), 'aggregator'); "
-LOOK = "from pathlib import Path; from config.runtime import store_lock; print(store_lock.holder_of(Path(sys.argv[1])))"
+LOOK = "from fedgate.config.runtime import store_lock; print(store_lock.holder_of(pathlib.Path(sys.argv[1])))"
 HIDDEN = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
 FOREVER = "print('has it', flush=True); time.sleep(3600)"
 FORKED = textwrap.dedent(
@@ -164,7 +164,7 @@ def may_hide() -> bool:
 @pytest.mark.skipif(not may_hide(), reason="this user may not have process numbers of its own (unshare --user --pid)")
 def test_a_holder_in_another_container_is_one_without_a_number(tmp_path: Path) -> None:
     write(tmp_path, free_port())
-    store, program = tmp_path / "gateway.db", f"import sys; {LOOK}"
+    store, program = tmp_path / "gateway.db", f"import pathlib, sys; {LOOK}"
     Store(store).close()
 
     def looked() -> str:

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.protocol.losses import Tombstone
-from config.protocol.messages import Receipt
-from gateway_agent.events import CLASSES, Connection, Item, Log, Settle, StoreState
-from gateway_agent.outbox.eviction import merged
-from gateway_agent.outbox.item_size import TOMBSTONES_BYTES, held_bytes, is_tombstone, weight
-from gateway_agent.runtime.write_budget import DAY_NS, Day
-from gateway_agent.state import State, status
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import Receipt
+from fedgate.gateway_agent.events import CLASSES, Connection, Item, Log, Settle, StoreState
+from fedgate.gateway_agent.outbox.eviction import merged
+from fedgate.gateway_agent.outbox.item_size import TOMBSTONES_BYTES, held_bytes, is_tombstone, weight
+from fedgate.gateway_agent.runtime.write_budget import DAY_NS, Day
+from fedgate.gateway_agent.state import State, status
 from tests.agents import after, commissioned, heard, kinds
 from tests.kept import TICK, item, names, queued, said
 from tests.sites import NS, T0_NS

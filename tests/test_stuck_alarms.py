@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.protocol import topics
-from config.protocol.messages import Alarm
-from gateway_agent.events import Effect, Queue
-from gateway_agent.monitor import alarms, decision
-from gateway_agent.monitor.pipeline import Judge
-from gateway_agent.state import State
+from fedgate.config.protocol import topics
+from fedgate.config.protocol.messages import Alarm
+from fedgate.gateway_agent.events import Effect, Queue
+from fedgate.gateway_agent.monitor import alarms, decision
+from fedgate.gateway_agent.monitor.pipeline import Judge
+from fedgate.gateway_agent.state import State
 from tests.agents import Told, after, heard, kinds
 from tests.sites import NS, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
 from tests.test_gateway_models import in_force

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from firmware_sim import children
-from firmware_sim.__main__ import main
-from firmware_sim.studies import STUDIES, Cell, Figures, Study, StudyOptions
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.__main__ import main
+from fedgate.firmware_sim.studies import STUDIES, Cell, Figures, Study, StudyOptions
 from tests.waiting import until
 
 MEASURED: list[int] = []  # the cells that were measured, in order

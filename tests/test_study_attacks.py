@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmware_sim.hostile import LIAR, lying
-from firmware_sim.studies import STUDIES
-from firmware_sim.studies.attacks import Options, cells
-from firmware_sim.studies.runner import measured
-from firmware_sim.studies.study import load_options
-from models.arrays import FEATURES, LABELS, Arrays, generator
-from models.federated.algorithm import UpdateError
-from models.federated.alone import change_of
+from fedgate.firmware_sim.hostile import LIAR, lying
+from fedgate.firmware_sim.studies import STUDIES
+from fedgate.firmware_sim.studies.attacks import Options, cells
+from fedgate.firmware_sim.studies.runner import measured
+from fedgate.firmware_sim.studies.study import load_options
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.alone import change_of
 from tests.given_width import build
 from tests.syntax import ROOT
 

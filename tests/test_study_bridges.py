@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.settings.settings import SettingsError
-from firmware_sim.studies.bridge_data import Spectrum, load
-from firmware_sim.studies.bridge_methods import Method, View, calibrated, scores, task
-from firmware_sim.studies.bridge_options import Options
-from firmware_sim.studies.bridge_rows import Row, apart, chosen_rows
-from firmware_sim.studies.bridge_verdicts import verdicts
-from firmware_sim.studies.bridges import STUDY
-from firmware_sim.studies.runner import Outcome, measured
-from firmware_sim.studies.study import Figures, Profile, StudyError, load_options
-from models.arrays import Floats, generator
-from models.federated import ALGORITHMS
+from fedgate.config.settings.settings import SettingsError
+from fedgate.firmware_sim.studies.bridge_data import Spectrum, load
+from fedgate.firmware_sim.studies.bridge_methods import Method, View, calibrated, scores, task
+from fedgate.firmware_sim.studies.bridge_options import Options
+from fedgate.firmware_sim.studies.bridge_rows import Row, apart, chosen_rows
+from fedgate.firmware_sim.studies.bridge_verdicts import verdicts
+from fedgate.firmware_sim.studies.bridges import STUDY
+from fedgate.firmware_sim.studies.runner import Outcome, measured
+from fedgate.firmware_sim.studies.study import Figures, Profile, StudyError, load_options
+from fedgate.models.arrays import Floats, generator
+from fedgate.models.federated import ALGORITHMS
 
 EXPERIMENTS = Path(__file__).parent.parent / "firmware_sim" / "experiments"
 RATE_HZ = 100.0

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from firmware_sim.studies.building_alarms import STUDY, _Count, cells
-from firmware_sim.studies.building_alarms_data import CALENDAR, Event, Part, Sensor, load, missing_before, runs
-from firmware_sim.studies.building_alarms_options import AlarmSet, Method, Options
-from firmware_sim.studies.building_alarms_watch import Alarm, begun, guarded, scores_of, watched
-from firmware_sim.studies.runner import measured
-from firmware_sim.studies.study import StudyError, load_options
-from models.arrays import Floats, generator
+from fedgate.firmware_sim.studies.building_alarms import STUDY, _Count, cells
+from fedgate.firmware_sim.studies.building_alarms_data import CALENDAR, Event, Part, Sensor, load, missing_before, runs
+from fedgate.firmware_sim.studies.building_alarms_options import AlarmSet, Method, Options
+from fedgate.firmware_sim.studies.building_alarms_watch import Alarm, begun, guarded, scores_of, watched
+from fedgate.firmware_sim.studies.runner import measured
+from fedgate.firmware_sim.studies.study import StudyError, load_options
+from fedgate.models.arrays import Floats, generator
 from tests.stream_files import waves, write_keti, write_skab, write_table
 
 EXPERIMENT = Path(__file__).parent.parent / "firmware_sim" / "experiments" / "building-alarms.toml"

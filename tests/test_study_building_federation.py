@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmware_sim.studies.building_federation import STUDY, cells
-from firmware_sim.studies.building_federation_data import INPUTS, Windows, fleet, load, windows
-from firmware_sim.studies.building_federation_options import Options
-from firmware_sim.studies.runner import measured
-from firmware_sim.studies.study import StudyError, load_options
-from models.arrays import FEATURES, Floats
+from fedgate.firmware_sim.studies.building_federation import STUDY, cells
+from fedgate.firmware_sim.studies.building_federation_data import INPUTS, Windows, fleet, load, windows
+from fedgate.firmware_sim.studies.building_federation_options import Options
+from fedgate.firmware_sim.studies.runner import measured
+from fedgate.firmware_sim.studies.study import StudyError, load_options
+from fedgate.models.arrays import FEATURES, Floats
 from tests.stream_files import write_keti
 
 EXPERIMENT = Path(__file__).parent.parent / "firmware_sim" / "experiments" / "building-federation.toml"

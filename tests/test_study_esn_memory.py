@@ -7,13 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmware_sim.studies.esn_memory import STUDY, capacity
-from firmware_sim.studies.esn_memory_models import EQUAL_LAGS, MEMORYLESS, NETWORK, losses, tried
-from firmware_sim.studies.esn_memory_options import Capacity, Grid, TaskOptions
-from firmware_sim.studies.esn_memory_tasks import CHOOSE, REPORT, TRAIN, Task, in_time, mackey_glass, narma, task
-from firmware_sim.studies.runner import measured
-from firmware_sim.studies.study import StudyError, load_options
-from models.arrays import NEW_SERIES, generator
+from fedgate.firmware_sim.studies.esn_memory import STUDY, capacity
+from fedgate.firmware_sim.studies.esn_memory_models import EQUAL_LAGS, MEMORYLESS, NETWORK, losses, tried
+from fedgate.firmware_sim.studies.esn_memory_options import Capacity, Grid, TaskOptions
+from fedgate.firmware_sim.studies.esn_memory_tasks import (
+    CHOOSE,
+    REPORT,
+    TRAIN,
+    Task,
+    in_time,
+    mackey_glass,
+    narma,
+    task,
+)
+from fedgate.firmware_sim.studies.runner import measured
+from fedgate.firmware_sim.studies.study import StudyError, load_options
+from fedgate.models.arrays import NEW_SERIES, generator
 from tests.stream_files import write_memory, write_skab
 
 EXPERIMENT = Path(__file__).parent.parent / "firmware_sim" / "experiments" / "esn-memory.toml"

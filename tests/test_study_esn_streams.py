@@ -8,12 +8,12 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from firmware_sim.studies.esn_streams import STUDY
-from firmware_sim.studies.esn_streams_alarms import alarms, areas, runs, watch, worth
-from firmware_sim.studies.esn_streams_data import DataSet, Part, Wrong, load
-from firmware_sim.studies.esn_streams_methods import lagged, scorers
-from firmware_sim.studies.esn_streams_options import Method, Options
-from firmware_sim.studies.esn_streams_rows import (
+from fedgate.firmware_sim.studies.esn_streams import STUDY
+from fedgate.firmware_sim.studies.esn_streams_alarms import alarms, areas, runs, watch, worth
+from fedgate.firmware_sim.studies.esn_streams_data import DataSet, Part, Wrong, load
+from fedgate.firmware_sim.studies.esn_streams_methods import lagged, scorers
+from fedgate.firmware_sim.studies.esn_streams_options import Method, Options
+from fedgate.firmware_sim.studies.esn_streams_rows import (
     CALIBRATE,
     TRAIN,
     WATCHED,
@@ -25,10 +25,10 @@ from firmware_sim.studies.esn_streams_rows import (
     smoothed,
     training_data,
 )
-from firmware_sim.studies.runner import measured
-from firmware_sim.studies.study import StudyError, load_options
-from models.arrays import FEATURES, MISSING, NEW_SERIES, Floats, generator
-from models.threshold import AlarmSpec, Levels
+from fedgate.firmware_sim.studies.runner import measured
+from fedgate.firmware_sim.studies.study import StudyError, load_options
+from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, Floats, generator
+from fedgate.models.threshold import AlarmSpec, Levels
 from tests.stream_files import write_keti, write_skab, write_z24
 
 EXPERIMENT = Path(__file__).parent.parent / "firmware_sim" / "experiments" / "esn-streams.toml"

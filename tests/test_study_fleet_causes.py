@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmware_sim.studies import STUDIES
-from firmware_sim.studies.fleet_causes import BEFORE, LABELS, Options, cells, measure
-from firmware_sim.studies.fleet_causes_data import CAUSES, FEATURES, Truth, drawn
-from firmware_sim.studies.runner import measured
-from firmware_sim.studies.study import load_options
-from models.arrays import generator
-from models.attribution import SHIPPED
+from fedgate.firmware_sim.studies import STUDIES
+from fedgate.firmware_sim.studies.fleet_causes import BEFORE, LABELS, Options, cells, measure
+from fedgate.firmware_sim.studies.fleet_causes_data import CAUSES, FEATURES, Truth, drawn
+from fedgate.firmware_sim.studies.runner import measured
+from fedgate.firmware_sim.studies.study import load_options
+from fedgate.models.arrays import generator
+from fedgate.models.attribution import SHIPPED
 from tests.syntax import ROOT
 
 EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "fleet-causes.toml"

@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-import firmware_sim
-from config.settings.settings import SettingsError
-from firmware_sim.__main__ import main
-from firmware_sim.studies import esn_readout_data
-from firmware_sim.studies.esn_readout import STUDY, cells, identity, measure, trained
-from firmware_sim.studies.esn_readout_beside import BESIDE, CONSTANT, beside_figures
-from firmware_sim.studies.esn_readout_data import gateways_of, roles, rows_of
-from firmware_sim.studies.esn_readout_figures import curve_figures, rates
-from firmware_sim.studies.esn_readout_literal import literal_figures, softmax_of_one, sums_of_algorithm_2
-from firmware_sim.studies.esn_readout_memory import Memory
-from firmware_sim.studies.esn_readout_methods import Watch, algorithm_of, median, with_own_reservoirs
-from firmware_sim.studies.esn_readout_options import Attack, Method, Options
-from firmware_sim.studies.study import Cell, Profile, load_options
-from models.arrays import FEATURES, LABELS, Arrays, generator
-from models.detectors import esn, reservoir
-from models.federated.algorithm import UpdateError
-from models.federated.run import run
-from models.federated.series import lesson
+from fedgate import firmware_sim
+from fedgate.config.settings.settings import SettingsError
+from fedgate.firmware_sim.__main__ import main
+from fedgate.firmware_sim.studies import esn_readout_data
+from fedgate.firmware_sim.studies.esn_readout import STUDY, cells, identity, measure, trained
+from fedgate.firmware_sim.studies.esn_readout_beside import BESIDE, CONSTANT, beside_figures
+from fedgate.firmware_sim.studies.esn_readout_data import gateways_of, roles, rows_of
+from fedgate.firmware_sim.studies.esn_readout_figures import curve_figures, rates
+from fedgate.firmware_sim.studies.esn_readout_literal import literal_figures, softmax_of_one, sums_of_algorithm_2
+from fedgate.firmware_sim.studies.esn_readout_memory import Memory
+from fedgate.firmware_sim.studies.esn_readout_methods import Watch, algorithm_of, median, with_own_reservoirs
+from fedgate.firmware_sim.studies.esn_readout_options import Attack, Method, Options
+from fedgate.firmware_sim.studies.study import Cell, Profile, load_options
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
+from fedgate.models.detectors import esn, reservoir
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.run import run
+from fedgate.models.federated.series import lesson
 from tests.given_width import build
 
 EXPERIMENT = Path(firmware_sim.__file__).parent / "experiments" / "wesad-tables-6.toml"
@@ -233,7 +233,7 @@ def test_no_label_of_the_scored_reaches_a_training(data: Path, monkeypatch: pyte
         rows = known(options, data, name)
         return {**rows, LABELS: 1 - rows[LABELS]} if name in who.scored else rows
 
-    monkeypatch.setattr("firmware_sim.studies.esn_readout.rows_of", turned)
+    monkeypatch.setattr("fedgate.firmware_sim.studies.esn_readout.rows_of", turned)
     found = trained(options, data, cell, who, Memory(), 1.0)
     assert found["balanced"] == pytest.approx(1.0 - expected["balanced"])
     assert found["told_right"] == expected["told_right"]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmware_sim.datasets import DataError
-from firmware_sim.studies import STUDIES, robust_methods, robust_sensitivity, robust_svm
-from firmware_sim.studies.robust_data import clouds, drawn, fault_codes, shuffled, table
-from firmware_sim.studies.robust_figures import NEARLY, paired, standing
-from firmware_sim.studies.robust_methods import (
+from fedgate.firmware_sim.datasets import DataError
+from fedgate.firmware_sim.studies import STUDIES, robust_methods, robust_sensitivity, robust_svm
+from fedgate.firmware_sim.studies.robust_data import clouds, drawn, fault_codes, shuffled, table
+from fedgate.firmware_sim.studies.robust_figures import NEARLY, paired, standing
+from fedgate.firmware_sim.studies.robust_methods import (
     CENTRAL,
     EITHER,
     FEDERATED,
@@ -28,10 +28,10 @@ from firmware_sim.studies.robust_methods import (
     models_of,
     trained,
 )
-from firmware_sim.studies.runner import measured
-from firmware_sim.studies.study import StudyOptions, load_options
-from models.arrays import FEATURES, LABELS, Floats
-from models.federated.run import run
+from fedgate.firmware_sim.studies.runner import measured
+from fedgate.firmware_sim.studies.study import StudyOptions, load_options
+from fedgate.models.arrays import FEATURES, LABELS, Floats
+from fedgate.models.federated.run import run
 from tests.given_width import build
 from tests.syntax import ROOT
 

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.settings.settings import SettingsError
-from firmware_sim.studies.runner import measured
-from firmware_sim.studies.stress import STUDY, combinations, from_late, prepared, splits, threshold, trained
-from firmware_sim.studies.stress_data import STREAMS, Subject, load, normalised, with_averages
-from firmware_sim.studies.stress_methods import fit, nested
-from firmware_sim.studies.stress_options import Options
-from firmware_sim.studies.stress_rows import Row, paired
-from firmware_sim.studies.study import Profile, StudyError, load_options
-from models.arrays import Floats, generator
-from models.features import FeatureSpec, extract, feature_names
+from fedgate.config.settings.settings import SettingsError
+from fedgate.firmware_sim.studies.runner import measured
+from fedgate.firmware_sim.studies.stress import STUDY, combinations, from_late, prepared, splits, threshold, trained
+from fedgate.firmware_sim.studies.stress_data import STREAMS, Subject, load, normalised, with_averages
+from fedgate.firmware_sim.studies.stress_methods import fit, nested
+from fedgate.firmware_sim.studies.stress_options import Options
+from fedgate.firmware_sim.studies.stress_rows import Row, paired
+from fedgate.firmware_sim.studies.study import Profile, StudyError, load_options
+from fedgate.models.arrays import Floats, generator
+from fedgate.models.features import FeatureSpec, extract, feature_names
 
 EXPERIMENT = Path(__file__).parent.parent / "firmware_sim" / "experiments" / "stress-predict.toml"
 DURATION_S = 960

@@ -13,19 +13,19 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import OneClassSVM
 
-import firmware_sim
-from firmware_sim.__main__ import main
-from firmware_sim.studies import federated_svdd, svdd_membership, svdd_trials
-from firmware_sim.studies.federated_svdd import STUDY, cells, identity, measure
-from firmware_sim.studies.study import Cell, load_options
-from firmware_sim.studies.svdd_membership import sent_and_originals
-from firmware_sim.studies.svdd_options import CENTRAL, ESVDD, FEDERATED, SVE, Options, drawn_values, settings_of
-from firmware_sim.studies.svdd_picture import COMPARISONS, differences
-from firmware_sim.studies.svdd_report import tables
-from firmware_sim.studies.svdd_trials import Rows, auc_of, dealt, stratified_folds, table
-from models.arrays import FEATURES, Array, Arrays, generator
-from models.federated import build
-from models.federated.run import Outcome, run
+from fedgate import firmware_sim
+from fedgate.firmware_sim.__main__ import main
+from fedgate.firmware_sim.studies import federated_svdd, svdd_membership, svdd_trials
+from fedgate.firmware_sim.studies.federated_svdd import STUDY, cells, identity, measure
+from fedgate.firmware_sim.studies.study import Cell, load_options
+from fedgate.firmware_sim.studies.svdd_membership import sent_and_originals
+from fedgate.firmware_sim.studies.svdd_options import CENTRAL, ESVDD, FEDERATED, SVE, Options, drawn_values, settings_of
+from fedgate.firmware_sim.studies.svdd_picture import COMPARISONS, differences
+from fedgate.firmware_sim.studies.svdd_report import tables
+from fedgate.firmware_sim.studies.svdd_trials import Rows, auc_of, dealt, stratified_folds, table
+from fedgate.models.arrays import FEATURES, Array, Arrays, generator
+from fedgate.models.federated import build
+from fedgate.models.federated.run import Outcome, run
 
 EXPERIMENTS = Path(firmware_sim.__file__).parent / "experiments"
 FILES = ("breast_cancer_ad.csv", "pen_global.csv", "letter.csv", "satellite.csv")

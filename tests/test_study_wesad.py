@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-import firmware_sim
-from firmware_sim.__main__ import main
-from firmware_sim.datasets import DataError
-from firmware_sim.studies import esn_wesad_methods
-from firmware_sim.studies.esn_wesad import STUDY, cells, identity, measure
-from firmware_sim.studies.esn_wesad_baselines import LOCAL, LOGISTIC, MAJORITY, POOLED
-from firmware_sim.studies.esn_wesad_choice import chosen
-from firmware_sim.studies.esn_wesad_data import Fold, folds, gateway, present
-from firmware_sim.studies.esn_wesad_options import CHOSEN, Options
-from firmware_sim.studies.esn_wesad_report import report
-from firmware_sim.studies.esn_wesad_sketches import SKETCHES
-from firmware_sim.studies.study import Cell, Figures, load_options
-from models.arrays import FEATURES, Arrays
-from models.federated.run import Outcome, run
+from fedgate import firmware_sim
+from fedgate.firmware_sim.__main__ import main
+from fedgate.firmware_sim.datasets import DataError
+from fedgate.firmware_sim.studies import esn_wesad_methods
+from fedgate.firmware_sim.studies.esn_wesad import STUDY, cells, identity, measure
+from fedgate.firmware_sim.studies.esn_wesad_baselines import LOCAL, LOGISTIC, MAJORITY, POOLED
+from fedgate.firmware_sim.studies.esn_wesad_choice import chosen
+from fedgate.firmware_sim.studies.esn_wesad_data import Fold, folds, gateway, present
+from fedgate.firmware_sim.studies.esn_wesad_options import CHOSEN, Options
+from fedgate.firmware_sim.studies.esn_wesad_report import report
+from fedgate.firmware_sim.studies.esn_wesad_sketches import SKETCHES
+from fedgate.firmware_sim.studies.study import Cell, Figures, load_options
+from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.models.federated.run import Outcome, run
 
 EXPERIMENT = Path(firmware_sim.__file__).parent / "experiments" / "wesad-table-b3.toml"
 ROWS = 240

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from models.arrays import Arrays, Floats
-from models.detectors import DETECTORS
-from models.detectors.principal import measured, principal
-from models.detectors.subspace import Which, bordered, fit, score
-from models.detectors.training import DataError, FitError, SettingError
+from fedgate.models.arrays import Arrays, Floats
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.detectors.principal import measured, principal
+from fedgate.models.detectors.subspace import Which, bordered, fit, score
+from fedgate.models.detectors.training import DataError, FitError, SettingError
 from tests.toy import onnx_scores
 
 WHICH: tuple[Which, ...] = ("residual", "distance", "both")

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import units
-from models.arrays import FEATURES, Arrays, Floats, at_most, generator
-from models.detectors import svdd
-from models.federated.algorithm import UpdateError
-from models.federated.run import run
-from models.federated.support_vector_election import VECTORS, Move, elected, replaced
+from fedgate.models import units
+from fedgate.models.arrays import FEATURES, Arrays, Floats, at_most, generator
+from fedgate.models.detectors import svdd
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.run import run
+from fedgate.models.federated.support_vector_election import VECTORS, Move, elected, replaced
 from tests.given_width import build, fitted
 from tests.toy import auc
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as any_array
 
-from config.protocol.wire import encode
-from models.arrays import Array, Arrays
-from models.federated.tally import STACK, SUM, Tally
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.federated.tally import STACK, SUM, Tally
 
 # Few different values, so that rows often tie; 0.0 and -0.0 are equal numbers of different bytes.
 VALUES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.5, 1e300])

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.protocol.messages import MessageError, Receipt, Score
-from config.protocol.scores import Scores, gathered, spread
-from gateway_agent.events import TELEMETRY_PRIORITY, Connection, Effect, Queue
-from gateway_agent.outbox import scores as telemetry
-from gateway_agent.outbox.scores import WINDOWS
-from gateway_agent.state import State
+from fedgate.config.protocol.messages import MessageError, Receipt, Score
+from fedgate.config.protocol.scores import Scores, gathered, spread
+from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Connection, Effect, Queue
+from fedgate.gateway_agent.outbox import scores as telemetry
+from fedgate.gateway_agent.outbox.scores import WINDOWS
+from fedgate.gateway_agent.state import State
 from tests.agents import after, commissioned, heard, kinds, sent
 from tests.sites import NS, T0_NS
 

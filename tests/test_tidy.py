@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from firmware_sim import children
+from fedgate.firmware_sim import children
 from tests.syntax import (
     PACKAGES,
     ROOT,
@@ -92,6 +92,19 @@ def arrows(file: Source) -> Iterator[Finding]:
         package = module.partition(".")[0]
         if package in (*PACKAGES, "tests") and package not in allowed:
             yield line, f"{file.package} must not import {package}; move what both need down into models or config"
+
+
+def one_name(file: Source) -> Iterator[Finding]:
+    for node in nodes(file.tree):
+        if isinstance(node, ast.Import):
+            named = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            named = [node.module or ""]
+        else:
+            continue
+        for module in named:
+            if module.partition(".")[0] in PACKAGES:
+                yield node.lineno, f"import fedgate.{module}: under two names a module would be loaded twice"
 
 
 def third_party(file: Source) -> Iterator[Finding]:
@@ -203,6 +216,7 @@ def exemptions(file: Source) -> Iterator[Finding]:
 
 RULES: dict[str, Rule] = {
     "arrows": arrows,
+    "one_name": one_name,
     "third_party": third_party,
     "base_install": base_install,
     "purity": purity,
@@ -232,7 +246,9 @@ def loaded_by(module: str) -> set[str]:
 
 
 def test_the_agent_never_loads_what_only_training_or_the_cloud_needs() -> None:
-    heavy = sorted(loaded_by("gateway_agent.__main__, gateway_agent.runtime.agent") & NEVER_IN_THE_AGENT)
+    heavy = sorted(
+        loaded_by("fedgate.gateway_agent.__main__, fedgate.gateway_agent.runtime.agent") & NEVER_IN_THE_AGENT
+    )
     assert not heavy, (
         f"gateway_agent/__main__.py:1: importing it loads {heavy}; import them in the functions that train"
     )

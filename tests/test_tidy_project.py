@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from models.federated import ALGORITHMS
+from fedgate.models.federated import ALGORITHMS
 from tests.syntax import PACKAGES, ROOT, Source, imported, name_of, parse, sources, walk
 
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|Users)/\w")

@@ -14,12 +14,14 @@ LONG_BY_ITS_DOCSTRING = (
 
 # rule, path, snippet, the line that must be found
 BAD = [
-    ("arrows", "models/signal.py", "import config.protocol.wire", 1),
-    ("arrows", "models/federated/x.py", "def f():\n    from gateway_agent import store", 2),
-    ("arrows", "config/protocol/wire.py", "from cloud_aggregator.storage.store import Store", 1),
-    ("arrows", "gateway_agent/machine.py", "from cloud_aggregator import machine", 1),
-    ("arrows", "cloud_aggregator/web.py", "import gateway_agent", 1),
-    ("arrows", "gateway_agent/storage/store.py", "from firmware_sim.world.world import World", 1),
+    ("arrows", "models/signal.py", "import fedgate.config.protocol.wire", 1),
+    ("arrows", "models/federated/x.py", "def f():\n    from fedgate.gateway_agent import store", 2),
+    ("arrows", "config/protocol/wire.py", "from fedgate.cloud_aggregator.storage.store import Store", 1),
+    ("arrows", "gateway_agent/machine.py", "from fedgate.cloud_aggregator import machine", 1),
+    ("arrows", "cloud_aggregator/web.py", "from fedgate import gateway_agent", 1),
+    ("one_name", "gateway_agent/machine.py", "from models.signal import Block", 1),
+    ("one_name", "tests/test_x.py", "def f():\n    import config.protocol.wire as wire", 2),
+    ("arrows", "gateway_agent/storage/store.py", "from fedgate.firmware_sim.world.world import World", 1),
     ("arrows", "cloud_aggregator/storage/store.py", "from tests import conftest", 1),
     ("third_party", "gateway_agent/storage/store.py", "import paho.mqtt.client", 1),
     ("third_party", "models/detectors/svdd.py", "def f():\n    import torch", 2),
@@ -82,20 +84,25 @@ BAD = [
 
 # rule, path, snippet that looks like the bad ones and is right
 GOOD = [
-    ("arrows", "config/settings/settings.py", "from models.features import FeatureSpec"),
+    ("arrows", "config/settings/settings.py", "from fedgate.models.features import FeatureSpec"),
     ("arrows", "models/federated/run.py", "from . import tally"),
+    ("one_name", "models/federated/run.py", "from . import models\nimport fedgate.models\nfrom fedgate import config"),
     (
         "arrows",
         "gateway_agent/__main__.py",
-        "from gateway_agent import machine\nfrom config import wire\nimport models",
+        "from fedgate.gateway_agent import machine\nfrom fedgate.config import protocol\nfrom fedgate import models",
     ),
-    ("arrows", "firmware_sim/world/world.py", "from gateway_agent import machine\nfrom cloud_aggregator import store"),
+    (
+        "arrows",
+        "firmware_sim/world/world.py",
+        "from fedgate.gateway_agent import machine\nfrom fedgate.cloud_aggregator import storage",
+    ),
     ("third_party", "config/transport/mqtt.py", "import paho.mqtt.client"),
     ("third_party", "models/detectors/recurrent_training.py", "import torch"),
     (
         "base_install",
         "models/features.py",
-        "import json\nimport numpy\nfrom models.arrays import Arrays\nfrom . import signal",
+        "import json\nimport numpy\nfrom fedgate.models.arrays import Arrays\nfrom . import signal",
     ),
     ("base_install", "models/detectors/svdd.py", "def f():\n    from sklearn.svm import OneClassSVM"),
     ("base_install", "models/detectors/svdd.py", "class A:\n    def f(self):\n        import scipy"),
@@ -104,7 +111,7 @@ GOOD = [
     ("base_install", "cloud_aggregator/storage/store.py", "import sqlalchemy"),
     ("purity", "gateway_agent/storage/store.py", "import os\nimport time\nopen('x')\nprint(time.time())"),
     ("purity", "models/arrays.py", "from datetime import datetime\nx = datetime.fromtimestamp(0)"),
-    ("purity", "models/arrays.py", "from models.signal import time\nx = record.open()"),
+    ("purity", "models/arrays.py", "from fedgate.models.signal import time\nx = record.open()"),
     ("purity", "models/arrays.py", "import numpy as np\nrng = np.random.default_rng([1, 2])"),
     ("purity", "models/arrays.py", "import numpy as np\nrng = np.random.default_rng(seed=1)"),
     (
@@ -121,7 +128,7 @@ GOOD = [
     ("broad_errors", "config/protocol/wire.py", "try:\n    pass\nexcept (OSError, ValueError):\n    pass"),
     ("broad_errors", "config/protocol/wire.py", "try:\n    pass\nexcept BaseException:\n    close()\n    raise"),
     ("broad_errors", "tests/test_x.py", "with pytest.raises(Exception):\n    pass"),
-    ("bare_processes", "tests/test_x.py", "from firmware_sim import children\nchildren.run(['x'], 60.0)"),
+    ("bare_processes", "tests/test_x.py", "from fedgate.firmware_sim import children\nchildren.run(['x'], 60.0)"),
     ("bare_processes", "tests/test_x.py", "import subprocess\ndef f(x: subprocess.Popen[bytes]): subprocess.PIPE"),
     ("bare_processes", "gateway_agent/runtime/agent.py", "import subprocess\nsubprocess.Popen(['x'])"),
     ("promises", "config/protocol/wire.py", "x = 'TODO'  # what a user wrote"),

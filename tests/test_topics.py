@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from config.protocol import topics
-from config.protocol.topics import ALL, CHANNELS, CLOUD, Channel, Topic, TopicError, parse, topic_of, watch
+from fedgate.config.protocol import topics
+from fedgate.config.protocol.topics import ALL, CHANNELS, CLOUD, Channel, Topic, TopicError, parse, topic_of, watch
 
 ids = st.from_regex(re.compile(r"[A-Za-z0-9_.-]{1,64}"), fullmatch=True)
 any_topic = st.builds(Topic, ids, ids, st.sampled_from(sorted(CHANNELS)), ids)

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol import wire
-from firmware_sim import children
-from gateway_agent.runtime.training_worker import answer, labelled, main
-from models.arrays import FEATURES, Array, Arrays, equal, generator, joined, parted
-from models.detectors.training import FitWarning
-from models.federated import ALGORITHMS, build
-from models.federated.algorithm import NOTHING_TO_SEND
-from models.federated.private import PrivacyWarning
+from fedgate.config.protocol import wire
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.runtime.training_worker import answer, labelled, main
+from fedgate.models.arrays import FEATURES, Array, Arrays, equal, generator, joined, parted
+from fedgate.models.detectors.training import FitWarning
+from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.federated.algorithm import NOTHING_TO_SEND
+from fedgate.models.federated.private import PrivacyWarning
 from tests.sites import faults
 from tests.soak import some
 from tests.waiting import PATIENCE_S
@@ -59,7 +59,7 @@ def job(name: str = "fedavg", rows: Array = ROWS, **change: Any) -> bytes:
 
 
 def child(given: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "gateway_agent.runtime.training_worker", *arguments]
+    command = [sys.executable, "-m", "fedgate.gateway_agent.runtime.training_worker", *arguments]
     with TemporaryFile() as order:
         order.write(given)
         order.seek(0)
@@ -180,7 +180,7 @@ def test_what_a_training_warns_of_is_said_beside_a_spent_budget(monkeypatch: pyt
 
     made = build("fedavg", 3, SETTINGS["fedavg"])
     phases = tuple(phase._replace(train=warned) for phase in made.phases)
-    monkeypatch.setattr("gateway_agent.runtime.training_worker.build", lambda *_: made._replace(phases=phases))
+    monkeypatch.setattr("fedgate.gateway_agent.runtime.training_worker.build", lambda *_: made._replace(phases=phases))
     assert wire.decode(answer(job()))[1] == {"remarks": ["all lie outside", "no noise is left"]}
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.protocol.wire import encode
-from models.arrays import Arrays, Floats
-from models.detectors import linear, ocsvm, svdd
-from models.detectors.ocsvm import OCSVM
-from models.detectors.svdd import SVDD
-from models.detectors.training import (
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import Arrays, Floats
+from fedgate.models.detectors import linear, ocsvm, svdd
+from fedgate.models.detectors.ocsvm import OCSVM
+from fedgate.models.detectors.svdd import SVDD
+from fedgate.models.detectors.training import (
     MOST_ROWS,
     NARROW,
     PARTNERS,

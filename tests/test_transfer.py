@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.protocol.messages import MessageError, Transfer
-from config.protocol.transfer import (
+from fedgate.config.protocol.messages import MessageError, Transfer
+from fedgate.config.protocol.transfer import (
     HEADER_BYTES,
     PAYLOAD_BYTES_MIN,
     Assembly,

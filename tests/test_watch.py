@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from config.protocol.messages import Manifest
-from config.settings.settings import GatewaySettings
-from gateway_agent.monitor import decision
-from gateway_agent.monitor import pipeline as walk
-from gateway_agent.monitor import recurrence as recall
-from gateway_agent.monitor.decision import Watching
-from gateway_agent.monitor.pipeline import Judge, Pipeline, Reading
-from gateway_agent.monitor.recurrence import BLANK, Owner
-from gateway_agent.state import owner as owner_of
-from models.arrays import Array, Arrays, Floats
-from models.profile import ProfileError
-from models.signal import Block
-from models.threshold import CalibrationError
+from fedgate.config.protocol.messages import Manifest
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent.monitor import decision
+from fedgate.gateway_agent.monitor import pipeline as walk
+from fedgate.gateway_agent.monitor import recurrence as recall
+from fedgate.gateway_agent.monitor.decision import Watching
+from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, Reading
+from fedgate.gateway_agent.monitor.recurrence import BLANK, Owner
+from fedgate.gateway_agent.state import owner as owner_of
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.profile import ProfileError
+from fedgate.models.signal import Block
+from fedgate.models.threshold import CalibrationError
 from tests.message_samples import MESSAGES
 from tests.sites import NS, Shelf, Site, agent, aggregator_settings, gateway_settings, samples
 

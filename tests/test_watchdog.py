@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.commands.backup import note_of
-from cloud_aggregator.storage.store import coming
-from config.runtime.store_lock import lock_file
-from config.runtime.supervisor import Supervisor
-from config.settings.settings import AggregatorSettings, load
-from firmware_sim import children
-from firmware_sim.broker import mosquitto_program
+from fedgate.cloud_aggregator.commands.backup import note_of
+from fedgate.cloud_aggregator.storage.store import coming
+from fedgate.config.runtime.store_lock import lock_file
+from fedgate.config.runtime.supervisor import Supervisor
+from fedgate.config.settings.settings import AggregatorSettings, load
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.broker import mosquitto_program
 from tests import waiting
 from tests.site_folders import Folder, founded, listens
 from tests.soak import crossed
@@ -43,14 +43,14 @@ import sys, time, importlib
 from importlib import resources
 from pathlib import Path
 module, service, step, settings, flag = sys.argv[1:]
-kind = importlib.import_module(f"{module}.runtime.service").Service
+kind = importlib.import_module(f"fedgate.{module}.runtime.service").Service
 before = getattr(kind, step)
 def planted(self, *given, **named):
     while Path(flag).exists():
         time.sleep(0.02)
     return before(self, *given, **named)
 setattr(kind, step, planted)
-sys.exit(importlib.import_module(f"{module}.__main__").main(["run", "-c", settings]))
+sys.exit(importlib.import_module(f"fedgate.{module}.__main__").main(["run", "-c", settings]))
 """
 SERVICES = {"gateway_agent": ("gateway", "step"), "cloud_aggregator": ("aggregator", "step_all")}
 ADDRESSES = ("file", "abstract")
@@ -181,7 +181,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 def test_a_broker_is_alive_for_as_long_as_it_answers(site: Folder, tmp_path: Path) -> None:
     program, manager, log = mosquitto_program(), Manager(str(tmp_path / "notify")), tmp_path / "log"
     assert program is not None
-    command = [sys.executable, "-m", "cloud_aggregator.runtime.broker_watch", site.path / "mosquitto.conf"]
+    command = [sys.executable, "-m", "fedgate.cloud_aggregator.runtime.broker_watch", site.path / "mosquitto.conf"]
     with process(
         [*command, "--program", str(program)], log, manager.environment(WATCHDOG_USEC=str(BROKERS_US))
     ) as running:
@@ -209,7 +209,7 @@ def test_a_broker_is_alive_for_as_long_as_it_answers(site: Folder, tmp_path: Pat
 def test_a_broker_whose_listener_is_not_said_is_not_started(text: str, tmp_path: Path) -> None:
     (tmp_path / "mosquitto.conf").write_text(text)
     done = children.run_module(
-        "cloud_aggregator.runtime.broker_watch", str(tmp_path / "mosquitto.conf"), idle_s=PATIENCE_S
+        "fedgate.cloud_aggregator.runtime.broker_watch", str(tmp_path / "mosquitto.conf"), idle_s=PATIENCE_S
     )
     assert done.returncode == 2 and "expected a line 'listener PORT'" in done.stderr
 
@@ -222,7 +222,7 @@ def test_the_store_as_it_is_installed_lies_with_all_beside_it_where_the_broker_c
     (edit,) = re.findall(r"^sudo -u fedgate sed -i '(.*)' \S+$", docs, re.MULTILINE)
     assert children.run(["sed", "-i", edit, settings], PATIENCE_S).returncode == 0
     store = load(settings, AggregatorSettings).aggregator.store
-    unit = (resources.files("config") / "fedgate-broker.service").read_text(encoding="utf-8")
+    unit = (resources.files("fedgate.config") / "fedgate-broker.service").read_text(encoding="utf-8")
     hidden = {
         path.lstrip("-")
         for line in re.findall(r"^InaccessiblePaths=(.*)$", unit, re.MULTILINE)
@@ -235,7 +235,7 @@ def test_the_store_as_it_is_installed_lies_with_all_beside_it_where_the_broker_c
 
 def test_each_unit_has_an_empty_working_directory_of_its_own() -> None:
     found = list[str]()
-    for unit in resources.files("config").iterdir():
+    for unit in resources.files("fedgate.config").iterdir():
         if unit.name.endswith(".service"):
             text = unit.read_text(encoding="utf-8")
             (place,) = re.findall(r"^WorkingDirectory=/run/(\S+)$", text, re.MULTILINE)
@@ -246,7 +246,7 @@ def test_each_unit_has_an_empty_working_directory_of_its_own() -> None:
 
 @pytest.mark.parametrize("unit", ["gateway-agent", "cloud-aggregator", "fedgate-broker"])
 def test_each_unit_is_good_and_asks_to_be_told(unit: str, tmp_path: Path) -> None:
-    text = (resources.files("config") / f"{unit}.service").read_text(encoding="utf-8")
+    text = (resources.files("fedgate.config") / f"{unit}.service").read_text(encoding="utf-8")
     assert "\nType=notify\n" in text and "\nWatchdogSec=" in text
     analyser = shutil.which("systemd-analyze")
     if analyser is None:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.alarms import webhook
-from cloud_aggregator.alarms.webhook import DROPPED, REFUSED, TRIES_MAX, Queue
-from cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
-from cloud_aggregator.storage.store import Store
-from config.settings.notifications import Webhook
-from config.settings.settings import AggregatorSettings, SettingsError, load
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.alarms import webhook
+from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, TRIES_MAX, Queue
+from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.settings.notifications import Webhook
+from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
 from tests.sites import NS, T0_NS
 
 SPEC = Webhook(url="http://127.0.0.1:1/", retry_s=4.0, retry_max_s=60.0).model_copy(update={"queue": 3})

@@ -18,14 +18,26 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator import machine
-from cloud_aggregator.events import Dequeue, Durable, Effect, Enqueue, Event, Heard, Log, Post, Posted, Send, Tick
-from cloud_aggregator.runtime.webhook_client import Poster, check
-from cloud_aggregator.state import State, restore
-from cloud_aggregator.storage.store import Store
-from config.protocol.messages import Status
-from config.settings.notifications import Webhook
-from config.settings.settings import SettingsError
+from fedgate.cloud_aggregator import machine
+from fedgate.cloud_aggregator.events import (
+    Dequeue,
+    Durable,
+    Effect,
+    Enqueue,
+    Event,
+    Heard,
+    Log,
+    Post,
+    Posted,
+    Send,
+    Tick,
+)
+from fedgate.cloud_aggregator.runtime.webhook_client import Poster, check
+from fedgate.cloud_aggregator.state import State, restore
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol.messages import Status
+from fedgate.config.settings.notifications import Webhook
+from fedgate.config.settings.settings import SettingsError
 from tests import waiting
 from tests.sites import KEY, NS, SITE, T0_NS, aggregator_settings
 from tests.test_fleet import ALL, WATCHING, alarm, status

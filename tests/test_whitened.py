@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from models.detectors import DETECTORS, svdd
-from models.detectors.principal import WHITENING, of_whitening, whitened
-from models.federated import ALGORITHMS
-from models.federated.algorithm import NORMALISATION, UpdateError
-from models.federated.run import Outcome, run
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.detectors import DETECTORS, svdd
+from fedgate.models.detectors.principal import WHITENING, of_whitening, whitened
+from fedgate.models.federated import ALGORITHMS
+from fedgate.models.federated.algorithm import NORMALISATION, UpdateError
+from fedgate.models.federated.run import Outcome, run
 from tests.given_width import build
 from tests.soak import crossed
 from tests.toy import auc, onnx_scores

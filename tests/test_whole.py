@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.arrays import select
-from models.federated.robustly import Robust
-from models.levels import level_of
-from models.packing import entries_sent
-from models.robust.ball import Ball
-from models.robust.open_support import best_lambda
-from models.whole import round_down, round_up, settled
+from fedgate.models.arrays import select
+from fedgate.models.federated.robustly import Robust
+from fedgate.models.levels import level_of
+from fedgate.models.packing import entries_sent
+from fedgate.models.robust.ball import Ball
+from fedgate.models.robust.open_support import best_lambda
+from fedgate.models.whole import round_down, round_up, settled
 
 
 @given(st.integers(0, 1_000), st.integers(0, 10_000_000))

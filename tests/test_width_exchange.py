@@ -7,14 +7,14 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from models.arrays import FEATURES, WEIGHT, Array, Arrays, Floats
-from models.detectors.random_map import WIDTH
-from models.detectors.training import MOST_ROWS
-from models.federated import build
-from models.federated.algorithm import Algorithm, RoundFailedError, UpdateError, close_round
-from models.federated.kernel_width import BINS, DISTANCES, FULL, counted, quantile, scaled
-from models.federated.run import run
-from models.units import COMMON
+from fedgate.models.arrays import FEATURES, WEIGHT, Array, Arrays, Floats
+from fedgate.models.detectors.random_map import WIDTH
+from fedgate.models.detectors.training import MOST_ROWS
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import Algorithm, RoundFailedError, UpdateError, close_round
+from fedgate.models.federated.kernel_width import BINS, DISTANCES, FULL, counted, quantile, scaled
+from fedgate.models.federated.run import run
+from fedgate.models.units import COMMON
 
 LIES = [0, BINS - 1]
 METHODS = ["fedavg", "fedavg-median", "fedavg-krum", "ensemble-svdd", "support-vector-election"]

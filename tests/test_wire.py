@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 from hypothesis.extra.numpy import arrays as any_array
 
-from config.protocol.wire import (
+from fedgate.config.protocol.wire import (
     ARRAYS_MAX,
     DIMENSIONS_MAX,
     DTYPES,

@@ -1,8 +1,8 @@
 """The seeded world: whatever breaks, no promise does; and the world is no kinder than it says.
 
 Goal: loss-free in the field. Method: worlds, each with another mix of faults, and after each the checks of
-`firmware_sim.world.checks`: a few here, 60 that follow from the commit in `.ci/run`, and 10,000 in `make soak`. A world
-that fails prints the one command that replays it.
+`fedgate.firmware_sim.world.checks`: a few here, 60 that follow from the commit in `.ci/run`, and 10,000 in `make soak`.
+A world that fails prints the one command that replays it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from config.protocol import wire
-from config.protocol.messages import Alarm, Receipt, Status
-from config.settings.settings import SettingsError
-from firmware_sim import children
-from firmware_sim.__main__ import main
-from firmware_sim.world import world
-from firmware_sim.world.checks import Witness
-from firmware_sim.world.command import replay
-from firmware_sim.world.devices import Devices
-from firmware_sim.world.faults import Faults, Work, drawn, load_faults
-from firmware_sim.world.privacy import Privacy
-from firmware_sim.world.setup import HOURS, stream_of
-from gateway_agent.events import Item, Queue, Save
-from gateway_agent.state import SECRET, Stored
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Alarm, Receipt, Status
+from fedgate.config.settings.settings import SettingsError
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.__main__ import main
+from fedgate.firmware_sim.world import world
+from fedgate.firmware_sim.world.checks import Witness
+from fedgate.firmware_sim.world.command import replay
+from fedgate.firmware_sim.world.devices import Devices
+from fedgate.firmware_sim.world.faults import Faults, Work, drawn, load_faults
+from fedgate.firmware_sim.world.privacy import Privacy
+from fedgate.firmware_sim.world.setup import HOURS, stream_of
+from fedgate.gateway_agent.events import Item, Queue, Save
+from fedgate.gateway_agent.state import SECRET, Stored
 from tests.masked_rounds import masked_adding, names_of, rows_of, took_part
 from tests.sites import topic
 from tests.waiting import PATIENCE_S
@@ -56,7 +56,7 @@ def test_a_world_without_faults_keeps_its_promises_and_is_alive() -> None:
 
 
 def test_equal_seeds_give_equal_histories_in_any_process() -> None:
-    code = "from firmware_sim.world import world; print('\\n'.join(world.run(11, 0.4).history))"
+    code = "from fedgate.firmware_sim.world import world; print('\\n'.join(world.run(11, 0.4).history))"
     other = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     environment = {**os.environ, "PYTHONHASHSEED": other}  # than the one of this process
     run = children.run([sys.executable, "-c", code], PATIENCE_S, text=True, env=environment, cwd=ROOT)

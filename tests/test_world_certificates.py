@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cloud_aggregator import events
-from cloud_aggregator.access import admission
-from cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry
-from cloud_aggregator.pki.authority import SKEW, Authority, found_authority
-from cloud_aggregator.pki.broker_access import moment
-from config.identity import pki
-from config.protocol.messages import Alarm, Status
-from firmware_sim.world import world
-from firmware_sim.world.certificates import Certificates
-from firmware_sim.world.door import Bars
-from firmware_sim.world.faults import Faults, Messages
-from firmware_sim.world.time import NS, T0_NS
-from gateway_agent.runtime import enrolment
-from gateway_agent.runtime.enrolment import Files
-from gateway_agent.runtime.renewal import Renewer
-from models.records import replace
+from fedgate.cloud_aggregator import events
+from fedgate.cloud_aggregator.access import admission
+from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry
+from fedgate.cloud_aggregator.pki.authority import SKEW, Authority, found_authority
+from fedgate.cloud_aggregator.pki.broker_access import moment
+from fedgate.config.identity import pki
+from fedgate.config.protocol.messages import Alarm, Status
+from fedgate.firmware_sim.world import world
+from fedgate.firmware_sim.world.certificates import Certificates
+from fedgate.firmware_sim.world.door import Bars
+from fedgate.firmware_sim.world.faults import Faults, Messages
+from fedgate.firmware_sim.world.time import NS, T0_NS
+from fedgate.gateway_agent.runtime import enrolment
+from fedgate.gateway_agent.runtime.enrolment import Files
+from fedgate.gateway_agent.runtime.renewal import Renewer
+from fedgate.models.records import replace
 from tests.sites import gateway_settings
 from tests.soak import some
 

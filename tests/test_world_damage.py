@@ -5,22 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cloud_aggregator.events import RecordRound
-from config.protocol.messages import round_number
-from firmware_sim.world import world
-from firmware_sim.world.damage import Damages, Under, reaches_level
-from firmware_sim.world.hosts import GatewayHost
-from firmware_sim.world.rounds import Rounds
-from firmware_sim.world.setup import FEATURES, FRAME_S, SHIFT
-from firmware_sim.world.time import NS
-from gateway_agent.events import Outward, Train
-from gateway_agent.monitor import alarms
-from gateway_agent.monitor.decision import Watch
-from gateway_agent.monitor.pipeline import Judge
-from gateway_agent.monitor.recurrence import Seen
-from models.arrays import Array, Floats
-from models.features import FeatureSpec
-from models.threshold import Levels
+from fedgate.cloud_aggregator.events import RecordRound
+from fedgate.config.protocol.messages import round_number
+from fedgate.firmware_sim.world import world
+from fedgate.firmware_sim.world.damage import Damages, Under, reaches_level
+from fedgate.firmware_sim.world.hosts import GatewayHost
+from fedgate.firmware_sim.world.rounds import Rounds
+from fedgate.firmware_sim.world.setup import FEATURES, FRAME_S, SHIFT
+from fedgate.firmware_sim.world.time import NS
+from fedgate.gateway_agent.events import Outward, Train
+from fedgate.gateway_agent.monitor import alarms
+from fedgate.gateway_agent.monitor.decision import Watch
+from fedgate.gateway_agent.monitor.pipeline import Judge
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.features import FeatureSpec
+from fedgate.models.threshold import Levels
 from tests.agents import Told
 
 SAME = Under(1, 1, 0)

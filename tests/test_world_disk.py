@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloud_aggregator.events import RecordCount
-from firmware_sim.world.disk import (
+from fedgate.cloud_aggregator.events import RecordCount
+from fedgate.firmware_sim.world.disk import (
     CloudStore,
     Disk,
     GatewayStore,
@@ -25,7 +25,7 @@ from firmware_sim.world.disk import (
     restore,
     torn,
 )
-from gateway_agent.events import Save
+from fedgate.gateway_agent.events import Save
 
 CUTS = 60
 

@@ -14,28 +14,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloud_aggregator.access import device_sessions
-from cloud_aggregator.alarms import register
-from cloud_aggregator.releases import deploy
-from cloud_aggregator.state import State
-from config.protocol import wire
-from config.protocol.losses import Tombstone
-from config.protocol.messages import LARGEST, Alarm, Message, Score, Signed, Status, Want
-from config.protocol.topics import CHANNELS
-from firmware_sim.mutation import resealed
-from firmware_sim.world import bounds, world
-from firmware_sim.world import hostile as world_hostile
-from firmware_sim.world.bounds import bounded_step
-from firmware_sim.world.checks import Witness
-from firmware_sim.world.faults import Faults, Hostile, Lies, drawn
-from firmware_sim.world.hosts import CloudHost
-from firmware_sim.world.latest import Latest
-from firmware_sim.world.messages import Seen, mutated, swollen
-from firmware_sim.world.messages import drawn as drawn_message
-from firmware_sim.world.network import PACKET_BYTES
-from firmware_sim.world.setup import HOURS, stream_of
-from gateway_agent.state import State as AgentState
-from gateway_agent.trust import signatures
+from fedgate.cloud_aggregator.access import device_sessions
+from fedgate.cloud_aggregator.alarms import register
+from fedgate.cloud_aggregator.releases import deploy
+from fedgate.cloud_aggregator.state import State
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import LARGEST, Alarm, Message, Score, Signed, Status, Want
+from fedgate.config.protocol.topics import CHANNELS
+from fedgate.firmware_sim.mutation import resealed
+from fedgate.firmware_sim.world import bounds, world
+from fedgate.firmware_sim.world import hostile as world_hostile
+from fedgate.firmware_sim.world.bounds import bounded_step
+from fedgate.firmware_sim.world.checks import Witness
+from fedgate.firmware_sim.world.faults import Faults, Hostile, Lies, drawn
+from fedgate.firmware_sim.world.hosts import CloudHost
+from fedgate.firmware_sim.world.latest import Latest
+from fedgate.firmware_sim.world.messages import Seen, mutated, swollen
+from fedgate.firmware_sim.world.messages import drawn as drawn_message
+from fedgate.firmware_sim.world.network import PACKET_BYTES
+from fedgate.firmware_sim.world.setup import HOURS, stream_of
+from fedgate.gateway_agent.state import State as AgentState
+from fedgate.gateway_agent.trust import signatures
 from tests.sites import topic
 from tests.soak import some
 from tests.test_world_network import network

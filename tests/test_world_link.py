@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from config.transport.send_queue import MESSAGES_MAX, WAITING_BYTES_MAX, Backlog, Outgoing
-from firmware_sim.world import world
-from firmware_sim.world.faults import Capacity, Faults
-from firmware_sim.world.link import Line
-from firmware_sim.world.time import Scheduler
+from fedgate.config.transport.send_queue import MESSAGES_MAX, WAITING_BYTES_MAX, Backlog, Outgoing
+from fedgate.firmware_sim.world import world
+from fedgate.firmware_sim.world.faults import Capacity, Faults
+from fedgate.firmware_sim.world.link import Line
+from fedgate.firmware_sim.world.time import Scheduler
 from tests.sites import topic
 
 ALARM = Outgoing(topic("north", "alarm", "anomaly"), b"alarm", retain=True, qos=1)
@@ -101,7 +101,7 @@ def in_any_order(backlog: type[Backlog], patch: pytest.MonkeyPatch) -> None:
 
 
 def without_bound(backlog: type[Backlog], patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("config.transport.send_queue.MESSAGES_MAX", 10 * MESSAGES_MAX)
+    patch.setattr("fedgate.config.transport.send_queue.MESSAGES_MAX", 10 * MESSAGES_MAX)
 
 
 @pytest.mark.parametrize("wrong", [in_any_order, without_bound])

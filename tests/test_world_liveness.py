@@ -13,27 +13,27 @@ from typing import Any
 
 import pytest
 
-from cloud_aggregator.events import Connection as CloudConnection
-from cloud_aggregator.events import SaveRollout
-from cloud_aggregator.releases import deploy, rollout
-from cloud_aggregator.releases.rollout import Rollout
-from cloud_aggregator.rounds import round as rounds
-from cloud_aggregator.rounds.round import REMIND_S
-from config.protocol.messages import round_number
-from config.protocol.transfer import describe, split
-from firmware_sim.world import world
-from firmware_sim.world.faults import drawn
-from firmware_sim.world.liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, of_cloud, of_gateway
-from firmware_sim.world.releases import Releases
-from firmware_sim.world.setup import HOURS, stream_of
-from firmware_sim.world.time import NS, TICK_S
-from gateway_agent import downloads
-from gateway_agent.deployment import probation
-from gateway_agent.deployment.probation import STEADY_S
-from gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish
-from gateway_agent.outbox import delivery, queue
-from gateway_agent.outbox.delivery import ITEMS_MAX
-from gateway_agent.state import State
+from fedgate.cloud_aggregator.events import Connection as CloudConnection
+from fedgate.cloud_aggregator.events import SaveRollout
+from fedgate.cloud_aggregator.releases import deploy, rollout
+from fedgate.cloud_aggregator.releases.rollout import Rollout
+from fedgate.cloud_aggregator.rounds import round as rounds
+from fedgate.cloud_aggregator.rounds.round import REMIND_S
+from fedgate.config.protocol.messages import round_number
+from fedgate.config.protocol.transfer import describe, split
+from fedgate.firmware_sim.world import world
+from fedgate.firmware_sim.world.faults import drawn
+from fedgate.firmware_sim.world.liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, of_cloud, of_gateway
+from fedgate.firmware_sim.world.releases import Releases
+from fedgate.firmware_sim.world.setup import HOURS, stream_of
+from fedgate.firmware_sim.world.time import NS, TICK_S
+from fedgate.gateway_agent import downloads
+from fedgate.gateway_agent.deployment import probation
+from fedgate.gateway_agent.deployment.probation import STEADY_S
+from fedgate.gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish
+from fedgate.gateway_agent.outbox import delivery, queue
+from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
+from fedgate.gateway_agent.state import State
 from tests.agents import TICK, commissioned, kinds
 from tests.agents import after as agent_after
 from tests.sites import CloudShelf, topic

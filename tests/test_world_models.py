@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from config.protocol.messages import Status
-from firmware_sim.world import world
-from firmware_sim.world.checks import Witness
-from firmware_sim.world.faults import Faults, Processor, Work
-from firmware_sim.world.processor import Stopwatch
-from firmware_sim.world.time import NS, Scheduler
-from gateway_agent.deployment import probation
-from gateway_agent.deployment.slots import MODEL, MODELS, OTHER, Models, Rejected, held, save, save_model
-from gateway_agent.events import Durable, Effect, Save
-from gateway_agent.state import State, Stored
+from fedgate.config.protocol.messages import Status
+from fedgate.firmware_sim.world import world
+from fedgate.firmware_sim.world.checks import Witness
+from fedgate.firmware_sim.world.faults import Faults, Processor, Work
+from fedgate.firmware_sim.world.processor import Stopwatch
+from fedgate.firmware_sim.world.time import NS, Scheduler
+from fedgate.gateway_agent.deployment import probation
+from fedgate.gateway_agent.deployment.slots import MODEL, MODELS, OTHER, Models, Rejected, held, save, save_model
+from fedgate.gateway_agent.events import Durable, Effect, Save
+from fedgate.gateway_agent.state import State, Stored
 from tests.sites import topic
 from tests.watchers import CALM, SENSITIVE, Gateway
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmware_sim.recordings import Channel, Recording
-from firmware_sim.world.checks import Witness
-from firmware_sim.world.faults import Faults
-from firmware_sim.world.network import Network
-from firmware_sim.world.node import AWAKE_S, Node
-from firmware_sim.world.setup import RATE_HZ
-from firmware_sim.world.time import NS, MachineClock, Scheduler
+from fedgate.firmware_sim.recordings import Channel, Recording
+from fedgate.firmware_sim.world.checks import Witness
+from fedgate.firmware_sim.world.faults import Faults
+from fedgate.firmware_sim.world.network import Network
+from fedgate.firmware_sim.world.node import AWAKE_S, Node
+from fedgate.firmware_sim.world.setup import RATE_HZ
+from fedgate.firmware_sim.world.time import NS, MachineClock, Scheduler
 from tests.sites import topic
 
 

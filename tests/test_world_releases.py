@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cloud_aggregator.events import Answered, Durable, RecordModel, SaveRollout
-from cloud_aggregator.releases.rollout import Rollout
-from cloud_aggregator.storage.store import Store
-from firmware_sim.world import world
-from firmware_sim.world.faults import Faults, Orders
-from firmware_sim.world.releases import Releases
+from fedgate.cloud_aggregator.events import Answered, Durable, RecordModel, SaveRollout
+from fedgate.cloud_aggregator.releases.rollout import Rollout
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.firmware_sim.world import world
+from fedgate.firmware_sim.world.faults import Faults, Orders
+from fedgate.firmware_sim.world.releases import Releases
 from tests.test_gateway_models import signed
 from tests.watchers import CALM
 

@@ -13,18 +13,18 @@ from typing import Any, Literal, cast
 import numpy as np
 import pytest
 
-from cloud_aggregator.events import RecordAlarm
-from config.protocol.messages import Alarm, Receipt, Status
-from firmware_sim.world import world
-from firmware_sim.world.checks import Witness
-from firmware_sim.world.devices import LIVES_MAX, Devices
-from firmware_sim.world.disk import Doubt, Renewed
-from firmware_sim.world.faults import NO_MEMORY, Faults
-from firmware_sim.world.loads import End
-from gateway_agent.deployment.slots import LOADS_MAX, STARTS_MAX, Models, Tries, save
-from gateway_agent.events import Keep, Outward, Queue, Save
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.state import Stored
+from fedgate.cloud_aggregator.events import RecordAlarm
+from fedgate.config.protocol.messages import Alarm, Receipt, Status
+from fedgate.firmware_sim.world import world
+from fedgate.firmware_sim.world.checks import Witness
+from fedgate.firmware_sim.world.devices import LIVES_MAX, Devices
+from fedgate.firmware_sim.world.disk import Doubt, Renewed
+from fedgate.firmware_sim.world.faults import NO_MEMORY, Faults
+from fedgate.firmware_sim.world.loads import End
+from fedgate.gateway_agent.deployment.slots import LOADS_MAX, STARTS_MAX, Models, Tries, save
+from fedgate.gateway_agent.events import Keep, Outward, Queue, Save
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.state import Stored
 from tests.sites import topic
 from tests.test_world import alarm_item, witness
 from tests.watchers import CALM, Gateway

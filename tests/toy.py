@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime
 
-from models.arrays import CALIBRATION, END_NS, FEATURES, LABELS, Array, Arrays, Floats
+from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, LABELS, Array, Arrays, Floats
 
 FEATURE_COUNT = 3
 NAMES = ("harbour", "north", "south", "west")

@@ -6,8 +6,8 @@ import queue
 from collections.abc import Callable
 from typing import TypeVar
 
-from config.transport.mqtt import Link
-from firmware_sim.children import wait_until
+from fedgate.config.transport.mqtt import Link
+from fedgate.firmware_sim.children import wait_until
 
 PATIENCE_S = 60.0  # in which nothing is at work
 POLL_S = 0.02

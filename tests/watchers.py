@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from config.protocol.messages import Score
-from gateway_agent.events import Effect, Log, Reload
-from gateway_agent.state import State
-from models.arrays import Array
+from fedgate.config.protocol.messages import Score
+from fedgate.gateway_agent.events import Effect, Log, Reload
+from fedgate.gateway_agent.state import State
+from fedgate.models.arrays import Array
 from tests.agents import TICK, after, chunks, commissioned, heard, kinds, sent
 from tests.sites import NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
 from tests.test_gateway_models import GOOD, Made, of_linear, signed

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from cloud_aggregator.access import duplicates
-from cloud_aggregator.access.registry import (
+from fedgate.cloud_aggregator.access import duplicates
+from fedgate.cloud_aggregator.access.registry import (
     Asked,
     Bar,
     Certificate,
@@ -25,14 +25,14 @@ from cloud_aggregator.access.registry import (
     Registry,
     TurnAway,
 )
-from cloud_aggregator.alarms import handling
-from cloud_aggregator.alarms.register import SET_NS
-from cloud_aggregator.events import Effect, Log, OrderError, Publish
-from cloud_aggregator.rounds import round as rounds
-from cloud_aggregator.state import State, topic
-from config.protocol.messages import MessageError
-from config.settings.identity import Identity
-from models.records import replace
+from fedgate.cloud_aggregator.alarms import handling
+from fedgate.cloud_aggregator.alarms.register import SET_NS
+from fedgate.cloud_aggregator.events import Effect, Log, OrderError, Publish
+from fedgate.cloud_aggregator.rounds import round as rounds
+from fedgate.cloud_aggregator.state import State, topic
+from fedgate.config.protocol.messages import MessageError
+from fedgate.config.settings.identity import Identity
+from fedgate.models.records import replace
 
 DAY_NS = 86_400 * 1_000_000_000
 HOUR_NS = 3_600 * 1_000_000_000

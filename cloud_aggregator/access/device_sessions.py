@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
-from config.protocol.messages import Alarm, Status
-from models.records import replace
+from fedgate.config.protocol.messages import Alarm, Status
+from fedgate.models.records import replace
 
 NS = 1_000_000_000
 PACE_S = 300.0  # five statuses, as gateways are shipped

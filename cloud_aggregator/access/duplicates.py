@@ -6,13 +6,13 @@ to the webhook and the building, and clears by itself when there was no sign of 
 
 from __future__ import annotations
 
-from cloud_aggregator.access import device_sessions
-from cloud_aggregator.access.device_sessions import Lives
-from cloud_aggregator.alarms import handling
-from cloud_aggregator.events import Effect, RecordGateway
-from cloud_aggregator.state import State
-from config.protocol.messages import Status
-from models.records import replace
+from fedgate.cloud_aggregator.access import device_sessions
+from fedgate.cloud_aggregator.access.device_sessions import Lives
+from fedgate.cloud_aggregator.alarms import handling
+from fedgate.cloud_aggregator.events import Effect, RecordGateway
+from fedgate.cloud_aggregator.state import State
+from fedgate.config.protocol.messages import Status
+from fedgate.models.records import replace
 
 REFUSED = "identity-refused"
 REFUSED_STANDS_S = 3_600.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cloud_aggregator.access.registry import Stated
-from cloud_aggregator.events import Answered, Effect, Log
-from cloud_aggregator.releases import announce
-from cloud_aggregator.rounds import numbering
-from cloud_aggregator.state import NOTHING_NEWEST, State, save_training
-from config.identity import signing
-from models.records import replace
+from fedgate.cloud_aggregator.access.registry import Stated
+from fedgate.cloud_aggregator.events import Answered, Effect, Log
+from fedgate.cloud_aggregator.releases import announce
+from fedgate.cloud_aggregator.rounds import numbering
+from fedgate.cloud_aggregator.state import NOTHING_NEWEST, State, save_training
+from fedgate.config.identity import signing
+from fedgate.models.records import replace
 
 NEVER = -1
 

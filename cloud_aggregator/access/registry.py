@@ -12,8 +12,8 @@ from typing import Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from config.identity.pki import MEMBER_DIGITS
-from config.protocol.messages import Keys
+from fedgate.config.identity.pki import MEMBER_DIGITS
+from fedgate.config.protocol.messages import Keys
 
 Reason = Literal["", "revoked", "removed", "replaced"]
 NAMELESS = "?"  # whose a certificate is that only the list of revoked ones knows; no gateway can have this name

@@ -6,12 +6,12 @@ own; what it names stays revoked, whatever the store says.
 
 from __future__ import annotations
 
-from cloud_aggregator.access import admission
-from cloud_aggregator.access.registry import NAMELESS, Certificate, Listed, RecordCertificate, Registry
-from cloud_aggregator.events import Effect, Log
-from cloud_aggregator.names import first_of
-from cloud_aggregator.state import State
-from models.records import replace
+from fedgate.cloud_aggregator.access import admission
+from fedgate.cloud_aggregator.access.registry import NAMELESS, Certificate, Listed, RecordCertificate, Registry
+from fedgate.cloud_aggregator.events import Effect, Log
+from fedgate.cloud_aggregator.names import first_of
+from fedgate.cloud_aggregator.state import State
+from fedgate.models.records import replace
 
 
 class CopiedWithoutLogError(ValueError):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from cloud_aggregator.alarms.register import NS, Standing, current
-from cloud_aggregator.events import Effect, Publish
-from cloud_aggregator.state import State, topic
-from config.protocol.messages import Alarm, Device, FleetAlarm, Maintenance
-from config.protocol.topics import ALL
+from fedgate.cloud_aggregator.alarms.register import NS, Standing, current
+from fedgate.cloud_aggregator.events import Effect, Publish
+from fedgate.cloud_aggregator.state import State, topic
+from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm, Maintenance
+from fedgate.config.protocol.topics import ALL
 
 UNTOLD = Device()  # of a gateway that says nothing of it, and of a whole site
 

@@ -4,10 +4,11 @@ Of the gateways with an anomaly that stands, the largest group is taken whose on
 a quorum (`share` of the gateways that watch or are of the group, and at least `least`) the fleet alarm stands. Below it
 the anomalies are local and nothing is raised. It clears when it was below for `clear_s`.
 
-A cause is named where more than half of the group, and `SURE` gateways, have measured it (`models.attribution`), at the
-raising of their own alarms: each says whether weather or load, and whether its supply, were out of the ordinary and
-account for what it saw. Where both are measured so, power is named: what is looked at first. Otherwise the cause is
-`undetermined`. That everybody changed at once names none: a support that gives way reaches all sensors too.
+A cause is named where more than half of the group, and `SURE` gateways, have measured it
+(`fedgate.models.attribution`), at the raising of their own alarms: each says whether weather or load, and whether its
+supply, were out of the ordinary and account for what it saw. Where both are measured so, power is named: what is looked
+at first. Otherwise the cause is `undetermined`. That everybody changed at once names none: a support that gives way
+reaches all sensors too.
 
 The cause and the text are those of the raising and stay while the alarm stands, whatever becomes known: what happens
 later, as an outage of the broker or of the power, is no cause of what was before. Which gateways are of the group, how
@@ -26,12 +27,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cloud_aggregator.alarms.register import NS, Alarms, Standing, active, said
-from config.protocol.messages import Common, FleetAlarm, Status
-from config.protocol.topics import ALL
-from config.settings.notifications import FleetSpec
-from models.attribution import Evidence
-from models.whole import round_up
+from fedgate.cloud_aggregator.alarms.register import NS, Alarms, Standing, active, said
+from fedgate.config.protocol.messages import Common, FleetAlarm, Status
+from fedgate.config.protocol.topics import ALL
+from fedgate.config.settings.notifications import FleetSpec
+from fedgate.models.attribution import Evidence
+from fedgate.models.whole import round_up
 
 CAUSE = "fleet"
 SURE = 3  # gateways that must have measured a cause: two of three were wrong once in a thousand simulated changes

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cloud_aggregator.access import device_sessions
-from cloud_aggregator.alarms import building, fleet, home_assistant, register, webhook
-from cloud_aggregator.alarms.records import ALARMS_REFUSED
-from cloud_aggregator.events import Effect, Log, Posted, Publish, RecordAlarm, RecordCount, RecordFleet
-from cloud_aggregator.state import NS, Spent, State, topic
-from config.protocol.messages import Alarm, FleetAlarm, MessageError, Receipt, Status
-from config.protocol.topics import ALL
-from models.records import replace
+from fedgate.cloud_aggregator.access import device_sessions
+from fedgate.cloud_aggregator.alarms import building, fleet, home_assistant, register, webhook
+from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED
+from fedgate.cloud_aggregator.events import Effect, Log, Posted, Publish, RecordAlarm, RecordCount, RecordFleet
+from fedgate.cloud_aggregator.state import NS, Spent, State, topic
+from fedgate.config.protocol.messages import Alarm, FleetAlarm, MessageError, Receipt, Status
+from fedgate.config.protocol.topics import ALL
+from fedgate.models.records import replace
 
 Result = tuple[State, list[Effect]]
 Severity = Literal["warning", "major", "critical"]

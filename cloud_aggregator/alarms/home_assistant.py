@@ -14,13 +14,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cloud_aggregator.alarms.building import device_of
-from cloud_aggregator.alarms.fleet import CAUSE
-from cloud_aggregator.events import Effect, Publish, RecordDiscovery
-from cloud_aggregator.state import State, topic
-from config.protocol.topics import ALL, CLOUD
-from config.runtime.version import VERSION
-from models.records import replace
+from fedgate.cloud_aggregator.alarms.building import device_of
+from fedgate.cloud_aggregator.alarms.fleet import CAUSE
+from fedgate.cloud_aggregator.events import Effect, Publish, RecordDiscovery
+from fedgate.cloud_aggregator.state import State, topic
+from fedgate.config.protocol.topics import ALL, CLOUD
+from fedgate.config.runtime.version import VERSION
+from fedgate.models.records import replace
 
 ANOMALY = "anomaly"
 STATE = "{{ 'ON' if value_json.state == 'raised' else 'OFF' }}"

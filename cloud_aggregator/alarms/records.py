@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cloud_aggregator.alarms.fleet import Fleet, restored_fleet
-from cloud_aggregator.alarms.register import Alarms, Quiet, restored
-from cloud_aggregator.alarms.webhook import DROPPED, REFUSED, Queue, in_turns
-from cloud_aggregator.events import Post
-from config.protocol.topics import ALL
+from fedgate.cloud_aggregator.alarms.fleet import Fleet, restored_fleet
+from fedgate.cloud_aggregator.alarms.register import Alarms, Quiet, restored
+from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, Queue, in_turns
+from fedgate.cloud_aggregator.events import Post
+from fedgate.config.protocol.topics import ALL
 
 ALARMS_REFUSED = "alarms_refused"
 

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from config.protocol.messages import Alarm, Status
-from models.records import replace
+from fedgate.config.protocol.messages import Alarm, Status
+from fedgate.models.records import replace
 
 NS = 1_000_000_000
 KEPT = 8  # alarms of one cause of one gateway that are remembered after they ended

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 
-from cloud_aggregator.events import Effect, Log, Publish, RecordLoss, RecordScores
-from cloud_aggregator.state import State, topic
-from config.protocol.losses import Tombstone
-from config.protocol.messages import MessageError, Receipt
-from config.protocol.scores import Scores
+from fedgate.cloud_aggregator.events import Effect, Log, Publish, RecordLoss, RecordScores
+from fedgate.cloud_aggregator.state import State, topic
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import MessageError, Receipt
+from fedgate.config.protocol.scores import Scores
 
 
 def lost(state: State, gateway: str, tombstone: Tombstone) -> list[Effect]:

@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
-from config.protocol.messages import Alarm, Device
-from config.settings.notifications import Webhook
-from models.records import replace
+from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
+from fedgate.config.protocol.messages import Alarm, Device
+from fedgate.config.settings.notifications import Webhook
+from fedgate.models.records import replace
 
 NS = 1_000_000_000
 ID_LENGTH = 32

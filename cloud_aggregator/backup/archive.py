@@ -21,10 +21,10 @@ from typing import Annotated, BinaryIO, Literal, cast
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from cloud_aggregator.backup.sealing import MAGIC, SALT_BYTES, Sealer, SealError, Unsealer
-from config.identity.pki import PRIVATE_MODE
-from config.runtime.version import VERSION
-from config.settings.base import Table
+from fedgate.cloud_aggregator.backup.sealing import MAGIC, SALT_BYTES, Sealer, SealError, Unsealer
+from fedgate.config.identity.pki import PRIVATE_MODE
+from fedgate.config.runtime.version import VERSION
+from fedgate.config.settings.base import Table
 
 FORMAT: Literal[1] = 1
 MANIFEST, ITS_DIGEST, STORE = "manifest.json", "manifest.json.sha256", "aggregator.db"

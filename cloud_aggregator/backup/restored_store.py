@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from cloud_aggregator.access.registry import Certificate, RecordCertificate, RecordPass, Registry
-from cloud_aggregator.events import Answered, DropHeld, Durable, SaveRollout, SaveTraining
-from cloud_aggregator.releases.rollout import UNDER_WAY
-from config.protocol import wire
-from models.records import replace
+from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, RecordPass, Registry
+from fedgate.cloud_aggregator.events import Answered, DropHeld, Durable, SaveRollout, SaveTraining
+from fedgate.cloud_aggregator.releases.rollout import UNDER_WAY
+from fedgate.config.protocol import wire
+from fedgate.models.records import replace
 
 SET_BACK = "set-back"  # in the place of what names a training: no settings have this digest
 

@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from config.runtime import cli, store_lock
-from config.settings.base import Table
+from fedgate.config.runtime import cli, store_lock
+from fedgate.config.settings.base import Table
 
 if TYPE_CHECKING:
-    from cloud_aggregator.backup.archive import Facts, Manifest
-    from config.settings.settings import AggregatorSettings
+    from fedgate.cloud_aggregator.backup.archive import Facts, Manifest
+    from fedgate.config.settings.settings import AggregatorSettings
 
 NAME = "cloud-aggregator"
 NS, MIB = 1_000_000_000, 1024 * 1024
@@ -133,8 +133,8 @@ def read_note(store: Path) -> tuple[int, str, bool] | None:
 
 def write_note(store: Path, made_ns: int, file: Path, *, has_keys: bool) -> None:
     """Remember a backup, for `cloud-aggregator doctor`."""
-    from cloud_aggregator.backup.archive import own_as_folder
-    from config.identity import pki
+    from fedgate.cloud_aggregator.backup.archive import own_as_folder
+    from fedgate.config.identity import pki
 
     body = {"made_ns": made_ns, "file": str(file), "has_keys": has_keys}
     pki.write(note_of(store), json.dumps(body).encode(), pki.PRIVATE_MODE)
@@ -158,7 +158,7 @@ class Progress:
 
 
 def _backup(arguments: argparse.Namespace) -> int:
-    from config.settings.settings import AggregatorSettings, load
+    from fedgate.config.settings.settings import AggregatorSettings, load
 
     settings = load(arguments.config, AggregatorSettings)
     passphrase = passphrase_of(arguments, is_new=True)
@@ -172,7 +172,7 @@ def _backup(arguments: argparse.Namespace) -> int:
 
 
 def _check_target(file: Path, sources: dict[str, Path]) -> None:
-    from cloud_aggregator.backup import archive
+    from fedgate.cloud_aggregator.backup import archive
 
     if file.is_dir():
         raise ValueError(f"{file}: it is a folder; expected the name of a file, such as {file / 'site.fedgate'}")
@@ -191,7 +191,7 @@ def make(
 
     Raises `OSError` and `sqlite3.Error` where it cannot be written, and leaves no part of a file then.
     """
-    from cloud_aggregator.backup import archive
+    from fedgate.cloud_aggregator.backup import archive
 
     store, has_keys = settings.aggregator.store, with_keys and passphrase is not None
     if not store.exists():
@@ -295,8 +295,8 @@ def check(db: sqlite3.Connection, store: Path) -> None:
 
 def facts_of(db: sqlite3.Connection) -> Facts:
     """Return what a store holds."""
-    from cloud_aggregator.backup.archive import Facts
-    from cloud_aggregator.state import training_place
+    from fedgate.cloud_aggregator.backup.archive import Facts
+    from fedgate.cloud_aggregator.state import training_place
 
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 

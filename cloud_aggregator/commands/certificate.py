@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cloud_aggregator.access.registry import ROLES
-from cloud_aggregator.commands.order_client import placed
-from config.settings.settings import AggregatorSettings, load
+from fedgate.cloud_aggregator.access.registry import ROLES
+from fedgate.cloud_aggregator.commands.order_client import placed
+from fedgate.config.settings.settings import AggregatorSettings, load
 
 EPILOG = """examples:
   cloud-aggregator certificate operator -c aggregator.toml --out operator
@@ -34,8 +34,8 @@ def add(commands: Any) -> None:
 def _make(arguments: argparse.Namespace) -> int:
     from cryptography import x509
 
-    from cloud_aggregator.pki.authority import OWN_LIFE, Authority
-    from config.identity import pki
+    from fedgate.cloud_aggregator.pki.authority import OWN_LIFE, Authority
+    from fedgate.config.identity import pki
 
     settings = load(arguments.config, AggregatorSettings)
     if settings.identity is None:

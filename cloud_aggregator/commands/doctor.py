@@ -12,14 +12,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from config.doctor import report
-from config.doctor.imports import imports
-from config.doctor.report import Finding, failure, guarded, ok, one_line, warning
+from fedgate.config.doctor import report
+from fedgate.config.doctor.imports import imports
+from fedgate.config.doctor.report import Finding, failure, guarded, ok, one_line, warning
 
 if TYPE_CHECKING:
-    from config.settings.identity import Identity
-    from config.settings.notifications import Webhook
-    from config.settings.settings import AggregatorSettings
+    from fedgate.config.settings.identity import Identity
+    from fedgate.config.settings.notifications import Webhook
+    from fedgate.config.settings.settings import AggregatorSettings
 
 NAME = "cloud-aggregator"
 LIBRARIES = ("numpy", "pydantic", "cryptography", "scipy", "sklearn", "onnx", "sqlalchemy")
@@ -40,7 +40,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     """Yield what is found; ends early where nothing further can be looked at."""
-    from config.settings.settings import AggregatorSettings, SettingsError, load
+    from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
 
     try:
         settings = load(arguments.config, AggregatorSettings)
@@ -63,9 +63,9 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
-    from cloud_aggregator.pki import site_keys
-    from config.doctor import host
-    from config.identity import signing
+    from fedgate.cloud_aggregator.pki import site_keys
+    from fedgate.config.doctor import host
+    from fedgate.config.identity import signing
 
     store, broker = settings.aggregator.store, settings.broker
     yield from host.clock_here([file, store, Path(report.__file__)])
@@ -91,7 +91,7 @@ def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
 
 def root_key(spec: Identity) -> Finding:
     """Return whether there is a root key, and that it is not here, where whoever takes this machine would have it."""
-    from cloud_aggregator.pki import site_keys
+    from fedgate.cloud_aggregator.pki import site_keys
 
     if not (spec.folder / site_keys.STATEMENT).exists():
         advice = "call 'cloud-aggregator init' with its folder again, and enrol the gateways anew"
@@ -104,9 +104,9 @@ def root_key(spec: Identity) -> Finding:
 
 def denied(spec: Identity, store: Path) -> Iterator[Finding]:
     """Yield who is denied at the broker until that is restarted, if anybody is."""
-    from cloud_aggregator.pki.quarantine import denied_names
-    from cloud_aggregator.storage.store import Store, StoreError
-    from config.identity.pki import IdentityError
+    from fedgate.cloud_aggregator.pki.quarantine import denied_names
+    from fedgate.cloud_aggregator.storage.store import Store, StoreError
+    from fedgate.config.identity.pki import IdentityError
 
     try:
         with closing(Store(store, create=False)) as opened:
@@ -122,10 +122,10 @@ def denied(spec: Identity, store: Path) -> Iterator[Finding]:
 
 
 def _training(settings: AggregatorSettings) -> Iterator[Finding]:
-    from cloud_aggregator.runtime import defence
-    from config.settings.checks import check_budget
-    from models.arrays import generator
-    from models.federated.algorithm import Algorithm
+    from fedgate.cloud_aggregator.runtime import defence
+    from fedgate.config.settings.checks import check_budget
+    from fedgate.models.arrays import generator
+    from fedgate.models.federated.algorithm import Algorithm
 
     made: list[Algorithm] = []
 
@@ -157,8 +157,8 @@ def _training(settings: AggregatorSettings) -> Iterator[Finding]:
 
 def cohort(settings: AggregatorSettings) -> Finding:
     """Say whether enough gateways are enrolled, or have ever spoken where nobody is enrolled, for a masked sum."""
-    from cloud_aggregator.storage.store import Store, StoreError
-    from models.federated.masking import Masking
+    from fedgate.cloud_aggregator.storage.store import Store, StoreError
+    from fedgate.models.federated.masking import Masking
 
     fewest = Masking.model_validate(settings.algorithm.settings["masking"]).fewest
     try:
@@ -180,8 +180,8 @@ def _members(settings: AggregatorSettings) -> tuple[str, ...]:
     """Return who may take part in masked sums; empty where anybody may, or where the statement cannot be read, which is
     a finding of its own.
     """
-    from cloud_aggregator.pki import site_keys
-    from config.identity.signing import KeyFileError
+    from fedgate.cloud_aggregator.pki import site_keys
+    from fedgate.config.identity.signing import KeyFileError
 
     try:
         keys = None if settings.identity is None else site_keys.stated(settings.identity.folder)
@@ -191,7 +191,7 @@ def _members(settings: AggregatorSettings) -> tuple[str, ...]:
 
 
 def _gateways(store: Path) -> int:
-    from cloud_aggregator.storage.store import Store, StoreError
+    from fedgate.cloud_aggregator.storage.store import Store, StoreError
 
     try:
         with closing(Store(store, create=False)) as opened:
@@ -209,7 +209,7 @@ def _available_bytes() -> int:
 
 
 def _store(path: Path) -> Iterator[Finding]:
-    from cloud_aggregator.storage.store import Store, StoreError
+    from fedgate.cloud_aggregator.storage.store import Store, StoreError
 
     if not path.exists():
         yield ok("store", f"{path} is made when the aggregator starts")
@@ -231,7 +231,7 @@ def _store(path: Path) -> Iterator[Finding]:
 
 def last_backup(store: Path, now_ns: int) -> Finding:
     """Return how old the last backup of a store is."""
-    from cloud_aggregator.commands.backup import read_note, time_of
+    from fedgate.cloud_aggregator.commands.backup import read_note, time_of
 
     held, advice = read_note(store), "cloud-aggregator backup FILE, once a day: docs/operations.md, Back up"
     if held is None:
@@ -246,8 +246,8 @@ def last_backup(store: Path, now_ns: int) -> Finding:
 
 
 def _webhook(spec: Webhook) -> Iterator[Finding]:
-    from cloud_aggregator.runtime import webhook_client
-    from config.settings.settings import SettingsError
+    from fedgate.cloud_aggregator.runtime import webhook_client
+    from fedgate.config.settings.settings import SettingsError
 
     def reached() -> str:
         webhook_client.check(spec)
@@ -259,9 +259,9 @@ def _webhook(spec: Webhook) -> Iterator[Finding]:
 
 
 def _broker(settings: AggregatorSettings, until_s: float) -> Iterator[Finding]:
-    from config.doctor import broker as doctor_broker
-    from config.doctor import network
-    from config.protocol.topics import CLOUD
+    from fedgate.config.doctor import broker as doctor_broker
+    from fedgate.config.doctor import network
+    from fedgate.config.protocol.topics import CLOUD
 
     site = settings.aggregator.site
     user = settings.broker.user or f"{CLOUD}.{site}"

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cloud_aggregator.access.registry import NAMELESS
-from cloud_aggregator.commands.order_client import ordered, placed
-from config.runtime import cli
-from config.settings.settings import load
-from config.settings.site import SiteSettings
+from fedgate.cloud_aggregator.access.registry import NAMELESS
+from fedgate.cloud_aggregator.commands.order_client import ordered, placed
+from fedgate.config.runtime import cli
+from fedgate.config.settings.settings import load
+from fedgate.config.settings.site import SiteSettings
 
 EPILOG = """examples:
   cloud-aggregator gateways list -c aggregator.toml
@@ -57,8 +57,8 @@ def add(commands: Any) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.pki.quarantine import denied_names
-    from cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.pki.quarantine import denied_names
+    from fedgate.cloud_aggregator.storage.store import Store
 
     settings = load(arguments.config, SiteSettings)
     with closing(Store(settings.aggregator.store, create=False)) as store:
@@ -95,9 +95,9 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _token(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.pki import site_keys
-    from config.identity import signing
-    from config.identity.pki import SECRET_BYTES, Token, check_gateway
+    from fedgate.cloud_aggregator.pki import site_keys
+    from fedgate.config.identity import signing
+    from fedgate.config.identity.pki import SECRET_BYTES, Token, check_gateway
 
     settings = load(arguments.config, SiteSettings)
     check_gateway(arguments.gateway)

@@ -15,8 +15,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from cloud_aggregator.pki import site_folder
-from config.protocol.topics import CLOUD, ID
+from fedgate.cloud_aggregator.pki import site_folder
+from fedgate.config.protocol.topics import CLOUD, ID
 
 EPILOG = """examples:
   cloud-aggregator init site --site bridge --host aggregator.example
@@ -120,7 +120,7 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _text(folder: Path, root_file: Path) -> str:
-    from models.federated.masking import Masking
+    from fedgate.models.federated.masking import Masking
 
     settings = shlex.quote(str(folder / "aggregator.toml"))
     return (
@@ -144,8 +144,8 @@ def _loopback_text(folder: Path) -> str:
 
 
 def _renew(folder: Path, given: list[str]) -> int:
-    from cloud_aggregator.pki.authority import CLOUD_CERTIFICATE, Authority
-    from config.identity import pki
+    from fedgate.cloud_aggregator.pki.authority import CLOUD_CERTIFICATE, Authority
+    from fedgate.config.identity import pki
 
     authority = Authority(folder)
     site = pki.common_name(pki.load_certificate(folder / CLOUD_CERTIFICATE)).removeprefix(f"{CLOUD}.")
@@ -157,9 +157,9 @@ def _renew(folder: Path, given: list[str]) -> int:
 
 
 def _write_site(folder: Path, site: str, given: list[str], port: int, root_file: Path) -> None:
-    from cloud_aggregator.pki import site_keys
-    from cloud_aggregator.pki.authority import ACCESS_LIST, REVOKED, SERVER, found_authority
-    from config.identity.pki import PRIVATE_MODE
+    from fedgate.cloud_aggregator.pki import site_keys
+    from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, REVOKED, SERVER, found_authority
+    from fedgate.config.identity.pki import PRIVATE_MODE
 
     here = socket.gethostname()
     hosts = dict.fromkeys([*LOCAL, *([here] if HOST.fullmatch(here) else []), *given])
@@ -206,11 +206,11 @@ def _with_broker(text: str, table: str) -> str:
 
 
 def _template(name: str) -> str:
-    return (resources.files("config") / name).read_text(encoding="utf-8")
+    return (resources.files("fedgate.config") / name).read_text(encoding="utf-8")
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:
-    from config.identity import pki
+    from fedgate.config.identity import pki
 
     if not path.exists():
         pki.write(path, text.encode(), mode)

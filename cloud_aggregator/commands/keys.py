@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cloud_aggregator.commands.order_client import Said, placed
-from config.runtime import cli
-from config.settings.identity import Identity
-from config.settings.settings import load
-from config.settings.site import SiteSettings
+from fedgate.cloud_aggregator.commands.order_client import Said, placed
+from fedgate.config.runtime import cli
+from fedgate.config.settings.identity import Identity
+from fedgate.config.settings.settings import load
+from fedgate.config.settings.site import SiteSettings
 
 TEXT = """Which keys a site goes by, and others in their place.
 
@@ -89,8 +89,8 @@ def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
 
 def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
     """Return who has no certificate of the newest authority."""
-    from cloud_aggregator.pki.authority import Authority
-    from cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.pki.authority import Authority
+    from fedgate.cloud_aggregator.storage.store import Store
 
     if not settings.aggregator.store.exists():
         return []
@@ -99,8 +99,8 @@ def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.pki import site_keys
-    from config.identity import pki, signing
+    from fedgate.cloud_aggregator.pki import site_keys
+    from fedgate.config.identity import pki, signing
 
     settings, spec = _site(arguments)
     keys = site_keys.stated(spec.folder)
@@ -131,7 +131,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _rotate(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.pki import site_keys
+    from fedgate.cloud_aggregator.pki import site_keys
 
     if not (arguments.release or arguments.authority):
         raise ValueError("keys rotate: give --release, --authority or both")
@@ -155,7 +155,7 @@ def _rotate(arguments: argparse.Namespace) -> int:
 
 
 def _finish(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.pki import site_keys
+    from fedgate.cloud_aggregator.pki import site_keys
 
     settings, spec = _owned(arguments)
     lacking = _lacking(settings, spec.folder)
@@ -172,7 +172,7 @@ def _finish(arguments: argparse.Namespace) -> int:
 
 
 def _members(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.pki import site_keys
+    from fedgate.cloud_aggregator.pki import site_keys
 
     if arguments.set is None and not arguments.unset:
         return _shown_members(arguments)
@@ -184,7 +184,7 @@ def _members(arguments: argparse.Namespace) -> int:
 
 
 def _shown_members(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.pki import site_keys
+    from fedgate.cloud_aggregator.pki import site_keys
 
     settings, spec = _site(arguments)
     keys, gateways = site_keys.stated(spec.folder), _held(settings)
@@ -205,7 +205,7 @@ def _shown_members(arguments: argparse.Namespace) -> int:
 
 def _held(settings: SiteSettings) -> dict[str, str]:
     """Return the gateways that are enrolled, by their keys as a statement names them."""
-    from cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.storage.store import Store
 
     if not settings.aggregator.store.exists():
         return {}
@@ -228,7 +228,7 @@ def _left_out(gateways: dict[str, str], members: Sequence[str]) -> str:
 
 def _read_members(path: Path) -> list[str]:
     """Return the keys in a file; raises `ValueError` for a line without one, and for too few or too many."""
-    from config.protocol.messages import MEMBERS_MAX
+    from fedgate.config.protocol.messages import MEMBERS_MAX
 
     lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
     found = {words[0]: number for number, words in enumerate(lines, 1) if words and not words[0].startswith("#")}
@@ -252,7 +252,7 @@ def _owned(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
 
 
 def _root(arguments: argparse.Namespace, spec: Identity) -> Any:
-    from config.identity import signing
+    from fedgate.config.identity import signing
 
     path = arguments.root_key or spec.root_key
     if path is None or not path.exists():

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from config.runtime import cli
-from config.settings.settings import AggregatorSettings, load
+from fedgate.config.runtime import cli
+from fedgate.config.settings.settings import AggregatorSettings, load
 
 EPILOG = """examples:
   cloud-aggregator losses -c aggregator.toml
@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
 
 
 def _losses(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.storage.store import Store
 
     with closing(Store(load(arguments.config, AggregatorSettings).aggregator.store, create=False)) as store:
         rows = store.rows("losses")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from config.runtime import cli
-from config.settings.settings import load
-from config.settings.site import SiteSettings
+from fedgate.config.runtime import cli
+from fedgate.config.settings.settings import load
+from fedgate.config.settings.site import SiteSettings
 
 WAIT_S = 10.0
 LOOK_S = 0.1
@@ -42,7 +42,7 @@ def placed(config: Path, kind: str, body: dict[str, Any]) -> Said:
 
     A service that does not run carries it out when it is started; that is said, and is no failure.
     """
-    from cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.storage.store import Store
 
     with closing(Store(load(config, SiteSettings).aggregator.store, create=False)) as store:
         number = store.order(kind, body)

@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from config.runtime import cli
-from config.settings.settings import load
-from config.settings.site import SiteSettings
+from fedgate.config.runtime import cli
+from fedgate.config.settings.settings import load
+from fedgate.config.settings.site import SiteSettings
 
 NEWEST = 20
 COLUMNS = ("number", "kind", "what", "state", "answer")
@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
 
 
 def _orders(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.storage.store import Store
 
     with closing(Store(load(arguments.config, SiteSettings).aggregator.store, create=False)) as store:
         rows = store.rows("orders")

@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from cloud_aggregator.commands.order_client import ordered
-from config.runtime import cli
-from config.settings.settings import AggregatorSettings, load
+from fedgate.cloud_aggregator.commands.order_client import ordered
+from fedgate.config.runtime import cli
+from fedgate.config.settings.settings import AggregatorSettings, load
 
 TEXT = """Show how the release of the newest model stands, or change it.
 
@@ -84,8 +84,8 @@ def _release(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.releases import rollout
-    from cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.releases import rollout
+    from fedgate.cloud_aggregator.storage.store import Store
 
     settings = load(arguments.config, AggregatorSettings)
     with closing(Store(settings.aggregator.store, create=False)) as store:

@@ -16,14 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from cloud_aggregator.commands import backup
-from cloud_aggregator.commands.backup import SETTINGS, time_of, told
-from config.runtime import cli, store_lock
+from fedgate.cloud_aggregator.commands import backup
+from fedgate.cloud_aggregator.commands.backup import SETTINGS, time_of, told
+from fedgate.config.runtime import cli, store_lock
 
 if TYPE_CHECKING:
-    from cloud_aggregator.access.registry import Certificate, Registry
-    from cloud_aggregator.backup.archive import Manifest
-    from config.settings.settings import AggregatorSettings
+    from fedgate.cloud_aggregator.access.registry import Certificate, Registry
+    from fedgate.cloud_aggregator.backup.archive import Manifest
+    from fedgate.config.settings.settings import AggregatorSettings
 
 READABLE = 0o004
 WITH_IT = ("-wal", "-shm")
@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
 
 
 def _restore(arguments: argparse.Namespace) -> int:
-    from cloud_aggregator.backup.archive import is_sealed
+    from fedgate.cloud_aggregator.backup.archive import is_sealed
 
     if arguments.passphrase_file is not None and not is_sealed(arguments.file):
         raise ValueError(
@@ -79,9 +79,9 @@ def _restore(arguments: argparse.Namespace) -> int:
 
 def _refuse_beside(arguments: argparse.Namespace) -> None:
     """Raise early what would be raised late, after much reading."""
-    from cloud_aggregator.storage.store import locked
-    from config.settings.settings import load
-    from config.settings.site import SiteSettings
+    from fedgate.cloud_aggregator.storage.store import locked
+    from fedgate.config.settings.settings import load
+    from fedgate.config.settings.site import SiteSettings
 
     if arguments.check or not arguments.config.exists():
         return
@@ -102,7 +102,7 @@ def _refuse_over(store: Path, *, is_replacing: bool) -> None:
 
 def _put_back(arguments: argparse.Namespace, passphrase: str | None) -> dict[str, Any]:
     """Check all of a backup and put it in place; return what there is to say of it."""
-    from cloud_aggregator.backup.archive import reading
+    from fedgate.cloud_aggregator.backup.archive import reading
 
     begun = _Restoring(arguments.file, arguments.config)
     with _staging(arguments.config.parent) as staged:
@@ -160,7 +160,7 @@ class _Restoring:
 
     def take(self, name: str, mode: int, content: BinaryIO, staged: Path, progress: backup.Progress) -> None:
         """Read a part of the backup to its end."""
-        from cloud_aggregator.backup.archive import PIECE_BYTES, STORE
+        from fedgate.cloud_aggregator.backup.archive import PIECE_BYTES, STORE
 
         if name != STORE:
             self._small[name] = (mode, content.read())
@@ -176,7 +176,7 @@ class _Restoring:
         """Return the settings of the place; raises `ValueError` where what was read does not fit it, or this version,
         or itself.
         """
-        from cloud_aggregator.storage.tables import SCHEMA_VERSION
+        from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
 
         if manifest.schema_version > SCHEMA_VERSION:
             raise ValueError(
@@ -208,8 +208,8 @@ class _Restoring:
         """Raise `ValueError` where the site would go by keys that neither this folder nor the backup has: it could not
         start. A file that is in neither is missing, which is said at the end.
         """
-        from cloud_aggregator.pki import site_keys
-        from cloud_aggregator.pki.authority import CA_KEY
+        from fedgate.cloud_aggregator.pki import site_keys
+        from fedgate.cloud_aggregator.pki.authority import CA_KEY
 
         names = (site_keys.STATEMENT, site_keys.ROOT_PUB, site_keys.RELEASE, CA_KEY)
         here = {name: places[name].read_bytes() for name in names if name in places and places[name].exists()}
@@ -232,8 +232,8 @@ class _Restoring:
 
     def _read_settings(self) -> AggregatorSettings:
         """Return the settings that are here, or those of the backup, which are read from beside their place."""
-        from config.identity import pki
-        from config.settings.settings import AggregatorSettings, load
+        from fedgate.config.identity import pki
+        from fedgate.config.settings.settings import AggregatorSettings, load
 
         if self._config.exists():
             return load(self._config, AggregatorSettings)
@@ -248,7 +248,7 @@ class _Restoring:
         self, manifest: Manifest, settings: AggregatorSettings, staged: Path, *, is_replacing: bool
     ) -> dict[str, Any]:
         """Put everything in its place, the store last; return what was done and what is to be known."""
-        from cloud_aggregator.storage.store import locked
+        from fedgate.cloud_aggregator.storage.store import locked
 
         store = settings.aggregator.store
         store.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -272,8 +272,8 @@ class _Restoring:
 
     def _write_small(self, manifest: Manifest, places: dict[str, Path]) -> tuple[list[str], list[str]]:
         """Write the files that are not here; return these, and those that are here and say something else."""
-        from cloud_aggregator.backup.archive import own_as_folder
-        from config.identity import pki
+        from fedgate.cloud_aggregator.backup.archive import own_as_folder
+        from fedgate.config.identity import pki
 
         written, kept = [], []
         old, new = manifest.folder, str(self._config.parent.resolve())
@@ -297,7 +297,7 @@ def _known(store: Path, manifest: Manifest) -> tuple[list[Certificate], list[str
     """Return the certificates of a store that is to be replaced, and what else it knows and the backup does not, as far
     as it can be read.
     """
-    from cloud_aggregator.storage.store import coming
+    from fedgate.cloud_aggregator.storage.store import coming
 
     if coming(store).exists():  # of a restore that was cut off: it has taken over what the one before knew
         known = list(_registry(coming(store)).certificates.values())
@@ -325,7 +325,7 @@ def _known(store: Path, manifest: Manifest) -> tuple[list[Certificate], list[str
 
 
 def _registry(store: Path) -> Registry:
-    from cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.storage.store import Store
 
     with closing(Store(store, create=False)) as opened:
         return opened.registry()
@@ -335,9 +335,9 @@ def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
     """Have the certificates follow the keys that the site goes by: those that are here may be newer than the backup.
     Where a file that this takes is missing, nothing is changed.
     """
-    from cloud_aggregator.pki import site_keys
-    from cloud_aggregator.pki.authority import CA_KEY, CLOUD_CERTIFICATE, SERVER, Authority
-    from config.identity import pki
+    from fedgate.cloud_aggregator.pki import site_keys
+    from fedgate.cloud_aggregator.pki.authority import CA_KEY, CLOUD_CERTIFICATE, SERVER, Authority
+    from fedgate.config.identity import pki
 
     if settings.identity is None:
         return []
@@ -359,8 +359,8 @@ def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
 
 def _set_anew(staged: Path, manifest: Manifest, known: list[Certificate]) -> list[str]:
     """Make the store that was read good to go on with, and one of this version; return what that means."""
-    from cloud_aggregator.backup.restored_store import Stored, renewed
-    from cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.backup.restored_store import Stored, renewed
+    from fedgate.cloud_aggregator.storage.store import Store
 
     with closing(Store(staged)) as store:
         orders = tuple(
@@ -380,8 +380,8 @@ def _put_store(staged: Path, store: Path) -> str:
     The new one lies beside the old one, whole, before that is touched, and while it lies there nobody opens a store in
     this place. So a cut leaves the old one, the new one, or what the same command puts right.
     """
-    from cloud_aggregator.backup.archive import own_as_folder, sync_folder
-    from cloud_aggregator.storage.store import coming
+    from fedgate.cloud_aggregator.backup.archive import own_as_folder, sync_folder
+    from fedgate.cloud_aggregator.storage.store import coming
 
     staged = _moved(staged, coming(store))
     own_as_folder(staged)
@@ -398,7 +398,7 @@ def _put_store(staged: Path, store: Path) -> str:
 
 def _moved(staged: Path, target: Path) -> Path:
     """Bring a file that is closed to the folder, and maybe the disk, where it belongs, whole; return it there."""
-    from cloud_aggregator.backup.archive import PIECE_BYTES, written_whole
+    from fedgate.cloud_aggregator.backup.archive import PIECE_BYTES, written_whole
 
     if staged.stat().st_dev == target.parent.stat().st_dev:
         return staged.replace(target)
@@ -420,7 +420,7 @@ def _lost(manifest: Manifest) -> list[str]:
 
 
 def _text(said: dict[str, Any]) -> str:
-    from cloud_aggregator.backup.archive import Facts
+    from fedgate.cloud_aggregator.backup.archive import Facts
 
     lines = [f"{said['file']}: of {said['made']}; {told(Facts(**{name: said[name] for name in Facts.model_fields}))}"]
     if not said["is_changed"]:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cloud_aggregator.access.registry import Registry
-from cloud_aggregator.names import first_of
-from cloud_aggregator.rounds import set_back
-from config.protocol.messages import Status
-from config.runtime import cli
-from config.settings.settings import AggregatorSettings, load
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.names import first_of
+from fedgate.cloud_aggregator.rounds import set_back
+from fedgate.config.protocol.messages import Status
+from fedgate.config.runtime import cli
+from fedgate.config.settings.settings import AggregatorSettings, load
 
 NS = 1_000_000_000
 HANGS_S = 180.0  # without a sign of its work, of which it writes one a minute
@@ -113,7 +113,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def summarised(config: Path, now_ns: int) -> dict[str, Any]:
     """Return all that the command shows, for `config` at `now_ns`."""
-    from cloud_aggregator.storage.store import Store, held_since_ns
+    from fedgate.cloud_aggregator.storage.store import Store, held_since_ns
 
     settings = load(config, AggregatorSettings)
     with closing(Store(settings.aggregator.store, create=False)) as store:
@@ -149,7 +149,7 @@ def summarised(config: Path, now_ns: int) -> dict[str, Any]:
 def _denied(settings: AggregatorSettings, registry: Registry) -> frozenset[str]:
     if settings.identity is None or not registry.outlived():
         return frozenset()
-    from cloud_aggregator.pki.quarantine import denied_names  # which needs the library of certificates
+    from fedgate.cloud_aggregator.pki.quarantine import denied_names  # which needs the library of certificates
 
     return denied_names(settings.identity, registry)
 
@@ -187,10 +187,10 @@ def _training(stored: bytes, settings: AggregatorSettings) -> dict[str, Any]:
     """Return where a stored training is, and every single number that its algorithm tells or keeps, by name; but for
     those that the settings already say.
     """
-    from cloud_aggregator.state import training_place
-    from models.arrays import generator
-    from models.features import feature_names
-    from models.federated import build
+    from fedgate.cloud_aggregator.state import training_place
+    from fedgate.models.arrays import generator
+    from fedgate.models.features import feature_names
+    from fedgate.models.federated import build
 
     arrays, meta = training_place(stored)
     choice = settings.algorithm

@@ -19,9 +19,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
-from config.identity import pki
-from config.identity.pki import PRIVATE_MODE, PUBLIC_MODE, IdentityError, PublicKey
-from config.protocol.topics import CLOUD
+from fedgate.config.identity import pki
+from fedgate.config.identity.pki import PRIVATE_MODE, PUBLIC_MODE, IdentityError, PublicKey
+from fedgate.config.protocol.topics import CLOUD
 
 CA_KEY, CA, SERVER_KEY, SERVER = "ca.key", "ca.pem", "server.key", "server.pem"
 CLOUD_KEY, CLOUD_CERTIFICATE = "cloud.key", "cloud.pem"

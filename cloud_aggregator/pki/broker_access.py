@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from cloud_aggregator.access.registry import Bar, Barred
-from cloud_aggregator.events import Event
-from cloud_aggregator.pki import broker_process
-from cloud_aggregator.pki.authority import OUTLIVED, Authority
-from cloud_aggregator.pki.quarantine import Quarantine
-from config.identity.pki import OTHER_CLIENTS, IdentityError
-from config.protocol.topics import CLOUD, ROOT
-from config.settings.identity import Identity
-from config.settings.settings import AggregatorSettings
-from config.transport import mqtt
-from config.transport.probe import Probe, ProbeError
-from models.records import replace
+from fedgate.cloud_aggregator.access.registry import Bar, Barred
+from fedgate.cloud_aggregator.events import Event
+from fedgate.cloud_aggregator.pki import broker_process
+from fedgate.cloud_aggregator.pki.authority import OUTLIVED, Authority
+from fedgate.cloud_aggregator.pki.quarantine import Quarantine
+from fedgate.config.identity.pki import OTHER_CLIENTS, IdentityError
+from fedgate.config.protocol.topics import CLOUD, ROOT
+from fedgate.config.settings.identity import Identity
+from fedgate.config.settings.settings import AggregatorSettings
+from fedgate.config.transport import mqtt
+from fedgate.config.transport.probe import Probe, ProbeError
+from fedgate.models.records import replace
 
 LOG = logging.getLogger("fedgate.identity")
 NS = 1_000_000_000

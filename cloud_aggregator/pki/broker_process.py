@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from config.settings.identity import Identity
+from fedgate.config.settings.identity import Identity
 
 BROKER = "mosquitto"
 COMMAND_S = 30.0

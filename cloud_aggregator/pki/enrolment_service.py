@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import count
 
-from cloud_aggregator.access.registry import (
+from fedgate.cloud_aggregator.access.registry import (
     Asked,
     Bar,
     Barred,
@@ -29,18 +29,18 @@ from cloud_aggregator.access.registry import (
     Told,
     TurnAway,
 )
-from cloud_aggregator.events import Event
-from cloud_aggregator.pki import site_keys
-from cloud_aggregator.pki.authority import RENEWED_BEFORE, SERVER, SERVER_KEY, Authority
-from cloud_aggregator.pki.broker_access import Barrier, moment
-from cloud_aggregator.pki.broker_process import BrokerError
-from cloud_aggregator.pki.server import Answer, Endpoint, Question
-from config.identity import pki
-from config.identity.pki import PublicKey
-from config.identity.signing import KeyFileError
-from config.settings.identity import Identity
-from config.settings.settings import AggregatorSettings
-from models.records import replace
+from fedgate.cloud_aggregator.events import Event
+from fedgate.cloud_aggregator.pki import site_keys
+from fedgate.cloud_aggregator.pki.authority import RENEWED_BEFORE, SERVER, SERVER_KEY, Authority
+from fedgate.cloud_aggregator.pki.broker_access import Barrier, moment
+from fedgate.cloud_aggregator.pki.broker_process import BrokerError
+from fedgate.cloud_aggregator.pki.server import Answer, Endpoint, Question
+from fedgate.config.identity import pki
+from fedgate.config.identity.pki import PublicKey
+from fedgate.config.identity.signing import KeyFileError
+from fedgate.config.settings.identity import Identity
+from fedgate.config.settings.settings import AggregatorSettings
+from fedgate.models.records import replace
 
 LOG = logging.getLogger("fedgate.identity")
 NS = 1_000_000_000

@@ -15,11 +15,11 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from cloud_aggregator.access.registry import Registry
-from cloud_aggregator.pki.authority import OUTLIVED
-from config.identity import pki
-from config.identity.pki import PRIVATE_MODE, IdentityError
-from config.settings.identity import Identity
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.pki.authority import OUTLIVED
+from fedgate.config.identity import pki
+from fedgate.config.identity.pki import PRIVATE_MODE, IdentityError
+from fedgate.config.settings.identity import Identity
 
 OVER = "over"  # since then another process of the broker was seen
 UNSEEN = "unseen"  # nobody told which process ran

@@ -25,9 +25,9 @@ from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any
 
-from config.identity import pki
-from config.identity.pki import IdentityError, PublicKey
-from config.transport.tls import TLS_MIN
+from fedgate.config.identity import pki
+from fedgate.config.identity.pki import IdentityError, PublicKey
+from fedgate.config.transport.tls import TLS_MIN
 
 LOG = logging.getLogger("fedgate.enrolment")
 BODY_BYTES_MAX = 16 * 1024

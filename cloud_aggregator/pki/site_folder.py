@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cloud_aggregator.pki.site_keys import ROOT_PUB, STATEMENT
-from config.identity import pki, signing
-from config.protocol.topics import CLOUD
+from fedgate.cloud_aggregator.pki.site_keys import ROOT_PUB, STATEMENT
+from fedgate.config.identity import pki, signing
+from fedgate.config.protocol.topics import CLOUD
 
 RELEASE_KEY, RELEASE_PUB, CA_KEY, CLOUD_CERTIFICATE = "release.key", "release.pub", "ca.key", "cloud.pem"
 SETTINGS = ("aggregator.toml", "gateway.toml", "mosquitto.conf")

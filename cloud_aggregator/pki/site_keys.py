@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
-from cloud_aggregator.pki.authority import CA, CA_KEY, Authority, authority_certificate
-from config.identity import pki, signing, statement
-from config.identity.pki import PRIVATE_MODE, PUBLIC_MODE
-from config.identity.signing import KeyFileError
-from config.protocol.messages import Keys
-from config.settings.settings import Site
+from fedgate.cloud_aggregator.pki.authority import CA, CA_KEY, Authority, authority_certificate
+from fedgate.config.identity import pki, signing, statement
+from fedgate.config.identity.pki import PRIVATE_MODE, PUBLIC_MODE
+from fedgate.config.identity.signing import KeyFileError
+from fedgate.config.protocol.messages import Keys
+from fedgate.config.settings.settings import Site
 
 ROOT_PUB, STATEMENT, RELEASE = "root.pub", "keys.json", "release.key"
 NS = 1_000_000_000

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cloud_aggregator.events import Effect, Publish
-from cloud_aggregator.releases import signatures
-from cloud_aggregator.releases.rollout import Made
-from cloud_aggregator.state import Parcel, Spent, State, topic
-from config.protocol.messages import Manifest, MessageError, audience_of
-from config.protocol.topics import ALL
-from config.protocol.transfer import pieces_of
-from models.records import replace
+from fedgate.cloud_aggregator.events import Effect, Publish
+from fedgate.cloud_aggregator.releases import signatures
+from fedgate.cloud_aggregator.releases.rollout import Made
+from fedgate.cloud_aggregator.state import Parcel, Spent, State, topic
+from fedgate.config.protocol.messages import Manifest, MessageError, audience_of
+from fedgate.config.protocol.topics import ALL
+from fedgate.config.protocol.transfer import pieces_of
+from fedgate.models.records import replace
 
 BODIES, BODY_S = 4, 60.0  # that a gateway is sent at once as it asks, and in which time it may ask for one more
 WHOLE_BYTES = 256 * 1024  # a smaller body counts for its share of this: such questions cost nobody anything

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from config.protocol.messages import Manifest
-from config.protocol.survey import packed
-from config.protocol.transfer import describe
-from config.settings.settings import Limits
-from models.arrays import generator
-from models.detectors import DETECTORS
-from models.detectors.graph import OPSET
-from models.features import FeatureSpec, feature_names
-from models.federated.algorithm import Algorithm, Server, site_of
-from models.units import COMMON
+from fedgate.config.protocol.messages import Manifest
+from fedgate.config.protocol.survey import packed
+from fedgate.config.protocol.transfer import describe
+from fedgate.config.settings.settings import Limits
+from fedgate.models.arrays import generator
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.detectors.graph import OPSET
+from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.federated.algorithm import Algorithm, Server, site_of
+from fedgate.models.units import COMMON
 
 GOLDEN_ROWS = 4
 GOLDEN_VALUES = 2_000  # about 40 KB of JSON: a manifest is one message

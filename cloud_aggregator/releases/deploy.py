@@ -6,12 +6,12 @@ release of another is under way waits for its end, and only the newest of severa
 
 from __future__ import annotations
 
-from cloud_aggregator.events import Effect, Log, RecordModel, SaveRollout
-from cloud_aggregator.releases import announce, build, newest, rollout
-from cloud_aggregator.releases.rollout import Made, Rollout, Staging, able, drawn
-from cloud_aggregator.state import State
-from models.detectors.graph import is_alike
-from models.records import replace
+from fedgate.cloud_aggregator.events import Effect, Log, RecordModel, SaveRollout
+from fedgate.cloud_aggregator.releases import announce, build, newest, rollout
+from fedgate.cloud_aggregator.releases.rollout import Made, Rollout, Staging, able, drawn
+from fedgate.cloud_aggregator.state import State
+from fedgate.models.detectors.graph import is_alike
+from fedgate.models.records import replace
 
 Result = tuple[State, list[Effect]]
 

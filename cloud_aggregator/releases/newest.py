@@ -7,13 +7,13 @@ a number that was not signed here.
 
 from __future__ import annotations
 
-from cloud_aggregator.events import Effect, Publish
-from cloud_aggregator.releases import signatures
-from cloud_aggregator.state import State, topic
-from config.identity import signing
-from config.protocol.messages import MessageError, Newest, audience_of
-from config.protocol.topics import ALL
-from models.records import replace
+from fedgate.cloud_aggregator.events import Effect, Publish
+from fedgate.cloud_aggregator.releases import signatures
+from fedgate.cloud_aggregator.state import State, topic
+from fedgate.config.identity import signing
+from fedgate.config.protocol.messages import MessageError, Newest, audience_of
+from fedgate.config.protocol.topics import ALL
+from fedgate.models.records import replace
 
 Result = tuple[State, list[Effect]]
 NUMBERS = ("version", "highest_version", "training")

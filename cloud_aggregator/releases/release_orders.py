@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloud_aggregator.events import Effect, Ordered, OrderError, RecordModel
-from cloud_aggregator.releases import build, deploy
-from cloud_aggregator.releases.rollout import Made
-from cloud_aggregator.state import State
+from fedgate.cloud_aggregator.events import Effect, Ordered, OrderError, RecordModel
+from fedgate.cloud_aggregator.releases import build, deploy
+from fedgate.cloud_aggregator.releases.rollout import Made
+from fedgate.cloud_aggregator.state import State
 
 Result = tuple[State, list[Effect], str]
 BY_HAND = "by order of the operator"

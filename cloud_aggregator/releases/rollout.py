@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 from scipy.special import gammainc
 
-from cloud_aggregator.names import first_of
-from config.protocol.messages import Manifest, Status
-from config.settings.release import ReleaseTable
-from models.arrays import select
-from models.promise import LEAST_BLOCKS, block_windows, level_at
-from models.records import replace
+from fedgate.cloud_aggregator.names import first_of
+from fedgate.config.protocol.messages import Manifest, Status
+from fedgate.config.settings.release import ReleaseTable
+from fedgate.models.arrays import select
+from fedgate.models.promise import LEAST_BLOCKS, block_windows, level_at
+from fedgate.models.records import replace
 
 DAY_S = 86_400.0
 NS = 1_000_000_000
@@ -217,7 +217,7 @@ def _is_done(name: str, told: Report) -> bool:
 
 def is_alarming(told: Report) -> bool:
     """Tell whether the canaries raise more alarms than the limit explains. Each alarm is a look of its own, so that all
-    looks together blame a model that keeps the limit with a probability of `models.promise.LEVEL` at most.
+    looks together blame a model that keeps the limit with a probability of `fedgate.models.promise.LEVEL` at most.
     """
     if told.alarms < LEAST_BLOCKS:
         return False

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator.alarms.register import SET_NS
-from config.identity import signing
-from config.protocol.messages import Signed
+from fedgate.cloud_aggregator.alarms.register import SET_NS
+from fedgate.config.identity import signing
+from fedgate.config.protocol.messages import Signed
 
 WEEK_NS = 7 * 86_400 * 1_000_000_000
 WEEKS = 5  # the one at hand among them: a gateway that was off for a month takes what the broker has kept

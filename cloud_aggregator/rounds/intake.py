@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish
-from cloud_aggregator.rounds import late_updates, uploads
-from cloud_aggregator.state import State, is_growing, save_training, topic
-from config.identity.pki import MEMBER_DIGITS
-from config.protocol import wire
-from config.protocol.messages import Keys, MessageError, Receipt
-from config.protocol.transfer import parse_chunk
-from models.arrays import Arrays
-from models.federated.algorithm import UpdateError
-from models.federated.masking_cloud import member_of
-from models.records import replace
+from fedgate.cloud_aggregator.events import Effect, HoldUpdate, Log, Publish
+from fedgate.cloud_aggregator.rounds import late_updates, uploads
+from fedgate.cloud_aggregator.state import State, is_growing, save_training, topic
+from fedgate.config.identity.pki import MEMBER_DIGITS
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Keys, MessageError, Receipt
+from fedgate.config.protocol.transfer import parse_chunk
+from fedgate.models.arrays import Arrays
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.masking_cloud import member_of
+from fedgate.models.records import replace
 
 REASON_LENGTH = 500
 

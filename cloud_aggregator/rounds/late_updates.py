@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloud_aggregator.events import DropHeld, Effect, HoldUpdate
-from cloud_aggregator.rounds.uploads import held_most_bytes
-from cloud_aggregator.state import State, admitted, is_growing, save_training
-from models.arrays import Arrays
-from models.federated.algorithm import Algorithm, UpdateError
-from models.records import replace
+from fedgate.cloud_aggregator.events import DropHeld, Effect, HoldUpdate
+from fedgate.cloud_aggregator.rounds.uploads import held_most_bytes
+from fedgate.cloud_aggregator.state import State, admitted, is_growing, save_training
+from fedgate.models.arrays import Arrays
+from fedgate.models.federated.algorithm import Algorithm, UpdateError
+from fedgate.models.records import replace
 
 
 def bears(algorithm: Algorithm) -> bool:

@@ -7,7 +7,7 @@ seconds of the wall clock make it higher also where the store was lost, and what
 
 from __future__ import annotations
 
-from config.protocol.messages import LARGEST
+from fedgate.config.protocol.messages import LARGEST
 
 NS = 1_000_000_000
 

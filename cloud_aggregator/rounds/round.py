@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import warnings
 
-from cloud_aggregator.containment import attempt
-from cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, RecordRound
-from cloud_aggregator.names import first_of
-from cloud_aggregator.releases import build, deploy, signatures
-from cloud_aggregator.releases.announce import chunks
-from cloud_aggregator.releases.rollout import Made
-from cloud_aggregator.rounds import late_updates, numbering, set_back
-from cloud_aggregator.state import State, packed, save_training, topic
-from config.protocol.messages import RoundOpen, audience_of, round_number
-from config.protocol.topics import ALL
-from models.arrays import alike, finite, generator, select
-from models.federated.algorithm import Server, close_round, is_silent, lacking
-from models.records import replace
+from fedgate.cloud_aggregator.containment import attempt
+from fedgate.cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, RecordRound
+from fedgate.cloud_aggregator.names import first_of
+from fedgate.cloud_aggregator.releases import build, deploy, signatures
+from fedgate.cloud_aggregator.releases.announce import chunks
+from fedgate.cloud_aggregator.releases.rollout import Made
+from fedgate.cloud_aggregator.rounds import late_updates, numbering, set_back
+from fedgate.cloud_aggregator.state import State, packed, save_training, topic
+from fedgate.config.protocol.messages import RoundOpen, audience_of, round_number
+from fedgate.config.protocol.topics import ALL
+from fedgate.models.arrays import alike, finite, generator, select
+from fedgate.models.federated.algorithm import Server, close_round, is_silent, lacking
+from fedgate.models.records import replace
 
 NS = 1_000_000_000
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived

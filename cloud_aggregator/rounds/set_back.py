@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cloud_aggregator.names import first_of
-from config.protocol.messages import Status, round_number
+from fedgate.cloud_aggregator.names import first_of
+from fedgate.config.protocol.messages import Status, round_number
 
 DIGITS_MAX = 18  # of the index of a round; what a gateway says is not to be trusted to be a number
 

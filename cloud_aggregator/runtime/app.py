@@ -7,24 +7,24 @@ import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from cloud_aggregator.access import registry_sync
-from cloud_aggregator.access.registry import Bar, Issue, TakeKeys, TurnAway
-from cloud_aggregator.alarms.fleet import CAUSE
-from cloud_aggregator.events import Connection, Event, Heard, Log, Outward, Publish, Send, Tick
-from cloud_aggregator.pki import site_keys
-from cloud_aggregator.pki.enrolment_service import Doorkeeper
-from cloud_aggregator.runtime import defence
-from cloud_aggregator.runtime.service import Service
-from cloud_aggregator.runtime.webhook_client import Poster
-from cloud_aggregator.storage.store import Store, locked
-from config.protocol.messages import Status, shown
-from config.protocol.topics import ALL, CLOUD, Channel, Topic, party, topic_of, watch
-from config.runtime import clock, store_lock
-from config.runtime.loop import Loop
-from config.runtime.version import VERSION
-from config.settings.checks import check_budget
-from config.settings.settings import AggregatorSettings
-from config.transport.mqtt import Link, Will
+from fedgate.cloud_aggregator.access import registry_sync
+from fedgate.cloud_aggregator.access.registry import Bar, Issue, TakeKeys, TurnAway
+from fedgate.cloud_aggregator.alarms.fleet import CAUSE
+from fedgate.cloud_aggregator.events import Connection, Event, Heard, Log, Outward, Publish, Send, Tick
+from fedgate.cloud_aggregator.pki import site_keys
+from fedgate.cloud_aggregator.pki.enrolment_service import Doorkeeper
+from fedgate.cloud_aggregator.runtime import defence
+from fedgate.cloud_aggregator.runtime.service import Service
+from fedgate.cloud_aggregator.runtime.webhook_client import Poster
+from fedgate.cloud_aggregator.storage.store import Store, locked
+from fedgate.config.protocol.messages import Status, shown
+from fedgate.config.protocol.topics import ALL, CLOUD, Channel, Topic, party, topic_of, watch
+from fedgate.config.runtime import clock, store_lock
+from fedgate.config.runtime.loop import Loop
+from fedgate.config.runtime.version import VERSION
+from fedgate.config.settings.checks import check_budget
+from fedgate.config.settings.settings import AggregatorSettings
+from fedgate.config.transport.mqtt import Link, Will
 
 LOG = logging.getLogger("fedgate.aggregator")
 ANY_GATEWAY = "+"

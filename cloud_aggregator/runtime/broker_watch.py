@@ -1,7 +1,7 @@
 """Starts Mosquitto under systemd and says for it that it works: it says itself that it began (where it was built so),
 and never that it goes on.
 
-    python -m cloud_aggregator.runtime.broker_watch mosquitto.conf
+    python -m fedgate.cloud_aggregator.runtime.broker_watch mosquitto.conf
 
 This process becomes Mosquitto, so signals, exit code and number are the broker's own. A child of it stays behind and
 asks the broker, over one connection, for an answer (PINGREQ); each answer is passed on. Mosquitto is one loop, so one
@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from config.runtime.supervisor import Supervisor
+from fedgate.config.runtime.supervisor import Supervisor
 
 PROGRAM = "/usr/sbin/mosquitto"
 NAME = b"broker.watchdog"  # client id
@@ -101,7 +101,7 @@ def watch(question: Question, supervisor: Supervisor, broker: int) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Become the broker, with a child that watches it."""
     parser = argparse.ArgumentParser(
-        prog="python -m cloud_aggregator.runtime.broker_watch",
+        prog="python -m fedgate.cloud_aggregator.runtime.broker_watch",
         description="Start Mosquitto, and tell systemd that it works for as long as it answers.",
     )
     parser.add_argument("conf", type=Path, metavar="FILE", help="mosquitto.conf")

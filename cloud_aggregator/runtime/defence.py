@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from config.protocol import wire
-from config.settings import labelled
-from config.settings.settings import AggregatorSettings
-from models.arrays import Arrays, generator
-from models.features import feature_names
-from models.federated import build
-from models.federated.algorithm import Algorithm
+from fedgate.config.protocol import wire
+from fedgate.config.settings import labelled
+from fedgate.config.settings.settings import AggregatorSettings
+from fedgate.models.arrays import Arrays, generator
+from fedgate.models.features import feature_names
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import Algorithm
 
 COIN = 0.6  # of held-out updates told right, below which a discriminator is not worth having
 
@@ -32,14 +32,14 @@ NOTHING = Material()
 
 def read(settings: AggregatorSettings) -> Material:
     """Return the trusted tables and the discriminator; raises `MaterialError` or
-    `config.settings.labelled.LabelledError`.
+    `fedgate.config.settings.labelled.LabelledError`.
     """
     network = settings.defence.network
     return Material(read_tables(settings), None if network is None else _network(network, settings))
 
 
 def read_tables(settings: AggregatorSettings) -> tuple[Arrays, ...]:
-    """Return the tables that `defence.trusted` names; raises `config.settings.labelled.LabelledError`."""
+    """Return the tables that `defence.trusted` names; raises `fedgate.config.settings.labelled.LabelledError`."""
     return tuple(labelled.read(path, settings.features) for path in settings.defence.trusted)
 
 
@@ -63,7 +63,7 @@ def algorithm_of(settings: AggregatorSettings, material: Material) -> Algorithm:
 
     Raises `MaterialError` where the two do not go together or the files lack what the defence needs.
     """
-    from models.federated.defended import Defence, defended
+    from fedgate.models.federated.defended import Defence, defended
 
     choice, chosen = settings.algorithm, settings.defence
     algorithm = build(choice.name, len(feature_names(settings.features)), choice.settings)
@@ -88,7 +88,7 @@ def trained(settings: AggregatorSettings, material: Material, noise: float) -> t
 
     Raises `ValueError` where the algorithm or the tables do not allow one.
     """
-    from models.federated.discriminator import ACCURACY, train_discriminator
+    from fedgate.models.federated.discriminator import ACCURACY, train_discriminator
 
     choice = settings.algorithm
     algorithm = build(choice.name, len(feature_names(settings.features)), choice.settings)

@@ -7,10 +7,10 @@ minute. Who reads it compares that with the clock, and looks whether the store i
 
 from __future__ import annotations
 
-from cloud_aggregator.events import Effect, RecordService
-from cloud_aggregator.state import State
-from config.protocol.messages import Status
-from models.records import replace
+from fedgate.cloud_aggregator.events import Effect, RecordService
+from fedgate.cloud_aggregator.state import State
+from fedgate.config.protocol.messages import Status
+from fedgate.models.records import replace
 
 NS = 1_000_000_000
 BEAT_S = 60.0

@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cloud_aggregator import containment, machine
-from cloud_aggregator.access import admission
-from cloud_aggregator.events import Durable, Effect, Event, Heard, Ordered, Outward
-from cloud_aggregator.releases import rollout
-from cloud_aggregator.runtime import defence, presence
-from cloud_aggregator.state import State, restore
-from cloud_aggregator.storage.store import Store
-from config.protocol.messages import LARGEST
-from config.settings.settings import AggregatorSettings
-from models.records import replace
+from fedgate.cloud_aggregator import containment, machine
+from fedgate.cloud_aggregator.access import admission
+from fedgate.cloud_aggregator.events import Durable, Effect, Event, Heard, Ordered, Outward
+from fedgate.cloud_aggregator.releases import rollout
+from fedgate.cloud_aggregator.runtime import defence, presence
+from fedgate.cloud_aggregator.state import State, restore
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol.messages import LARGEST
+from fedgate.config.settings.settings import AggregatorSettings
+from fedgate.models.records import replace
 
 
 class Service:

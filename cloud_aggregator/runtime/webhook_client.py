@@ -11,10 +11,10 @@ from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 
-from cloud_aggregator.events import Post, Posted
-from config.runtime.version import VERSION
-from config.settings.notifications import Webhook
-from config.settings.settings import SettingsError
+from fedgate.cloud_aggregator.events import Post, Posted
+from fedgate.config.runtime.version import VERSION
+from fedgate.config.settings.notifications import Webhook
+from fedgate.config.settings.settings import SettingsError
 
 SUCCESS = range(HTTPStatus.OK, HTTPStatus.MULTIPLE_CHOICES)
 REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)

@@ -6,8 +6,8 @@ from collections import Counter
 
 from sqlalchemy import Connection, LargeBinary, cast, delete, func, insert, select, update
 
-from cloud_aggregator.events import RecordLoss, RecordScores
-from cloud_aggregator.storage.tables import ALARMS, LOSSES, SCORES
+from fedgate.cloud_aggregator.events import RecordLoss, RecordScores
+from fedgate.cloud_aggregator.storage.tables import ALARMS, LOSSES, SCORES
 
 LOSSES_KEPT = 1_000  # of one gateway
 ROW_BYTES = 256  # that the database adds to a row, and the short columns of it

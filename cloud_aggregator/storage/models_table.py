@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Integer, LargeBinary, Row, Select, Table, delete, func, select, update
 
-from cloud_aggregator.events import RecordModel, SaveRollout
-from cloud_aggregator.releases.rollout import UNDER_WAY, Rollout, needed
-from cloud_aggregator.storage.tables import META, MODELS, put
-from config.protocol.messages import Manifest
+from fedgate.cloud_aggregator.events import RecordModel, SaveRollout
+from fedgate.cloud_aggregator.releases.rollout import UNDER_WAY, Rollout, needed
+from fedgate.cloud_aggregator.storage.tables import META, MODELS, put
+from fedgate.config.protocol.messages import Manifest
 
 MODELS_KEPT = 20  # bodies: the newest, besides those that some gateway may want
 MANIFESTS_KEPT = 1_000  # what is said of a model, likewise

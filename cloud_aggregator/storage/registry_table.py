@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from cloud_aggregator.access.registry import (
+from fedgate.cloud_aggregator.access.registry import (
     Certificate,
     ForgetCertificates,
     ForgetGateway,
@@ -17,8 +17,8 @@ from cloud_aggregator.access.registry import (
     RecordPass,
     Registry,
 )
-from cloud_aggregator.storage.tables import CERTIFICATES, GATEWAYS, PASSES
-from models.records import replace
+from fedgate.cloud_aggregator.storage.tables import CERTIFICATES, GATEWAYS, PASSES
+from fedgate.models.records import replace
 
 
 def apply(db: Connection, effect: Recorded) -> None:

@@ -16,11 +16,11 @@ from sqlalchemy import Integer, Row, Select, create_engine, delete, event, func,
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from cloud_aggregator.access.device_sessions import Lives, restored_lives
-from cloud_aggregator.access.registry import Registry
-from cloud_aggregator.alarms.records import Outward, outward
-from cloud_aggregator.alarms.register import KEPT
-from cloud_aggregator.events import (
+from fedgate.cloud_aggregator.access.device_sessions import Lives, restored_lives
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.alarms.records import Outward, outward
+from fedgate.cloud_aggregator.alarms.register import KEPT
+from fedgate.cloud_aggregator.events import (
     Answered,
     Dequeue,
     DropHeld,
@@ -42,8 +42,8 @@ from cloud_aggregator.events import (
     SaveRollout,
     SaveTraining,
 )
-from cloud_aggregator.storage import history_table, models_table, registry_table
-from cloud_aggregator.storage.tables import (
+from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table
+from fedgate.cloud_aggregator.storage.tables import (
     ADDED,
     ALARMS,
     COUNTS,
@@ -59,9 +59,9 @@ from cloud_aggregator.storage.tables import (
     TRAINING,
     put,
 )
-from config.protocol.messages import Manifest, Status
-from config.protocol.topics import ALL
-from config.runtime import store_lock
+from fedgate.config.protocol.messages import Manifest, Status
+from fedgate.config.protocol.topics import ALL
+from fedgate.config.runtime import store_lock
 
 # Columns of an alarm that carry the same name in the message.
 SAME_IN_ALARM = (

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from config.doctor.report import Finding, failure, ok, one_line, warning
-from config.protocol.topics import TRIED, Topic, topic_of, watch
-from config.protocol.transfer import PAYLOAD_BYTES_MIN
-from config.settings.settings import Broker
-from config.transport import tls
-from config.transport.probe import MQTT_3, MQTT_5, Probe, ProbeError, RefusedError
+from fedgate.config.doctor.report import Finding, failure, ok, one_line, warning
+from fedgate.config.protocol.topics import TRIED, Topic, topic_of, watch
+from fedgate.config.protocol.transfer import PAYLOAD_BYTES_MIN
+from fedgate.config.settings.settings import Broker
+from fedgate.config.transport import tls
+from fedgate.config.transport.probe import MQTT_3, MQTT_5, Probe, ProbeError, RefusedError
 
 QUEUED = 300  # messages for an absent client; brokers that keep fewer keep about 100, or 10
 FINENESS = 1.05  # of the largest message that passes

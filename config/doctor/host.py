@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from config.doctor.report import Finding, failure, ok, warning
-from config.runtime.clock import Quality, quality
+from fedgate.config.doctor.report import Finding, failure, ok, warning
+from fedgate.config.runtime.clock import Quality, quality
 
 MIB = 1024 * 1024
 EARLIEST_S = datetime(2024, 1, 1, tzinfo=UTC).timestamp()  # before any of this was written

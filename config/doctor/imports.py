@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
-from config.doctor.report import Finding, failure, ok, one_line, warning
+from fedgate.config.doctor.report import Finding, failure, ok, one_line, warning
 
 # ONNX of exp(x @ x) for x (8, 8): importing onnxruntime runs none of its kernels, and those are what a processor lacks.
 GRAPH = (

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from config.doctor.broker import is_loopback
-from config.doctor.report import Finding, failure, ok, one_line, warning
-from config.settings.settings import Broker, SettingsError
-from config.transport import mqtt, tls
+from fedgate.config.doctor.broker import is_loopback
+from fedgate.config.doctor.report import Finding, failure, ok, one_line, warning
+from fedgate.config.settings.settings import Broker, SettingsError
+from fedgate.config.transport import mqtt, tls
 
 STEP_S = 3.0
 DAY_S = 86_400.0
@@ -141,7 +141,7 @@ def certificates(broker: Broker, user: str, renewal: str) -> Iterator[Finding]:
     """Yield the ages of our own certificate and of its authority's, and whether the name in ours is the user's."""
     from cryptography.x509.oid import NameOID
 
-    from config.identity.pki import IdentityError, load_certificate
+    from fedgate.config.identity.pki import IdentityError, load_certificate
 
     of_site = "have another authority take its place before then: cloud-aggregator keys rotate --authority"
     for name, path, advice in (

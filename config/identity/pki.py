@@ -1,8 +1,8 @@
 """Who is who at a site: keys, requests for certificates, and the tokens that admit a gateway.
 
 What both ends must agree on stands here; who signs, and for whom, is the aggregator's
-(`cloud_aggregator.pki.authority`). The keys are ECDSA P-256, which Mosquitto, OpenSSL and the TLS stacks of small
-sensor nodes all take; Ed25519, which signs models, is missing in many of the last.
+(`fedgate.cloud_aggregator.pki.authority`). The keys are ECDSA P-256, which Mosquitto, OpenSSL and the TLS stacks of
+small sensor nodes all take; Ed25519, which signs models, is missing in many of the last.
 
 This module loads `cryptography`. On a gateway that happens in a process that ends again, never in the agent.
 """
@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from config.protocol.topics import ALL, CLOUD, ID
+from fedgate.config.protocol.topics import ALL, CLOUD, ID
 
 PRIVATE_MODE, PUBLIC_MODE = 0o600, 0o644
 REQUEST_BYTES_MAX = 8 * 1024

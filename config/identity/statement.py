@@ -1,6 +1,6 @@
 """The statement of a site's keys: what its root key signs, made and checked.
 
-Loads `cryptography`, as `config.identity.pki` does.
+Loads `cryptography`, as `fedgate.config.identity.pki` does.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from config.identity import pki, signing
-from config.identity.pki import IdentityError
-from config.identity.signing import KeyFileError
-from config.protocol.messages import Keys, MessageError
+from fedgate.config.identity import pki, signing
+from fedgate.config.identity.pki import IdentityError
+from fedgate.config.identity.signing import KeyFileError
+from fedgate.config.protocol.messages import Keys, MessageError
 
 
 class StatementError(ValueError):

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from config.protocol import wire
-from config.protocol.messages import MessageError, first_problem
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import MessageError, first_problem
 
 SAMPLES_MAX = 1_000_000
 DURATION_S_MAX = 3_600.0

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from config.protocol.messages import Count, LongName, Message, Moment, Name
+from fedgate.config.protocol.messages import Count, LongName, Message, Moment, Name
 
 LossClass = Literal["alarm", "sensor-alarm", "update", "telemetry"]
 Reason = Literal["outbox-full", "flash-budget", "disk-full", "store-damaged"]

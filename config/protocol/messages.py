@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
 
-from models.attribution import Evidence
-from models.features import FeatureSpec
+from fedgate.models.attribution import Evidence
+from fedgate.models.features import FeatureSpec
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -90,8 +90,8 @@ class Transfer(Message):
 
 
 class Device(Message):
-    """What a gateway watches, for whoever has to mend it; `config.settings.notifications.DeviceTable` says what may
-    stand in it.
+    """What a gateway watches, for whoever has to mend it; `fedgate.config.settings.notifications.DeviceTable` says what
+    may stand in it.
     """
 
     manufacturer: Words = ""
@@ -272,7 +272,9 @@ class Manifest(Signed):
     opset: Count
     golden_x: tuple[tuple[float, ...], ...]  # (n, F) inputs, with neutral personal tensors
     golden_score: tuple[float, ...]  # (n,)
-    site: str = ""  # what a survey found, see `models.federated.surveyed`: base64 of the wire format; empty: none
+    site: str = (
+        ""  # what a survey found, see `fedgate.models.federated.surveyed`: base64 of the wire format; empty: none
+    )
     gateways: Count
     created_ns: Count
 
@@ -337,7 +339,7 @@ class Alarm(Message):
     sequence: Count = 0  # its number among the items of its store: orders alarms whatever the clock says; 0: unknown
     store_id: Name = ""  # names that store, as in a status
     weather: Evidence = ""  # what the covariates of the gateway say of an anomaly, at its raising: see
-    power: Evidence = ""  # `models.attribution`; of power also whether it began with a boot
+    power: Evidence = ""  # `fedgate.models.attribution`; of power also whether it began with a boot
 
     @property
     def item(self) -> str:

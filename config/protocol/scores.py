@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from config.protocol.messages import Count, Message, MessageError, Moment, Name, Score
+from fedgate.config.protocol.messages import Count, Message, MessageError, Moment, Name, Score
 
 WINDOWS_MAX = 1_000  # in one batch; more is no batch of ours
 DIGITS = 6  # of a score: float32 holds 7, and nobody reads as many

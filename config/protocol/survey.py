@@ -6,8 +6,8 @@ import base64
 import binascii
 import zlib
 
-from config.protocol import wire
-from config.protocol.wire import Arrays, WireError
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.wire import Arrays, WireError
 
 UNPACKED_MAX = 1024 * 1024  # some ten times the largest survey there is
 

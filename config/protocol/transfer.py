@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from config.protocol.messages import CHUNKS_MAX, Count, Digest, Message, MessageError, Transfer
+from fedgate.config.protocol.messages import CHUNKS_MAX, Count, Digest, Message, MessageError, Transfer
 
 HEADER_BYTES = 256
 PAYLOAD_BYTES_MIN = 1_024

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from config.runtime.version import VERSION
-from config.settings import extras
+from fedgate.config.runtime.version import VERSION
+from fedgate.config.settings import extras
 
 NS = 1_000_000_000
 # What every command ends with: 0 where it is done, 128 and its number where a signal ended it, and

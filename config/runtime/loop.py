@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from config.runtime.supervisor import Supervisor
+from fedgate.config.runtime.supervisor import Supervisor
 
 LOG = logging.getLogger("fedgate.loop")
 TICK_S = 1.0

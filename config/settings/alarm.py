@@ -8,19 +8,19 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from models.drift import DriftSpec
-from models.profile import context_columns
-from models.profile_spec import ProfileSpec
-from models.rule_statistics import Given, Point, Stuck
-from models.rules import RuleSpec
-from models.threshold import AlarmSpec, least_scores
+from fedgate.models.drift import DriftSpec
+from fedgate.models.profile import context_columns
+from fedgate.models.profile_spec import ProfileSpec
+from fedgate.models.rule_statistics import Given, Point, Stuck
+from fedgate.models.rules import RuleSpec
+from fedgate.models.threshold import AlarmSpec, least_scores
 
 CONTEXTUAL = "contextual"  # the name of that rule where none is given
 
 
 class CovariateSpec(BaseModel):
     """[alarm.covariates]: features that no change of the structure moves, by what they measure; see
-    `models.attribution`.
+    `fedgate.models.attribution`.
 
     :param weather: names of features of weather or load: a temperature, a wind speed, the traffic.
     :param power: names of features of the supply: the voltage of the sensors or of the gateway.

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from config.protocol.messages import first_problem
-from config.settings.training import AlgorithmChoice, Rounds
-from models.features import FeatureSpec, feature_names
+from fedgate.config.protocol.messages import first_problem
+from fedgate.config.settings.training import AlgorithmChoice, Rounds
+from fedgate.models.features import FeatureSpec, feature_names
 
 if TYPE_CHECKING:
-    from models.federated.algorithm import Algorithm
+    from fedgate.models.federated.algorithm import Algorithm
 
 
 def check_algorithm(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSpec) -> None:
     """Raise `ValueError` naming the setting, its value and what was expected."""
-    from models.federated import ALGORITHMS, build  # late: a gateway reads settings too, and trains in a child
+    from fedgate.models.federated import ALGORITHMS, build  # late: a gateway reads settings too, and trains in a child
 
     try:
         algorithm = build(choice.name, len(feature_names(features)), choice.settings)
@@ -44,7 +44,7 @@ def _check_quorum(algorithm: Algorithm, rounds: Rounds) -> None:
 
 
 def _check_cohort(choice: AlgorithmChoice, rounds: Rounds) -> None:
-    from models.federated.masking import Masking
+    from fedgate.models.federated.masking import Masking
 
     fewest = Masking.model_validate(choice.settings["masking"]).fewest
     if rounds.quorum < fewest:
@@ -60,8 +60,8 @@ def check_budget(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSpec)
     """
     if choice.settings.get("privacy") is None:
         return
-    from models.federated import build
-    from models.federated.private import Privacy
+    from fedgate.models.federated import build
+    from fedgate.models.federated.private import Privacy
 
     privacy = Privacy.model_validate(choice.settings["privacy"])
     algorithm = build(choice.name, len(feature_names(features)), choice.settings)

@@ -1,6 +1,6 @@
 """Settings of who belongs to a site; without them everybody belongs whom the broker lets in.
 
-Apart from `config.identity.pki`, which loads what only a process that works with keys needs.
+Apart from `fedgate.config.identity.pki`, which loads what only a process that works with keys needs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from config.settings.base import Table
+from fedgate.config.settings.base import Table
 
 # Host and port. What is no port is found when it is used; a host may have any name.
 Address = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}$")]

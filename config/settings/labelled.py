@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from config.settings.settings import GatewaySettings
-from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays
-from models.features import FeatureSpec, feature_names
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays
+from fedgate.models.features import FeatureSpec, feature_names
 
 LABEL, GAP = "label", "missing"
 MARK = "# features "

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from config.settings.base import Table
+from fedgate.config.settings.base import Table
 
 Positive = Annotated[float, Field(gt=0)]
 Words = Annotated[str, StringConstraints(max_length=120)]
@@ -29,8 +29,8 @@ class DeviceTable(Table):
 
 
 class FleetSpec(Table):
-    """When anomalies of many gateways are one alarm of their site; `cloud_aggregator.alarms.fleet` says how it is
-    judged.
+    """When anomalies of many gateways are one alarm of their site; `fedgate.cloud_aggregator.alarms.fleet` says how it
+    is judged.
     """
 
     enabled: bool = True

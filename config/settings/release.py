@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from config.settings.base import Table
+from fedgate.config.settings.base import Table
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Duration = Annotated[float, Field(gt=0)]

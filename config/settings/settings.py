@@ -11,23 +11,23 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
-from config.protocol.messages import Id
-from config.protocol.topics import ALL
-from config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, PAYLOAD_BYTES_MIN, TOPIC_BYTES_MAX
-from config.settings.alarm import AlarmTable
-from config.settings.base import Table as Table
-from config.settings.checks import check_algorithm
-from config.settings.identity import Enrolment, Identity, Membership
-from config.settings.mistaken import other_file
-from config.settings.notifications import DeviceTable, FleetSpec, HomeAssistant, Webhook
-from config.settings.release import ModelsTable, ReleaseTable, Trust
-from config.settings.storage import Keeping
-from config.settings.toml_lines import UnreadableError, as_json, described
-from config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
-from models.features import FeatureSpec, feature_names
-from models.promise import block_windows
-from models.signal import Aggregate, StreamSpec
-from models.threshold import MINIMUM_SCORES
+from fedgate.config.protocol.messages import Id
+from fedgate.config.protocol.topics import ALL
+from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, PAYLOAD_BYTES_MIN, TOPIC_BYTES_MAX
+from fedgate.config.settings.alarm import AlarmTable
+from fedgate.config.settings.base import Table as Table
+from fedgate.config.settings.checks import check_algorithm
+from fedgate.config.settings.identity import Enrolment, Identity, Membership
+from fedgate.config.settings.mistaken import other_file
+from fedgate.config.settings.notifications import DeviceTable, FleetSpec, HomeAssistant, Webhook
+from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
+from fedgate.config.settings.storage import Keeping
+from fedgate.config.settings.toml_lines import UnreadableError, as_json, described
+from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
+from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.promise import block_windows
+from fedgate.models.signal import Aggregate, StreamSpec
+from fedgate.models.threshold import MINIMUM_SCORES
 
 ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that editors on Windows put at the beginning
 Positive = Annotated[float, Field(gt=0)]

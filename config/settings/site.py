@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from config.settings.base import Table
-from config.settings.identity import Enrolment, Identity
-from config.settings.settings import Site
+from fedgate.config.settings.base import Table
+from fedgate.config.settings.identity import Enrolment, Identity
+from fedgate.config.settings.settings import Site
 
 
 class SiteSettings(Table, extra="ignore"):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from config.settings.base import Table
+from fedgate.config.settings.base import Table
 
 MIB = 1024 * 1024
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from config.settings.mistaken import meant_key
+from fedgate.config.settings.mistaken import meant_key
 
 Path = tuple[str | int, ...]  # keys, and indices of arrays
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from config.protocol.messages import Count, first_problem
-from config.settings.base import Table
+from fedgate.config.protocol.messages import Count, first_problem
+from fedgate.config.settings.base import Table
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -50,7 +50,7 @@ class Training(Table):
 
 
 class DefenceChoice(Table):
-    """What stands before the sum and judges each update; `settings` are those of `models.federated.defended`."""
+    """What judges each update before the sum; `settings` are those of `fedgate.models.federated.defended`."""
 
     kind: Literal["none", "trusted", "statistic", "network", "norm"] = "none"
     trusted: tuple[Path, ...] = ()  # labelled tables of gateways beyond doubt, as firmware-sim label makes them
@@ -61,7 +61,7 @@ class DefenceChoice(Table):
     def _whole(self) -> DefenceChoice:
         if self.kind == "none" and not self.settings:
             return self
-        from models.federated.defended import Defence  # late: a gateway reads settings too, and never judges
+        from fedgate.models.federated.defended import Defence  # late: a gateway reads settings too, and never judges
 
         if "kind" in self.settings:
             raise ValueError("settings.kind: the kind stands beside the settings, in defence.kind")

@@ -21,11 +21,11 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
-from config.protocol.topics import urgency
-from config.settings.settings import Broker, SettingsError
-from config.transport import tls
-from config.transport.send_queue import MESSAGES_MAX, Backlog, Outgoing
-from config.transport.session_conflict import RECONNECT_S_MAX, RECONNECT_S_MIN, Contention
+from fedgate.config.protocol.topics import urgency
+from fedgate.config.settings.settings import Broker, SettingsError
+from fedgate.config.transport import tls
+from fedgate.config.transport.send_queue import MESSAGES_MAX, Backlog, Outgoing
+from fedgate.config.transport.session_conflict import RECONNECT_S_MAX, RECONNECT_S_MIN, Contention
 
 STOP_S = 2.0
 ADDED, OPEN, CUT, END = (
@@ -115,7 +115,7 @@ class Link:
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> bool:
         """Send a message as soon as the line takes it, before all that are less urgent
-        (`config.protocol.topics.urgency`).
+        (`fedgate.config.protocol.topics.urgency`).
 
         False, and nothing sent, without a connection, where too many bytes wait already, or where it is larger than the
         broker takes.

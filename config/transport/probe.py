@@ -1,7 +1,7 @@
 """A client that asks a broker one thing at a time and waits for the answer: what the doctor examines brokers with.
 
-`config.transport.mqtt.Link` keeps trying and never waits, which is right for a service and wrong for a question.
-Nothing here takes longer than the time it is given, whatever the other side does or leaves.
+`fedgate.config.transport.mqtt.Link` keeps trying and never waits, which is right for a service and wrong for a
+question. Nothing here takes longer than the time it is given, whatever the other side does or leaves.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from config.settings.settings import Broker
-from config.transport import tls
-from config.transport.mqtt import password
+from fedgate.config.settings.settings import Broker
+from fedgate.config.transport import tls
+from fedgate.config.transport.mqtt import password
 
 ANSWER_S = 3.0
 SLICE_S = 0.05
@@ -48,8 +48,8 @@ class Probe:
         protocol: MQTTProtocolVersion = MQTT_3,
         answer_s: float = ANSWER_S,
     ) -> None:
-        """Connect as `user`. Raises `ProbeError`, and `config.settings.settings.SettingsError` for files that cannot be
-        used.
+        """Connect as `user`. Raises `ProbeError`, and `fedgate.config.settings.settings.SettingsError` for files that
+        cannot be used.
         """
         self.messages: deque[paho.MQTTMessage] = deque()
         self.session_present = False

@@ -4,10 +4,10 @@ Whatever the network stack was given cannot be overtaken any more: a megabyte of
 hold up an alarm for a minute. So no more is handed to it than the broker has lately acknowledged within `SLOW_S`; the
 rest waits here, where an alarm goes past it. A single message can not be divided: what it takes, an alarm waits.
 
-Of one urgency each party (`config.protocol.topics.party`) has its turn, by bytes, and may have as much waiting as is
-free for all others: whoever asks for the most delays itself. Nor does what is urgent without end hold up all else for
-ever: of the bytes a quarter goes to what is less urgent, where that waits. What a broker would end the connection for
-never waits.
+Of one urgency each party (`fedgate.config.protocol.topics.party`) has its turn, by bytes, and may have as much waiting
+as is free for all others: whoever asks for the most delays itself. Nor does what is urgent without end hold up all else
+for ever: of the bytes a quarter goes to what is less urgent, where that waits. What a broker would end the connection
+for never waits.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections import Counter
 from itertools import count, pairwise
 from typing import NamedTuple
 
-from config.protocol.topics import party
-from config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX
+from fedgate.config.protocol.topics import party
+from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX
 
 LOG = logging.getLogger("fedgate.mqtt")
 # Of one urgency, half of it of one party; then a slow line is not asked to carry the same again.

@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
-from config.settings.settings import Broker, SettingsError
+from fedgate.config.settings.settings import Broker, SettingsError
 
 REVOKED = (
     "our certificate counts no more. If another device has taken our place, switch this one off: a new token here "

@@ -1,6 +1,6 @@
 """Recorded sensor streams: readers for the formats they come in, and a few that are shipped with the project."""
 
-from firmware_sim.recordings.errors import (
+from fedgate.firmware_sim.recordings.errors import (
     ChoiceError,
     DamagedError,
     FileAccessError,
@@ -8,11 +8,11 @@ from firmware_sim.recordings.errors import (
     RecordingError,
     UnknownFormatError,
 )
-from firmware_sim.recordings.formats import read
-from firmware_sim.recordings.info import describe, render
-from firmware_sim.recordings.options import ReadOptions
-from firmware_sim.recordings.recording import DAMAGED, HEALTHY, UNKNOWN, Channel, Recording, State
-from firmware_sim.recordings.shipped import shipped, shipped_names
+from fedgate.firmware_sim.recordings.formats import read
+from fedgate.firmware_sim.recordings.info import describe, render
+from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.recording import DAMAGED, HEALTHY, UNKNOWN, Channel, Recording, State
+from fedgate.firmware_sim.recordings.shipped import shipped, shipped_names
 
 __all__ = [
     "DAMAGED",

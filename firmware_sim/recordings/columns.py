@@ -13,10 +13,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.errors import ChoiceError, DamagedError
-from firmware_sim.recordings.gaps import Gaps
-from firmware_sim.recordings.options import ReadOptions
-from firmware_sim.recordings.recording import DAMAGED, LABEL_TEXT, UNKNOWN, Channel, State, positions, shortened
+from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError
+from fedgate.firmware_sim.recordings.gaps import Gaps
+from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.recording import DAMAGED, LABEL_TEXT, UNKNOWN, Channel, State, positions, shortened
 
 TIME_NAMES = {
     "t", "time", "timestamp", "time stamp", "datetime", "date time", "date", "zeit", "zeitstempel", "datum",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.columns import (
+from fedgate.firmware_sim.recordings.columns import (
     Numbers,
     Roles,
     channels_of,
@@ -25,13 +25,13 @@ from firmware_sim.recordings.columns import (
     stamp_unit,
     states_from,
 )
-from firmware_sim.recordings.csv_layout import MISSING, Layout, detect, stream_at
-from firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
-from firmware_sim.recordings.lvm_header import LvmHeader, read_lvm_header
-from firmware_sim.recordings.options import ReadOptions
-from firmware_sim.recordings.recording import MAX_VALUES, Recording
-from firmware_sim.recordings.source import Source
-from firmware_sim.recordings.timing import StampReader, Timing, stamp_reader, timing
+from fedgate.firmware_sim.recordings.csv_layout import MISSING, Layout, detect, stream_at
+from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
+from fedgate.firmware_sim.recordings.lvm_header import LvmHeader, read_lvm_header
+from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.recording import MAX_VALUES, Recording
+from fedgate.firmware_sim.recordings.source import Source
+from fedgate.firmware_sim.recordings.timing import StampReader, Timing, stamp_reader, timing
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from firmware_sim.recordings.columns import Column, split_unit
-from firmware_sim.recordings.errors import DamagedError
-from firmware_sim.recordings.options import ReadOptions
-from firmware_sim.recordings.timing import date_ns
+from fedgate.firmware_sim.recordings.columns import Column, split_unit
+from fedgate.firmware_sim.recordings.errors import DamagedError
+from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.timing import date_ns
 
 MISSING = {"", "nan", "na", "n/a", "null", "none", "-"}
 _SAMPLE_ROWS = 100

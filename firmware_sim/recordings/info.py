@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from firmware_sim.recordings.gaps import NS_PER_S
-from firmware_sim.recordings.recording import LABEL_TEXT, Recording
+from fedgate.firmware_sim.recordings.gaps import NS_PER_S
+from fedgate.firmware_sim.recordings.recording import LABEL_TEXT, Recording
 
 _MAX_STATES_SHOWN = 20
 

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from firmware_sim.recordings.errors import ChoiceError, DamagedError
-from firmware_sim.recordings.timing import date_ns
+from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError
+from fedgate.firmware_sim.recordings.timing import date_ns
 
 _END = "***End_of_Header***"
 _SEPARATORS: dict[str, Literal[",", "\t"]] = {"comma": ",", "tab": "\t"}

@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from firmware_sim.recordings.errors import DamagedError
-from firmware_sim.recordings.source import MAX_BYTES
+from fedgate.firmware_sim.recordings.errors import DamagedError
+from fedgate.firmware_sim.recordings.source import MAX_BYTES
 
 HEADER_BYTES = 128
 _INT8, _INT32, _UINT32, _MATRIX, _COMPRESSED = 1, 5, 6, 14, 15

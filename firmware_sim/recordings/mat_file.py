@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.errors import DamagedError
-from firmware_sim.recordings.mat_check import readable_variables
-from firmware_sim.recordings.named_arrays import recording_from
-from firmware_sim.recordings.options import ReadOptions
-from firmware_sim.recordings.recording import Recording
-from firmware_sim.recordings.source import Source
+from fedgate.firmware_sim.recordings.errors import DamagedError
+from fedgate.firmware_sim.recordings.mat_check import readable_variables
+from fedgate.firmware_sim.recordings.named_arrays import recording_from
+from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.recording import Recording
+from fedgate.firmware_sim.recordings.source import Source
 
 
 def read_mat(source: Source, options: ReadOptions) -> Recording:

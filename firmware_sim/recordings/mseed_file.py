@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.errors import ChoiceError, DamagedError
-from firmware_sim.recordings.gaps import NS_PER_S
-from firmware_sim.recordings.options import ReadOptions
-from firmware_sim.recordings.recording import Channel, Recording, positions, shortened
-from firmware_sim.recordings.source import MAX_BYTES, Source
+from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError
+from fedgate.firmware_sim.recordings.gaps import NS_PER_S
+from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.recording import Channel, Recording, positions, shortened
+from fedgate.firmware_sim.recordings.source import MAX_BYTES, Source
 
 if TYPE_CHECKING:
     from pymseed.mstracelist import MS3TraceSeg

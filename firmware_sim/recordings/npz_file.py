@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.errors import DamagedError, FileAccessError
-from firmware_sim.recordings.named_arrays import recording_from
-from firmware_sim.recordings.options import ReadOptions
-from firmware_sim.recordings.recording import Recording
-from firmware_sim.recordings.source import MAX_BYTES, Source
+from fedgate.firmware_sim.recordings.errors import DamagedError, FileAccessError
+from fedgate.firmware_sim.recordings.named_arrays import recording_from
+from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.recording import Recording
+from fedgate.firmware_sim.recordings.source import MAX_BYTES, Source
 
 _REMEDY = "save it again with numpy.savez, without object arrays"
 # What numpy and zipfile raise for archives and array headers that are not what they should be.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.columns import (
+from fedgate.firmware_sim.recordings.columns import (
     Column,
     Numbers,
     Roles,
@@ -19,11 +19,11 @@ from firmware_sim.recordings.columns import (
     stamp_unit,
     states_from,
 )
-from firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
-from firmware_sim.recordings.options import ReadOptions
-from firmware_sim.recordings.recording import Recording, as_float64
-from firmware_sim.recordings.source import MAX_BYTES, Source
-from firmware_sim.recordings.timing import Timing, stamp_reader, timing
+from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
+from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.recording import Recording, as_float64
+from fedgate.firmware_sim.recordings.source import MAX_BYTES, Source
+from fedgate.firmware_sim.recordings.timing import Timing, stamp_reader, timing
 
 
 def read_parquet(source: Source, options: ReadOptions) -> Recording:

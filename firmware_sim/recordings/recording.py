@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
-from firmware_sim.recordings.gaps import GAPLESS, Gaps
+from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
+from fedgate.firmware_sim.recordings.gaps import GAPLESS, Gaps
 
 HEALTHY, DAMAGED, UNKNOWN = 0, 1, -1
 LABEL_TEXT = {HEALTHY: "healthy", DAMAGED: "damaged", UNKNOWN: "unknown"}

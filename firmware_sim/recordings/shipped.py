@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from firmware_sim.recordings.errors import FileAccessError
+from fedgate.firmware_sim.recordings.errors import FileAccessError
 
 
 def shipped_names() -> tuple[str, ...]:
@@ -26,4 +26,4 @@ def shipped(name: str) -> Path:
 
 
 def _folder() -> Path:
-    return Path(str(files("firmware_sim.recordings"))) / "data"
+    return Path(str(files("fedgate.firmware_sim.recordings"))) / "data"

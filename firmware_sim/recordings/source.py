@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 
-from firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
-from firmware_sim.recordings.options import ReadOptions
-from firmware_sim.recordings.recording import shortened
+from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
+from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.recording import shortened
 
 # A recording is held in memory as a whole; this also stops a small archive that unpacks to a huge file.
 MAX_BYTES = 2**30

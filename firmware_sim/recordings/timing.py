@@ -15,9 +15,9 @@ from decimal import Decimal, DecimalException
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.recordings.errors import ChoiceError
-from firmware_sim.recordings.gaps import GAPLESS, NS_PER_S, Gaps, find_gaps
-from firmware_sim.recordings.options import NUMERIC_STAMPS
+from fedgate.firmware_sim.recordings.errors import ChoiceError
+from fedgate.firmware_sim.recordings.gaps import GAPLESS, NS_PER_S, Gaps, find_gaps
+from fedgate.firmware_sim.recordings.options import NUMERIC_STAMPS
 
 UNIT_NS = {"s": NS_PER_S, "sec": NS_PER_S, "ms": 1_000_000, "us": 1_000, "µs": 1_000, "μs": 1_000, "ns": 1}
 UNIT_NAMES = {NS_PER_S: "seconds", 1_000_000: "milliseconds", 1_000: "microseconds", 1: "nanoseconds"}

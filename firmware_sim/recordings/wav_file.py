@@ -8,10 +8,10 @@ from io import BytesIO
 
 import numpy as np
 
-from firmware_sim.recordings.errors import DamagedError
-from firmware_sim.recordings.options import ReadOptions
-from firmware_sim.recordings.recording import Channel, Recording, as_float64, positions
-from firmware_sim.recordings.source import Source
+from fedgate.firmware_sim.recordings.errors import DamagedError
+from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.recording import Channel, Recording, as_float64, positions
+from fedgate.firmware_sim.recordings.source import Source
 
 _BYTE_ORDER = {b"RIFF": "<I", b"RIFX": ">I"}
 # What scipy raises for chunks that contradict each other.

@@ -2,7 +2,7 @@
 side.
 """
 
-from firmware_sim.studies import (
+from fedgate.firmware_sim.studies import (
     attacks,
     bridges,
     building_alarms,
@@ -20,7 +20,7 @@ from firmware_sim.studies import (
     robust_svm,
     stress,
 )
-from firmware_sim.studies.study import Cell, Figures, Study, StudyOptions
+from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyOptions
 
 STUDIES: dict[str, Study] = {
     "attacks": attacks.STUDY,

@@ -13,19 +13,19 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from config.settings import settings
-from firmware_sim.hostile import LIAR, Lie, lying
-from firmware_sim.metrics import roc_auc
-from firmware_sim.splits import partition
-from firmware_sim.studies.attacks_report import ALONE, report
-from firmware_sim.studies.robust_data import shuffled, table
-from firmware_sim.studies.study import Cell, Figures, Study, StudyOptions
-from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from models.detectors import DETECTORS
-from models.federated import build
-from models.federated.algorithm import UpdateError
-from models.federated.defended import Defence, defended
-from models.federated.run import run
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.hostile import LIAR, Lie, lying
+from fedgate.firmware_sim.metrics import roc_auc
+from fedgate.firmware_sim.splits import partition
+from fedgate.firmware_sim.studies.attacks_report import ALONE, report
+from fedgate.firmware_sim.studies.robust_data import shuffled, table
+from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyOptions
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.defended import Defence, defended
+from fedgate.models.federated.run import run
 
 LINEAR: dict[str, Any] = {"loss": "logistic", "components": 0, "normalisation": "none", "unit": "feature"}
 NOBODY: Cell = {"lie": "none", "liars": 0}

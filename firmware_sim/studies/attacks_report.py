@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from firmware_sim.studies.markdown import deviation, spread, table
-from firmware_sim.studies.study import Cell, Results
+from fedgate.firmware_sim.studies.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.study import Cell, Results
 
 ALONE = "alone"
 MEASURES = {"auc": "area under the ROC curve", "accuracy": "accuracy"}

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from config.settings import settings
-from firmware_sim.recordings import shipped
-from firmware_sim.studies.study import StudyError
-from models.arrays import Floats
-from models.features import FeatureSpec, extract_many
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.recordings import shipped
+from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.models.arrays import Floats
+from fedgate.models.features import FeatureSpec, extract_many
 
 DataSet = Literal["z24", "cwru", "munich"]
 HEALTHY, DAMAGED = 0, 1

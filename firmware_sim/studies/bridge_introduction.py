@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from firmware_sim.studies.bridge_methods import DISTANCE
-from firmware_sim.studies.bridge_options import Options
-from firmware_sim.studies.bridge_rows import chooses, listed
-from firmware_sim.studies.study import Results
+from fedgate.firmware_sim.studies.bridge_methods import DISTANCE
+from fedgate.firmware_sim.studies.bridge_options import Options
+from fedgate.firmware_sim.studies.bridge_rows import chooses, listed
+from fedgate.firmware_sim.studies.study import Results
 
 CALIBRATED = (
     "Scores of a gateway are put in units of the spread of healthy training windows that were held out from a model of"

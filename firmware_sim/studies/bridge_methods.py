@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from config.protocol.wire import encode
-from config.settings import settings
-from firmware_sim.studies.bridge_data import HEALTHY, Bridge, Windows
-from firmware_sim.studies.study import StudyError
-from models.arrays import FEATURES, Arrays, Floats
-from models.detectors import DETECTORS
-from models.detectors.training import ConvergenceError
-from models.federated import build
-from models.federated.algorithm import normalise
-from models.federated.run import run
+from fedgate.config.protocol.wire import encode
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.studies.bridge_data import HEALTHY, Bridge, Windows
+from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.models.arrays import FEATURES, Arrays, Floats
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.detectors.training import ConvergenceError
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import normalise
+from fedgate.models.federated.run import run
 
 View = Literal["sensors", "setups", "sensor x setup"]
 Rows = dict[str, Floats]  # (n, F) by gateway

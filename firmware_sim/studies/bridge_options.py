@@ -7,10 +7,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from firmware_sim.studies.bridge_data import DataSet, Spectrum
-from firmware_sim.studies.bridge_methods import DISTANCE, FOREST, Method, View
-from firmware_sim.studies.study import StudyOptions
-from models.federated import ALGORITHMS, COMMON_SETTINGS
+from fedgate.firmware_sim.studies.bridge_data import DataSet, Spectrum
+from fedgate.firmware_sim.studies.bridge_methods import DISTANCE, FOREST, Method, View
+from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.models.federated import ALGORITHMS, COMMON_SETTINGS
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of healthy and damaged scores, for the picture
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from firmware_sim.picture import BLUE, GREY, INK, VERMILLION
-from firmware_sim.studies.bridge_data import DAMAGED, HEALTHY
-from firmware_sim.studies.bridge_options import QUANTILES
-from firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
-from firmware_sim.studies.study import Figures
+from fedgate.firmware_sim.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.studies.bridge_data import DAMAGED, HEALTHY
+from fedgate.firmware_sim.studies.bridge_options import QUANTILES
+from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
+from fedgate.firmware_sim.studies.study import Figures
 
 MARKS = "os^vDPX*"
 COLOURS = (BLUE, VERMILLION, GREEN, PINK, ORANGE, SKY, INK, GREY)

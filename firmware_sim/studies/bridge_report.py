@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from firmware_sim import metrics
-from firmware_sim.studies.bridge_introduction import introduction
-from firmware_sim.studies.bridge_options import Options
-from firmware_sim.studies.bridge_pictures import ALWAYS, draw_setups
-from firmware_sim.studies.bridge_rows import (
+from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.studies.bridge_introduction import introduction
+from fedgate.firmware_sim.studies.bridge_options import Options
+from fedgate.firmware_sim.studies.bridge_pictures import ALWAYS, draw_setups
+from fedgate.firmware_sim.studies.bridge_rows import (
     VIEWS,
     Row,
     always_in_alarm,
@@ -18,10 +18,10 @@ from firmware_sim.studies.bridge_rows import (
     chosen_rows,
     with_error,
 )
-from firmware_sim.studies.bridge_sweeps import sweeps
-from firmware_sim.studies.bridge_verdicts import verdicts
-from firmware_sim.studies.markdown import table
-from firmware_sim.studies.study import Figures, Results
+from fedgate.firmware_sim.studies.bridge_sweeps import sweeps
+from fedgate.firmware_sim.studies.bridge_verdicts import verdicts
+from fedgate.firmware_sim.studies.markdown import table
+from fedgate.firmware_sim.studies.study import Figures, Results
 
 LEVELS = ("gateway", "fleet")
 SHORT_S = 1.0  # of windows below, false alarms an hour are numbers nobody can picture: their share stands beside

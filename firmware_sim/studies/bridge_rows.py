@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from firmware_sim import metrics
-from firmware_sim.studies.bridge_methods import View
-from firmware_sim.studies.bridge_options import Options
-from firmware_sim.studies.study import Cell, Figures, Results
+from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.studies.bridge_methods import View
+from fedgate.firmware_sim.studies.bridge_options import Options
+from fedgate.firmware_sim.studies.study import Cell, Figures, Results
 
 VIEWS: dict[View, str] = {
     "sensors": "One gateway per sensor",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firmware_sim.studies.bridge_methods import View
-from firmware_sim.studies.bridge_options import Options
-from firmware_sim.studies.bridge_pictures import ALWAYS, draw_curves
-from firmware_sim.studies.bridge_rows import VIEWS, always_in_alarm, with_error
-from firmware_sim.studies.markdown import table
-from firmware_sim.studies.study import Cell, Figures, Results
+from fedgate.firmware_sim.studies.bridge_methods import View
+from fedgate.firmware_sim.studies.bridge_options import Options
+from fedgate.firmware_sim.studies.bridge_pictures import ALWAYS, draw_curves
+from fedgate.firmware_sim.studies.bridge_rows import VIEWS, always_in_alarm, with_error
+from fedgate.firmware_sim.studies.markdown import table
+from fedgate.firmware_sim.studies.study import Cell, Figures, Results
 
 
 def sweeps(options: Options, results: Results, prefix: Path) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from firmware_sim.studies.bridge_methods import View
-from firmware_sim.studies.bridge_options import Options
-from firmware_sim.studies.bridge_rows import Row, apart, chosen_rows
-from firmware_sim.studies.study import Results
+from fedgate.firmware_sim.studies.bridge_methods import View
+from fedgate.firmware_sim.studies.bridge_options import Options
+from fedgate.firmware_sim.studies.bridge_rows import Row, apart, chosen_rows
+from fedgate.firmware_sim.studies.study import Results
 
 WHITENED = ", whitened"
 NORMALISATION = "normalisation"

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim import metrics
-from firmware_sim.studies.bridge_data import DAMAGED, HEALTHY, load
-from firmware_sim.studies.bridge_methods import Method, Scored, Task, View, calibrated, task
-from firmware_sim.studies.bridge_options import QUANTILES, Options
-from firmware_sim.studies.bridge_report import report
-from firmware_sim.studies.study import Cell, Figures, Study
-from models.arrays import Floats
+from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.studies.bridge_data import DAMAGED, HEALTHY, load
+from fedgate.firmware_sim.studies.bridge_methods import Method, Scored, Task, View, calibrated, task
+from fedgate.firmware_sim.studies.bridge_options import QUANTILES, Options
+from fedgate.firmware_sim.studies.bridge_report import report
+from fedgate.firmware_sim.studies.study import Cell, Figures, Study
+from fedgate.models.arrays import Floats
 
 ALARM_Z = 3.0  # healthy spreads above the healthy median, where no other level can be chosen
 LEVELS = 101  # alarm levels that are tried, quantiles of the scores

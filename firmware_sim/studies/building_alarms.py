@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from firmware_sim.studies.building_alarms_data import Event, Sensor, load
-from firmware_sim.studies.building_alarms_options import Options
-from firmware_sim.studies.building_alarms_report import report
-from firmware_sim.studies.building_alarms_watch import Alarm, begun, guarded, scores_of, watched
-from firmware_sim.studies.study import Cell, Figures, Study
-from models.arrays import generator
-from models.threshold import CalibrationError
+from fedgate.firmware_sim.studies.building_alarms_data import Event, Sensor, load
+from fedgate.firmware_sim.studies.building_alarms_options import Options
+from fedgate.firmware_sim.studies.building_alarms_report import report
+from fedgate.firmware_sim.studies.building_alarms_watch import Alarm, begun, guarded, scores_of, watched
+from fedgate.firmware_sim.studies.study import Cell, Figures, Study
+from fedgate.models.arrays import generator
+from fedgate.models.threshold import CalibrationError
 
 PARTS = ("development", "reported")
 DRAWS = 1_000  # of sensors, for the standard error of a recall

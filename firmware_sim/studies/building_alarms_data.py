@@ -23,11 +23,17 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.faults import SENSOR_FAULTS, sensor_fault
-from firmware_sim.studies.building_alarms_options import AlarmSet, DataSet
-from firmware_sim.studies.esn_streams_data import SKAB_CALIBRATE, SKAB_CHANNELS, SKAB_FILES, SKAB_TRAIN, skab_rows
-from firmware_sim.studies.study import StudyError
-from models.arrays import NEW_SERIES, Floats, generator
+from fedgate.firmware_sim.faults import SENSOR_FAULTS, sensor_fault
+from fedgate.firmware_sim.studies.building_alarms_options import AlarmSet, DataSet
+from fedgate.firmware_sim.studies.esn_streams_data import (
+    SKAB_CALIBRATE,
+    SKAB_CHANNELS,
+    SKAB_FILES,
+    SKAB_TRAIN,
+    skab_rows,
+)
+from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.models.arrays import NEW_SERIES, Floats, generator
 
 Part = Literal["development", "reported"]
 Whole = NDArray[np.int64]

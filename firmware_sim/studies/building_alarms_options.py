@@ -6,11 +6,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from config.settings import settings
-from firmware_sim.studies.study import StudyOptions
-from models.profile_spec import ProfileSpec
-from models.rule_statistics import Given
-from models.rules import RuleSpec
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.models.profile_spec import ProfileSpec
+from fedgate.models.rule_statistics import Given
+from fedgate.models.rules import RuleSpec
 
 DataSet = Literal["keti", "skab", "nab", "hvac"]
 Score = Literal["none", "last value", "esn"]

@@ -7,10 +7,10 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from firmware_sim.picture import BLUE, GREY, INK, VERMILLION
-from firmware_sim.studies.building_alarms_options import Options
-from firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
-from firmware_sim.studies.study import Results
+from fedgate.firmware_sim.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.studies.building_alarms_options import Options
+from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
+from fedgate.firmware_sim.studies.study import Results
 
 COLOURS = (VERMILLION, BLUE, GREEN, ORANGE, PINK, SKY, INK, GREY)
 MARKS = "osD^vP*X"

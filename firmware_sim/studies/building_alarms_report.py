@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.studies.building_alarms_options import Options, Paper, Target
-from firmware_sim.studies.building_alarms_pictures import draw_promises, draw_recall
-from firmware_sim.studies.markdown import table
-from firmware_sim.studies.pictures import beside
-from firmware_sim.studies.study import Cell, Figures, Results
+from fedgate.firmware_sim.studies.building_alarms_options import Options, Paper, Target
+from fedgate.firmware_sim.studies.building_alarms_pictures import draw_promises, draw_recall
+from fedgate.firmware_sim.studies.markdown import table
+from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.study import Cell, Figures, Results
 
 INTRODUCTION = """\
 Rules turn what a gateway knows of a window into one height, and the largest raises the alarm (`models/rules.py`).

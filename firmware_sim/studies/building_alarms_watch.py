@@ -14,17 +14,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.studies import esn_streams_options
-from firmware_sim.studies.building_alarms_data import Event, Sensor
-from firmware_sim.studies.building_alarms_options import CONTEXT, Method
-from firmware_sim.studies.esn_streams_methods import scorers
-from firmware_sim.studies.esn_streams_rows import TRAIN, WATCHED, Gateway, Streams, Stretch
-from models import profile, rules, threshold
-from models.arrays import NEW_SERIES, Floats
-from models.profile import Profile
-from models.rule_calibration import Baseline, calibrate
-from models.rules import Calibrated, Height, RulesState
-from models.threshold import AlarmSpec, AlarmState
+from fedgate.firmware_sim.studies import esn_streams_options
+from fedgate.firmware_sim.studies.building_alarms_data import Event, Sensor
+from fedgate.firmware_sim.studies.building_alarms_options import CONTEXT, Method
+from fedgate.firmware_sim.studies.esn_streams_methods import scorers
+from fedgate.firmware_sim.studies.esn_streams_rows import TRAIN, WATCHED, Gateway, Streams, Stretch
+from fedgate.models import profile, rules, threshold
+from fedgate.models.arrays import NEW_SERIES, Floats
+from fedgate.models.profile import Profile
+from fedgate.models.rule_calibration import Baseline, calibrate
+from fedgate.models.rules import Calibrated, Height, RulesState
+from fedgate.models.threshold import AlarmSpec, AlarmState
 
 NS = 10**9
 LATER_S = 2_700 * 7 * 86_400  # whole weeks: a profile takes no time before 2020 for a clock that was set
@@ -118,7 +118,7 @@ def guarded(
 ) -> Guard:
     """Return what judges a sensor, calibrated on its baseline; a score only on the rows that did not train it.
 
-    Raises `models.threshold.CalibrationError` where no rule has a level.
+    Raises `fedgate.models.threshold.CalibrationError` where no rule has a level.
     """
     spec, head = AlarmSpec(false_alarms_per_day=false_alarms_per_day), slice(sensor.begin)
     x, missing = sensor.x[head], sensor.missing[head]

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from config.protocol.wire import encode
-from firmware_sim.studies.building_federation_data import INPUTS, fleet, load
-from firmware_sim.studies.building_federation_options import Method, Options
-from firmware_sim.studies.building_federation_report import report
-from firmware_sim.studies.study import Cell, Figures, Study
-from models.arrays import FEATURES, Array, Arrays, Floats
-from models.detectors import readout, recurrent
-from models.federated import build
-from models.federated.algorithm import EPSILON, Algorithm, Phase, Server
-from models.federated.run import run
+from fedgate.config.protocol.wire import encode
+from fedgate.firmware_sim.studies.building_federation_data import INPUTS, fleet, load
+from fedgate.firmware_sim.studies.building_federation_options import Method, Options
+from fedgate.firmware_sim.studies.building_federation_report import report
+from fedgate.firmware_sim.studies.study import Cell, Figures, Study
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors import readout, recurrent
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import EPSILON, Algorithm, Phase, Server
+from fedgate.models.federated.run import run
 
 RIDGE = 0.01  # in mean eigenvalues, as IncFed's default
 

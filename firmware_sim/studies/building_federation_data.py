@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.studies.building_tables_files import arrays, binned
-from firmware_sim.studies.study import StudyError
-from models.arrays import FEATURES, Arrays, Floats, generator
+from fedgate.firmware_sim.studies.building_tables_files import arrays, binned
+from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
 
 STEP_S, LEAST_STEPS = 300, 288
 CHANNELS = {"CO2": 0, "humidity": 1, "light": 2, "temperature": 4}  # motion is no number that could be foretold

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from firmware_sim.picture import BLUE, GREY, INK, VERMILLION
-from firmware_sim.studies.building_federation_options import Method
-from firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
-from models.arrays import Floats
+from fedgate.firmware_sim.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.studies.building_federation_options import Method
+from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
+from fedgate.models.arrays import Floats
 
 COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY, INK)
 STYLES = ("-", "--", ":")

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.studies.building_federation_options import Method, Options, Paper
-from firmware_sim.studies.building_federation_pictures import draw
-from firmware_sim.studies.markdown import deviation, spread, table
-from firmware_sim.studies.pictures import beside
-from firmware_sim.studies.study import Results
-from models.arrays import Floats
-from models.federated.compressed import Compression
+from fedgate.firmware_sim.studies.building_federation_options import Method, Options, Paper
+from fedgate.firmware_sim.studies.building_federation_pictures import draw
+from fedgate.firmware_sim.studies.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.study import Results
+from fedgate.models.arrays import Floats
+from fedgate.models.federated.compressed import Compression
 
 ROUNDS_SHOWN = (1, 2, 3, 5, 8, 12, 15, 20, 30)
 MOST_INT8_BYTES, MOST_INT8_LOSS = 0.27, 0.005  # of float32's, and above float32's

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from firmware_sim.studies.building_tables_data import load
-from firmware_sim.studies.building_tables_figures import figures, roc, told, worth
-from firmware_sim.studies.building_tables_methods import Fitted, fit
-from firmware_sim.studies.building_tables_options import Method, Options, TableOptions, combinations, of_table
-from firmware_sim.studies.building_tables_report import report
-from firmware_sim.studies.building_tables_streams import REPORT, TRAINS, Task, windows
-from firmware_sim.studies.study import Cell, Figures, Study
-from models.arrays import Floats
+from fedgate.firmware_sim.studies.building_tables_data import load
+from fedgate.firmware_sim.studies.building_tables_figures import figures, roc, told, worth
+from fedgate.firmware_sim.studies.building_tables_methods import Fitted, fit
+from fedgate.firmware_sim.studies.building_tables_options import Method, Options, TableOptions, combinations, of_table
+from fedgate.firmware_sim.studies.building_tables_report import report
+from fedgate.firmware_sim.studies.building_tables_streams import REPORT, TRAINS, Task, windows
+from fedgate.firmware_sim.studies.study import Cell, Figures, Study
+from fedgate.models.arrays import Floats
 
 CURVE_EVERY = 4  # of the reported windows, one in so many shows how the error fell
 

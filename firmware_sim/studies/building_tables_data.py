@@ -20,9 +20,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.studies.building_tables_air import air_streams
-from firmware_sim.studies.building_tables_files import arrays, binned, gaps, table
-from firmware_sim.studies.building_tables_streams import (
+from fedgate.firmware_sim.studies.building_tables_air import air_streams
+from fedgate.firmware_sim.studies.building_tables_files import arrays, binned, gaps, table
+from fedgate.firmware_sim.studies.building_tables_streams import (
     BETWEEN,
     FOLDS,
     IGNORED,
@@ -34,8 +34,8 @@ from firmware_sim.studies.building_tables_streams import (
     later,
     own_units,
 )
-from firmware_sim.studies.study import StudyError
-from models.arrays import Floats
+from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.models.arrays import Floats
 
 DataSet = Literal["keti", "room climate", "three rooms", "air handlers", "air handlers by day"]
 

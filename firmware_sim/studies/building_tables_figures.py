@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim import metrics
-from firmware_sim.studies.building_tables_methods import Tell
-from firmware_sim.studies.building_tables_streams import Windows
-from firmware_sim.studies.study import Figures
-from models.arrays import Floats
+from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.studies.building_tables_methods import Tell
+from fedgate.firmware_sim.studies.building_tables_streams import Windows
+from fedgate.firmware_sim.studies.study import Figures
+from fedgate.models.arrays import Floats
 
 ROC_STEPS = 20  # of the false positive rate, at which a curve is kept
 OF_CLASSES = ("precision", "recall", "f1", "ba", "auc")

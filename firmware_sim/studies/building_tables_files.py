@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.studies.building_tables_streams import Steps
-from firmware_sim.studies.study import StudyError
-from models.arrays import NEW_SERIES, Floats
+from fedgate.firmware_sim.studies.building_tables_streams import Steps
+from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.models.arrays import NEW_SERIES, Floats
 
 
 def arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:

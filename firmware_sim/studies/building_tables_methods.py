@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from config.protocol.wire import encode
-from firmware_sim.studies.building_tables_options import Method
-from firmware_sim.studies.building_tables_streams import (
+from fedgate.config.protocol.wire import encode
+from fedgate.firmware_sim.studies.building_tables_options import Method
+from fedgate.firmware_sim.studies.building_tables_streams import (
     Task,
     Windows,
     inputs,
@@ -29,12 +29,12 @@ from firmware_sim.studies.building_tables_streams import (
     series,
     training,
 )
-from firmware_sim.studies.stress_methods import nested
-from models.arrays import FEATURES, Arrays, Floats
-from models.detectors import esn, readout, recurrent
-from models.federated import build
-from models.federated.algorithm import Algorithm, Server
-from models.federated.run import run
+from fedgate.firmware_sim.studies.stress_methods import nested
+from fedgate.models.arrays import FEATURES, Arrays, Floats
+from fedgate.models.detectors import esn, readout, recurrent
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import Algorithm, Server
+from fedgate.models.federated.run import run
 
 POOL = "pool"
 Tell = Callable[[Windows], Floats]  # y (n,), or of a class what is above 0 where it is 1

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from config.settings import settings
-from firmware_sim.studies.building_tables_data import DataSet
-from firmware_sim.studies.study import StudyOptions
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.studies.building_tables_data import DataSet
+from fedgate.firmware_sim.studies.study import StudyOptions
 
 TRIVIAL = ("majority", "mean", "persistence", "day before")
 Model = Literal["majority", "mean", "persistence", "day before", "lags", "esn", "recurrent"]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from firmware_sim.picture import BLUE, GREY, INK, VERMILLION
-from firmware_sim.studies.building_tables_options import Options
-from firmware_sim.studies.building_tables_rows import Row, closed_form, lead
-from firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
+from fedgate.firmware_sim.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.studies.building_tables_options import Options
+from fedgate.firmware_sim.studies.building_tables_rows import Row, closed_form, lead
+from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
 
 COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY, INK)
 Drawn = Sequence[tuple[str, list[Row]]]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from firmware_sim.studies.building_tables_figures import OF_CLASSES, OF_VALUES
-from firmware_sim.studies.building_tables_options import Options, TableOptions, Target
-from firmware_sim.studies.building_tables_pictures import draw_curves, draw_roc
-from firmware_sim.studies.building_tables_rows import Row, best, by_gradient, closed_form, lead, rows_of
-from firmware_sim.studies.markdown import deviation, table
-from firmware_sim.studies.pictures import beside
-from firmware_sim.studies.study import Results
+from fedgate.firmware_sim.studies.building_tables_figures import OF_CLASSES, OF_VALUES
+from fedgate.firmware_sim.studies.building_tables_options import Options, TableOptions, Target
+from fedgate.firmware_sim.studies.building_tables_pictures import draw_curves, draw_roc
+from fedgate.firmware_sim.studies.building_tables_rows import Row, best, by_gradient, closed_form, lead, rows_of
+from fedgate.firmware_sim.studies.markdown import deviation, table
+from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.study import Results
 
 NAMES = {
     **{"precision": "precision", "recall": "recall", "f1": "F1", "ba": "balanced accuracy", "auc": "AUC"},

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
-from models.federated.algorithm import normalise
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
+from fedgate.models.federated.algorithm import normalise
 
 REPORT, IGNORED = -1, -2  # parts beside the inner folds 0, 1
 FOLDS = 2

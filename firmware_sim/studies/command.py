@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from firmware_sim.experiment import HELP, TO_STDOUT, OptionError
-from firmware_sim.studies import STUDIES
-from firmware_sim.studies.runner import Outcome, measured
-from firmware_sim.studies.study import StudyError, load_options
+from fedgate.firmware_sim.experiment import HELP, TO_STDOUT, OptionError
+from fedgate.firmware_sim.studies import STUDIES
+from fedgate.firmware_sim.studies.runner import Outcome, measured
+from fedgate.firmware_sim.studies.study import StudyError, load_options
 
 
 def run_study(args: argparse.Namespace, name: str, say: Callable[[str], None]) -> tuple[str, dict[str, Any]]:

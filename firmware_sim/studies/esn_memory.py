@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from firmware_sim.studies.esn_memory_models import DRAWN, NETWORK, losses, models_of, tried
-from firmware_sim.studies.esn_memory_options import Capacity, Options
-from firmware_sim.studies.esn_memory_report import CAPACITY, report
-from firmware_sim.studies.esn_memory_tasks import task
-from firmware_sim.studies.study import Cell, Figures, Study, StudyError
-from models.arrays import generator
-from models.detectors import esn, readout
-from models.detectors.network import Network
+from fedgate.firmware_sim.studies.esn_memory_models import DRAWN, NETWORK, losses, models_of, tried
+from fedgate.firmware_sim.studies.esn_memory_options import Capacity, Options
+from fedgate.firmware_sim.studies.esn_memory_report import CAPACITY, report
+from fedgate.firmware_sim.studies.esn_memory_tasks import task
+from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyError
+from fedgate.models.arrays import generator
+from fedgate.models.detectors import esn, readout
+from fedgate.models.detectors.network import Network
 
 CAPACITY_RIDGE = 1e-9
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.studies.esn_memory_options import Grid
-from firmware_sim.studies.esn_memory_tasks import CHOOSE, REPORT, TRAIN, Task
-from firmware_sim.studies.esn_streams_methods import CLIP, lagged
-from models.arrays import Floats
-from models.detectors import esn, readout
-from models.detectors.network import Network
+from fedgate.firmware_sim.studies.esn_memory_options import Grid
+from fedgate.firmware_sim.studies.esn_memory_tasks import CHOOSE, REPORT, TRAIN, Task
+from fedgate.firmware_sim.studies.esn_streams_methods import CLIP, lagged
+from fedgate.models.arrays import Floats
+from fedgate.models.detectors import esn, readout
+from fedgate.models.detectors.network import Network
 
 NETWORK, FORGETFUL = "ESN", "ESN without memory"
 MEMORYLESS, LAGS, EQUAL_LAGS = "ridge, memoryless", "ridge on lags, chosen", "ridge on lags, as many parameters"

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from config.settings import settings
-from firmware_sim.studies.study import StudyOptions
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.studies.study import StudyOptions
 
 Kind = Literal["narma", "mackey-glass", "air handling", "bearing", "occupancy", "pump"]
 Leak = Annotated[float, Field(gt=0, le=1)]

@@ -8,8 +8,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from firmware_sim.picture import BLUE, GREY, INK, VERMILLION
-from firmware_sim.studies.pictures import GREEN, ORANGE, PINK, write
+from fedgate.firmware_sim.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, write
 
 COLOURS, MARKS = (BLUE, VERMILLION, GREEN, PINK, ORANGE), "os^vD"
 LINES = ("-", "--", ":", "-.")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.studies.esn_memory_models import (
+from fedgate.firmware_sim.studies.esn_memory_models import (
     EQUAL_LAGS,
     FORGETFUL,
     LAGS,
@@ -20,11 +20,11 @@ from firmware_sim.studies.esn_memory_models import (
     TRIVIAL,
     models_of,
 )
-from firmware_sim.studies.esn_memory_options import Options
-from firmware_sim.studies.esn_memory_pictures import Panel, draw_capacity, draw_settings
-from firmware_sim.studies.markdown import deviation, spread, table
-from firmware_sim.studies.pictures import beside
-from firmware_sim.studies.study import Figures, Results
+from fedgate.firmware_sim.studies.esn_memory_options import Options
+from fedgate.firmware_sim.studies.esn_memory_pictures import Panel, draw_capacity, draw_settings
+from fedgate.firmware_sim.studies.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.study import Figures, Results
 
 CAPACITY = "capacity"
 WITHOUT = (FORGETFUL, MEMORYLESS, LOGISTIC)  # a memory; LAST is told what no other model is

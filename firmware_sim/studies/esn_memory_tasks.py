@@ -22,10 +22,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.studies.esn_memory_options import TaskOptions
-from firmware_sim.studies.esn_streams_data import SKAB_FILES, SKAB_TRAIN, skab_rows
-from firmware_sim.studies.study import StudyError
-from models.arrays import NEW_SERIES, Floats
+from fedgate.firmware_sim.studies.esn_memory_options import TaskOptions
+from fedgate.firmware_sim.studies.esn_streams_data import SKAB_FILES, SKAB_TRAIN, skab_rows
+from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.models.arrays import NEW_SERIES, Floats
 
 TRAIN, CHOOSE, REPORT = 0, 1, 2
 SHARES = (0.6, 0.8)  # of a series: until where it trains, until where it chooses

@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from firmware_sim.studies.esn_readout_beside import BESIDE, beside_figures
-from firmware_sim.studies.esn_readout_data import Roles, gateways_of, roles, rows_of
-from firmware_sim.studies.esn_readout_figures import curve_figures
-from firmware_sim.studies.esn_readout_literal import literal_figures
-from firmware_sim.studies.esn_readout_memory import Memory
-from firmware_sim.studies.esn_readout_methods import (
+from fedgate.firmware_sim.studies.esn_readout_beside import BESIDE, beside_figures
+from fedgate.firmware_sim.studies.esn_readout_data import Roles, gateways_of, roles, rows_of
+from fedgate.firmware_sim.studies.esn_readout_figures import curve_figures
+from fedgate.firmware_sim.studies.esn_readout_literal import literal_figures
+from fedgate.firmware_sim.studies.esn_readout_memory import Memory
+from fedgate.firmware_sim.studies.esn_readout_methods import (
     Watch,
     algorithm_of,
     answered,
     reservoirs_of,
     with_own_reservoirs,
 )
-from firmware_sim.studies.esn_readout_options import Bench, Options
-from firmware_sim.studies.esn_readout_report import report
-from firmware_sim.studies.study import Cell, Figures, Study
-from models.arrays import FEATURES, LABELS, Arrays
-from models.federated.run import run
+from fedgate.firmware_sim.studies.esn_readout_options import Bench, Options
+from fedgate.firmware_sim.studies.esn_readout_report import report
+from fedgate.firmware_sim.studies.study import Cell, Figures, Study
+from fedgate.models.arrays import FEATURES, LABELS, Arrays
+from fedgate.models.federated.run import run
 
 TABLES, BAD, ASIDE, LITERAL = "tables", "bad", "beside", "literal"
 

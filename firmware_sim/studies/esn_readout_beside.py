@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from firmware_sim.studies.esn_readout_data import Roles, rows_of
-from firmware_sim.studies.esn_readout_figures import NAMES, curve_figures
-from firmware_sim.studies.esn_readout_options import Options
-from firmware_sim.studies.study import Figures
-from models.arrays import FEATURES, LABELS, Array, Arrays, Floats
-from models.detectors import esn
-from models.federated import build
-from models.federated.run import run
+from fedgate.firmware_sim.studies.esn_readout_data import Roles, rows_of
+from fedgate.firmware_sim.studies.esn_readout_figures import NAMES, curve_figures
+from fedgate.firmware_sim.studies.esn_readout_options import Options
+from fedgate.firmware_sim.studies.study import Figures
+from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
+from fedgate.models.detectors import esn
+from fedgate.models.federated import build
+from fedgate.models.federated.run import run
 
 CONSTANT, INCFED, LOCAL, LOGISTIC = (
     "always not stressed",

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.corruption import corrupted
-from firmware_sim.studies.esn_readout_options import Attack, Options
-from firmware_sim.studies.esn_wesad_data import LEAST_DEVIATION, subject
-from models.arrays import FEATURES, LABELS, Arrays, generator
+from fedgate.firmware_sim.corruption import corrupted
+from fedgate.firmware_sim.studies.esn_readout_options import Attack, Options
+from fedgate.firmware_sim.studies.esn_wesad_data import LEAST_DEVIATION, subject
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
 
 STRESS = 1  # of the classes: 0 baseline, 1 stress, 2 amusement
 

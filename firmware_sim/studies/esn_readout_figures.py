@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.studies.study import Figures
-from models.arrays import Array, Floats
+from fedgate.firmware_sim.studies.study import Figures
+from fedgate.models.arrays import Array, Floats
 
 LAST_ROUNDS, STEADY_ROUNDS = 10, 30
 NAMES = ("accuracy", "f1", "balanced")

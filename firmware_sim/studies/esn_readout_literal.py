@@ -14,17 +14,17 @@ from typing import Literal
 
 import numpy as np
 
-from firmware_sim.studies.esn_readout_data import Roles, gateways_of, rows_of
-from firmware_sim.studies.esn_readout_memory import Memory
-from firmware_sim.studies.esn_readout_methods import algorithm_of, step_of
-from firmware_sim.studies.esn_readout_options import Attack, Method, Options
-from firmware_sim.studies.study import Figures
-from models.arrays import FEATURES, Array, Arrays, Floats, generator
-from models.detectors.readout_descent import Examples, descended, fisher
-from models.federated.algorithm import Algorithm, Server
-from models.federated.esn_fedavg import READOUT, Averaging
-from models.federated.esn_fedcurv import CURVATURE, CURVED, PAPER_PENALTY, Part, Printed, batch_fisher, curved
-from models.federated.run import run
+from fedgate.firmware_sim.studies.esn_readout_data import Roles, gateways_of, rows_of
+from fedgate.firmware_sim.studies.esn_readout_memory import Memory
+from fedgate.firmware_sim.studies.esn_readout_methods import algorithm_of, step_of
+from fedgate.firmware_sim.studies.esn_readout_options import Attack, Method, Options
+from fedgate.firmware_sim.studies.study import Figures
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, generator
+from fedgate.models.detectors.readout_descent import Examples, descended, fisher
+from fedgate.models.federated.algorithm import Algorithm, Server
+from fedgate.models.federated.esn_fedavg import READOUT, Averaging
+from fedgate.models.federated.esn_fedcurv import CURVATURE, CURVED, PAPER_PENALTY, Part, Printed, batch_fisher, curved
+from fedgate.models.federated.run import run
 
 Fault = Literal["softmax", "tape"]
 ROUNDS_FOLLOWED = 10

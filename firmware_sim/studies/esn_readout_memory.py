@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from models.arrays import FEATURES, LABELS, Array, Arrays, Floats
-from models.detectors import esn
-from models.detectors.network import Network
-from models.detectors.reservoir import DIGEST
-from models.federated.series import Lesson, lesson
+from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
+from fedgate.models.detectors import esn
+from fedgate.models.detectors.network import Network
+from fedgate.models.detectors.reservoir import DIGEST
+from fedgate.models.federated.series import Lesson, lesson
 
 Key = tuple[bytes, ...]
 

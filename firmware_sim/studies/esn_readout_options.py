@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from config.settings import settings
-from firmware_sim.corruption import Kind
-from firmware_sim.studies.study import StudyOptions
-from models.detectors.network import Network
-from models.federated.defended import Defence
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.corruption import Kind
+from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.models.detectors.network import Network
+from fedgate.models.federated.defended import Defence
 
 Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]

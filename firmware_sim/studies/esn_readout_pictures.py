@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from firmware_sim.picture import BLUE, GREY, VERMILLION
-from firmware_sim.studies.esn_readout_options import Options
-from firmware_sim.studies.esn_readout_summary import Place, Summary
-from firmware_sim.studies.pictures import GREEN, PINK, write
+from fedgate.firmware_sim.picture import BLUE, GREY, VERMILLION
+from fedgate.firmware_sim.studies.esn_readout_options import Options
+from fedgate.firmware_sim.studies.esn_readout_summary import Place, Summary
+from fedgate.firmware_sim.studies.pictures import GREEN, PINK, write
 
 STYLES = ((BLUE, "-"), (VERMILLION, "--"), (GREEN, ":"), (PINK, "-."))
 PANEL_IN = (2.9, 2.3)

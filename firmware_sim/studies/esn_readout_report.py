@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from firmware_sim.studies.esn_readout_options import Options, Reservoirs, Target
-from firmware_sim.studies.esn_readout_pictures import draw_curves
-from firmware_sim.studies.esn_readout_summary import Place, Summary, summarised
-from firmware_sim.studies.markdown import deviation, spread, table
-from firmware_sim.studies.pictures import beside
-from firmware_sim.studies.study import Figures, Results
-from models.arrays import Floats
+from fedgate.firmware_sim.studies.esn_readout_options import Options, Reservoirs, Target
+from fedgate.firmware_sim.studies.esn_readout_pictures import draw_curves
+from fedgate.firmware_sim.studies.esn_readout_summary import Place, Summary, summarised
+from fedgate.firmware_sim.studies.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.study import Figures, Results
+from fedgate.models.arrays import Floats
 
 NUMBERS: dict[str, Reservoirs] = {"6.4": "same", "6.5": "different"}
 NOTHING = "-"

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.studies.study import Cell, Figures, Results
-from models.arrays import Floats
+from fedgate.firmware_sim.studies.study import Cell, Figures, Results
+from fedgate.models.arrays import Floats
 
 SEPARATOR = "|"
 

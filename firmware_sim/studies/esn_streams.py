@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from firmware_sim.studies.esn_streams_alarms import areas, fleet, watch, worth
-from firmware_sim.studies.esn_streams_data import Wrong, load
-from firmware_sim.studies.esn_streams_methods import scorers
-from firmware_sim.studies.esn_streams_options import Method, Options, StreamSet, combinations
-from firmware_sim.studies.esn_streams_report import report
-from firmware_sim.studies.esn_streams_rows import Judged, Streams, judged, smoothed
-from firmware_sim.studies.study import Cell, Figures, Study
+from fedgate.firmware_sim.studies.esn_streams_alarms import areas, fleet, watch, worth
+from fedgate.firmware_sim.studies.esn_streams_data import Wrong, load
+from fedgate.firmware_sim.studies.esn_streams_methods import scorers
+from fedgate.firmware_sim.studies.esn_streams_options import Method, Options, StreamSet, combinations
+from fedgate.firmware_sim.studies.esn_streams_report import report
+from fedgate.firmware_sim.studies.esn_streams_rows import Judged, Streams, judged, smoothed
+from fedgate.firmware_sim.studies.study import Cell, Figures, Study
 
 Windows = dict[str, list[Judged]]
 

@@ -1,8 +1,8 @@
 """From scores to what a watch was worth: areas, and alarms at a level that only healthy rows before it have set.
 
 An alarm counts for where it begins: inside an anomaly it finds it, elsewhere it is false. One that stood already when
-the anomaly began finds nothing. A level is taken for a promised number of false alarms a day (`models.threshold`), and
-the state machine of the gateway raises and clears.
+the anomaly began finds nothing. A level is taken for a promised number of false alarms a day
+(`fedgate.models.threshold`), and the state machine of the gateway raises and clears.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim import metrics
-from firmware_sim.studies.esn_streams_rows import CALIBRATE, SECONDS_PER_DAY, WATCHED, Judged, Streams
-from firmware_sim.studies.study import Figures
-from models.arrays import Floats
-from models.threshold import AlarmSpec, AlarmState, Levels, calibrate, update
+from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.studies.esn_streams_rows import CALIBRATE, SECONDS_PER_DAY, WATCHED, Judged, Streams
+from fedgate.firmware_sim.studies.study import Figures
+from fedgate.models.arrays import Floats
+from fedgate.models.threshold import AlarmSpec, AlarmState, Levels, calibrate, update
 
 Span = tuple[int, int]
 TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
@@ -83,7 +83,7 @@ def fleet(windows: dict[str, list[Judged]]) -> Figures:
 def watch(streams: Streams, windows: list[Judged], false_alarms_per_day: float) -> Watch:
     """Return what the alarms of one gateway were, at a level from its own windows that calibrate.
 
-    Raises `models.threshold.CalibrationError` where these are too few.
+    Raises `fedgate.models.threshold.CalibrationError` where these are too few.
     """
     spec = AlarmSpec(false_alarms_per_day=false_alarms_per_day)
     quiet = np.concatenate([part.score[part.role == CALIBRATE] for part in windows])

@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from firmware_sim.recordings import shipped
-from firmware_sim.studies.bridge_data import DAMAGED, HEALTHY
-from firmware_sim.studies.esn_streams_rows import CALIBRATE, TRAIN, WATCHED, Gateway, Streams, Stretch
-from firmware_sim.studies.study import StudyError
-from models.arrays import NEW_SERIES, Floats
+from fedgate.firmware_sim.recordings import shipped
+from fedgate.firmware_sim.studies.bridge_data import DAMAGED, HEALTHY
+from fedgate.firmware_sim.studies.esn_streams_rows import CALIBRATE, TRAIN, WATCHED, Gateway, Streams, Stretch
+from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.models.arrays import NEW_SERIES, Floats
 
 Bridge = Literal["sensors", "setups", "munich"]
 

@@ -20,11 +20,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.faults import SENSOR_FAULTS, sensor_fault
-from firmware_sim.studies.esn_streams_bridges import Bridge, bridge_gateways
-from firmware_sim.studies.esn_streams_rows import CALIBRATE, IGNORED, TRAIN, WATCHED, Gateway, Streams, Stretch
-from firmware_sim.studies.study import StudyError
-from models.arrays import NEW_SERIES, Floats, generator
+from fedgate.firmware_sim.faults import SENSOR_FAULTS, sensor_fault
+from fedgate.firmware_sim.studies.esn_streams_bridges import Bridge, bridge_gateways
+from fedgate.firmware_sim.studies.esn_streams_rows import CALIBRATE, IGNORED, TRAIN, WATCHED, Gateway, Streams, Stretch
+from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.models.arrays import NEW_SERIES, Floats, generator
 
 DataSet = Literal["skab", "keti", "z24 sensors", "z24 setups", "munich"]
 Part = Literal["development", "reported"]

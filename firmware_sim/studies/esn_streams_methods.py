@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from config.protocol.wire import encode
-from firmware_sim.studies.esn_streams_options import Method
-from firmware_sim.studies.esn_streams_rows import Streams, training_data
-from models.arrays import FEATURES, MISSING, NEW_SERIES, Arrays, Floats
-from models.detectors import esn, readout
-from models.federated import build
-from models.federated.algorithm import normalise
-from models.federated.run import run
-from models.units import in_own_units
+from fedgate.config.protocol.wire import encode
+from fedgate.firmware_sim.studies.esn_streams_options import Method
+from fedgate.firmware_sim.studies.esn_streams_rows import Streams, training_data
+from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, Arrays, Floats
+from fedgate.models.detectors import esn, readout
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import normalise
+from fedgate.models.federated.run import run
+from fedgate.models.units import in_own_units
 
 Gaps = NDArray[np.int64]
 Scorer = Callable[[Floats, Gaps], Floats]  # rows (n, F) and how many are missing before each -> scores (n,)

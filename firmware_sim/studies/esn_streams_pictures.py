@@ -8,9 +8,9 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from firmware_sim.picture import BLUE, GREY, INK, VERMILLION
-from firmware_sim.studies.pictures import write
-from firmware_sim.studies.study import Figures
+from fedgate.firmware_sim.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.studies.pictures import write
+from fedgate.firmware_sim.studies.study import Figures
 
 Marks = Sequence[tuple[str, bool, Figures]]  # method, whether it is a network, its figures
 

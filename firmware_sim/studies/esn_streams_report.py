@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.studies.esn_streams_options import Method, Options, StreamSet, combinations
-from firmware_sim.studies.esn_streams_pictures import draw_methods
-from firmware_sim.studies.markdown import deviation, spread, table
-from firmware_sim.studies.pictures import beside
-from firmware_sim.studies.study import Figures, Results
+from fedgate.firmware_sim.studies.esn_streams_options import Method, Options, StreamSet, combinations
+from fedgate.firmware_sim.studies.esn_streams_pictures import draw_methods
+from fedgate.firmware_sim.studies.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.study import Figures, Results
 
 KINDS_SHOWN = 20
 STUCK = "stuck"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import FEATURES, MISSING, NEW_SERIES, Arrays, Floats
+from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, Arrays, Floats
 
 IGNORED, TRAIN, CALIBRATE, WATCHED = 0, 1, 2, 3
 SECONDS_PER_DAY = 86_400.0

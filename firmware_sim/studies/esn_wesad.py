@@ -11,13 +11,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from firmware_sim.studies.esn_wesad_baselines import BASELINES, OF_A_NETWORK, baseline
-from firmware_sim.studies.esn_wesad_choice import chosen
-from firmware_sim.studies.esn_wesad_methods import federated
-from firmware_sim.studies.esn_wesad_options import CHOSEN, Options
-from firmware_sim.studies.esn_wesad_report import report
-from firmware_sim.studies.esn_wesad_sketches import sketches
-from firmware_sim.studies.study import Cell, Figures, Study
+from fedgate.firmware_sim.studies.esn_wesad_baselines import BASELINES, OF_A_NETWORK, baseline
+from fedgate.firmware_sim.studies.esn_wesad_choice import chosen
+from fedgate.firmware_sim.studies.esn_wesad_methods import federated
+from fedgate.firmware_sim.studies.esn_wesad_options import CHOSEN, Options
+from fedgate.firmware_sim.studies.esn_wesad_report import report
+from fedgate.firmware_sim.studies.esn_wesad_sketches import sketches
+from fedgate.firmware_sim.studies.study import Cell, Figures, Study
 
 SKETCHES = "sketches"
 NORMALISATIONS = ("recording", "commissioning")

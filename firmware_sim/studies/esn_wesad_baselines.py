@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from firmware_sim.studies.esn_wesad_data import Fold, gateway
-from firmware_sim.studies.esn_wesad_methods import Outputs, figures_of
-from firmware_sim.studies.esn_wesad_options import CLASSES, Normalisation, Options
-from firmware_sim.studies.study import Figures
-from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats, generator
-from models.detectors import esn
-from models.federated import build
-from models.federated.run import run
+from fedgate.firmware_sim.studies.esn_wesad_data import Fold, gateway
+from fedgate.firmware_sim.studies.esn_wesad_methods import Outputs, figures_of
+from fedgate.firmware_sim.studies.esn_wesad_options import CLASSES, Normalisation, Options
+from fedgate.firmware_sim.studies.study import Figures
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats, generator
+from fedgate.models.detectors import esn
+from fedgate.models.federated import build
+from fedgate.models.federated.run import run
 
 MAJORITY, LOGISTIC, LOCAL, POOLED = "majority answer", "logistic without memory", "local only", "all rows in one place"
 BASELINES = (MAJORITY, LOGISTIC, LOCAL, POOLED)

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.studies.esn_wesad_data import Fold, folds, gateway
-from firmware_sim.studies.esn_wesad_methods import Outputs, figures_of
-from firmware_sim.studies.esn_wesad_options import Normalisation, Options
-from firmware_sim.studies.study import Figures
-from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from models.detectors import esn, readout
-from models.detectors.reservoir import Singles
-from models.federated import build
-from models.federated.run import run
-from models.federated.series import lesson
+from fedgate.firmware_sim.studies.esn_wesad_data import Fold, folds, gateway
+from fedgate.firmware_sim.studies.esn_wesad_methods import Outputs, figures_of
+from fedgate.firmware_sim.studies.esn_wesad_options import Normalisation, Options
+from fedgate.firmware_sim.studies.study import Figures
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.detectors import esn, readout
+from fedgate.models.detectors.reservoir import Singles
+from fedgate.models.federated import build
+from fedgate.models.federated.run import run
+from fedgate.models.federated.series import lesson
 
 
 class Summed(NamedTuple):

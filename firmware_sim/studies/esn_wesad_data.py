@@ -11,9 +11,9 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.datasets import DataError
-from firmware_sim.studies.esn_wesad_options import CLASSES, Normalisation, Options
-from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.firmware_sim.datasets import DataError
+from fedgate.firmware_sim.studies.esn_wesad_options import CLASSES, Normalisation, Options
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 
 MEAN = "_mean"
 LEAST_DEVIATION = 1e-6

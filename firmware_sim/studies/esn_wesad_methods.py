@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from config.protocol.wire import encode
-from firmware_sim import metrics
-from firmware_sim.studies.esn_wesad_data import Fold, folds, gateway, present
-from firmware_sim.studies.esn_wesad_options import CLASSES, Normalisation, Options
-from firmware_sim.studies.study import Figures
-from models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from models.detectors import esn
-from models.federated import build
-from models.federated.algorithm import Server
-from models.federated.run import run
+from fedgate.config.protocol.wire import encode
+from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.studies.esn_wesad_data import Fold, folds, gateway, present
+from fedgate.firmware_sim.studies.esn_wesad_options import CLASSES, Normalisation, Options
+from fedgate.firmware_sim.studies.study import Figures
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.detectors import esn
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import Server
+from fedgate.models.federated.run import run
 
 Classes = NDArray[np.int64]
 Outputs = Callable[[Arrays], Floats]  # (n, classes) of a gateway's rows, or (k n, classes) of k models in turn

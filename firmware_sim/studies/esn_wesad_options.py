@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from config.settings import settings
-from firmware_sim.studies.study import StudyOptions
-from models.detectors.network import Network
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.models.detectors.network import Network
 
 Normalisation = Literal["recording", "commissioning"]
 Count = Annotated[int, Field(ge=1)]

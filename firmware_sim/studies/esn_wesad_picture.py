@@ -9,8 +9,8 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from firmware_sim.picture import BLUE, GREY, INK, VERMILLION
-from firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
+from fedgate.firmware_sim.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
 
 COLOURS = (INK, ORANGE, BLUE, VERMILLION, GREY, GREEN, PINK, SKY)
 MARKS = "osD^vPX*"

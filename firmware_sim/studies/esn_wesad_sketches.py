@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.studies.esn_wesad_choice import Summed, summed, total
-from firmware_sim.studies.esn_wesad_data import folds, gateway
-from firmware_sim.studies.esn_wesad_options import CLASSES, Options
-from firmware_sim.studies.study import Figures
-from models.arrays import LABELS, Arrays, Floats
-from models.detectors.readout import CROSS, GRAM
-from models.moments import symmetric, triangle
+from fedgate.firmware_sim.studies.esn_wesad_choice import Summed, summed, total
+from fedgate.firmware_sim.studies.esn_wesad_data import folds, gateway
+from fedgate.firmware_sim.studies.esn_wesad_options import CLASSES, Options
+from fedgate.firmware_sim.studies.study import Figures
+from fedgate.models.arrays import LABELS, Arrays, Floats
+from fedgate.models.detectors.readout import CROSS, GRAM
+from fedgate.models.moments import symmetric, triangle
 
 RIDGE = 0.01  # in mean eigenvalues, as in the algorithms
 BYTES = 8

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from models.arrays import Floats
+from fedgate.models.arrays import Floats
 
 HOP_S = 300.0
 DAY = 288  # windows

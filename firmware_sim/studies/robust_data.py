@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.datasets import DataError
-from firmware_sim.studies.robust_methods import Labels, Split, early_rows
-from models.arrays import Floats
+from fedgate.firmware_sim.datasets import DataError
+from fedgate.firmware_sim.studies.robust_methods import Labels, Split, early_rows
+from fedgate.models.arrays import Floats
 
 TABLES = "tabular"
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.studies.markdown import deviation, spread, table
-from firmware_sim.studies.robust_methods import (
+from fedgate.firmware_sim.studies.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.robust_methods import (
     CENTRAL,
     CHOSEN,
     EITHER,
@@ -22,7 +22,7 @@ from firmware_sim.studies.robust_methods import (
     VALIDATED,
     best_key,
 )
-from firmware_sim.studies.study import Figures, Results
+from fedgate.firmware_sim.studies.study import Figures, Results
 
 NEARLY = 0.01  # of statements in words: what differs by no more is called equal
 PEAK = "peak"

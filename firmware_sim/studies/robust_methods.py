@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from config.settings.settings import Table
-from firmware_sim.splits import TRAIN_SHARE, partition
-from firmware_sim.studies.study import Figures
-from firmware_sim.studies.unit_range import to_unit_range
-from models.arrays import FEATURES, LABELS, Arrays, Floats
-from models.detectors import fault_classes
-from models.federated import build
-from models.federated.algorithm import Server
-from models.federated.run import run
-from models.robust.ball import Ball, Norm
-from models.robust.central import central
+from fedgate.config.settings.settings import Table
+from fedgate.firmware_sim.splits import TRAIN_SHARE, partition
+from fedgate.firmware_sim.studies.study import Figures
+from fedgate.firmware_sim.studies.unit_range import to_unit_range
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
+from fedgate.models.detectors import fault_classes
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import Server
+from fedgate.models.federated.run import run
+from fedgate.models.robust.ball import Ball, Norm
+from fedgate.models.robust.central import central
 
 Labels = NDArray[np.int64]
 UNIT_BOX = (0.0, 1.0)

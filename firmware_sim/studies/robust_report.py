@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from firmware_sim.studies.markdown import table
-from firmware_sim.studies.robust_figures import (
+from fedgate.firmware_sim.studies.markdown import table
+from fedgate.firmware_sim.studies.robust_figures import (
     BASELINES,
     NEARLY,
     PAIRED_TEXT,
@@ -22,7 +22,7 @@ from firmware_sim.studies.robust_figures import (
     standing,
     summary_of,
 )
-from firmware_sim.studies.robust_methods import (
+from fedgate.firmware_sim.studies.robust_methods import (
     CENTRAL,
     CHOSEN,
     EITHER,
@@ -33,7 +33,7 @@ from firmware_sim.studies.robust_methods import (
     TRIVIAL,
     VALIDATED,
 )
-from firmware_sim.studies.study import Results
+from fedgate.firmware_sim.studies.study import Results
 
 SETS_WANTED = 5
 

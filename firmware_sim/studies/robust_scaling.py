@@ -15,12 +15,12 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from config.settings.settings import Table
-from firmware_sim.studies.markdown import table
-from firmware_sim.studies.pictures import beside
-from firmware_sim.studies.robust_data import clouds, drawn
-from firmware_sim.studies.robust_figures import Means, grouped
-from firmware_sim.studies.robust_methods import (
+from fedgate.config.settings.settings import Table
+from fedgate.firmware_sim.studies.markdown import table
+from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.robust_data import clouds, drawn
+from fedgate.firmware_sim.studies.robust_figures import Means, grouped
+from fedgate.firmware_sim.studies.robust_methods import (
     CENTRAL,
     FEDERATED,
     Grid,
@@ -29,16 +29,16 @@ from firmware_sim.studies.robust_methods import (
     gateways_of,
     trained,
 )
-from firmware_sim.studies.robust_pictures import draw_scaling
-from firmware_sim.studies.robust_sensitivity import mean_class_rate
-from firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
-from models.arrays import generator
-from models.detectors import fault_classes
-from models.robust.ball import Ball
-from models.robust.box import Box, worst_case
-from models.robust.central import central
-from models.robust.gateway import imported, with_bias
-from models.robust.program import worst_case_program
+from fedgate.firmware_sim.studies.robust_pictures import draw_scaling
+from fedgate.firmware_sim.studies.robust_sensitivity import mean_class_rate
+from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
+from fedgate.models.arrays import generator
+from fedgate.models.detectors import fault_classes
+from fedgate.models.robust.ball import Ball
+from fedgate.models.robust.box import Box, worst_case
+from fedgate.models.robust.central import central
+from fedgate.models.robust.gateway import imported, with_bias
+from fedgate.models.robust.program import worst_case_program
 
 SOLVERS = ("direct", "program")
 

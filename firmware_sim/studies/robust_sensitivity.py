@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from config.settings.settings import Table
-from firmware_sim.studies.markdown import table as markdown
-from firmware_sim.studies.pictures import beside
-from firmware_sim.studies.robust_data import Rows, clouds, drawn, table
-from firmware_sim.studies.robust_figures import (
+from fedgate.config.settings.settings import Table
+from fedgate.firmware_sim.studies.markdown import table as markdown
+from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.robust_data import Rows, clouds, drawn, table
+from fedgate.firmware_sim.studies.robust_figures import (
     BASELINES,
     NEARLY,
     PAIRED_TEXT,
@@ -34,7 +34,7 @@ from firmware_sim.studies.robust_figures import (
     settings_tried,
     standing,
 )
-from firmware_sim.studies.robust_methods import (
+from fedgate.firmware_sim.studies.robust_methods import (
     CENTRAL,
     CHOSEN,
     EITHER,
@@ -46,9 +46,9 @@ from firmware_sim.studies.robust_methods import (
     Split,
     compared,
 )
-from firmware_sim.studies.robust_pictures import draw_sensitivity
-from firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
-from models.arrays import generator
+from fedgate.firmware_sim.studies.robust_pictures import draw_sensitivity
+from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
+from fedgate.models.arrays import generator
 
 NOMINAL, CLIENTS, CLASSES, BOTH, FLIPPED = (
     "nominal",

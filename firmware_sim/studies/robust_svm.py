@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from firmware_sim import metrics
-from firmware_sim.studies.robust_data import fault_codes, shuffled, table
-from firmware_sim.studies.robust_methods import Grid, Labels, compared, evenly
-from firmware_sim.studies.robust_report import faults_section, sets_section
-from firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
-from models.arrays import generator
+from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.studies.robust_data import fault_codes, shuffled, table
+from fedgate.firmware_sim.studies.robust_methods import Grid, Labels, compared, evenly
+from fedgate.firmware_sim.studies.robust_report import faults_section, sets_section
+from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
+from fedgate.models.arrays import generator
 
 BY_GROUP = ", by person"
 FAULTS = "faults"

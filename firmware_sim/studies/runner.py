@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from config.runtime.version import VERSION
-from firmware_sim import children
-from firmware_sim.studies import STUDIES, Cell, Figures, StudyOptions
-from firmware_sim.studies.study import Profile, StudyError
+from fedgate.config.runtime.version import VERSION
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.studies import STUDIES, Cell, Figures, StudyOptions
+from fedgate.firmware_sim.studies.study import Profile, StudyError
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("models", "firmware_sim/studies")

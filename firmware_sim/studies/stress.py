@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim import metrics
-from firmware_sim.studies.stress_data import Subject, load, normalised
-from firmware_sim.studies.stress_methods import Fitted, fit
-from firmware_sim.studies.stress_options import BASELINES, Method, Options
-from firmware_sim.studies.stress_report import report
-from firmware_sim.studies.study import Cell, Figures, Study, StudyError
-from models.arrays import Floats
-from models.features import feature_names
+from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.studies.stress_data import Subject, load, normalised
+from fedgate.firmware_sim.studies.stress_methods import Fitted, fit
+from fedgate.firmware_sim.studies.stress_options import BASELINES, Method, Options
+from fedgate.firmware_sim.studies.stress_report import report
+from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyError
+from fedgate.models.arrays import Floats
+from fedgate.models.features import feature_names
 
 NO_SIGNAL = "none"
 

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from config.protocol.wire import encode
-from firmware_sim.studies.stress_data import Subject, with_averages
-from firmware_sim.studies.stress_options import ALWAYS, CLOCK, LOGISTIC, Method, Options
-from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
-from models.detectors import DETECTORS
-from models.federated import build
-from models.federated.run import run
+from fedgate.config.protocol.wire import encode
+from fedgate.firmware_sim.studies.stress_data import Subject, with_averages
+from fedgate.firmware_sim.studies.stress_options import ALWAYS, CLOCK, LOGISTIC, Method, Options
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated import build
+from fedgate.models.federated.run import run
 
 ITERATIONS = 1_000
 POOL = "pool"

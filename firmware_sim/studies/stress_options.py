@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from config.settings import settings
-from firmware_sim.studies.study import StudyOptions
-from models.features import FeatureSpec, feature_names
-from models.federated import ALGORITHMS
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.federated import ALGORITHMS
 
 CLOCK, ALWAYS, LOGISTIC = "clock", "always", "logistic"
 BASELINES = (CLOCK, ALWAYS)  # look at no signal

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.studies.markdown import deviation, spread
-from firmware_sim.studies.stress_options import BASELINES, Options
-from firmware_sim.studies.study import Figures, Results
-from models.arrays import Floats
+from fedgate.firmware_sim.studies.markdown import deviation, spread
+from fedgate.firmware_sim.studies.stress_options import BASELINES, Options
+from fedgate.firmware_sim.studies.study import Figures, Results
+from fedgate.models.arrays import Floats
 
 
 class Row(NamedTuple):

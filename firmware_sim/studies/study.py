@@ -6,7 +6,7 @@
                                 identity(options, cell)              what of the options a measurement depends on
 
 A table of a paper takes minutes to hours. Cut into cells it can be measured on all cores, shows how far it is, and goes
-on where it was stopped (`firmware_sim.studies.runner`).
+on where it was stopped (`fedgate.firmware_sim.studies.runner`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
-from config.protocol.messages import first_problem
-from config.settings import settings
-from config.settings.settings import SettingsError
-from firmware_sim.datasets import EvaluationError
+from fedgate.config.protocol.messages import first_problem
+from fedgate.config.settings import settings
+from fedgate.config.settings.settings import SettingsError
+from fedgate.firmware_sim.datasets import EvaluationError
 
 Profile = Literal["full", "short"]
 Cell = dict[str, Any]  # the coordinates of one measurement, plain JSON: {"set": "letter", "clients": 5}

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import numpy as np
 
-from firmware_sim.membership import FALSE_CLAIMS, NOTHING_FOUND, Attack, attack, nearness, traced
-from firmware_sim.studies.markdown import table as markdown
-from firmware_sim.studies.study import Cell, Figures, Results
-from firmware_sim.studies.svdd_options import FEDERATED, SVE, Options, drawn_values, fitted_sphere, settings_of
-from firmware_sim.studies.svdd_report import SHORT
-from firmware_sim.studies.svdd_trials import dealt, table
-from firmware_sim.studies.unit_range import to_unit_range
-from models.arrays import FEATURES, Array, Floats, generator
-from models.detectors import DETECTORS
-from models.federated import build
-from models.federated.ensemble_svdd import Mixture, described
-from models.federated.run import run
-from models.federated.support_vector_election import Move, elected
+from fedgate.firmware_sim.membership import FALSE_CLAIMS, NOTHING_FOUND, Attack, attack, nearness, traced
+from fedgate.firmware_sim.studies.markdown import table as markdown
+from fedgate.firmware_sim.studies.study import Cell, Figures, Results
+from fedgate.firmware_sim.studies.svdd_options import FEDERATED, SVE, Options, drawn_values, fitted_sphere, settings_of
+from fedgate.firmware_sim.studies.svdd_report import SHORT
+from fedgate.firmware_sim.studies.svdd_trials import dealt, table
+from fedgate.firmware_sim.studies.unit_range import to_unit_range
+from fedgate.models.arrays import FEATURES, Array, Floats, generator
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated import build
+from fedgate.models.federated.ensemble_svdd import Mixture, described
+from fedgate.models.federated.run import run
+from fedgate.models.federated.support_vector_election import Move, elected
 
 
 def sent_and_originals(options: Options, cell: Cell, z: Array, rng: np.random.Generator) -> tuple[Floats, Floats]:

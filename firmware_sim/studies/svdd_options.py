@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from config.settings import settings
-from firmware_sim.studies.study import StudyOptions
-from models.arrays import Array, Arrays, Floats, generator
-from models.detectors import svdd
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.models.arrays import Array, Arrays, Floats, generator
+from fedgate.models.detectors import svdd
 
 SVE, ESVDD = "support-vector-election", "ensemble-svdd"
 FEDERATED = (SVE, ESVDD)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from firmware_sim.picture import BLUE, INK
-from firmware_sim.studies.markdown import deviation
-from firmware_sim.studies.pictures import write
-from firmware_sim.studies.study import Results
-from firmware_sim.studies.svdd_options import FEDERATED, Options
-from models.arrays import Floats
+from fedgate.firmware_sim.picture import BLUE, INK
+from fedgate.firmware_sim.studies.markdown import deviation
+from fedgate.firmware_sim.studies.pictures import write
+from fedgate.firmware_sim.studies.study import Results
+from fedgate.firmware_sim.studies.svdd_options import FEDERATED, Options
+from fedgate.models.arrays import Floats
 
 AXES = ("clients", "fraction", "split", "anonymise")
 TITLES = {"support-vector-election": "SVE", "ensemble-svdd": "ESVDD"}

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.studies.markdown import deviation, spread, table
-from firmware_sim.studies.pictures import beside
-from firmware_sim.studies.study import Cell, Figures, Results
-from firmware_sim.studies.svdd_options import CENTRAL, DISTANCE, ESVDD, FEDERATED, SVE, Options
-from firmware_sim.studies.svdd_picture import COMPARISONS, draw
-from models.arrays import Floats
+from fedgate.firmware_sim.studies.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.study import Cell, Figures, Results
+from fedgate.firmware_sim.studies.svdd_options import CENTRAL, DISTANCE, ESVDD, FEDERATED, SVE, Options
+from fedgate.firmware_sim.studies.svdd_picture import COMPARISONS, draw
+from fedgate.models.arrays import Floats
 
 SHORT = {"ocsvm": "OC-SVM", "svdd": "SVDD", DISTANCE: "distance from the mean", SVE: "SVE", ESVDD: "ESVDD"}
 COLUMNS = ("OC-SVM", "SVDD", "SVE (+)", "ESVDD (+)", "SVE (-)", "ESVDD (-)")

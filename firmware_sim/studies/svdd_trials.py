@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from firmware_sim.datasets import Labelled, load_table
-from firmware_sim.metrics import roc_auc
-from firmware_sim.splits import partition
-from firmware_sim.studies.study import Cell
-from firmware_sim.studies.svdd_options import DISTANCE, FEDERATED, Form, Options, fitted_sphere, settings_of
-from firmware_sim.studies.unit_range import to_unit_range
-from models.arrays import FEATURES, Arrays, Floats
-from models.detectors import DETECTORS, ocsvm, svdd
-from models.federated import build
-from models.federated.run import run
+from fedgate.firmware_sim.datasets import Labelled, load_table
+from fedgate.firmware_sim.metrics import roc_auc
+from fedgate.firmware_sim.splits import partition
+from fedgate.firmware_sim.studies.study import Cell
+from fedgate.firmware_sim.studies.svdd_options import DISTANCE, FEDERATED, Form, Options, fitted_sphere, settings_of
+from fedgate.firmware_sim.studies.unit_range import to_unit_range
+from fedgate.models.arrays import FEATURES, Arrays, Floats
+from fedgate.models.detectors import DETECTORS, ocsvm, svdd
+from fedgate.models.federated import build
+from fedgate.models.federated.run import run
 
 FOLDER = "tabular"
 ALL_SCORES_EQUAL = 0.5  # the area of a model that nobody could train

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats
 
 
 def to_unit_range(x: Array, reference: Array) -> Floats:

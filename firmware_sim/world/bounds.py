@@ -18,13 +18,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cloud_aggregator.__main__ import main
-from cloud_aggregator.state import State
-from cloud_aggregator.storage.store import CHECKPOINT_PAGES
-from config.protocol.messages import CONTROL
-from config.settings.settings import AggregatorSettings
-from firmware_sim.stage import toml
-from firmware_sim.world.disk import PAGE
+from fedgate.cloud_aggregator.__main__ import main
+from fedgate.cloud_aggregator.state import State
+from fedgate.cloud_aggregator.storage.store import CHECKPOINT_PAGES
+from fedgate.config.protocol.messages import CONTROL
+from fedgate.config.settings.settings import AggregatorSettings
+from fedgate.firmware_sim.stage import toml
+from fedgate.firmware_sim.world.disk import PAGE
 
 HELD = ("gateways", "lives", "incoming", "outward", "failures", "fetched", "dropped", "held", "staging")
 COMMANDS = (("status",), ("gateways", "list"), ("models",), ("alarms",), ("rounds",), ("losses",), ("orders",))

@@ -12,12 +12,12 @@ from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 
-from cloud_aggregator import events
-from cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry
-from config.identity import pki
-from config.identity.pki import PrivateKey
-from firmware_sim.world.devices import BY_AGGREGATOR, gateway_of
-from gateway_agent.runtime.enrolment import CALL_S, Files
+from fedgate.cloud_aggregator import events
+from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry
+from fedgate.config.identity import pki
+from fedgate.config.identity.pki import PrivateKey
+from fedgate.firmware_sim.world.devices import BY_AGGREGATOR, gateway_of
+from fedgate.gateway_agent.runtime.enrolment import CALL_S, Files
 
 SLACK_S = 1.0  # certificates know whole seconds
 

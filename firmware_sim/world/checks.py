@@ -12,28 +12,28 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cloud_aggregator import events as cloud_events
-from cloud_aggregator.state import State
-from cloud_aggregator.storage.store import Store
-from config.protocol import topics, wire
-from config.protocol.messages import Alarm, Manifest, Receipt, Status
-from config.protocol.transfer import parse_chunk
-from firmware_sim.world.certificates import Certificates
-from firmware_sim.world.damage import Damages
-from firmware_sim.world.devices import BY_AGGREGATOR, Devices, gateway_of
-from firmware_sim.world.disk import CloudStore, Contents, Doubt, GatewayStore, Renewed
-from firmware_sim.world.ends import Card, Ends
-from firmware_sim.world.faults import NO_MEMORY
-from firmware_sim.world.latest import Latest
-from firmware_sim.world.liveness import Liveness
-from firmware_sim.world.privacy import Privacy
-from firmware_sim.world.probation import Probations
-from firmware_sim.world.releases import Releases
-from firmware_sim.world.rounds import Rounds
-from firmware_sim.world.time import NS, T0_NS
-from gateway_agent import events
-from gateway_agent.deployment.slots import MODEL, OTHER
-from gateway_agent.state import ANOMALY
+from fedgate.cloud_aggregator import events as cloud_events
+from fedgate.cloud_aggregator.state import State
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol import topics, wire
+from fedgate.config.protocol.messages import Alarm, Manifest, Receipt, Status
+from fedgate.config.protocol.transfer import parse_chunk
+from fedgate.firmware_sim.world.certificates import Certificates
+from fedgate.firmware_sim.world.damage import Damages
+from fedgate.firmware_sim.world.devices import BY_AGGREGATOR, Devices, gateway_of
+from fedgate.firmware_sim.world.disk import CloudStore, Contents, Doubt, GatewayStore, Renewed
+from fedgate.firmware_sim.world.ends import Card, Ends
+from fedgate.firmware_sim.world.faults import NO_MEMORY
+from fedgate.firmware_sim.world.latest import Latest
+from fedgate.firmware_sim.world.liveness import Liveness
+from fedgate.firmware_sim.world.privacy import Privacy
+from fedgate.firmware_sim.world.probation import Probations
+from fedgate.firmware_sim.world.releases import Releases
+from fedgate.firmware_sim.world.rounds import Rounds
+from fedgate.firmware_sim.world.time import NS, T0_NS
+from fedgate.gateway_agent import events
+from fedgate.gateway_agent.deployment.slots import MODEL, OTHER
+from fedgate.gateway_agent.state import ANOMALY
 
 Told = Callable[[str, str], None]
 # Why a model may not be taken: what the gateway saw itself.

@@ -13,10 +13,10 @@ from concurrent.futures import Future, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
-from config.runtime import cli
-from firmware_sim import children
-from firmware_sim.world.faults import Faults, load_faults
-from firmware_sim.world.setup import HOURS
+from fedgate.config.runtime import cli
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.world.faults import Faults, load_faults
+from fedgate.firmware_sim.world.setup import HOURS
 
 DIGITS_MAX, JOBS_MAX = 18, 1_024
 SEEDS = re.compile(rf"(\d{{1,{DIGITS_MAX}}})\.\.(\d{{1,{DIGITS_MAX}}})")
@@ -108,7 +108,7 @@ def replay(seed: int, arguments: argparse.Namespace | None = None) -> str:
 
 
 def _one(arguments: argparse.Namespace, faults: Faults | None) -> int:
-    from firmware_sim.world.world import run
+    from fedgate.firmware_sim.world.world import run
 
     try:
         outcome = run(arguments.seed, arguments.hours, faults, arguments.folder)
@@ -147,7 +147,7 @@ def verdicts(
 
 def violations_of(seed: int, hours: float, faults: Faults | None, folder: Path | None) -> tuple[str, ...]:
     """Return what one world broke."""
-    from firmware_sim.world.world import run
+    from fedgate.firmware_sim.world.world import run
 
     return run(seed, hours, faults, folder).violations
 

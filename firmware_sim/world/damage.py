@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmware_sim.world.setup import FRAME_S, SHIFT
-from firmware_sim.world.time import NS
-from gateway_agent.monitor.pipeline import Judge, rows_of
-from gateway_agent.monitor.recurrence import Seen
-from models.features import FeatureSpec
+from fedgate.firmware_sim.world.setup import FRAME_S, SHIFT
+from fedgate.firmware_sim.world.time import NS
+from fedgate.gateway_agent.monitor.pipeline import Judge, rows_of
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.models.features import FeatureSpec
 
 
 class Under(NamedTuple):

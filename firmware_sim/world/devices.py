@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any, Literal, NamedTuple
 
-from config.protocol.messages import Alarm, Status
-from firmware_sim.world.disk import Renewed
-from firmware_sim.world.ends import Card
-from firmware_sim.world.loads import Loads
-from gateway_agent import events
-from gateway_agent.deployment.slots import MODELS
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.state import Stored
+from fedgate.config.protocol.messages import Alarm, Status
+from fedgate.firmware_sim.world.disk import Renewed
+from fedgate.firmware_sim.world.ends import Card
+from fedgate.firmware_sim.world.loads import Loads
+from fedgate.gateway_agent import events
+from fedgate.gateway_agent.deployment.slots import MODELS
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.state import Stored
 
 Handled = Literal["restored", "rotten", "twin", "anew"]
 TWIN = "~"  # behind the name of a second device under one id

@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 import numpy as np
 from sqlalchemy import Connection, NullPool, create_engine, event
 
-from cloud_aggregator.events import Durable as CloudDurable
-from cloud_aggregator.storage import store as cloud_store
-from cloud_aggregator.storage.tables import META
-from gateway_agent.events import Durable as GatewayDurable
-from gateway_agent.events import Queue
-from gateway_agent.state import Stored
-from gateway_agent.storage import rows
-from gateway_agent.storage import store as gateway_store
+from fedgate.cloud_aggregator.events import Durable as CloudDurable
+from fedgate.cloud_aggregator.storage import store as cloud_store
+from fedgate.cloud_aggregator.storage.tables import META
+from fedgate.gateway_agent.events import Durable as GatewayDurable
+from fedgate.gateway_agent.events import Queue
+from fedgate.gateway_agent.state import Stored
+from fedgate.gateway_agent.storage import rows
+from fedgate.gateway_agent.storage import store as gateway_store
 
 SECTOR, PAGE = 512, 4_096
 GONE = ("-shm", ".lock")  # what no power cut leaves: shared memory, and a lock that the kernel holds

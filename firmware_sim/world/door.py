@@ -22,29 +22,29 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from cloud_aggregator.access.registry import Asked, Certificate, RecordCertificate, Told
-from cloud_aggregator.events import Event
-from cloud_aggregator.pki.authority import ACCESS_LIST, CA_KEY, SKEW, Authority, found_authority
-from cloud_aggregator.pki.broker_access import AGAIN_S, RELOADED_S, Barrier, moment
-from cloud_aggregator.pki.broker_process import BrokerError
-from cloud_aggregator.pki.enrolment_service import ANSWER_S, Doorkeeper
-from cloud_aggregator.pki.server import Answer, read_question
-from cloud_aggregator.runtime.service import Service
-from config.identity import pki
-from config.settings.identity import Identity, Membership
-from config.settings.settings import GatewaySettings
-from firmware_sim.world.devices import gateway_of
-from firmware_sim.world.disk import CloudStore
-from firmware_sim.world.faults import Handling
-from firmware_sim.world.hosts import CloudHost, GatewayHost
-from firmware_sim.world.machines import Machine
-from firmware_sim.world.operator import Operator
-from firmware_sim.world.setup import KEY, SITE, Setup, stream_of
-from firmware_sim.world.shared import World
-from firmware_sim.world.time import HOUR_S, NS, T0_NS
-from gateway_agent.runtime import enrolment, renewal
-from gateway_agent.runtime.enrolment import CALL_S, Files
-from gateway_agent.runtime.renewal import Renewer
+from fedgate.cloud_aggregator.access.registry import Asked, Certificate, RecordCertificate, Told
+from fedgate.cloud_aggregator.events import Event
+from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, CA_KEY, SKEW, Authority, found_authority
+from fedgate.cloud_aggregator.pki.broker_access import AGAIN_S, RELOADED_S, Barrier, moment
+from fedgate.cloud_aggregator.pki.broker_process import BrokerError
+from fedgate.cloud_aggregator.pki.enrolment_service import ANSWER_S, Doorkeeper
+from fedgate.cloud_aggregator.pki.server import Answer, read_question
+from fedgate.cloud_aggregator.runtime.service import Service
+from fedgate.config.identity import pki
+from fedgate.config.settings.identity import Identity, Membership
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.firmware_sim.world.devices import gateway_of
+from fedgate.firmware_sim.world.disk import CloudStore
+from fedgate.firmware_sim.world.faults import Handling
+from fedgate.firmware_sim.world.hosts import CloudHost, GatewayHost
+from fedgate.firmware_sim.world.machines import Machine
+from fedgate.firmware_sim.world.operator import Operator
+from fedgate.firmware_sim.world.setup import KEY, SITE, Setup, stream_of
+from fedgate.firmware_sim.world.shared import World
+from fedgate.firmware_sim.world.time import HOUR_S, NS, T0_NS
+from fedgate.gateway_agent.runtime import enrolment, renewal
+from fedgate.gateway_agent.runtime.enrolment import CALL_S, Files
+from fedgate.gateway_agent.runtime.renewal import Renewer
 
 SHARE = 0.3  # of the worlds, that have certificates
 REVOKES = 0.5  # share of those in which one is revoked, where the others are enough

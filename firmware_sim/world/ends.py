@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Set
 from typing import NamedTuple
 
-from config.protocol.messages import Alarm
+from fedgate.config.protocol.messages import Alarm
 
 Card = tuple[str, int]  # a device, and how often its store was handled: what holds for one may be gone on the next
 

@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
-from config.settings.base import Table
-from config.settings.settings import ENCODING, SettingsError
-from config.settings.toml_lines import described
+from fedgate.config.settings.base import Table
+from fedgate.config.settings.settings import ENCODING, SettingsError
+from fedgate.config.settings.toml_lines import described
 
 Chance = Annotated[float, Field(ge=0, le=0.9)]
 Rate = Annotated[float, Field(ge=0, le=3_600)]  # per hour

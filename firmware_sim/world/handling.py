@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from firmware_sim.world.disk import Image, image, restore
-from firmware_sim.world.hosts import GatewayHost
-from firmware_sim.world.machines import RESTART_S
-from firmware_sim.world.node import Node
-from firmware_sim.world.setup import stream_of
-from firmware_sim.world.shared import World
+from fedgate.firmware_sim.world.disk import Image, image, restore
+from fedgate.firmware_sim.world.hosts import GatewayHost
+from fedgate.firmware_sim.world.machines import RESTART_S
+from fedgate.firmware_sim.world.node import Node
+from fedgate.firmware_sim.world.setup import stream_of
+from fedgate.firmware_sim.world.shared import World
 
 AWAY_S = (20.0, 120.0)
 COPIES_PER_RESTORE = 2.0

@@ -17,23 +17,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from config.protocol import wire
-from config.protocol.losses import Tombstone
-from config.protocol.messages import Alarm, Message, Newest, Score, Status, Want
-from config.protocol.scores import Scores
-from config.protocol.topics import ROOT
-from config.protocol.transfer import split
-from firmware_sim.mutation import resealed
-from firmware_sim.world.faults import Hostile
-from firmware_sim.world.hosts import UNTRAINED, CloudHost
-from firmware_sim.world.messages import Seen, drawn, mutated, swollen
-from firmware_sim.world.network import PACKET_BYTES
-from firmware_sim.world.setup import FEATURES, SHIFT, SITE, WINDOWS, stream_of
-from firmware_sim.world.shared import World
-from firmware_sim.world.time import NS, T0_NS
-from models.arrays import FEATURES as ROWS
-from models.arrays import LABELS, SECRET, Arrays, generator
-from models.federated.algorithm import counting
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import Alarm, Message, Newest, Score, Status, Want
+from fedgate.config.protocol.scores import Scores
+from fedgate.config.protocol.topics import ROOT
+from fedgate.config.protocol.transfer import split
+from fedgate.firmware_sim.mutation import resealed
+from fedgate.firmware_sim.world.faults import Hostile
+from fedgate.firmware_sim.world.hosts import UNTRAINED, CloudHost
+from fedgate.firmware_sim.world.messages import Seen, drawn, mutated, swollen
+from fedgate.firmware_sim.world.network import PACKET_BYTES
+from fedgate.firmware_sim.world.setup import FEATURES, SHIFT, SITE, WINDOWS, stream_of
+from fedgate.firmware_sim.world.shared import World
+from fedgate.firmware_sim.world.time import NS, T0_NS
+from fedgate.models.arrays import FEATURES as ROWS
+from fedgate.models.arrays import LABELS, SECRET, Arrays, generator
+from fedgate.models.federated.algorithm import counting
 
 NAME = "mallory"
 AT_ONCE = 25  # messages of a burst
@@ -85,7 +85,7 @@ class Word(NamedTuple):
 @cache
 def may_write() -> dict[str, str]:
     """Return the channels of its own that a gateway may write to, and the item of each: `+` for any."""
-    text = (resources.files("config") / "mosquitto.acl").read_text(encoding="utf-8")
+    text = (resources.files("fedgate.config") / "mosquitto.acl").read_text(encoding="utf-8")
     return dict(re.findall(rf"^pattern (?:read)?write {'/'.join(ROOT)}/[^/]+/%u/([^/]+)/(\S+)$", text, re.MULTILINE))
 
 

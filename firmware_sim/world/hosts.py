@@ -10,31 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from cloud_aggregator import events as cloud_events
-from cloud_aggregator.access.registry import Bar, Issue, TurnAway
-from cloud_aggregator.runtime.app import STEP_S
-from cloud_aggregator.runtime.service import Service as CloudService
-from cloud_aggregator.state import State as CloudState
-from config.identity.signing import verified
-from config.protocol.messages import Status
-from config.protocol.topics import ALL, Topic, topic_of
-from config.settings.settings import AggregatorSettings, GatewaySettings
-from firmware_sim.world.bounds import bounded_step
-from firmware_sim.world.damage import Under, reaches_level
-from firmware_sim.world.disk import CloudStore, Disk, GatewayStore
-from firmware_sim.world.faults import NO_MEMORY
-from firmware_sim.world.liveness import Owed, of_cloud, of_gateway
-from firmware_sim.world.machines import RESTART_S, Machine, there
-from firmware_sim.world.processor import Stopwatch
-from firmware_sim.world.setup import KEY, SITE, faulty, stream_of
-from firmware_sim.world.shared import World
-from firmware_sim.world.time import NS
-from gateway_agent import events
-from gateway_agent.deployment.probation import SLOW_STEPS
-from gateway_agent.runtime import training_worker
-from gateway_agent.runtime.model_trial import UntriedError
-from gateway_agent.runtime.service import Service
-from models.arrays import FEATURES
+from fedgate.cloud_aggregator import events as cloud_events
+from fedgate.cloud_aggregator.access.registry import Bar, Issue, TurnAway
+from fedgate.cloud_aggregator.runtime.app import STEP_S
+from fedgate.cloud_aggregator.runtime.service import Service as CloudService
+from fedgate.cloud_aggregator.state import State as CloudState
+from fedgate.config.identity.signing import verified
+from fedgate.config.protocol.messages import Status
+from fedgate.config.protocol.topics import ALL, Topic, topic_of
+from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings
+from fedgate.firmware_sim.world.bounds import bounded_step
+from fedgate.firmware_sim.world.damage import Under, reaches_level
+from fedgate.firmware_sim.world.disk import CloudStore, Disk, GatewayStore
+from fedgate.firmware_sim.world.faults import NO_MEMORY
+from fedgate.firmware_sim.world.liveness import Owed, of_cloud, of_gateway
+from fedgate.firmware_sim.world.machines import RESTART_S, Machine, there
+from fedgate.firmware_sim.world.processor import Stopwatch
+from fedgate.firmware_sim.world.setup import KEY, SITE, faulty, stream_of
+from fedgate.firmware_sim.world.shared import World
+from fedgate.firmware_sim.world.time import NS
+from fedgate.gateway_agent import events
+from fedgate.gateway_agent.deployment.probation import SLOW_STEPS
+from fedgate.gateway_agent.runtime import training_worker
+from fedgate.gateway_agent.runtime.model_trial import UntriedError
+from fedgate.gateway_agent.runtime.service import Service
+from fedgate.models.arrays import FEATURES
 
 TRAINING_S = (3.0, 40.0)
 LOADED_S = (0.1, 300.0)  # from the mark of a load to the end of its process, where that is drawn

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from config.protocol.messages import Status
+from fedgate.config.protocol.messages import Status
 
 
 class Latest:

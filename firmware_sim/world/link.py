@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 
-from config.protocol.topics import IDLE, urgency
-from config.transport.send_queue import MESSAGES_MAX, PASSES, WINDOW_BYTES_MAX, Backlog, Outgoing
-from config.transport.session_conflict import RECONNECT_S_MAX, Contention
-from firmware_sim.world.faults import Capacity
-from firmware_sim.world.time import Scheduler
+from fedgate.config.protocol.topics import IDLE, urgency
+from fedgate.config.transport.send_queue import MESSAGES_MAX, PASSES, WINDOW_BYTES_MAX, Backlog, Outgoing
+from fedgate.config.transport.session_conflict import RECONNECT_S_MAX, Contention
+from fedgate.firmware_sim.world.faults import Capacity
+from fedgate.firmware_sim.world.time import Scheduler
 
 
 class Line:

@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cloud_aggregator import state as cloud
-from cloud_aggregator.rounds.round import DOUBLINGS_MAX, LOST_S, REMIND_S
-from cloud_aggregator.rounds.uploads import RESEND_S
-from config.protocol.messages import Status, round_number
-from config.protocol.topics import ALL
-from firmware_sim.world.releases import Releases
-from firmware_sim.world.time import TICK_S
-from gateway_agent import state as agent
-from gateway_agent.deployment.probation import STEADY_S
-from gateway_agent.outbox.connection import JITTER, WAIT_S_MAX
-from gateway_agent.outbox.delivery import ITEMS_MAX
+from fedgate.cloud_aggregator import state as cloud
+from fedgate.cloud_aggregator.rounds.round import DOUBLINGS_MAX, LOST_S, REMIND_S
+from fedgate.cloud_aggregator.rounds.uploads import RESEND_S
+from fedgate.config.protocol.messages import Status, round_number
+from fedgate.config.protocol.topics import ALL
+from fedgate.firmware_sim.world.releases import Releases
+from fedgate.firmware_sim.world.time import TICK_S
+from fedgate.gateway_agent import state as agent
+from fedgate.gateway_agent.deployment.probation import STEADY_S
+from fedgate.gateway_agent.outbox.connection import JITTER, WAIT_S_MAX
+from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
 
 SLACK_S = 3 * TICK_S  # machines look at their clocks when they tick, and so does this
 ANSWER_S = WAIT_S_MAX * (1.0 + JITTER)  # the longest pause before something is sent once more

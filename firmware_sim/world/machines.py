@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from cloud_aggregator.runtime.service import Service as CloudService
-from firmware_sim.world.disk import CloudStore, Disk, GatewayStore, PowerCutError
-from firmware_sim.world.faults import Power
-from firmware_sim.world.liveness import Owed
-from firmware_sim.world.loads import End
-from firmware_sim.world.setup import stream_of
-from firmware_sim.world.shared import World
-from firmware_sim.world.time import NS, TICK_S, MachineClock
-from gateway_agent.runtime.service import Service as AgentService
+from fedgate.cloud_aggregator.runtime.service import Service as CloudService
+from fedgate.firmware_sim.world.disk import CloudStore, Disk, GatewayStore, PowerCutError
+from fedgate.firmware_sim.world.faults import Power
+from fedgate.firmware_sim.world.liveness import Owed
+from fedgate.firmware_sim.world.loads import End
+from fedgate.firmware_sim.world.setup import stream_of
+from fedgate.firmware_sim.world.shared import World
+from fedgate.firmware_sim.world.time import NS, TICK_S, MachineClock
+from fedgate.gateway_agent.runtime.service import Service as AgentService
 
 RESTART_S = 10.0  # the service manager's pause
 SAVED_S_MAX = 600.0  # how old the time may be that a machine without a clock has saved

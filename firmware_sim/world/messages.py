@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from config.protocol.messages import LARGEST, Message
-from firmware_sim.mutation import KINDS, NASTY, SCALE, VALUES, Edit, changed
+from fedgate.config.protocol.messages import LARGEST, Message
+from fedgate.firmware_sim.mutation import KINDS, NASTY, SCALE, VALUES, Edit, changed
 
 SEEN_MAX = 200  # of each kind of value
 LISTED = (0, 1, 2, 7, 60)  # how much a list holds, mostly

@@ -18,13 +18,13 @@ from typing import Protocol
 
 import numpy as np
 
-from cloud_aggregator.runtime.app import WATCHED
-from config.protocol.topics import ALL
-from config.transport.send_queue import Outgoing
-from firmware_sim.world.faults import Faults
-from firmware_sim.world.link import Line
-from firmware_sim.world.time import Scheduler
-from gateway_agent.runtime.agent import OF_ALL, OF_ITS_OWN
+from fedgate.cloud_aggregator.runtime.app import WATCHED
+from fedgate.config.protocol.topics import ALL
+from fedgate.config.transport.send_queue import Outgoing
+from fedgate.firmware_sim.world.faults import Faults
+from fedgate.firmware_sim.world.link import Line
+from fedgate.firmware_sim.world.time import Scheduler
+from fedgate.gateway_agent.runtime.agent import OF_ALL, OF_ITS_OWN
 
 KEEPALIVE_S = 45.0  # one and a half of what is set: until then nobody notices a line that is dead
 RECONNECT_S_MAX = 60.0  # of one that finds nobody
@@ -40,7 +40,7 @@ Message = tuple[str, bytes]  # topic, payload
 
 def _packet_bytes() -> int:
     """Return the size of a message at which the broker, as it is shipped, ends the connection of its sender."""
-    text = (resources.files("config") / "mosquitto.conf").read_text(encoding="utf-8")
+    text = (resources.files("fedgate.config") / "mosquitto.conf").read_text(encoding="utf-8")
     return int(re.findall(r"^max_packet_size (\d+)$", text, re.MULTILINE)[0])
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from config.protocol.frames import Frame
-from config.protocol.topics import Topic, topic_of
-from firmware_sim.node import frames
-from firmware_sim.recordings import Recording
-from firmware_sim.world.devices import gateway_of
-from firmware_sim.world.faults import Faults
-from firmware_sim.world.hosts import GatewayHost
-from firmware_sim.world.setup import FRAME_S, SITE, STREAM, stream_of
-from firmware_sim.world.time import T0_NS
+from fedgate.config.protocol.frames import Frame
+from fedgate.config.protocol.topics import Topic, topic_of
+from fedgate.firmware_sim.node import frames
+from fedgate.firmware_sim.recordings import Recording
+from fedgate.firmware_sim.world.devices import gateway_of
+from fedgate.firmware_sim.world.faults import Faults
+from fedgate.firmware_sim.world.hosts import GatewayHost
+from fedgate.firmware_sim.world.setup import FRAME_S, SITE, STREAM, stream_of
+from fedgate.firmware_sim.world.time import T0_NS
 
 WITH_CLOCK = 0.7  # share of the nodes; the others count from their start
 AWAKE_S = 1_800.0  # in which it is heard, after the last fault: who waits for longer than that waits for no sensor

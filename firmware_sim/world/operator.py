@@ -9,10 +9,10 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-from cloud_aggregator.storage.store import Store, StoreError
-from firmware_sim.world.hosts import CloudHost
-from firmware_sim.world.setup import stream_of
-from firmware_sim.world.shared import World
+from fedgate.cloud_aggregator.storage.store import Store, StoreError
+from fedgate.firmware_sim.world.hosts import CloudHost
+from fedgate.firmware_sim.world.setup import stream_of
+from fedgate.firmware_sim.world.shared import World
 
 DECISIONS = ("go-on", "pause", "stop")
 RELEASES = 0.5  # share of the orders that begin a release; the others decide on one that is under way

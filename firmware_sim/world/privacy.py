@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from config.protocol import wire
-from firmware_sim.world.devices import gateway_of
-from gateway_agent.state import OWN, SECRET
-from models.arrays import Arrays, is_fleeting
-from models.federated.algorithm import NORMALISATION
-from models.federated.masking import AGREEMENT
-from models.federated.masking_gateway import MASKED, SEALED, SHARES, SIGNATURE, TOKEN
-from models.federated.masking_keys import chained
+from fedgate.config.protocol import wire
+from fedgate.firmware_sim.world.devices import gateway_of
+from fedgate.gateway_agent.state import OWN, SECRET
+from fedgate.models.arrays import Arrays, is_fleeting
+from fedgate.models.federated.algorithm import NORMALISATION
+from fedgate.models.federated.masking import AGREEMENT
+from fedgate.models.federated.masking_gateway import MASKED, SEALED, SHARES, SIGNATURE, TOKEN
+from fedgate.models.federated.masking_keys import chained
 
 PRIVATE = set(NORMALISATION)  # names in `own`; of others the algorithm sends what it keeps
 STEPS = (AGREEMENT, SEALED, MASKED, SIGNATURE, SHARES)  # what tells an answer to each exchange of a masked round

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from config.settings.settings import GatewaySettings
-from firmware_sim.world.disk import Renewed
-from gateway_agent import events
-from gateway_agent.deployment.probation import STORED_S
-from gateway_agent.deployment.slots import (
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.firmware_sim.world.disk import Renewed
+from fedgate.gateway_agent import events
+from fedgate.gateway_agent.deployment.probation import STORED_S
+from fedgate.gateway_agent.deployment.slots import (
     MODEL,
     MODELS,
     OTHER,
@@ -26,7 +26,7 @@ from gateway_agent.deployment.slots import (
     read,
     restored,
 )
-from gateway_agent.state import State, Stored
+from fedgate.gateway_agent.state import State, Stored
 
 # Not every window counts for a model: one whose memory is fresh says nothing of some, after each gap in the samples.
 WINDOWS_PER_COUNTED, SETTLING_WINDOWS = 4, 60

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from firmware_sim.world.faults import Processor
-from firmware_sim.world.time import NS, Scheduler
+from fedgate.firmware_sim.world.faults import Processor
+from fedgate.firmware_sim.world.time import NS, Scheduler
 
 
 class Stopwatch:

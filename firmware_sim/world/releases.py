@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cloud_aggregator import events
-from cloud_aggregator.storage.store import Store
+from fedgate.cloud_aggregator import events
+from fedgate.cloud_aggregator.storage.store import Store
 
 AT_THE_BROKER = ("", "")  # the answer to an order that is done, of which the broker has yet to be told
 OF_RELEASES = frozenset({"release", "go-on", "pause", "stop"})

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from cloud_aggregator import events
-from cloud_aggregator.state import State
-from config.protocol import wire
-from config.protocol.messages import round_number
-from models.arrays import Arrays, equal, finite
-from models.federated.algorithm import Algorithm, Server, UpdateError, close_round
+from fedgate.cloud_aggregator import events
+from fedgate.cloud_aggregator.state import State
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import round_number
+from fedgate.models.arrays import Arrays, equal, finite
+from fedgate.models.federated.algorithm import Algorithm, Server, UpdateError, close_round
 
 TOLERANCE = 1e-9  # sums of floats depend on their order, and a solver doubles that
 FAILED = (ArithmeticError, LookupError, TypeError, ValueError)

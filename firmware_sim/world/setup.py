@@ -10,13 +10,13 @@ from zlib import crc32
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from config.settings.settings import AggregatorSettings, GatewaySettings
-from firmware_sim.recordings import Channel, Recording
-from firmware_sim.world.faults import Faults, Handling
-from firmware_sim.world.time import HOUR_S
-from models.arrays import FEATURES as ROWS
-from models.arrays import LABELS, Arrays, Floats
-from models.promise import block_windows
+from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings
+from fedgate.firmware_sim.recordings import Channel, Recording
+from fedgate.firmware_sim.world.faults import Faults, Handling
+from fedgate.firmware_sim.world.time import HOUR_S
+from fedgate.models.arrays import FEATURES as ROWS
+from fedgate.models.arrays import LABELS, Arrays, Floats
+from fedgate.models.promise import block_windows
 
 SITE, STREAM = "bridge", "deck"
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))  # of this world and no other

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from config.runtime.clock import STEPPED_NS, Quality
+from fedgate.config.runtime.clock import STEPPED_NS, Quality
 
 NS = 1_000_000_000
 HOUR_S = 3_600.0
@@ -64,7 +64,7 @@ class Scheduler:
 @dataclass
 class MachineClock:
     """A wall clock that may be wrong and be set, and the timeline that a process makes of it; see
-    `config.runtime.clock`.
+    `fedgate.config.runtime.clock`.
     """
 
     wall_offset_ns: int = 0  # wall clock minus true time

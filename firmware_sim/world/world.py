@@ -17,21 +17,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from firmware_sim.world import bounds
-from firmware_sim.world.checks import Witness
-from firmware_sim.world.devices import TWIN
-from firmware_sim.world.disk import complaint
-from firmware_sim.world.door import Door, terms_of, with_certificates
-from firmware_sim.world.faults import Faults, anew_of, drawn, hostile_of, lies_of, loads_of
-from firmware_sim.world.handling import Hands
-from firmware_sim.world.hostile import NAME, Device
-from firmware_sim.world.hosts import CloudHost, GatewayHost, last_will
-from firmware_sim.world.network import Network
-from firmware_sim.world.node import Node
-from firmware_sim.world.operator import Operator
-from firmware_sim.world.setup import HOURS, SETTLE_S, setup, stream_of
-from firmware_sim.world.shared import World
-from firmware_sim.world.time import HOUR_S, Scheduler
+from fedgate.firmware_sim.world import bounds
+from fedgate.firmware_sim.world.checks import Witness
+from fedgate.firmware_sim.world.devices import TWIN
+from fedgate.firmware_sim.world.disk import complaint
+from fedgate.firmware_sim.world.door import Door, terms_of, with_certificates
+from fedgate.firmware_sim.world.faults import Faults, anew_of, drawn, hostile_of, lies_of, loads_of
+from fedgate.firmware_sim.world.handling import Hands
+from fedgate.firmware_sim.world.hostile import NAME, Device
+from fedgate.firmware_sim.world.hosts import CloudHost, GatewayHost, last_will
+from fedgate.firmware_sim.world.network import Network
+from fedgate.firmware_sim.world.node import Node
+from fedgate.firmware_sim.world.operator import Operator
+from fedgate.firmware_sim.world.setup import HOURS, SETTLE_S, setup, stream_of
+from fedgate.firmware_sim.world.shared import World
+from fedgate.firmware_sim.world.time import HOUR_S, Scheduler
 
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it, where there is one
 PREFIX = "fedgate-world-"

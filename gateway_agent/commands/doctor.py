@@ -14,14 +14,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from config.doctor import report
-from config.doctor.imports import imports
-from config.doctor.report import Finding, failure, guarded, ok, one_line, warning
-from config.runtime import store_lock
+from fedgate.config.doctor import report
+from fedgate.config.doctor.imports import imports
+from fedgate.config.doctor.report import Finding, failure, guarded, ok, one_line, warning
+from fedgate.config.runtime import store_lock
 
 if TYPE_CHECKING:
-    from config.settings.settings import Broker, GatewaySettings
-    from gateway_agent.state import Stored
+    from fedgate.config.settings.settings import Broker, GatewaySettings
+    from fedgate.gateway_agent.state import Stored
 
 NAME = "gateway-agent"
 BASE = ("numpy", "onnxruntime", "pydantic", "cryptography")
@@ -49,7 +49,7 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     if not works:
         yield failure("settings", "not read: that needs the libraries above", "mend them first")
         return
-    from config.settings.settings import GatewaySettings, SettingsError, load
+    from fedgate.config.settings.settings import GatewaySettings, SettingsError, load
 
     try:
         settings = load(arguments.config, GatewaySettings)
@@ -67,10 +67,10 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
-    from config.doctor import host
-    from config.settings import labelled
-    from config.settings.labelled import LabelledError
-    from gateway_agent.runtime import signature_worker
+    from fedgate.config.doctor import host
+    from fedgate.config.settings import labelled
+    from fedgate.config.settings.labelled import LabelledError
+    from fedgate.gateway_agent.runtime import signature_worker
 
     store, broker = settings.gateway.store, settings.broker
     yield from host.clock_here([file, store, Path(report.__file__)])
@@ -95,7 +95,7 @@ def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
 
 def store(settings: GatewaySettings) -> Iterator[Finding]:
     """Yield whether the store opens, and whose it is."""
-    from gateway_agent.storage.store import Store, StoreError
+    from fedgate.gateway_agent.storage.store import Store, StoreError
 
     path = settings.gateway.store
     if not path.exists():
@@ -116,7 +116,7 @@ def store(settings: GatewaySettings) -> Iterator[Finding]:
 
 
 def _stored(settings: GatewaySettings) -> Stored | None:
-    from gateway_agent.storage.store import Store, StoreError
+    from fedgate.gateway_agent.storage.store import Store, StoreError
 
     if not settings.gateway.store.exists():
         return None
@@ -148,8 +148,8 @@ def _window_cpu_s(settings: GatewaySettings) -> float:
     """Return the CPU time from samples to features of one window, measured on noise at the rate of the settings."""
     import numpy as np
 
-    from gateway_agent.monitor import pipeline as walk
-    from models.signal import Block
+    from fedgate.gateway_agent.monitor import pipeline as walk
+    from fedgate.models.signal import Block
 
     spec, rng = settings.features, np.random.default_rng(0)
     pipeline = walk.start(spec, settings.streams, settings.alarm, settings.baseline.windows)
@@ -179,10 +179,10 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
     """
     import numpy as np
 
-    from gateway_agent.deployment import onnx_policy, slots
-    from gateway_agent.deployment.session import ModelRefusedError
-    from gateway_agent.runtime import model_trial
-    from models.features import feature_names
+    from fedgate.gateway_agent.deployment import onnx_policy, slots
+    from fedgate.gateway_agent.deployment.session import ModelRefusedError
+    from fedgate.gateway_agent.runtime import model_trial
+    from fedgate.models.features import feature_names
 
     blobs = {} if stored is None else stored.blobs
     blob = blobs.get(slots.restored(blobs).slot)
@@ -201,9 +201,9 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
 
 
 def _brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
-    from config.doctor import broker as doctor_broker
-    from config.doctor import network
-    from models.records import replace
+    from fedgate.config.doctor import broker as doctor_broker
+    from fedgate.config.doctor import network
+    from fedgate.models.records import replace
 
     user, site = settings.gateway.id, settings.gateway.site
     yield from _certificates(settings.broker, user)
@@ -222,9 +222,9 @@ def _notice(settings: GatewaySettings) -> str:
     """Return what the aggregator has to say of this gateway; empty where it cannot be asked."""
     if settings.identity is None:
         return ""
-    from config.identity.pki import IdentityError
-    from gateway_agent.runtime import enrolment
-    from gateway_agent.runtime.renewal import files_of
+    from fedgate.config.identity.pki import IdentityError
+    from fedgate.gateway_agent.runtime import enrolment
+    from fedgate.gateway_agent.runtime.renewal import files_of
 
     try:
         files = enrolment.Files(**files_of(settings))
@@ -237,7 +237,7 @@ def _members(settings: GatewaySettings) -> Iterator[Finding]:
     """Say among whom this gateway takes part in masked sums, where it was enrolled."""
     if settings.identity is None or not settings.trust.keys.exists():
         return
-    from config.identity import signing, statement
+    from fedgate.config.identity import signing, statement
 
     def among() -> str:
         root, body = signing.load_public(settings.trust.root_key), settings.trust.keys.read_bytes()
@@ -251,7 +251,7 @@ def _members(settings: GatewaySettings) -> Iterator[Finding]:
 
 
 def _certificates(broker: Broker, user: str) -> Iterator[Finding]:
-    from config.doctor import network
+    from fedgate.config.doctor import network
 
     if broker.ca_file is not None:
         yield from network.certificates(broker, user, "gateway-agent enrol, with a token of the operator")

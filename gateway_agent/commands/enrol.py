@@ -36,10 +36,10 @@ def add(commands: Any) -> None:
 
 def _enrol(arguments: argparse.Namespace) -> int:
     # Late: only this command needs what these load.
-    from config.identity.pki import load_key, member_of, read_token
-    from config.settings.settings import GatewaySettings, load
-    from gateway_agent.runtime import enrolment
-    from gateway_agent.runtime.renewal import files_of
+    from fedgate.config.identity.pki import load_key, member_of, read_token
+    from fedgate.config.settings.settings import GatewaySettings, load
+    from fedgate.gateway_agent.runtime import enrolment
+    from fedgate.gateway_agent.runtime.renewal import files_of
 
     settings = load(arguments.config, GatewaySettings)
     token = read_token(sys.stdin.readline() if arguments.token == "-" else arguments.token)  # noqa: S105 - stands for stdin

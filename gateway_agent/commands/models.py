@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from config.runtime import cli
+from fedgate.config.runtime import cli
 
 TEXT = "Show the model in force, the one before it, how long its probation lasts, and what was refused and why."
 EPILOG = """examples:
@@ -33,8 +33,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _models(arguments: argparse.Namespace) -> int:
-    from config.settings.settings import GatewaySettings, load
-    from gateway_agent.storage.store import Store
+    from fedgate.config.settings.settings import GatewaySettings, load
+    from fedgate.gateway_agent.storage.store import Store
 
     settings = load(arguments.config, GatewaySettings)
     if not settings.gateway.store.exists():
@@ -47,7 +47,7 @@ def _models(arguments: argparse.Namespace) -> int:
 
 def shown(blobs: dict[str, bytes], probation_s: float, hop_s: float) -> dict[str, Any]:
     """Return, as JSON-able values, what the store says of models."""
-    from gateway_agent.deployment import slots
+    from fedgate.gateway_agent.deployment import slots
 
     models = slots.restored(blobs)
     left_s = max(probation_s - models.windows * hop_s, 0.0) if models.previous.version else 0.0
@@ -66,7 +66,7 @@ def shown(blobs: dict[str, bytes], probation_s: float, hop_s: float) -> dict[str
 
 
 def _model(stored: bytes | None) -> dict[str, Any] | None:
-    from gateway_agent.deployment import slots
+    from fedgate.gateway_agent.deployment import slots
 
     if stored is None:
         return None

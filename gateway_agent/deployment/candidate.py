@@ -6,14 +6,14 @@ comes after the swap is in `probation`.
 
 from __future__ import annotations
 
-from config.protocol.messages import Manifest
-from config.protocol.survey import unpacked
-from config.protocol.topics import ALL
-from gateway_agent import downloads
-from gateway_agent.deployment import probation
-from gateway_agent.deployment.session import ModelRefusedError
-from gateway_agent.deployment.slots import Models, Rejected, held, named, save, save_model
-from gateway_agent.deployment.validation import (
+from fedgate.config.protocol.messages import Manifest
+from fedgate.config.protocol.survey import unpacked
+from fedgate.config.protocol.topics import ALL
+from fedgate.gateway_agent import downloads
+from fedgate.gateway_agent.deployment import probation
+from fedgate.gateway_agent.deployment.session import ModelRefusedError
+from fedgate.gateway_agent.deployment.slots import Models, Rejected, held, named, save, save_model
+from fedgate.gateway_agent.deployment.validation import (
     UNFIT,
     BrokenPromiseError,
     examined,
@@ -22,18 +22,18 @@ from gateway_agent.deployment.validation import (
     out_of_reach,
     run_in_shadow,
 )
-from gateway_agent.events import Effect, Log
-from gateway_agent.monitor.decision import DAY_S, Watch, Watching, spoken
-from gateway_agent.monitor.pipeline import Judge, judged_by, rows_of
-from gateway_agent.runtime.model_trial import UntriedError
-from gateway_agent.state import State, own_in, tell
-from gateway_agent.training.participation import refuse
-from gateway_agent.trust import signatures
-from models.arrays import FEATURES, Arrays
-from models.federated.algorithm import normalise
-from models.records import replace
-from models.sketch import levels_of
-from models.threshold import MINIMUM_SCORES
+from fedgate.gateway_agent.events import Effect, Log
+from fedgate.gateway_agent.monitor.decision import DAY_S, Watch, Watching, spoken
+from fedgate.gateway_agent.monitor.pipeline import Judge, judged_by, rows_of
+from fedgate.gateway_agent.runtime.model_trial import UntriedError
+from fedgate.gateway_agent.state import State, own_in, tell
+from fedgate.gateway_agent.training.participation import refuse
+from fedgate.gateway_agent.trust import signatures
+from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.models.federated.algorithm import normalise
+from fedgate.models.records import replace
+from fedgate.models.sketch import levels_of
+from fedgate.models.threshold import MINIMUM_SCORES
 
 NS = 1_000_000_000
 UNTRIED_S = 60.0  # until a model is tried again that no process could try

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gateway_agent.deployment.session import BLOCK_ROWS
-from models.operators import OPERATORS
+from fedgate.gateway_agent.deployment.session import BLOCK_ROWS
+from fedgate.models.operators import OPERATORS
 
 Shape = tuple[int, ...]  # no side of the value is longer
 Message = dict[str, Any]  # of the protobuf, as `onnx_policy` reads it

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gateway_agent.deployment.onnx_cost import UnboundedError, check_shape, examine_work
-from gateway_agent.deployment.session import ModelRefusedError
-from models.operators import OPERATORS
+from fedgate.gateway_agent.deployment.onnx_cost import UnboundedError, check_shape, examine_work
+from fedgate.gateway_agent.deployment.session import ModelRefusedError
+from fedgate.models.operators import OPERATORS
 
 OPSET_MAX = 17
 FIELDS_MAX = 200_000  # our largest graph has hundreds; its tensors are one field each

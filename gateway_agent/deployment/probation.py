@@ -7,17 +7,17 @@ meanwhile. The version that went is never taken again.
 
 from __future__ import annotations
 
-from gateway_agent.deployment.session import ModelRefusedError
-from gateway_agent.deployment.slots import Rejected, Trial, save
-from gateway_agent.deployment.validation import BLIND_MAX, block_promise, broken_text
-from gateway_agent.events import Effect, Log
-from gateway_agent.monitor import pipeline as walk
-from gateway_agent.monitor.pipeline import Reading, alarms, beside, judged_beside
-from gateway_agent.monitor.recurrence import BLANK, Seen
-from gateway_agent.state import State, save_memory, tell
-from models.promise import is_broken, level_at
-from models.records import replace
-from models.signal import Block
+from fedgate.gateway_agent.deployment.session import ModelRefusedError
+from fedgate.gateway_agent.deployment.slots import Rejected, Trial, save
+from fedgate.gateway_agent.deployment.validation import BLIND_MAX, block_promise, broken_text
+from fedgate.gateway_agent.events import Effect, Log
+from fedgate.gateway_agent.monitor import pipeline as walk
+from fedgate.gateway_agent.monitor.pipeline import Reading, alarms, beside, judged_beside
+from fedgate.gateway_agent.monitor.recurrence import BLANK, Seen
+from fedgate.gateway_agent.state import State, save_memory, tell
+from fedgate.models.promise import is_broken, level_at
+from fedgate.models.records import replace
+from fedgate.models.signal import Block
 
 AGAIN_S = 3_600.0  # a model that could not be run twice within this time is left alone for as long
 SLOW_STEPS = 10  # in a row that took longer than the windows in them: one may have waited for the disk

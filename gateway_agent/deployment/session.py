@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 
-from models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats
 
 ERRORS_ONLY = 3
 SCORE_S = (
@@ -40,7 +40,8 @@ class ModelRefusedError(ValueError):
 class Scorer:
     """A loaded model with this gateway's own tensors in it: `scorer(x)` maps features (n, F) to scores (n,).
 
-    `washout_rows` and `max_gap_rows` are those of a model with a memory, see `gateway_agent.monitor.recurrence`.
+    `washout_rows` and `max_gap_rows` are those of a model with a memory, see
+    `fedgate.gateway_agent.monitor.recurrence`.
     """
 
     def __init__(self, model: bytes, personal: Mapping[str, Array]) -> None:

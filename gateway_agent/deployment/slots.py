@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from config.protocol import wire
-from config.protocol.messages import Manifest, MessageError
-from config.settings.settings import GatewaySettings
-from gateway_agent.events import Save
-from gateway_agent.monitor.pipeline import Pipeline
-from models.arrays import Arrays, joined, parted
-from models.records import replace
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Manifest, MessageError
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent.events import Save
+from fedgate.gateway_agent.monitor.pipeline import Pipeline
+from fedgate.models.arrays import Arrays, joined, parted
+from fedgate.models.records import replace
 
 MODELS, MODEL, OTHER = "models", "model", "model.b"  # keys of stored blobs; 0.4 had but the second
 UNREADABLE = (wire.WireError, MessageError, KeyError)

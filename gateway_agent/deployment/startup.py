@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from config.protocol import wire
-from config.protocol.messages import Manifest
-from gateway_agent import downloads
-from gateway_agent.deployment.session import ModelRefusedError
-from gateway_agent.deployment.slots import UNREADABLE, Trial, is_proven, named, read
-from gateway_agent.deployment.validation import UNFIT, examined, mismatch, out_of_reach
-from gateway_agent.events import Effect, Log
-from gateway_agent.monitor import recurrence as recall
-from gateway_agent.monitor.decision import Watching, restored
-from gateway_agent.monitor.pipeline import Judge, beside
-from gateway_agent.runtime.model_trial import take_any
-from gateway_agent.state import MEMORY, State, own_in, owner, tell
-from gateway_agent.training.participation import refuse
-from models.records import replace
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Manifest
+from fedgate.gateway_agent import downloads
+from fedgate.gateway_agent.deployment.session import ModelRefusedError
+from fedgate.gateway_agent.deployment.slots import UNREADABLE, Trial, is_proven, named, read
+from fedgate.gateway_agent.deployment.validation import UNFIT, examined, mismatch, out_of_reach
+from fedgate.gateway_agent.events import Effect, Log
+from fedgate.gateway_agent.monitor import recurrence as recall
+from fedgate.gateway_agent.monitor.decision import Watching, restored
+from fedgate.gateway_agent.monitor.pipeline import Judge, beside
+from fedgate.gateway_agent.runtime.model_trial import take_any
+from fedgate.gateway_agent.state import MEMORY, State, own_in, owner, tell
+from fedgate.gateway_agent.training.participation import refuse
+from fedgate.models.records import replace
 
 
 def reload(state: State, blobs: Mapping[str, bytes], failed: str = "") -> tuple[State, list[Effect]]:

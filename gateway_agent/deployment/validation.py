@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from config.protocol import wire
-from config.protocol.messages import Manifest
-from config.protocol.survey import unpacked
-from config.settings.settings import GatewaySettings
-from gateway_agent.deployment import onnx_policy
-from gateway_agent.deployment.onnx_policy import OPSET_MAX
-from gateway_agent.deployment.session import ModelRefusedError, Scorer
-from gateway_agent.monitor.decision import DAY_S, Watching
-from gateway_agent.monitor.pipeline import (
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Manifest
+from fedgate.config.protocol.survey import unpacked
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent.deployment import onnx_policy
+from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
+from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
+from fedgate.gateway_agent.monitor.decision import DAY_S, Watching
+from fedgate.gateway_agent.monitor.pipeline import (
     Judge,
     alarms,
     beside,
@@ -23,16 +23,16 @@ from gateway_agent.monitor.pipeline import (
     of_baseline,
     rows_of,
 )
-from gateway_agent.monitor.recurrence import Row
-from gateway_agent.runtime.model_trial import prepare_job
-from gateway_agent.state import State
-from models.arrays import Array, Arrays, Floats
-from models.features import feature_names
-from models.federated.algorithm import NORMALISATION
-from models.profile import ProfileError
-from models.promise import LEVEL, TOLERANCE, block_share, block_windows, is_broken
-from models.sketch import SketchError
-from models.threshold import CalibrationError, rate_of
+from fedgate.gateway_agent.monitor.recurrence import Row
+from fedgate.gateway_agent.runtime.model_trial import prepare_job
+from fedgate.gateway_agent.state import State
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.features import feature_names
+from fedgate.models.federated.algorithm import NORMALISATION
+from fedgate.models.profile import ProfileError
+from fedgate.models.promise import LEVEL, TOLERANCE, block_share, block_windows, is_broken
+from fedgate.models.sketch import SketchError
+from fedgate.models.threshold import CalibrationError, rate_of
 
 UNFIT = (ModelRefusedError, CalibrationError, ProfileError, SketchError, wire.WireError)  # why a model is not taken
 FAR_SPREADS = 100.0  # of the whole range that a feature took during commissioning

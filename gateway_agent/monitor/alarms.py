@@ -8,21 +8,21 @@ import hashlib
 import re
 from typing import Literal
 
-from config.protocol.messages import Alarm
-from config.settings.settings import GatewaySettings, Source
-from gateway_agent import store_identity
-from gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Effect, Item, Log
-from gateway_agent.monitor import evidence
-from gateway_agent.monitor.decision import SCORE
-from gateway_agent.outbox import queue
-from gateway_agent.state import ANOMALY, RaisedBy, RaisedIn, State, alarm_id, save_alarms, topic
-from models.attribution import Evidence
-from models.features import feature_names
-from models.records import replace
-from models.rule_statistics import Stuck
-from models.rules import Height
-from models.signal import Lost
-from models.threshold import Transition, severity
+from fedgate.config.protocol.messages import Alarm
+from fedgate.config.settings.settings import GatewaySettings, Source
+from fedgate.gateway_agent import store_identity
+from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Effect, Item, Log
+from fedgate.gateway_agent.monitor import evidence
+from fedgate.gateway_agent.monitor.decision import SCORE
+from fedgate.gateway_agent.outbox import queue
+from fedgate.gateway_agent.state import ANOMALY, RaisedBy, RaisedIn, State, alarm_id, save_alarms, topic
+from fedgate.models.attribution import Evidence
+from fedgate.models.features import feature_names
+from fedgate.models.records import replace
+from fedgate.models.rule_statistics import Stuck
+from fedgate.models.rules import Height
+from fedgate.models.signal import Lost
+from fedgate.models.threshold import Transition, severity
 
 NS = 1_000_000_000
 UNMEASURED: tuple[Evidence, Evidence] = ("", "")

@@ -1,7 +1,7 @@
 """What a gateway judges a window by, beside the model: rules, the profile of its context, and drift of its scores.
 
 Without rules the model's score is the statistic and the level is its own. With them every rule gives a height, the
-largest counts, and the level is 1; see `models.rules`. Each gateway calibrates all of it on its own baseline.
+largest counts, and the level is 1; see `fedgate.models.rules`. Each gateway calibrates all of it on its own baseline.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from config.settings.alarm import AlarmTable
-from gateway_agent.monitor.recurrence import Gaps, Row, Seen
-from models import drift, profile, rules, threshold
-from models.arrays import NEVER, Array, Arrays, Floats
-from models.drift import DriftState, Reference
-from models.profile import Profile
-from models.rules import Calibrated, Height, RulesState, Still
-from models.threshold import MINIMUM_SCORES, CalibrationError, Levels
-from models.units import in_own_units
+from fedgate.config.settings.alarm import AlarmTable
+from fedgate.gateway_agent.monitor.recurrence import Gaps, Row, Seen
+from fedgate.models import drift, profile, rules, threshold
+from fedgate.models.arrays import NEVER, Array, Arrays, Floats
+from fedgate.models.drift import DriftState, Reference
+from fedgate.models.profile import Profile
+from fedgate.models.rules import Calibrated, Height, RulesState, Still
+from fedgate.models.threshold import MINIMUM_SCORES, CalibrationError, Levels
+from fedgate.models.units import in_own_units
 
 DAY_S = 86_400.0
 SCORE = "score"  # the rule of a gateway without rules
@@ -84,7 +84,7 @@ def calibrated(table: AlarmTable, baseline: Commissioned, units: Arrays, site: A
     if table.active_rules is None:
         levels = threshold.calibrate(table, baseline.held_out, windows_per_day)
         return Watch(levels, drift=reference), Watching(drift=begun)
-    from models import rule_calibration  # late: half a MiB, for gateways with rules alone
+    from fedgate.models import rule_calibration  # late: half a MiB, for gateways with rules alone
 
     context, extra = _context(table, baseline, units, site)
     scores = np.where(

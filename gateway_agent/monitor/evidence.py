@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway_agent.monitor.pipeline import rows_of
-from gateway_agent.state import State
-from models.attribution import Columns, Evidence, evidence_of
-from models.features import feature_names
-from models.threshold import Transition
+from fedgate.gateway_agent.monitor.pipeline import rows_of
+from fedgate.gateway_agent.state import State
+from fedgate.models.attribution import Columns, Evidence, evidence_of
+from fedgate.models.features import feature_names
+from fedgate.models.threshold import Transition
 
 NS = 1_000_000_000
 BOOT_S = 900.0  # within which the first windows after a boot end

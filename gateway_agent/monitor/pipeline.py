@@ -11,18 +11,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from config.settings.alarm import AlarmTable
-from gateway_agent.monitor import recurrence as recall
-from gateway_agent.monitor.decision import Commissioned, Watch, Watching, judged
-from gateway_agent.monitor.decision import calibrated as watched
-from gateway_agent.monitor.recurrence import BLANK, Gaps, Memory, Model, Row, Seen
-from models import sensor_health, signal, threshold
-from models.arrays import CALIBRATION, END_NS, FEATURES, MISSING, NEVER, Arrays, Floats
-from models.features import LARGEST, FeatureSpec, extract, feature_names
-from models.records import replace
-from models.rules import Height
-from models.signal import Block, Lost, StreamSpec, Window, Windower
-from models.threshold import AlarmState, Levels, Transition
+from fedgate.config.settings.alarm import AlarmTable
+from fedgate.gateway_agent.monitor import recurrence as recall
+from fedgate.gateway_agent.monitor.decision import Commissioned, Watch, Watching, judged
+from fedgate.gateway_agent.monitor.decision import calibrated as watched
+from fedgate.gateway_agent.monitor.recurrence import BLANK, Gaps, Memory, Model, Row, Seen
+from fedgate.models import sensor_health, signal, threshold
+from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, MISSING, NEVER, Arrays, Floats
+from fedgate.models.features import LARGEST, FeatureSpec, extract, feature_names
+from fedgate.models.records import replace
+from fedgate.models.rules import Height
+from fedgate.models.signal import Block, Lost, StreamSpec, Window, Windower
+from fedgate.models.threshold import AlarmState, Levels, Transition
 
 NS = 1_000_000_000
 GAP_HOPS = 2.5  # from the end of one window to the next; more means that windows are missing
@@ -196,7 +196,9 @@ def _faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
 
 
 def training_data(pipeline: Pipeline, calibration_windows: int) -> Arrays:
-    """Return what this gateway's models are trained on: the baseline, its end apart, as `models.arrays` names it."""
+    """Return what this gateway's models are trained on: the baseline, its end apart, as `fedgate.models.arrays` names
+    it.
+    """
     rows, end = rows_of(pipeline.baseline), len(pipeline.baseline) - calibration_windows
     ends_ns = _ends_ns(pipeline.baseline)[:end]
     return {FEATURES: rows[:end], MISSING: gaps_of(pipeline)[:end], END_NS: ends_ns, CALIBRATION: rows[end:]}
@@ -262,8 +264,8 @@ def calibrated(
     no model is trained on, and what it remembers at first.
 
     `units` are the gateway's own centre and scale, `site` what a survey found. Raises
-    `models.threshold.CalibrationError` where the scores do not allow a level, `models.profile.ProfileError` where
-    nobody has seen enough for a profile.
+    `fedgate.models.threshold.CalibrationError` where the scores do not allow a level,
+    `fedgate.models.profile.ProfileError` where nobody has seen enough for a profile.
     """
     baseline = Commissioned(
         rows_of(pipeline.baseline),

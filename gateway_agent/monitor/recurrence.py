@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from config.protocol import wire
-from config.runtime.clock import Quality
-from models.arrays import NEW_SERIES, Array, Arrays, Floats
+from fedgate.config.protocol import wire
+from fedgate.config.runtime.clock import Quality
+from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
 
 Row = NDArray[np.float32]
 Gaps = NDArray[np.int64]  # (n,) windows missing before each, NEW_SERIES where none is before it

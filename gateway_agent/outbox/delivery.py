@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from config.protocol import topics
-from config.protocol.messages import Receipt, alarm_item
-from gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
-from gateway_agent.outbox import eviction
-from gateway_agent.outbox.connection import NS, URGENT_SHARE, jitter, wait_ns
-from gateway_agent.state import ANOMALY, State, alarm_id, save_counted
-from models.records import replace
+from fedgate.config.protocol import topics
+from fedgate.config.protocol.messages import Receipt, alarm_item
+from fedgate.gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
+from fedgate.gateway_agent.outbox import eviction
+from fedgate.gateway_agent.outbox.connection import NS, URGENT_SHARE, jitter, wait_ns
+from fedgate.gateway_agent.state import ANOMALY, State, alarm_id, save_counted
+from fedgate.models.records import replace
 
 ITEMS_MAX = 32  # under way at once; brokers keep 1,000 messages for a client that is slow, and some far fewer
 BYTES_MAX = 256 * 1024  # under way at once, of what is no alarm; one item always is

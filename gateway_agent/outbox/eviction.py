@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from config.protocol.losses import Reason, Tombstone
-from gateway_agent.events import (
+from fedgate.config.protocol.losses import Reason, Tombstone
+from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,
     TELEMETRY_PRIORITY,
@@ -21,9 +21,9 @@ from gateway_agent.events import (
     Queue,
     Settle,
 )
-from gateway_agent.outbox.item_size import TOMBSTONE, held_bytes, is_tombstone, weight
-from gateway_agent.state import State, counted, topic
-from models.records import replace
+from fedgate.gateway_agent.outbox.item_size import TOMBSTONE, held_bytes, is_tombstone, weight
+from fedgate.gateway_agent.state import State, counted, topic
+from fedgate.models.records import replace
 
 
 def without(state: State, names: Iterable[str]) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway_agent.events import CLASSES, Item
+from fedgate.gateway_agent.events import CLASSES, Item
 
 ITEM_BYTES = 256  # what a database adds to an item, and to each payload of it: rows, indices, a part of a page
 TOMBSTONE_BYTES = 1_280  # no tombstone is larger, with what a database adds

@@ -5,11 +5,11 @@ An outage may last for months and a store is bounded; `eviction` decides what go
 
 from __future__ import annotations
 
-from gateway_agent.events import Effect, Item, Queue, Save
-from gateway_agent.outbox import delivery, eviction
-from gateway_agent.state import State
-from gateway_agent.store_identity import SEQUENCE
-from models.records import replace
+from fedgate.gateway_agent.events import Effect, Item, Queue, Save
+from fedgate.gateway_agent.outbox import delivery, eviction
+from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.store_identity import SEQUENCE
+from fedgate.models.records import replace
 
 
 def queue(state: State, name: str, item: Item) -> tuple[State, list[Effect]]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from config.protocol import scores as telemetry
-from config.protocol.messages import Score
-from gateway_agent import downloads
-from gateway_agent.events import TELEMETRY_PRIORITY, Effect, Item, Publish
-from gateway_agent.outbox import queue
-from gateway_agent.state import State, topic
-from models.records import replace
+from fedgate.config.protocol import scores as telemetry
+from fedgate.config.protocol.messages import Score
+from fedgate.gateway_agent import downloads
+from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Effect, Item, Publish
+from fedgate.gateway_agent.outbox import queue
+from fedgate.gateway_agent.state import State, topic
+from fedgate.models.records import replace
 
 NS = 1_000_000_000
 WINDOWS = 60  # in a batch: about 1.5 kB

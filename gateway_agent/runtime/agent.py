@@ -17,21 +17,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 
-from config.protocol.messages import Status, shown
-from config.protocol.topics import ALL, Channel, Topic, topic_of, watch
-from config.runtime import clock
-from config.runtime.loop import Loop
-from config.runtime.version import VERSION
-from config.settings import labelled
-from config.settings.settings import Broker, GatewaySettings
-from config.transport.mqtt import Link, Will
-from gateway_agent.events import Anchored, Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
-from gateway_agent.runtime import echo, model_trial, run_deadline, signature_worker
-from gateway_agent.runtime.model_trial import ONE_THREAD
-from gateway_agent.runtime.renewal import Renewer, files_of
-from gateway_agent.runtime.service import Service
-from gateway_agent.runtime.signature_worker import Taken
-from gateway_agent.storage.store import Store
+from fedgate.config.protocol.messages import Status, shown
+from fedgate.config.protocol.topics import ALL, Channel, Topic, topic_of, watch
+from fedgate.config.runtime import clock
+from fedgate.config.runtime.loop import Loop
+from fedgate.config.runtime.version import VERSION
+from fedgate.config.settings import labelled
+from fedgate.config.settings.settings import Broker, GatewaySettings
+from fedgate.config.transport.mqtt import Link, Will
+from fedgate.gateway_agent.events import Anchored, Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
+from fedgate.gateway_agent.runtime import echo, model_trial, run_deadline, signature_worker
+from fedgate.gateway_agent.runtime.model_trial import ONE_THREAD
+from fedgate.gateway_agent.runtime.renewal import Renewer, files_of
+from fedgate.gateway_agent.runtime.service import Service
+from fedgate.gateway_agent.runtime.signature_worker import Taken
+from fedgate.gateway_agent.storage.store import Store
 
 LOG = logging.getLogger("fedgate.gateway")
 STDERR_TAIL = 400
@@ -147,7 +147,7 @@ class Agent:
 
     def _train(self, job: bytes) -> None:
         training = self.settings.training
-        command = [sys.executable, "-m", "gateway_agent.runtime.training_worker", str(training.nice)]
+        command = [sys.executable, "-m", "fedgate.gateway_agent.runtime.training_worker", str(training.nice)]
         if self.settings.identity is not None:
             files = files_of(self.settings)
             command += [str(files[name]) for name in ("key", "root_key", "statement")]

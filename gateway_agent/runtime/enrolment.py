@@ -25,14 +25,14 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from config.identity import pki, signing, statement
-from config.identity.pki import PRIVATE_MODE, PUBLIC_MODE, IdentityError, PrivateKey, Token
-from config.identity.signing import KeyFileError
-from config.identity.statement import OlderError, StatementError
-from config.protocol.messages import Keys
-from config.transport.tls import believing, trusting
-from gateway_agent.runtime import trusted_keys
-from gateway_agent.runtime.renewal import coming, put_in_place, sync
+from fedgate.config.identity import pki, signing, statement
+from fedgate.config.identity.pki import PRIVATE_MODE, PUBLIC_MODE, IdentityError, PrivateKey, Token
+from fedgate.config.identity.signing import KeyFileError
+from fedgate.config.identity.statement import OlderError, StatementError
+from fedgate.config.protocol.messages import Keys
+from fedgate.config.transport.tls import believing, trusting
+from fedgate.gateway_agent.runtime import trusted_keys
+from fedgate.gateway_agent.runtime.renewal import coming, put_in_place, sync
 
 CALL_S = 30.0
 CERTIFICATE, KEYS = "/v1/certificate", "/v1/keys"  # where one is asked for, and which keys the site goes by

@@ -4,8 +4,8 @@ The child has no files, no network and no new privileges, and a limit of time an
 model and runs it on its golden pair, on this gateway's baseline and on its recent windows. What it dies of is the
 model's fault, and no harm; where it cannot even begin nothing is known of the model.
 
-Run as `python -m gateway_agent.runtime.model_trial`: a job on standard input in the wire format. Its first line of
-output says that it gave up what it could, its last one the time that a window takes or what is wrong with the model.
+Run as `python -m fedgate.gateway_agent.runtime.model_trial`: a job on standard input in the wire format. Its first line
+of output says that it gave up what it could, its last one the time that a window takes or what is wrong with the model.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import IO, NamedTuple, cast
 
 import numpy as np
 
-from config.protocol import wire
-from gateway_agent.deployment.session import ModelRefusedError, Scorer
-from gateway_agent.monitor import recurrence
-from gateway_agent.monitor.recurrence import Gaps, Seen
-from models.arrays import Array, Arrays, joined, parted
+from fedgate.config.protocol import wire
+from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
+from fedgate.gateway_agent.monitor import recurrence
+from fedgate.gateway_agent.monitor.recurrence import Gaps, Seen
+from fedgate.models.arrays import Array, Arrays, joined, parted
 
 EXAMINATION_S = 60.0  # on the clock, far below what the watchdog waits
 CPU_S = 50
@@ -38,7 +38,7 @@ ANSWER_BYTES = 65_536  # of output that is looked at
 REASON_LENGTH = 300
 REFUSED = 3
 OOM_SCORE = Path("/proc/self/oom_score_adj")
-COMMAND = (sys.executable, "-m", "gateway_agent.runtime.model_trial")
+COMMAND = (sys.executable, "-m", "fedgate.gateway_agent.runtime.model_trial")
 # What children compute is many small products, for which threads of BLAS mostly wait; and the other cores belong to the
 # sampling.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -136,7 +136,7 @@ def answer(job: bytes) -> float:
 
 def main() -> int:
     """Try the model on standard input."""
-    from gateway_agent.runtime import sandbox
+    from fedgate.gateway_agent.runtime import sandbox
 
     with suppress(OSError):  # where memory is short it is the trial that must end, not the watching
         OOM_SCORE.write_text("1000", encoding="ascii")

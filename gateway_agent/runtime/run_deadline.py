@@ -11,7 +11,7 @@ import time
 
 from onnxruntime import RunOptions
 
-from gateway_agent.deployment.session import RUNNING, SCORE_S
+from fedgate.gateway_agent.deployment.session import RUNNING, SCORE_S
 
 LOOK_S = 1.0
 _watching: list[threading.Thread] = []

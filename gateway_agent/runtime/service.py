@@ -10,22 +10,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from config.runtime.clock import Quality
-from config.settings.settings import GatewaySettings
-from gateway_agent import machine
-from gateway_agent.deployment import probation, slots
-from gateway_agent.events import Anchored, Durable, Effect, Event, Log, Outward, Reload, Save, StoreState, Tick
-from gateway_agent.outbox import scores
-from gateway_agent.runtime.model_trial import Examine, take_any
-from gateway_agent.runtime.signature_worker import Take, Verified, take_none
-from gateway_agent.runtime.write_batch import Gathering
-from gateway_agent.runtime.write_budget import Day
-from gateway_agent.start import restore
-from gateway_agent.state import FLASH, RESCUED, SECRET, Stored, save_memory
-from gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
-from gateway_agent.store_faults import DAMAGED, FULL, in_mind
-from models.arrays import Arrays
-from models.records import replace
+from fedgate.config.runtime.clock import Quality
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent import machine
+from fedgate.gateway_agent.deployment import probation, slots
+from fedgate.gateway_agent.events import Anchored, Durable, Effect, Event, Log, Outward, Reload, Save, StoreState, Tick
+from fedgate.gateway_agent.outbox import scores
+from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
+from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
+from fedgate.gateway_agent.runtime.write_batch import Gathering
+from fedgate.gateway_agent.runtime.write_budget import Day
+from fedgate.gateway_agent.start import restore
+from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Stored, save_memory
+from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
+from fedgate.gateway_agent.store_faults import DAMAGED, FULL, in_mind
+from fedgate.models.arrays import Arrays
+from fedgate.models.records import replace
 
 NS = 1_000_000_000
 SPENT_COMMIT_S = 3_600.0  # what may wait waits so long where the budget of the day is spent

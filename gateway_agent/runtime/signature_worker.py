@@ -60,13 +60,13 @@ def verifier(path: Path) -> Verified:
 
 
 def _child(path: Path, signature: str, message: bytes) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "gateway_agent.runtime.signature_worker", str(path), signature]
+    command = [sys.executable, "-m", "fedgate.gateway_agent.runtime.signature_worker", str(path), signature]
     return subprocess.run(command, input=message, capture_output=True, timeout=CHILD_S, check=False)  # noqa: S603 - our own module
 
 
 def main() -> int:
     """Check one signature: key file and signature as arguments, the message on standard input."""
-    from config.identity import signing
+    from fedgate.config.identity import signing
 
     try:
         key = signing.load_public(Path(sys.argv[1]))

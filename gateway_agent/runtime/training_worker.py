@@ -1,7 +1,8 @@
 """The training, in a child process of its own: its memory returns when it ends and sampling never waits for it.
 
-Run as `python -m gateway_agent.runtime.training_worker`: a job on standard input, the answer on standard output, both
-in the wire format. The heavy imports (scipy, scikit-learn, torch) happen here and nowhere else on a gateway.
+Run as `python -m fedgate.gateway_agent.runtime.training_worker`: a job on standard input, the answer on standard
+output, both in the wire format. The heavy imports (scipy, scikit-learn, torch) happen here and nowhere else on a
+gateway.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from config.protocol import wire
-from config.protocol.messages import first_problem
-from models.arrays import (
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import first_problem
+from fedgate.models.arrays import (
     END_NS,
     FEATURES,
     IDENTITY,
@@ -35,9 +36,9 @@ from models.arrays import (
     joined,
     parted,
 )
-from models.federated import build
-from models.federated.algorithm import NOTHING_TO_SEND, counting
-from models.federated.private import PrivacyWarning
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import NOTHING_TO_SEND, counting
+from fedgate.models.federated.private import PrivacyWarning
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 KEY_BYTES = 32  # of P-256
@@ -89,7 +90,7 @@ def _drawn(order: dict[str, Any]) -> bytes:
 
 def _membership(key: Path, root: Path, keys: Path) -> Arrays:
     """Return what a gateway shows of itself in a masked round, and among whom it takes part; raises `ValueError`."""
-    from config.identity import pki, signing, statement
+    from fedgate.config.identity import pki, signing, statement
 
     number = pki.load_key(key).private_numbers().private_value.to_bytes(KEY_BYTES, "big")
     found = {IDENTITY: np.frombuffer(number, np.uint8)}

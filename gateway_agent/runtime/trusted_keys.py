@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from config.identity import pki, signing, statement
-from config.identity.pki import PUBLIC_MODE
-from config.identity.statement import StatementError
-from config.protocol.messages import Keys
+from fedgate.config.identity import pki, signing, statement
+from fedgate.config.identity.pki import PUBLIC_MODE
+from fedgate.config.identity.statement import StatementError
+from fedgate.config.protocol.messages import Keys
 
 
 class Trusted(Protocol):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from gateway_agent.events import (
+from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,
     TELEMETRY_PRIORITY,
@@ -23,9 +23,9 @@ from gateway_agent.events import (
     Save,
     Settle,
 )
-from gateway_agent.outbox.item_size import is_tombstone
-from gateway_agent.state import COUNTED, FLASH, MEMORY
-from gateway_agent.store_identity import SEQUENCE
+from fedgate.gateway_agent.outbox.item_size import is_tombstone
+from fedgate.gateway_agent.state import COUNTED, FLASH, MEMORY
+from fedgate.gateway_agent.store_identity import SEQUENCE
 
 MAY_WAIT = frozenset(
     {COUNTED, MEMORY, FLASH, SEQUENCE}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from config.protocol.frames import Frame
-from config.protocol.messages import MessageError
-from config.settings.settings import Source
-from models.signal import Block
+from fedgate.config.protocol.frames import Frame
+from fedgate.config.protocol.messages import MessageError
+from fedgate.config.settings.settings import Source
+from fedgate.models.signal import Block
 
 NS = 1_000_000_000
 LATEST = 2**63

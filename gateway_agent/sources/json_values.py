@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from config.protocol.frames import TIME_NS_MAX
-from config.protocol.messages import MessageError
-from config.settings.settings import Source
-from models.signal import Block
+from fedgate.config.protocol.frames import TIME_NS_MAX
+from fedgate.config.protocol.messages import MessageError
+from fedgate.config.settings.settings import Source
+from fedgate.models.signal import Block
 
 WHOLE_PAYLOAD = "."  # the path of a sensor that publishes a bare number
 

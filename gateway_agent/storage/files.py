@@ -12,14 +12,14 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from config.protocol import wire
-from config.runtime import store_lock
-from gateway_agent.events import Keep, Queue, Save
-from gateway_agent.state import OWN, PRIVACY, RESCUED, Stored
-from gateway_agent.storage import rows
-from gateway_agent.storage.errors import StoreDamagedError, StoreError, kind_of
-from gateway_agent.storage.rows import SCHEMA_VERSION, Found
-from models.federated.algorithm import lost_ledger
+from fedgate.config.protocol import wire
+from fedgate.config.runtime import store_lock
+from fedgate.gateway_agent.events import Keep, Queue, Save
+from fedgate.gateway_agent.state import OWN, PRIVACY, RESCUED, Stored
+from fedgate.gateway_agent.storage import rows
+from fedgate.gateway_agent.storage.errors import StoreDamagedError, StoreError, kind_of
+from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION, Found
+from fedgate.models.federated.algorithm import lost_ledger
 
 FIRST_SCHEMA = 1
 APPLICATION = 0x0FED_6000  # plus the schema; a second place for it, so that a damaged byte is no newer agent

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.state import Stored
+from fedgate.gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.state import Stored
 
 SCHEMA_VERSION = 3
 Value = int | str | bytes | None

@@ -16,27 +16,27 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from config.protocol import wire
-from config.runtime import store_lock
-from gateway_agent.deployment.slots import in_force
-from gateway_agent.events import Durable
-from gateway_agent.outbox.item_size import by_class
-from gateway_agent.start import ledger
-from gateway_agent.state import OWN, Stored
-from gateway_agent.storage import files, rows
-from gateway_agent.storage.errors import (
+from fedgate.config.protocol import wire
+from fedgate.config.runtime import store_lock
+from fedgate.gateway_agent.deployment.slots import in_force
+from fedgate.gateway_agent.events import Durable
+from fedgate.gateway_agent.outbox.item_size import by_class
+from fedgate.gateway_agent.start import ledger
+from fedgate.gateway_agent.state import OWN, Stored
+from fedgate.gateway_agent.storage import files, rows
+from fedgate.gateway_agent.storage.errors import (
     StoreDamagedError as StoreDamagedError,
 )
-from gateway_agent.storage.errors import (
+from fedgate.gateway_agent.storage.errors import (
     StoreError as StoreError,
 )
-from gateway_agent.storage.errors import (
+from fedgate.gateway_agent.storage.errors import (
     StoreFullError as StoreFullError,
 )
-from gateway_agent.storage.errors import kind_of
-from gateway_agent.storage.rows import SCHEMA_VERSION as SCHEMA_VERSION
-from gateway_agent.storage.rows import Found
-from models.federated.algorithm import EPSILON
+from fedgate.gateway_agent.storage.errors import kind_of
+from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION as SCHEMA_VERSION
+from fedgate.gateway_agent.storage.rows import Found
+from fedgate.models.federated.algorithm import EPSILON
 
 KIB = 1024
 THREAD_IO = Path("/proc/thread-self/io")

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from config.protocol import wire
-from config.protocol.messages import RoundOpen, round_number
-from config.protocol.topics import ALL
-from config.protocol.transfer import split
-from gateway_agent import downloads
-from gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
-from gateway_agent.monitor.pipeline import training_data
-from gateway_agent.outbox import queue
-from gateway_agent.state import State, own_in, save_counted, save_invited, save_ledger, save_own, tell, topic
-from gateway_agent.trust import signatures
-from models.arrays import COUNTED, FEATURES, RADIUS, WEIGHT, Arrays, joined, parted, ratchet
-from models.federated.algorithm import normalise
-from models.records import replace
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import RoundOpen, round_number
+from fedgate.config.protocol.topics import ALL
+from fedgate.config.protocol.transfer import split
+from fedgate.gateway_agent import downloads
+from fedgate.gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
+from fedgate.gateway_agent.monitor.pipeline import training_data
+from fedgate.gateway_agent.outbox import queue
+from fedgate.gateway_agent.state import State, own_in, save_counted, save_invited, save_ledger, save_own, tell, topic
+from fedgate.gateway_agent.trust import signatures
+from fedgate.models.arrays import COUNTED, FEATURES, RADIUS, WEIGHT, Arrays, joined, parted, ratchet
+from fedgate.models.federated.algorithm import normalise
+from fedgate.models.records import replace
 
 NS = 1_000_000_000
 REMARK_LENGTH = 500  # of an exchange

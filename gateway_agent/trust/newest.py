@@ -6,12 +6,12 @@ own. Where they have expired, or name a model that has not come, somebody may be
 
 from __future__ import annotations
 
-from config.protocol.messages import MessageError, Newest
-from config.protocol.topics import ALL
-from gateway_agent.events import Effect, Log, Publish, Save
-from gateway_agent.state import NEWEST, SIGNER, State, tell, topic
-from gateway_agent.trust.signatures import NS, SYNCHRONISED, date, problem
-from models.records import replace
+from fedgate.config.protocol.messages import MessageError, Newest
+from fedgate.config.protocol.topics import ALL
+from fedgate.gateway_agent.events import Effect, Log, Publish, Save
+from fedgate.gateway_agent.state import NEWEST, SIGNER, State, tell, topic
+from fedgate.gateway_agent.trust.signatures import NS, SYNCHRONISED, date, problem
+from fedgate.models.records import replace
 
 WITHHELD_S = 3_600.0  # for which a model that was signed may be on its way: lost announcements are repeated meanwhile
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from config.protocol.messages import Signed, audience_of
-from gateway_agent.state import State
+from fedgate.config.protocol.messages import Signed, audience_of
+from fedgate.gateway_agent.state import State
 
 NS = 1_000_000_000
 SYNCHRONISED = "synchronised"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 
-from config.protocol.messages import Keys
-from gateway_agent.deployment import slots
-from gateway_agent.events import Effect, Log, Save
-from gateway_agent.state import NEWEST, SIGNER, State, save_invited, tell
-from gateway_agent.training.participation import refuse
-from models.records import replace
+from fedgate.config.protocol.messages import Keys
+from fedgate.gateway_agent.deployment import slots
+from fedgate.gateway_agent.events import Effect, Log, Save
+from fedgate.gateway_agent.state import NEWEST, SIGNER, State, save_invited, tell
+from fedgate.gateway_agent.training.participation import refuse
+from fedgate.models.records import replace
 
 REFUSED = "keys of the site refused:"
 

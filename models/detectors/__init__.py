@@ -2,15 +2,15 @@
 graph.
 """
 
-from models.detectors.detector import PERSONAL, Detector
-from models.detectors.ensemble import ENSEMBLE
-from models.detectors.esn import ESN
-from models.detectors.fault_classes import FAULT_CLASSES
-from models.detectors.linear import LINEAR
-from models.detectors.ocsvm import OCSVM
-from models.detectors.recurrent import RECURRENT
-from models.detectors.subspace import SUBSPACE
-from models.detectors.svdd import SVDD
+from fedgate.models.detectors.detector import PERSONAL, Detector
+from fedgate.models.detectors.ensemble import ENSEMBLE
+from fedgate.models.detectors.esn import ESN
+from fedgate.models.detectors.fault_classes import FAULT_CLASSES
+from fedgate.models.detectors.linear import LINEAR
+from fedgate.models.detectors.ocsvm import OCSVM
+from fedgate.models.detectors.recurrent import RECURRENT
+from fedgate.models.detectors.subspace import SUBSPACE
+from fedgate.models.detectors.svdd import SVDD
 
 DETECTORS: dict[str, Detector] = {
     "ensemble": ENSEMBLE,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats
 
 if TYPE_CHECKING:
     from onnx import NodeProto

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors import compensation, principal
-from models.units import COMMON, in_own_units
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import compensation, principal
+from fedgate.models.units import COMMON, in_own_units
 
 # Tensors that stay on a gateway. The graph takes them as inputs with a neutral default, so the cloud ships one file to
 # all and a gateway feeds its own values.
@@ -30,9 +30,9 @@ class Detector(NamedTuple):
 
 
 def standardised(params: Arrays, x: Array) -> Floats:
-    """Return what a detector scores, of features (n, F): in the gateway's own units (`models.units`) or in a common one
-    where the parameters hold such, compensated, (n, F - q), where they hold a compensation step, and then whitened,
-    (n, k) or (n, k + 1), where they hold a whitening step.
+    """Return what a detector scores, of features (n, F): in the gateway's own units (`fedgate.models.units`) or in a
+    common one where the parameters hold such, compensated, (n, F - q), where they hold a compensation step, and then
+    whitened, (n, k) or (n, k + 1), where they hold a whitening step.
     """
     z = np.asarray(x, dtype=np.float64)
     if "center" in params:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import Array, Floats
-from models.detectors.training import ConvergenceError, SettingError
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.detectors.training import ConvergenceError, SettingError
 
 EFFECTIVE_NU = "effective_nu"  # () beside the parameters of a detector that was fitted by this ascent
 TOLERANCE = 1e-6

@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Array, Floats
-from models.detectors.kernel import squared_distances
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.detectors.kernel import squared_distances
 
 ROUNDING = 1e-9  # of a unit vector: a neighbour in the tangent plane counts as on the positive side
 

@@ -10,10 +10,10 @@ anomalous, zero the border of the union:
 
 Both order all rows in the same way, since each half of the one is a rising function of the same half of the other. The
 logarithmic one is the default, as in docs/decisions/0005: it keeps growing with distance where the literal one
-saturates, and with one member it is the score of `models.detectors.svdd`. Logarithms of single members, summed, would
-grow as well, but in another order, and a worse one: the farthest members would decide. AUC on data of the paper, ten
-members of KMeans parts, ten ν in [0.2, 0.8] (on satellite three), anonymised: .905 for the above and .751 for that sum
-on pen, .972 and .941 on breast cancer, .836 and .793 on satellite, .626 and .571 on letter.
+saturates, and with one member it is the score of `fedgate.models.detectors.svdd`. Logarithms of single members, summed,
+would grow as well, but in another order, and a worse one: the farthest members would decide. AUC on data of the paper,
+ten members of KMeans parts, ten ν in [0.2, 0.8] (on satellite three), anonymised: .905 for the above and .751 for that
+sum on pen, .972 and .941 on breast cancer, .836 and .793 on satellite, .626 and .571 on letter.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors import kernel, svdd
-from models.detectors.detector import Detector, standardised
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import kernel, svdd
+from fedgate.models.detectors.detector import Detector, standardised
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -101,7 +101,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     computed from its own middle (as in `kernel.graph`, for float32 holds small distances only near the origin, and
     members may lie far apart).
     """
-    from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
+    from fedgate.models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     nodes = [
         *standardise_nodes(params, personal),

@@ -22,15 +22,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import NEW_SERIES, Array, Arrays, Floats
-from models.detectors import readout, reservoir
-from models.detectors.detector import Detector, standardised
-from models.detectors.esn_graph import graph
-from models.detectors.network import Network
-from models.detectors.principal import RESIDUAL_FLOOR
-from models.detectors.reservoir import Singles
-from models.detectors.subspace import exceeded_by
-from models.detectors.training import DataError, SettingError
+from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
+from fedgate.models.detectors import readout, reservoir
+from fedgate.models.detectors.detector import Detector, standardised
+from fedgate.models.detectors.esn_graph import graph
+from fedgate.models.detectors.network import Network
+from fedgate.models.detectors.principal import RESIDUAL_FLOOR
+from fedgate.models.detectors.reservoir import Singles
+from fedgate.models.detectors.subspace import exceeded_by
+from fedgate.models.detectors.training import DataError, SettingError
 
 STATE, LAST = "state", "last"  # (layers, N) and (1, I): where a stream stands, beside the parameters to go on there
 OUTSIDE = 0.05
@@ -166,7 +166,7 @@ def finite_rows(x: Array) -> Floats:
         row, column = np.argwhere(~np.isfinite(rows))[0]
         raise DataError(
             f"row {row}, column {column} is {rows[row, column]}, expected finite values: leave such rows out and "
-            "count them in `missing`, as models.federated.series.without_gaps does"
+            "count them in `missing`, as fedgate.models.federated.series.without_gaps does"
         )
     return rows
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.arrays import Array, Arrays
-from models.detectors import reservoir
-from models.detectors.principal import RESIDUAL_FLOOR
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.detectors import reservoir
+from fedgate.models.detectors.principal import RESIDUAL_FLOOR
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, ValueInfoProto
@@ -52,7 +52,7 @@ class Drawing:
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX."""
-    from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
+    from fedgate.models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     drawing = Drawing(standardise_nodes(params, personal), standardise_tensors(params))
     steps, inputs = int(params["steps"]), len(params["observed"])

@@ -4,7 +4,7 @@
 
 The score is positive where some fault is recognised; `classify` says which. With one class it is the linear SVM. The
 plain machine is fitted by scikit-learn's LIBSVM, whose results depend on nothing but the data; the robust ones are
-trained by `models.federated.robust_svm_subgradient` and `robust_svm_admm`.
+trained by `fedgate.models.federated.robust_svm_subgradient` and `robust_svm_admm`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors.detector import Detector, standardised
-from models.detectors.training import ConvergenceError
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.detector import Detector, standardised
+from fedgate.models.detectors.training import ConvergenceError
 
 STEPS_MAX = 1_000_000  # of LIBSVM; seconds, where features that differ by thousands would keep it busy for ever
 
@@ -41,7 +41,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX: standardise, one Gemm, the largest of each row."""
     from onnx import helper
 
-    from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
+    from fedgate.models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     tensors = {"columns": params["weights"].T, "intercept": params["intercept"], "flat": np.array([-1])}
     tensors |= standardise_tensors(params)

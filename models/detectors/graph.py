@@ -12,10 +12,10 @@ from types import MappingProxyType
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
 
-from models import units
-from models.arrays import Array, Arrays, alike
-from models.detectors import compensation, principal
-from models.operators import OPERATORS as OPERATORS  # what these graphs are made of
+from fedgate.models import units
+from fedgate.models.arrays import Array, Arrays, alike
+from fedgate.models.detectors import compensation, principal
+from fedgate.models.operators import OPERATORS as OPERATORS  # what these graphs are made of
 
 OPSET = 17
 IR_VERSION = 10

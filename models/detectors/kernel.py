@@ -16,10 +16,10 @@ from collections.abc import Collection
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors import dual_ascent
-from models.detectors.detector import standardised
-from models.detectors.training import Border, Solver
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import dual_ascent
+from fedgate.models.detectors.detector import standardised
+from fedgate.models.detectors.training import Border, Solver
 
 SOLVER_TOLERANCE = 1e-6
 BLOCK = 2**20  # numbers: 8 MiB; of 20,000 vectors all distances at once would be 3 GiB
@@ -59,7 +59,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """
     from onnx import helper
 
-    from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
+    from fedgate.models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     gamma, middle = float(params["gamma"]), np.float32(params["vectors"].mean(axis=0))
     vectors = params["vectors"] - middle

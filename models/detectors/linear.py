@@ -19,11 +19,11 @@ from typing import Literal
 
 import numpy as np
 
-from models.arrays import FEATURES, LABELS, Array, Arrays, Floats
-from models.detectors import random_map
-from models.detectors.detector import Detector, standardised
-from models.detectors.dual_ascent import ascend_in_map
-from models.detectors.training import map_width, quantile_of
+from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
+from fedgate.models.detectors import random_map
+from fedgate.models.detectors.detector import Detector, standardised
+from fedgate.models.detectors.dual_ascent import ascend_in_map
+from fedgate.models.detectors.training import map_width, quantile_of
 
 Loss = Literal["one-class", "logistic"]
 TRAINED = ("weights", "intercept")
@@ -117,7 +117,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX: standardise, one Gemm and Cos where there is a map, one product with the weights."""
     from onnx import helper
 
-    from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
+    from fedgate.models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     count = len(weights_of(params))
     tensors: Arrays = {name: params[name] for name in TRAINED}

@@ -8,11 +8,11 @@ from collections.abc import Collection
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors import kernel as expansion
-from models.detectors import plane
-from models.detectors.detector import Detector
-from models.detectors.training import (
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import kernel as expansion
+from fedgate.models.detectors import plane
+from fedgate.models.detectors.detector import Detector
+from fedgate.models.detectors.training import (
     MOST_ROWS,
     ON_BORDER,
     Kernel,

@@ -12,10 +12,10 @@ from collections.abc import Collection
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors import dual_ascent
-from models.detectors.detector import standardised
-from models.detectors.training import DataError, Solver
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import dual_ascent
+from fedgate.models.detectors.detector import standardised
+from fedgate.models.detectors.training import DataError, Solver
 
 NORMAL = "plane.normal"
 OFFSET = "plane.offset"
@@ -33,7 +33,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX."""
     from onnx import helper
 
-    from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
+    from fedgate.models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     nodes = [
         *standardise_nodes(params, personal),

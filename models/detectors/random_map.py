@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats
 
 SEED = "map.seed"  # () int64
 FEATURE_COUNT = "map.feature_count"  # () int64

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors.training import FitError
-from models.moments import symmetric
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.training import FitError
+from fedgate.models.moments import symmetric
 
 GRAM, CROSS, SQUARES, SAMPLES = "gram", "cross", "squares", "samples"
 BLOCK_ROWS = 1024  # of states widened to float64 at a time

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from models.adam import Adam
-from models.arrays import Array, Floats
+from fedgate.models.adam import Adam
+from fedgate.models.arrays import Array, Floats
 
 Optimiser = Literal["adam", "sgd"]
 

@@ -22,13 +22,13 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors.detector import Detector, standardised
-from models.detectors.principal import RESIDUAL_FLOOR
-from models.detectors.recurrent_graph import graph
-from models.detectors.recurrent_network import Descent, Recurrent, layers_of
-from models.detectors.subspace import exceeded_by
-from models.detectors.training import DataError, FitError, SettingError
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.detector import Detector, standardised
+from fedgate.models.detectors.principal import RESIDUAL_FLOOR
+from fedgate.models.detectors.recurrent_graph import graph
+from fedgate.models.detectors.recurrent_network import Descent, Recurrent, layers_of
+from fedgate.models.detectors.subspace import exceeded_by
+from fedgate.models.detectors.training import DataError, FitError, SettingError
 
 Singles = NDArray[np.float32]
 
@@ -221,7 +221,7 @@ def descended(
     Raises `TorchMissingError`, and `ConvergenceError` where the training runs away.
     """
     try:
-        from models.detectors import recurrent_training
+        from fedgate.models.detectors import recurrent_training
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

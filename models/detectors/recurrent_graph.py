@@ -11,10 +11,10 @@ from collections.abc import Collection
 
 import numpy as np
 
-from models.arrays import Array, Arrays
-from models.detectors.esn_graph import Drawing
-from models.detectors.principal import RESIDUAL_FLOOR
-from models.detectors.recurrent_network import layers_of
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.detectors.esn_graph import Drawing
+from fedgate.models.detectors.principal import RESIDUAL_FLOOR
+from fedgate.models.detectors.recurrent_network import layers_of
 
 ORDERS = {4: ("LSTM", [0, 3, 1, 2]), 3: ("GRU", [1, 0, 2])}  # by the number of gates: where ONNX wants those of torch
 PARAMETERS = ("dense.", "output.", "variance")
@@ -22,7 +22,7 @@ PARAMETERS = ("dense.", "output.", "variance")
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX, and for classes their `outputs` (n, c) beside it."""
-    from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
+    from fedgate.models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     tensors = {name: params[name] for name in sorted(params) if name.startswith(PARAMETERS)}
     drawing = Drawing(standardise_nodes(params, personal), tensors | standardise_tensors(params))

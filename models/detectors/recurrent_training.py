@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from models.adam import Adam
-from models.arrays import Array, Arrays
-from models.detectors.recurrent import GATES, Singles, targets_of, trained_names, whole_classes, windows_of
-from models.detectors.recurrent_network import Descent, PrecisionWarning, Recurrent, layers_of
-from models.detectors.training import ConvergenceError
+from fedgate.models.adam import Adam
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.detectors.recurrent import GATES, Singles, targets_of, trained_names, whole_classes, windows_of
+from fedgate.models.detectors.recurrent_network import Descent, PrecisionWarning, Recurrent, layers_of
+from fedgate.models.detectors.training import ConvergenceError
 
 CELL_NAMES = {
     "weight_ih_l0": "input",

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Array, Arrays
-from models.detectors.network import EchoStateWarning, Network
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.detectors.network import EchoStateWarning, Network
 
 Singles = NDArray[np.float32]
 

@@ -12,9 +12,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors import kernel
-from models.detectors.detector import standardised
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import kernel
+from fedgate.models.detectors.detector import standardised
 
 CENTER = "sphere.center"
 SQUARED_RADIUS = "sphere.squared_radius"
@@ -37,7 +37,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX."""
     from onnx import helper
 
-    from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
+    from fedgate.models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     count = len(params[CENTER])
     nodes = [

@@ -21,10 +21,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors.detector import Detector, standardised
-from models.detectors.principal import RESIDUAL_FLOOR, graph_nodes, graph_tensors, measured
-from models.detectors.training import FEWEST_ROWS, DataError, SettingError, training_rows
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.detector import Detector, standardised
+from fedgate.models.detectors.principal import RESIDUAL_FLOOR, graph_nodes, graph_tensors, measured
+from fedgate.models.detectors.training import FEWEST_ROWS, DataError, SettingError, training_rows
 
 Which = Literal["residual", "distance", "both"]
 PREFIX = "subspace."
@@ -60,7 +60,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX; the residual is computed as v - vPPᵀ, never as a difference of squares."""
     from onnx import helper
 
-    from models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
+    from fedgate.models.detectors.graph import model_bytes, standardise_nodes, standardise_tensors
 
     inside, beside = params["parts"]
     tensors = graph_tensors(params, PREFIX) | {
@@ -91,7 +91,7 @@ def fit(x: Array, *, components: int = 10, which: Which = "both", outside: float
 
     Raises `FitError`.
     """
-    from models.moments import moments, reference_of, subspace
+    from fedgate.models.moments import moments, reference_of, subspace
 
     if components < 1:
         raise SettingError(f"components {components} given, expected at least 1, and fewer than there are features")

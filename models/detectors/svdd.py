@@ -11,11 +11,11 @@ from collections.abc import Collection
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors import kernel as expansion
-from models.detectors import sphere
-from models.detectors.detector import Detector, standardised
-from models.detectors.training import (
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import kernel as expansion
+from fedgate.models.detectors import sphere
+from fedgate.models.detectors.detector import Detector, standardised
+from fedgate.models.detectors.training import (
     MOST_ROWS,
     ON_BORDER,
     Border,

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats
 
 Kernel = Literal["rbf", "linear"]
 Solver = Literal["libsvm", "sgd"]

@@ -28,11 +28,11 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from models.arrays import FEATURES, LABELS, SECRET, WEIGHT, Array, Arrays, finite
-from models.federated.tally import Tally
-from models.units import in_own_units, scales
+from fedgate.models.arrays import FEATURES, LABELS, SECRET, WEIGHT, Array, Arrays, finite
+from fedgate.models.federated.tally import Tally
+from fedgate.models.units import in_own_units, scales
 
-# Ranges of settings, which `models.federated.build` checks before a wrong one can stop or hang a training.
+# Ranges of settings, which `fedgate.models.federated.build` checks before a wrong one can stop or hang a training.
 Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -57,7 +57,7 @@ SITE = "site."
 # model stay finite. Moments of rows in large units are larger and pass a bound of their own.
 LARGEST = 1e15
 
-# One gateway counts for no more rows than the longest baseline there is (`config.settings.settings.Baseline`).
+# One gateway counts for no more rows than the longest baseline there is (`fedgate.config.settings.settings.Baseline`).
 MAX_SAMPLES = 20_000
 
 # In `shared` of algorithms that solve a system of equations: its condition, and what stands there where there is none.
@@ -105,10 +105,10 @@ def _as_it_is(server: Server) -> Server:
 class Algorithm(NamedTuple):
     """A federated algorithm with its settings bound in.
 
-    `detector` names the entry of `models.detectors.DETECTORS` that scores with the result; `rounds` is how many rounds
-    of all phases make a model worth releasing. `personal` names the tensors that every gateway keeps for itself and
-    feeds to the exported model. The first `setup` phases run once, at the beginning of a training. With `labels` the
-    algorithm trains on windows of known condition and not on the baseline alone. Every `stride` exchanges belong
+    `detector` names the entry of `fedgate.models.detectors.DETECTORS` that scores with the result; `rounds` is how many
+    rounds of all phases make a model worth releasing. `personal` names the tensors that every gateway keeps for itself
+    and feeds to the exported model. The first `setup` phases run once, at the beginning of a training. With `labels`
+    the algorithm trains on windows of known condition and not on the baseline alone. Every `stride` exchanges belong
     together and begin together anew. Only gateways that have the `libraries` can train it. `restored` puts
     the model back into `shared` where a round that came to nothing had moved it out of the way. It `remembers` where a
     gateway's update rests on which of its earlier ones were counted: one of the two that forgets spoils the sum.

@@ -19,15 +19,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import FEATURES, Array, Arrays, Floats
-from models.detectors import linear
-from models.detectors.dual_ascent import ascend, objective
-from models.detectors.kernel import squared_distances
-from models.detectors.random_map import WIDTH
-from models.federated.algorithm import normalise
-from models.federated.fedavg import within
-from models.federated.local_dual import AFTER, BEFORE, MADE_AT, ROWS, STEP, fingerprint
-from models.federated.median_election import ELECTED, PENDING, pending
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors import linear
+from fedgate.models.detectors.dual_ascent import ascend, objective
+from fedgate.models.detectors.kernel import squared_distances
+from fedgate.models.detectors.random_map import WIDTH
+from fedgate.models.federated.algorithm import normalise
+from fedgate.models.federated.fedavg import within
+from fedgate.models.federated.local_dual import AFTER, BEFORE, MADE_AT, ROWS, STEP, fingerprint
+from fedgate.models.federated.median_election import ELECTED, PENDING, pending
 
 COEFFICIENTS = "coefficients"  # (n,) w = αK
 FROM = "coefficients.before"  # (n,) the w that the last training began with

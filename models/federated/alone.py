@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.federated.algorithm import Phase, Server, UpdateError, lacking
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.federated.algorithm import Phase, Server, UpdateError, lacking
 
 WEIGHTS = ("samples", "weight_sum")  # under which an update says how much it counts
 HEADS = ("gateways", "members")  # under which it says that it is one

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors.readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
-from models.federated.algorithm import UpdateError
-from models.federated.readout_sums import ROUNDING, SLACK, Bounds, judge
-from models.moments import symmetric
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.readout_sums import ROUNDING, SLACK, Bounds, judge
+from fedgate.models.moments import symmetric
 
 COLUMNS, TRACE = "columns", "trace"
 Indices = NDArray[np.int64]

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import FEATURES, Array, Arrays, Floats
-from models.federated.algorithm import Algorithm, Phase, Train
-from models.federated.feature_step import behind, without
-from models.federated.kernel_width import counting
-from models.units import COMMON
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.federated.algorithm import Algorithm, Phase, Train
+from fedgate.models.federated.feature_step import behind, without
+from fedgate.models.federated.kernel_width import counting
+from fedgate.models.units import COMMON
 
 
 def in_common_unit(algorithm: Algorithm) -> Algorithm:

@@ -20,16 +20,16 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from models.arrays import FEATURES, Array, Arrays
-from models.covariates import SQUARES, Covariates
-from models.detectors.compensation import (
+from fedgate.models.arrays import FEATURES, Array, Arrays
+from fedgate.models.covariates import SQUARES, Covariates
+from fedgate.models.detectors.compensation import (
     COMPENSATION,
     DEVIATION,
     SLOPES,
     of_compensation,
 )
-from models.detectors.compensation import compensated as apart_from_weather
-from models.federated.algorithm import (
+from fedgate.models.detectors.compensation import compensated as apart_from_weather
+from fedgate.models.federated.algorithm import (
     MAX_SAMPLES,
     NORMALISATION,
     Algorithm,
@@ -41,8 +41,8 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
-from models.federated.feature_step import behind, without
-from models.federated.subspace import (
+from fedgate.models.federated.feature_step import behind, without
+from fedgate.models.federated.subspace import (
     LARGEST_FEATURE,
     NEGATIVE,
     Normalisation,
@@ -52,9 +52,9 @@ from models.federated.subspace import (
     check_own_units,
     healthy,
 )
-from models.federated.tally import SUM
-from models.federated.whitened import without_units
-from models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS
+from fedgate.models.federated.tally import SUM
+from fedgate.models.federated.whitened import without_units
+from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS
 
 PERSONAL = (COMPENSATION + SLOPES, COMPENSATION + DEVIATION)
 

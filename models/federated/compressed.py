@@ -2,16 +2,16 @@
 "1-Bit Stochastic Gradient Descent"; Karimireddy et al. 2019, "Error Feedback Fixes SignSGD", Algorithm 1).
 
 A gateway sends C(u + e) and keeps e' = u + e - C(u + e), where u is what it would send and C rounds and thins
-(`models.packing`). So the sums over rounds are right but for one last e, however coarse C is. An update that was not
-counted (`COUNTED`), or in an exchange that nobody was counted in, took nothing of e with it: then e is that of before.
-The residuals rest on the gateway under `compression.`, and belong to one training.
+(`fedgate.models.packing`). So the sums over rounds are right but for one last e, however coarse C is. An update that
+was not counted (`COUNTED`), or in an exchange that nobody was counted in, took nothing of e with it: then e is that of
+before. The residuals rest on the gateway under `compression.`, and belong to one training.
 
-What may be done to an update is a matter of its sum (`models.federated.tally`). Along a sum of changes the model takes
-a step: it bears all of this. Of a sum of contributions (one-class losses, ADMM) every update says all anew, also what
-the last one left out, so that feedback would say it twice: it is rounded, without feedback, and never thinned. Other
-sums travel as they are: a Gram matrix of rounded entries is no longer positive, which already float32 does to it, and a
-Fisher information no longer fits its readout, so that the cloud would refuse them. Of an average only what moves the
-model is compressed. The cloud sees what the inner algorithm admits, in float64 and in its place.
+What may be done to an update is a matter of its sum (`fedgate.models.federated.tally`). Along a sum of changes the
+model takes a step: it bears all of this. Of a sum of contributions (one-class losses, ADMM) every update says all anew,
+also what the last one left out, so that feedback would say it twice: it is rounded, without feedback, and never
+thinned. Other sums travel as they are: a Gram matrix of rounded entries is no longer positive, which already float32
+does to it, and a Fisher information no longer fits its readout, so that the cloud would refuse them. Of an average only
+what moves the model is compressed. The cloud sees what the inner algorithm admits, in float64 and in its place.
 
 A masked sum needs one unit for all gateways, and here each array of each gateway has its own; sparse values could be
 masked, since zeros stay where they are, but then all of them must travel. So neither goes under masks
@@ -27,11 +27,11 @@ from typing import Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from models.arrays import COUNTED, Array, Arrays
-from models.federated.algorithm import Algorithm, Phase, Server, Share, Train, UpdateError
-from models.federated.alone import moving
-from models.federated.private import is_noised_in_cloud
-from models.packing import Number, PackingError, packed, unpacked
+from fedgate.models.arrays import COUNTED, Array, Arrays
+from fedgate.models.federated.algorithm import Algorithm, Phase, Server, Share, Train, UpdateError
+from fedgate.models.federated.alone import moving
+from fedgate.models.federated.private import is_noised_in_cloud
+from fedgate.models.packing import Number, PackingError, packed, unpacked
 
 PREFIX = "compression."
 WIDE_BYTES, FLOAT32_BYTES = 8, 4  # of a number as most updates hold it, and of one that torch made

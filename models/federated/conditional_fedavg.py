@@ -28,12 +28,12 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from models.arrays import FEATURES, Array, Arrays, Floats
-from models.detectors import linear
-from models.detectors.dual_ascent import ascend_in_map
-from models.detectors.edge_vectors import edges
-from models.detectors.training import MOST_ROWS, spread
-from models.federated.algorithm import (
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors import linear
+from fedgate.models.detectors.dual_ascent import ascend_in_map
+from fedgate.models.detectors.edge_vectors import edges
+from fedgate.models.detectors.training import MOST_ROWS, spread
+from fedgate.models.federated.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
@@ -46,11 +46,11 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
-from models.federated.aligned_events import AlignedEvents
-from models.federated.fedavg import OneClass, begin, on_a_map
-from models.federated.local_dual import AFTER, MADE_AT, STEP, holds, withdrawn
-from models.federated.median_election import ELECTED, election, handshake, pending
-from models.federated.tally import SUM
+from fedgate.models.federated.aligned_events import AlignedEvents
+from fedgate.models.federated.fedavg import OneClass, begin, on_a_map
+from fedgate.models.federated.local_dual import AFTER, MADE_AT, STEP, holds, withdrawn
+from fedgate.models.federated.median_election import ELECTED, election, handshake, pending
+from fedgate.models.federated.tally import SUM
 
 VECTORS_BEFORE, VECTORS_AFTER = "vectors.before", "vectors.after"
 REFIT_SWEEPS = 50

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from models.arrays import COUNTED, WEIGHT, Array, Arrays, alike, joined, parted
+from fedgate.models.arrays import COUNTED, WEIGHT, Array, Arrays, alike, joined, parted
 
 STEP = "step"
 BEFORE, SENT = "counted", "sent"  # parts of a gateway's own state

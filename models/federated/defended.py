@@ -20,13 +20,13 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from models.arrays import Arrays, generator
-from models.federated.algorithm import JUDGE, Algorithm, Phase, Server, UpdateError
-from models.federated.alone import counted_once, moving
-from models.federated.discriminator import MOVES
-from models.federated.judges import Judge, Score, network_judge, statistic_judge, trusted_judge
-from models.federated.norm_judge import norm_judge
-from models.federated.tally import SURVEY_SUM
+from fedgate.models.arrays import Arrays, generator
+from fedgate.models.federated.algorithm import JUDGE, Algorithm, Phase, Server, UpdateError
+from fedgate.models.federated.alone import counted_once, moving
+from fedgate.models.federated.discriminator import MOVES
+from fedgate.models.federated.judges import Judge, Score, network_judge, statistic_judge, trusted_judge
+from fedgate.models.federated.norm_judge import norm_judge
+from fedgate.models.federated.tally import SURVEY_SUM
 
 PREFIX = JUDGE
 

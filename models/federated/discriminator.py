@@ -19,10 +19,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from models.adam import Adam
-from models.arrays import FEATURES, Array, Arrays, Floats, joined, parted
-from models.federated.algorithm import Algorithm, Server, close_round
-from models.federated.alone import change_of, moving
+from fedgate.models.adam import Adam
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, joined, parted
+from fedgate.models.federated.algorithm import Algorithm, Server, close_round
+from fedgate.models.federated.alone import change_of, moving
 
 SIZES = (64, 32)
 DROPOUT = 0.2

@@ -2,8 +2,8 @@
 
 A gateway fits an SVDD, draws synthetic rows from a mixture of a normal fitted to its rows and small normals at the
 support vectors, keeps those inside the sphere, fits a second SVDD to them and sends that: vectors, coefficients and
-width. What stays is the first sphere and all rows. The cloud puts the members side by side (`models.detectors.ensemble`
-has the rule by which they judge together).
+width. What stays is the first sphere and all rows. The cloud puts the members side by side
+(`fedgate.models.detectors.ensemble` has the rule by which they judge together).
 
 How the text is read: sizes and weights of the mixture are not stated; as many rows as the gateway has, half from each
 part, small is 0.1 of a feature's deviation. `nu` is the default and `c` the paper's form, as in Support Vector
@@ -31,10 +31,10 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from models.arrays import FEATURES, Array, Arrays, Floats, at_most
-from models.detectors import ensemble, kernel, svdd
-from models.detectors.training import border_for, map_width
-from models.federated.algorithm import (
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, at_most
+from fedgate.models.detectors import ensemble, kernel, svdd
+from fedgate.models.detectors.training import border_for, map_width
+from fedgate.models.federated.algorithm import (
     LARGEST,
     Algorithm,
     Count,
@@ -47,8 +47,8 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
-from models.federated.kernel_width import with_width
-from models.federated.support_vector_election import (
+from fedgate.models.federated.kernel_width import with_width
+from fedgate.models.federated.support_vector_election import (
     FEWEST_ROWS,
     WIDTH,
     Fit,
@@ -57,7 +57,7 @@ from models.federated.support_vector_election import (
     end_of,
     width_of,
 )
-from models.federated.tally import STACK
+from fedgate.models.federated.tally import STACK
 
 MEMBER, DROPPED = "member", "dropped"
 PER_MEMBER = ("gamma", MEMBER, DROPPED)  # repeated in each row, since stacked rows are sorted and must find together

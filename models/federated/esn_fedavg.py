@@ -17,12 +17,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from models.arrays import Arrays, Floats
-from models.detectors import esn
-from models.detectors.network import Classifier, Network
-from models.detectors.readout_descent import Descent, Examples, Optimiser, descended, examples, output_count
-from models.detectors.reservoir import IDENTITY, identity
-from models.federated.algorithm import (
+from fedgate.models.arrays import Arrays, Floats
+from fedgate.models.detectors import esn
+from fedgate.models.detectors.network import Classifier, Network
+from fedgate.models.detectors.readout_descent import Descent, Examples, Optimiser, descended, examples, output_count
+from fedgate.models.detectors.reservoir import IDENTITY, identity
+from fedgate.models.federated.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
@@ -32,9 +32,9 @@ from models.federated.algorithm import (
     checked,
     personal_tensors,
 )
-from models.federated.fedavg import counted, within
-from models.federated.series import Lesson, judged, lesson
-from models.federated.tally import CHANGES
+from fedgate.models.federated.fedavg import counted, within
+from fedgate.models.federated.series import Lesson, judged, lesson
+from fedgate.models.federated.tally import CHANGES
 
 READOUT, SAMPLES, STEP = "readout", "samples", "step"
 RECIPE = "recipe."

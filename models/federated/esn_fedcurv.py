@@ -22,10 +22,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import COUNTED, Array, Arrays, Floats
-from models.detectors.network import Classifier
-from models.detectors.readout_descent import Descent, Examples, Optimiser, Pull, descended, fisher, probabilities
-from models.federated.algorithm import (
+from fedgate.models.arrays import COUNTED, Array, Arrays, Floats
+from fedgate.models.detectors.network import Classifier
+from fedgate.models.detectors.readout_descent import (
+    Descent,
+    Examples,
+    Optimiser,
+    Pull,
+    descended,
+    fisher,
+    probabilities,
+)
+from fedgate.models.federated.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
@@ -35,7 +43,7 @@ from models.federated.algorithm import (
     UpdateError,
     personal_tensors,
 )
-from models.federated.esn_fedavg import (
+from fedgate.models.federated.esn_fedavg import (
     CLASSIFY,
     READOUT,
     RECIPE,
@@ -47,9 +55,9 @@ from models.federated.esn_fedavg import (
     averaging,
     begin,
 )
-from models.federated.fedavg import NotNegative
-from models.federated.readout_sums import bounds_of
-from models.federated.tally import SUM
+from fedgate.models.federated.fedavg import NotNegative
+from fedgate.models.federated.readout_sums import bounds_of
+from fedgate.models.federated.tally import SUM
 
 CURVATURE, CURVED = "curvature", "curved_readout"  # D and D ⊙ W of one gateway
 ALL_CURVATURE, ALL_CURVED = "fleet.curvature", "fleet.curved_readout"  # their sums

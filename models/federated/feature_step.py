@@ -4,8 +4,8 @@ under a prefix, out of the algorithm's sight.
 
 from __future__ import annotations
 
-from models.arrays import Arrays
-from models.federated.algorithm import Phase, Server, Train
+from fedgate.models.arrays import Arrays
+from fedgate.models.federated.algorithm import Phase, Server, Train
 
 
 def behind(phase: Phase, prefix: str | tuple[str, ...], train: Train) -> Phase:

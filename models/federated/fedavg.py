@@ -21,11 +21,11 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from models.arrays import FEATURES, Arrays
-from models.detectors import linear
-from models.detectors.random_map import WIDTH
-from models.detectors.training import MOST_ROWS, map_width, spread, warn_of_share
-from models.federated.algorithm import (
+from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.models.detectors import linear
+from fedgate.models.detectors.random_map import WIDTH
+from fedgate.models.detectors.training import MOST_ROWS, map_width, spread, warn_of_share
+from fedgate.models.federated.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
@@ -38,10 +38,10 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
-from models.federated.kernel_width import with_width
-from models.federated.local_dual import STEP, Local, contribute
-from models.federated.server_optimiser import ServerOptimiser, stepping
-from models.federated.tally import CHANGES, CONTRIBUTIONS, MEASURED_CHANGES, Tally
+from fedgate.models.federated.kernel_width import with_width
+from fedgate.models.federated.local_dual import STEP, Local, contribute
+from fedgate.models.federated.server_optimiser import ServerOptimiser, stepping
+from fedgate.models.federated.tally import CHANGES, CONTRIBUTIONS, MEASURED_CHANGES, Tally
 
 SAMPLES = "samples"
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]

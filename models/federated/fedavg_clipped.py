@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from models.federated.algorithm import Algorithm, Count
-from models.federated.fedavg import fedavg
-from models.federated.robustly import Robust, robust_fedavg, with_settings_of
+from fedgate.models.federated.algorithm import Algorithm, Count
+from fedgate.models.federated.fedavg import fedavg
+from fedgate.models.federated.robustly import Robust, robust_fedavg, with_settings_of
 
 
 @with_settings_of(fedavg)

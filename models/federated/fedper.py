@@ -13,12 +13,12 @@ from typing import Literal
 
 import numpy as np
 
-from models.arrays import Arrays
-from models.detectors import linear
-from models.detectors.training import MOST_ROWS
-from models.federated.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Server, Share, personal_tensors
-from models.federated.fedavg import OneClass, averaging, begin, on_a_map
-from models.federated.tally import CONTRIBUTIONS
+from fedgate.models.arrays import Arrays
+from fedgate.models.detectors import linear
+from fedgate.models.detectors.training import MOST_ROWS
+from fedgate.models.federated.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Server, Share, personal_tensors
+from fedgate.models.federated.fedavg import OneClass, averaging, begin, on_a_map
+from fedgate.models.federated.tally import CONTRIBUTIONS
 
 
 def fedper(

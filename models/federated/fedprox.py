@@ -15,10 +15,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models.detectors import linear
-from models.detectors.training import MOST_ROWS
-from models.federated.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Share, personal_tensors
-from models.federated.fedavg import Logistic, NotNegative, OneClass, averaging, begin, on_a_map, tally_of, trainer
+from fedgate.models.detectors import linear
+from fedgate.models.detectors.training import MOST_ROWS
+from fedgate.models.federated.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Share, personal_tensors
+from fedgate.models.federated.fedavg import (
+    Logistic,
+    NotNegative,
+    OneClass,
+    averaging,
+    begin,
+    on_a_map,
+    tally_of,
+    trainer,
+)
 
 
 def fedprox(

@@ -31,12 +31,12 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from models.arrays import FEATURES, Array, Arrays, Floats
-from models.detectors import esn, readout
-from models.detectors.network import Network
-from models.detectors.readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
-from models.detectors.reservoir import IDENTITY, identity
-from models.federated.algorithm import (
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors import esn, readout
+from fedgate.models.detectors.network import Network
+from fedgate.models.detectors.readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
+from fedgate.models.detectors.reservoir import IDENTITY, identity
+from fedgate.models.federated.algorithm import (
     CONDITION,
     MAX_SAMPLES,
     UNDETERMINED,
@@ -47,11 +47,11 @@ from models.federated.algorithm import (
     checked,
     personal_tensors,
 )
-from models.federated.contributions import BEFORE, STEP, difference, settled, weight_of
-from models.federated.readout_sums import TURNED, bounds_of, judge
-from models.federated.series import Lesson, judged, lesson
-from models.federated.tally import SUM
-from models.moments import triangle
+from fedgate.models.federated.contributions import BEFORE, STEP, difference, settled, weight_of
+from fedgate.models.federated.readout_sums import TURNED, bounds_of, judge
+from fedgate.models.federated.series import Lesson, judged, lesson
+from fedgate.models.federated.tally import SUM
+from fedgate.models.moments import triangle
 
 Normalisation = Literal["own", "none"]
 

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import FEATURES, LABELS, MISSING, Array, Arrays, Floats
-from models.detectors import DETECTORS
-from models.federated.algorithm import Algorithm, Phase, Server, UpdateError, normalise
-from models.federated.alone import change_of, model_of
-from models.federated.discriminator import check_context, judged_clean, taken_away
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, Array, Arrays, Floats
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated.algorithm import Algorithm, Phase, Server, UpdateError, normalise
+from fedgate.models.federated.alone import change_of, model_of
+from fedgate.models.federated.discriminator import check_context, judged_clean, taken_away
 
 CHANCE = 0.5  # of `ranking_and_border` for a score that says nothing
 LEAST_LOSS = 0.02  # below it a model makes hardly any mistake, and a share of nothing would refuse everybody

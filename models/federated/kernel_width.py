@@ -5,7 +5,7 @@ algorithm sees, in bins of their logarithm, the same for all. Counts add up and 
 an octave of the squared distance, and found from the digits of the number: in units 2^20 times as large every count
 lies 160 bins further on, and γ is 2^-40 of what it was to the last bit. Between the ends of its bin a quantile is
 interpolated, so that a distance that falls to the other side of an edge hardly moves it. How γ follows from quantiles
-is a rule of the detector (`exact_width` and `map_width` in `models.detectors.training`).
+is a rule of the detector (`exact_width` and `map_width` in `fedgate.models.detectors.training`).
 
 A gateway sends shares of its pairs in 4,096ths, so it counts for its weight, one at most, and not for its rows: of ten,
 one that lies can move the quantiles no farther than to others of the honest nine (docs/decisions/0086).
@@ -19,9 +19,9 @@ from functools import partial
 
 import numpy as np
 
-from models.arrays import FEATURES, ROUNDING, Array, Arrays, Floats
-from models.detectors.training import Quantile, squared_pair_distances
-from models.federated.algorithm import (
+from fedgate.models.arrays import FEATURES, ROUNDING, Array, Arrays, Floats
+from fedgate.models.detectors.training import Quantile, squared_pair_distances
+from fedgate.models.federated.algorithm import (
     Algorithm,
     Phase,
     RoundFailedError,
@@ -31,9 +31,9 @@ from models.federated.algorithm import (
     healthy_rows,
     normalise,
 )
-from models.federated.contributions import weight_of
-from models.federated.feature_step import behind
-from models.federated.tally import SUM
+from fedgate.models.federated.contributions import weight_of
+from fedgate.models.federated.feature_step import behind
+from fedgate.models.federated.tally import SUM
 
 DISTANCES = "distances"
 PER_OCTAVE = 4

@@ -29,8 +29,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import Arrays, Floats
-from models.detectors.dual_ascent import ascend_in_map, objective
+from fedgate.models.arrays import Arrays, Floats
+from fedgate.models.detectors.dual_ascent import ascend_in_map, objective
 
 STEP = "step"  # () in `shared`: how many models the training has made
 BEFORE = "multipliers.before"  # (n,) that the shared model of MADE_AT holds, or (0,) where it holds none

@@ -22,15 +22,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.federated.algorithm import Algorithm, Phase, Server
-from models.federated.compressed import is_compressed
-from models.federated.defended import is_defended
-from models.federated.masking import LeftOutWarning, Masking
-from models.federated.masking_cloud import Cloud, restored
-from models.federated.masking_gateway import STEPS, Gateway
-from models.federated.masking_recovery import ShareWarning
-from models.federated.ring import RING_SUM
-from models.federated.tally import STACK
+from fedgate.models.federated.algorithm import Algorithm, Phase, Server
+from fedgate.models.federated.compressed import is_compressed
+from fedgate.models.federated.defended import is_defended
+from fedgate.models.federated.masking import LeftOutWarning, Masking
+from fedgate.models.federated.masking_cloud import Cloud, restored
+from fedgate.models.federated.masking_gateway import STEPS, Gateway
+from fedgate.models.federated.masking_recovery import ShareWarning
+from fedgate.models.federated.ring import RING_SUM
+from fedgate.models.federated.tally import STACK
 
 __all__ = ["LeftOutWarning", "Masking", "ShareWarning", "masked"]
 
@@ -39,7 +39,7 @@ def masked(algorithm: Algorithm, masking: Masking) -> Algorithm:
     """Return the algorithm with every exchange replaced by five, in which the cloud learns the sum and nothing else.
 
     The result is that of the algorithm within `masking.quantum` / 2 for every gateway that was summed. It needs
-    `models.arrays.SECRET` in the data.
+    `fedgate.models.arrays.SECRET` in the data.
 
     Raises `ValueError` for an algorithm that does not add up, or that must see single updates.
     """

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from models.arrays import Array, Arrays
-from models.federated.algorithm import Positive
-from models.federated.masking_keys import KEY_BYTES
-from models.whole import round_up
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.federated.algorithm import Positive
+from fedgate.models.federated.masking_keys import KEY_BYTES
+from fedgate.models.whole import round_up
 
 Places = NDArray[np.int64]
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Array, Arrays
-from models.federated.algorithm import Phase, RoundFailedError, Server, UpdateError
-from models.federated.masking import (
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.federated.algorithm import Phase, RoundFailedError, Server, UpdateError
+from fedgate.models.federated.masking import (
     AGREEMENT,
     CHANNEL,
     PUBLIC_KEYS,
@@ -29,7 +29,7 @@ from models.federated.masking import (
     split,
     vouched_text,
 )
-from models.federated.masking_gateway import (
+from fedgate.models.federated.masking_gateway import (
     BOX_BYTES,
     COMMITMENT,
     CONFIRMATION_SENT,
@@ -53,7 +53,7 @@ from models.federated.masking_gateway import (
     TOKEN,
     VOUCHER,
 )
-from models.federated.masking_keys import (
+from fedgate.models.federated.masking_keys import (
     KEY_BYTES,
     SIGNATURE_BYTES,
     VOUCHER_BYTES,
@@ -65,8 +65,8 @@ from models.federated.masking_keys import (
     loaded,
     voucher_of,
 )
-from models.federated.masking_recovery import SENDER, masks_left, once
-from models.federated.ring import LAYOUT, by_layout, check_layout, decoded, most_of, of_most
+from fedgate.models.federated.masking_recovery import SENDER, masks_left, once
+from fedgate.models.federated.ring import LAYOUT, by_layout, check_layout, decoded, most_of, of_most
 
 ROSTER = (*PUBLIC_KEYS, COMMITMENT, TOKEN)  # (n, 32) of each who began the round, in the order of the first
 MODEL = "model."

@@ -3,8 +3,8 @@ reveals so that the sum can be unmasked.
 
 What it must remember stands in `own` under `masking.`: the secret of the round, from which every key follows, and how
 far it has gone. It goes each step once: a second input under the same masks, or a second answer about who dropped out,
-would betray it. No store may hold the secret (`models.arrays.is_fleeting`), or an image of it that is put back would go
-a step again; so whose process ends drops out of the round. With its last step it forgets the secret.
+would betray it. No store may hold the secret (`fedgate.models.arrays.is_fleeting`), or an image of it that is put back
+would go a step again; so whose process ends drops out of the round. With its last step it forgets the secret.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from models.arrays import COUNTED, FEATURES, IDENTITY, MEMBERS, Array, Arrays, parted
-from models.federated.algorithm import Phase, Server
-from models.federated.contributions import BEFORE, weight_of
-from models.federated.masking import (
+from fedgate.models.arrays import COUNTED, FEATURES, IDENTITY, MEMBERS, Array, Arrays, parted
+from fedgate.models.federated.algorithm import Phase, Server
+from fedgate.models.federated.contributions import BEFORE, weight_of
+from fedgate.models.federated.masking import (
     AGREEMENT,
     CHANNEL,
     PUBLIC_KEYS,
@@ -31,7 +31,7 @@ from models.federated.masking import (
     split,
     vouched_text,
 )
-from models.federated.masking_keys import (
+from fedgate.models.federated.masking_keys import (
     KEY_BYTES,
     SIGNATURE_BYTES,
     TAG_BYTES,
@@ -55,8 +55,8 @@ from models.federated.masking_keys import (
     vouched,
     voucher_of,
 )
-from models.federated.ring import LAYOUT, check_units, encoded, most_of
-from models.federated.shamir import shares_of
+from fedgate.models.federated.ring import LAYOUT, check_units, encoded, most_of
+from fedgate.models.federated.shamir import shares_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from models.arrays import SECRET, Array, Arrays
-from models.federated.ring import Ring
-from models.federated.shamir import PRIME
+from fedgate.models.arrays import SECRET, Array, Arrays
+from fedgate.models.federated.ring import Ring
+from fedgate.models.federated.shamir import PRIME
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -65,7 +65,7 @@ def secret_of(data: Arrays) -> bytes:
     if secret is None or secret.shape != (KEY_BYTES,) or secret.dtype != np.uint8:
         found = "nothing" if secret is None else f"{secret.dtype} {secret.shape}"
         raise ValueError(
-            f"{SECRET}: expected {KEY_BYTES} bytes that nobody else can know (models.arrays.exchange_secret), got "
+            f"{SECRET}: expected {KEY_BYTES} bytes that nobody else can know, see models.arrays.exchange_secret; got "
             f"{found}"
         )
     return secret.tobytes()

@@ -11,12 +11,20 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from models.arrays import Array, Arrays
-from models.federated.algorithm import RoundFailedError
-from models.federated.masking import Roster
-from models.federated.masking_gateway import COMMITMENT, HANDED, POSTED, PRESENT, SHARES, mask_key, self_mask_key
-from models.federated.masking_keys import derived, loaded, public_key, to_bytes, to_number
-from models.federated.shamir import interpolated
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.federated.algorithm import RoundFailedError
+from fedgate.models.federated.masking import Roster
+from fedgate.models.federated.masking_gateway import (
+    COMMITMENT,
+    HANDED,
+    POSTED,
+    PRESENT,
+    SHARES,
+    mask_key,
+    self_mask_key,
+)
+from fedgate.models.federated.masking_keys import derived, loaded, public_key, to_bytes, to_number
+from fedgate.models.federated.shamir import interpolated
 
 SENDER = "sender"  # (1,) the place of who sent an update, put in where its token is checked
 

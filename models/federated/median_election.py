@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import FEATURES, Arrays
-from models.federated.algorithm import Phase, Server, Train, UpdateError, checked
-from models.federated.fedavg import SAMPLES, Judge, counted
-from models.federated.local_dual import MADE_AT, STEP
-from models.federated.tally import CONTRIBUTIONS, STACK
+from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.models.federated.algorithm import Phase, Server, Train, UpdateError, checked
+from fedgate.models.federated.fedavg import SAMPLES, Judge, counted
+from fedgate.models.federated.local_dual import MADE_AT, STEP
+from fedgate.models.federated.tally import CONTRIBUTIONS, STACK
 
 LOSS, MEDIAN, ASKED = "loss", "median", "asked"
 MEMBERS = "members"  # one of every gateway elected

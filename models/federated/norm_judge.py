@@ -9,7 +9,7 @@ liars could pull it down step by step, each time having more of the long honest 
 
 The first round measures and moves nothing, or until three lengths are known: there is nothing to judge by yet, and one
 shout in it would outlast all that follow. It costs a round; no model is released of it
-(`config.settings.checks.lacking`).
+(`fedgate.config.settings.checks.lacking`).
 
 What it does not see: a liar no longer than the bound is counted, whatever its direction. Quiet liars lower what is
 usual as far as the shortest honest ones, once and for good where these differ much; then honest gateways beyond the
@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import Array, Arrays
-from models.federated.algorithm import MOVED, Phase, Server, UpdateError
-from models.federated.alone import change_of
-from models.federated.judges import Judge
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.federated.algorithm import MOVED, Phase, Server, UpdateError
+from fedgate.models.federated.alone import change_of
+from fedgate.models.federated.judges import Judge
 
 # The histogram (B,), how many lengths were ever noted, and how many in the round with most of them.
 LENGTHS, KNOWN, MOST_NOTED = "lengths", "known", "most_noted"

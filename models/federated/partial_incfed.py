@@ -32,13 +32,13 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from models.detectors import esn
-from models.detectors.network import Network
-from models.federated.algorithm import MAX_SAMPLES, Algorithm, Count, Server, personal_tensors
-from models.federated.incfed import DEFAULT_RIDGE, NETWORK, PAPER_RIDGE, Normalisation, Ridge, untrained
-from models.federated.partial_phases import DIRECTIONS, Plan, electing, masking, reducing
-from models.federated.readout_sums import bounds_of
-from models.federated.reservoir_directions import driven_directions
+from fedgate.models.detectors import esn
+from fedgate.models.detectors.network import Network
+from fedgate.models.federated.algorithm import MAX_SAMPLES, Algorithm, Count, Server, personal_tensors
+from fedgate.models.federated.incfed import DEFAULT_RIDGE, NETWORK, PAPER_RIDGE, Normalisation, Ridge, untrained
+from fedgate.models.federated.partial_phases import DIRECTIONS, Plan, electing, masking, reducing
+from fedgate.models.federated.readout_sums import bounds_of
+from fedgate.models.federated.reservoir_directions import driven_directions
 
 Select = Literal["shared", "principal", "importance", "random"]
 Alpha = Annotated[float, Field(ge=0, le=1)]

@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import FEATURES, Array, Arrays, Floats
-from models.detectors import readout
-from models.detectors.network import Network
-from models.detectors.readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
-from models.detectors.reservoir import IDENTITY, identity
-from models.federated import column_masks
-from models.federated.algorithm import CONDITION, UNDETERMINED, Phase, Server, UpdateError, checked
-from models.federated.contributions import STEP, weight_of
-from models.federated.incfed import Normalisation, RankWarning, scaled, solved
-from models.federated.readout_sums import SLACK, Bounds, judge
-from models.federated.series import judged, lesson
-from models.federated.tally import SUM
-from models.moments import symmetric, triangle
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors import readout
+from fedgate.models.detectors.network import Network
+from fedgate.models.detectors.readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
+from fedgate.models.detectors.reservoir import IDENTITY, identity
+from fedgate.models.federated import column_masks
+from fedgate.models.federated.algorithm import CONDITION, UNDETERMINED, Phase, Server, UpdateError, checked
+from fedgate.models.federated.contributions import STEP, weight_of
+from fedgate.models.federated.incfed import Normalisation, RankWarning, scaled, solved
+from fedgate.models.federated.readout_sums import SLACK, Bounds, judge
+from fedgate.models.federated.series import judged, lesson
+from fedgate.models.federated.tally import SUM
+from fedgate.models.moments import symmetric, triangle
 
 Sums = Callable[[Array, Array], Arrays]  # of regressors and targets
 

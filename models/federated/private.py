@@ -18,8 +18,8 @@ The ledger rests on the gateway under `privacy.`, and outlives a training: `rele
 `epsilon`. It counts an update once it is made, be it lost or not. When the next one would exceed the budget the gateway
 sends nothing any more, and says so.
 
-Fit are sums of changes (`models.federated.tally.CHANGES`), in every exchange: of an algorithm with one other it would
-leak past the noise. A Gram matrix with noise is none; and where a gateway remembers what the model holds of it
+Fit are sums of changes (`fedgate.models.federated.tally.CHANGES`), in every exchange: of an algorithm with one other it
+would leak past the noise. A Gram matrix with noise is none; and where a gateway remembers what the model holds of it
 (one-class losses, ADMM, IncFed), bounds and noise would make that untrue. Nor may means of the rows travel beside the
 changes: squared residuals are longer than any change, so that one bound for both would be spent on them.
 
@@ -37,9 +37,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from models.arrays import FEATURES, SECRET, Array, Arrays
-from models.detectors.reservoir import IDENTITY
-from models.federated.algorithm import (
+from fedgate.models.arrays import FEATURES, SECRET, Array, Arrays
+from fedgate.models.detectors.reservoir import IDENTITY
+from fedgate.models.federated.algorithm import (
     EPSILON,
     NOISE_SECRET,
     RELEASES,
@@ -52,9 +52,9 @@ from models.federated.algorithm import (
     UpdateError,
     ledger_of,
 )
-from models.federated.alone import WEIGHTS
-from models.federated.tally import MEASURED_CHANGES
-from models.secret_noise import SECRET_BYTES, noised
+from fedgate.models.federated.alone import WEIGHTS
+from fedgate.models.federated.tally import MEASURED_CHANGES
+from fedgate.models.secret_noise import SECRET_BYTES, noised
 
 LIBRARY = "dp_accounting"
 SLACK = 1e-6  # of the bound, for rounding

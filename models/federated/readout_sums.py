@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import Array, Arrays, Floats
-from models.detectors.network import Network
-from models.detectors.readout import CROSS, GRAM, SAMPLES, SQUARES
-from models.federated.algorithm import UpdateError
-from models.moments import symmetric
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.network import Network
+from fedgate.models.detectors.readout import CROSS, GRAM, SAMPLES, SQUARES
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.moments import symmetric
 
 TURNED = "turned"  # rows added and rows taken back, together
 SLACK = 1e-6  # of a bound: states are float32

@@ -28,10 +28,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from models.arrays import FEATURES, LABELS, Arrays
-from models.detectors import recurrent
-from models.detectors.recurrent_network import Descent, Optimiser, Recurrent, as_in_the_paper
-from models.federated.algorithm import (
+from fedgate.models.arrays import FEATURES, LABELS, Arrays
+from fedgate.models.detectors import recurrent
+from fedgate.models.detectors.recurrent_network import Descent, Optimiser, Recurrent, as_in_the_paper
+from fedgate.models.federated.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
@@ -41,9 +41,9 @@ from models.federated.algorithm import (
     healthy_rows,
     personal_tensors,
 )
-from models.federated.fedavg import NotNegative, averaging, within
-from models.federated.local_dual import STEP
-from models.federated.server_optimiser import ServerOptimiser, stepping
+from fedgate.models.federated.fedavg import NotNegative, averaging, within
+from fedgate.models.federated.local_dual import STEP
+from fedgate.models.federated.server_optimiser import ServerOptimiser, stepping
 
 SQUARES, CLASS_COUNTS, CLASS_SHARES = "squares", "class_counts", "class_shares"
 VARIANCE = "variance"

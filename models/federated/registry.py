@@ -8,27 +8,27 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from models.federated.algorithm import Algorithm
-from models.federated.common_unit import in_common_unit
-from models.federated.conditional_fedavg import conditional_fedavg
-from models.federated.ensemble_svdd import ensemble_svdd
-from models.federated.esn_fedavg import esn_fedavg
-from models.federated.esn_fedcurv import esn_fedcurv
-from models.federated.fedavg import fedavg
-from models.federated.fedavg_clipped import fedavg_clipped
-from models.federated.fedavg_krum import fedavg_krum, fedavg_multi_krum
-from models.federated.fedavg_median import fedavg_median
-from models.federated.fedavg_trimmed_mean import fedavg_trimmed_mean
-from models.federated.fedper import fedper
-from models.federated.fedprox import fedprox
-from models.federated.incfed import incfed
-from models.federated.partial_incfed import partial_incfed
-from models.federated.recurrent_fedavg import recurrent_fedavg
-from models.federated.robust_svm_admm import robust_svm_admm
-from models.federated.robust_svm_subgradient import robust_svm_subgradient
-from models.federated.subspace import federated_subspace
-from models.federated.support_vector_election import support_vector_election
-from models.federated.whitened import validated, whitened
+from fedgate.models.federated.algorithm import Algorithm
+from fedgate.models.federated.common_unit import in_common_unit
+from fedgate.models.federated.conditional_fedavg import conditional_fedavg
+from fedgate.models.federated.ensemble_svdd import ensemble_svdd
+from fedgate.models.federated.esn_fedavg import esn_fedavg
+from fedgate.models.federated.esn_fedcurv import esn_fedcurv
+from fedgate.models.federated.fedavg import fedavg
+from fedgate.models.federated.fedavg_clipped import fedavg_clipped
+from fedgate.models.federated.fedavg_krum import fedavg_krum, fedavg_multi_krum
+from fedgate.models.federated.fedavg_median import fedavg_median
+from fedgate.models.federated.fedavg_trimmed_mean import fedavg_trimmed_mean
+from fedgate.models.federated.fedper import fedper
+from fedgate.models.federated.fedprox import fedprox
+from fedgate.models.federated.incfed import incfed
+from fedgate.models.federated.partial_incfed import partial_incfed
+from fedgate.models.federated.recurrent_fedavg import recurrent_fedavg
+from fedgate.models.federated.robust_svm_admm import robust_svm_admm
+from fedgate.models.federated.robust_svm_subgradient import robust_svm_subgradient
+from fedgate.models.federated.subspace import federated_subspace
+from fedgate.models.federated.support_vector_election import support_vector_election
+from fedgate.models.federated.whitened import validated, whitened
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -55,8 +55,8 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
 }
 
 # What every algorithm takes besides its own settings: steps before it, on the features, and steps behind it, on the way
-# of the update. See `models.federated.whitened`, `compensated`, `robustly`, `surveyed`, `private`, `compressed` and
-# `masked`.
+# of the update. See `fedgate.models.federated.whitened`, `compensated`, `robustly`, `surveyed`, `private`, `compressed`
+# and `masked`.
 COMMON_SETTINGS: dict[str, Any] = {
     **{"whiten": None, "whiten_residual": 1.0, "compensate": (), "compensate_prior": 100.0},
     **{"unit": "common", "robust": None, "survey": None, "privacy": None, "compression": None, "masking": None},
@@ -133,7 +133,7 @@ def _on_features(
     if not settings.get("compensate"):
         return stepped(feature_count, **own)
     # Late: most fleets need none of these, and a gateway's training child should load what it needs.
-    from models.federated.compensated import compensated
+    from fedgate.models.federated.compensated import compensated
 
     stepped.__signature__ = inspect.signature(factory)  # type: ignore[attr-defined]  # which steps look into
     step = {key: settings[key] for key in ("compensate", "compensate_prior") if key in settings}
@@ -141,31 +141,31 @@ def _on_features(
 
 
 def _surveyed(algorithm: Algorithm, feature_count: int, options: Any) -> Algorithm:
-    from models.federated.surveyed import Survey, surveyed
+    from fedgate.models.federated.surveyed import Survey, surveyed
 
     return surveyed(algorithm, feature_count, _checked("survey", Survey, options))
 
 
 def _robust(algorithm: Algorithm, options: Any) -> Algorithm:
-    from models.federated.robustly import Robust, robustly
+    from fedgate.models.federated.robustly import Robust, robustly
 
     return robustly(algorithm, _checked("robust", Robust, options))
 
 
 def _private(algorithm: Algorithm, options: Any) -> Algorithm:
-    from models.federated.private import Privacy, private
+    from fedgate.models.federated.private import Privacy, private
 
     return private(algorithm, _checked("privacy", Privacy, options))
 
 
 def _compressed(algorithm: Algorithm, options: Any) -> Algorithm:
-    from models.federated.compressed import Compression, compressed
+    from fedgate.models.federated.compressed import Compression, compressed
 
     return compressed(algorithm, _checked("compression", Compression, options))
 
 
 def _masked(algorithm: Algorithm, options: Any) -> Algorithm:
-    from models.federated.masked import Masking, masked
+    from fedgate.models.federated.masked import Masking, masked
 
     return masked(algorithm, _checked("masking", Masking, options))
 

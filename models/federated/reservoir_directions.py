@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import Arrays, Floats
-from models.detectors import reservoir
-from models.detectors.reservoir import Singles
+from fedgate.models.arrays import Arrays, Floats
+from fedgate.models.detectors import reservoir
+from fedgate.models.detectors.reservoir import Singles
 
 STEPS = 3_000
 FORGOTTEN = 200  # of them at the start, for the state to forget where it began

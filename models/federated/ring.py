@@ -17,9 +17,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Array, Arrays
-from models.federated.algorithm import UpdateError
-from models.federated.tally import Tally
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.tally import Tally
 
 Ring = NDArray[np.uint64]
 

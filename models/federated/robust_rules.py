@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats
 
 
 class TooFewRowsError(ValueError):

@@ -24,8 +24,8 @@ from typing import Literal
 
 import numpy as np
 
-from models.arrays import FEATURES, Arrays, Floats
-from models.federated.algorithm import (
+from fedgate.models.arrays import FEATURES, Arrays, Floats
+from fedgate.models.federated.algorithm import (
     Algorithm,
     Count,
     Phase,
@@ -36,12 +36,21 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
-from models.federated.tally import CONTRIBUTIONS
-from models.federated.weighed import check_weighed, most_weight
-from models.robust.ball import LabelCost, NormSetting, ball_of_settings
-from models.robust.gateway import Weighting, ball_of, counts_nothing, exported, imported, signs_of, thinned, weight_of
-from models.robust.interior_point import solve
-from models.robust.problem import Proximal
+from fedgate.models.federated.tally import CONTRIBUTIONS
+from fedgate.models.federated.weighed import check_weighed, most_weight
+from fedgate.models.robust.ball import LabelCost, NormSetting, ball_of_settings
+from fedgate.models.robust.gateway import (
+    Weighting,
+    ball_of,
+    counts_nothing,
+    exported,
+    imported,
+    signs_of,
+    thinned,
+    weight_of,
+)
+from fedgate.models.robust.interior_point import solve
+from fedgate.models.robust.problem import Proximal
 
 PROPOSALS, WEIGHTS, GATEWAYS = "proposals", "weight_sum", "gateways"  # of an update
 LOCAL, DISAGREEMENT, SEEN = "local", "disagreement", "seen"  # of a gateway: w_k, u_k and the step they belong to

@@ -18,8 +18,8 @@ from typing import Literal
 
 import numpy as np
 
-from models.arrays import FEATURES, Array, Arrays, Floats
-from models.federated.algorithm import (
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.federated.algorithm import (
     Algorithm,
     Count,
     Phase,
@@ -29,13 +29,22 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
-from models.federated.tally import CHANGES
-from models.federated.weighed import check_weighed, most_weight
-from models.robust.ball import Ball, LabelCost, Norm, NormSetting, ball_of_settings
-from models.robust.box import Box, worst_case
-from models.robust.gateway import Weighting, ball_of, counts_nothing, exported, imported, signs_of, thinned, weight_of
-from models.robust.open_support import subgradient
-from models.robust.program import worst_case_program
+from fedgate.models.federated.tally import CHANGES
+from fedgate.models.federated.weighed import check_weighed, most_weight
+from fedgate.models.robust.ball import Ball, LabelCost, Norm, NormSetting, ball_of_settings
+from fedgate.models.robust.box import Box, worst_case
+from fedgate.models.robust.gateway import (
+    Weighting,
+    ball_of,
+    counts_nothing,
+    exported,
+    imported,
+    signs_of,
+    thinned,
+    weight_of,
+)
+from fedgate.models.robust.open_support import subgradient
+from fedgate.models.robust.program import worst_case_program
 
 SLOPES, WEIGHTS, STEP = "slopes", "weight_sum", "step"
 

@@ -22,20 +22,20 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from models.arrays import Arrays, Floats
-from models.federated.algorithm import Algorithm, Phase, RoundFailedError, Server, UpdateError
-from models.federated.alone import WEIGHTS, moving, weight_of
-from models.federated.fedavg import fedavg
-from models.federated.local_dual import withdrawn
-from models.federated.robust_rules import (
+from fedgate.models.arrays import Arrays, Floats
+from fedgate.models.federated.algorithm import Algorithm, Phase, RoundFailedError, Server, UpdateError
+from fedgate.models.federated.alone import WEIGHTS, moving, weight_of
+from fedgate.models.federated.fedavg import fedavg
+from fedgate.models.federated.local_dual import withdrawn
+from fedgate.models.federated.robust_rules import (
     TooFewRowsError,
     clipped_mean,
     coordinate_median,
     krum_chosen,
     trimmed_mean,
 )
-from models.federated.tally import CHANGES, CONTRIBUTIONS, ROBUST_STACK
-from models.whole import round_down, round_up
+from fedgate.models.federated.tally import CHANGES, CONTRIBUTIONS, ROBUST_STACK
+from fedgate.models.whole import round_down, round_up
 
 Liars = Annotated[float, Field(gt=0, lt=0.5)]
 LIARS = 0.2
@@ -49,7 +49,7 @@ Factory = TypeVar("Factory", bound=Callable[..., Algorithm])
 class Robust(BaseModel):
     """Which mean.
 
-    :param rule: see `models.federated.robust_rules`.
+    :param rule: see `fedgate.models.federated.robust_rules`.
     :param liars: of `trimmed-mean`, `krum` and `multi-krum`: the share of a round's updates that may be lies, 0.2 where
         not given; of n updates the whole number up to share · n, one at least. The others need not know.
     """

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import COUNTED, SECRET, Arrays, exchange_secret, generator, select
-from models.federated.algorithm import (
+from fedgate.models.arrays import COUNTED, SECRET, Arrays, exchange_secret, generator, select
+from fedgate.models.federated.algorithm import (
     NOTHING_TO_SEND,
     Algorithm,
     RoundFailedError,

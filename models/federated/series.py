@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Array, Arrays, Floats
-from models.detectors import esn
-from models.detectors.network import Network
-from models.detectors.reservoir import IDENTITY, SEED_BYTES, Singles, contraction, identity
-from models.federated.algorithm import UpdateError, normalise
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Array, Arrays, Floats
+from fedgate.models.detectors import esn
+from fedgate.models.detectors.network import Network
+from fedgate.models.detectors.reservoir import IDENTITY, SEED_BYTES, Singles, contraction, identity
+from fedgate.models.federated.algorithm import UpdateError, normalise
 
 STEP = "step"  # in `shared`: how many models the training has made
 

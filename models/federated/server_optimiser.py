@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from models.arrays import Array, Arrays
+from fedgate.models.arrays import Array, Arrays
 
 FIRST, SECOND = "moment.first.", "moment.second."
 ADAPTIVE: dict[str, Any] = {"rate": 0.01, "momentum": 0.9}

@@ -19,9 +19,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from models.arrays import FEATURES, Array, Arrays, Floats
-from models.detectors.subspace import Which, bordered
-from models.federated.algorithm import (
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors.subspace import Which, bordered
+from fedgate.models.federated.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
@@ -33,8 +33,8 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
-from models.federated.tally import SUM
-from models.moments import (
+from fedgate.models.federated.tally import SUM
+from fedgate.models.moments import (
     PRODUCTS,
     SAMPLES,
     SUM_OF_ROWS,

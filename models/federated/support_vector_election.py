@@ -24,10 +24,10 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from models.arrays import FEATURES, Array, Arrays, Floats, at_most
-from models.detectors import kernel, svdd
-from models.detectors.training import border_for, exact_width
-from models.federated.algorithm import (
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, at_most
+from fedgate.models.detectors import kernel, svdd
+from fedgate.models.detectors.training import border_for, exact_width
+from fedgate.models.federated.algorithm import (
     Algorithm,
     Count,
     Phase,
@@ -39,9 +39,9 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
-from models.federated.kernel_width import with_width
-from models.federated.tally import STACK
-from models.units import FARTHEST
+from fedgate.models.federated.kernel_width import with_width
+from fedgate.models.federated.tally import STACK
+from fedgate.models.units import FARTHEST
 
 VECTORS, WIDTH = "vectors", "gamma"
 FEWEST_ROWS = 2  # and vectors: of one, or of many that are alike, the sphere has no radius

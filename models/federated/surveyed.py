@@ -1,10 +1,10 @@
 """Levels of a site (ours): what scores look like on all gateways, for one that has no baseline of its own yet.
 
 One exchange more ends every round: each gateway scores the windows that it keeps for its own level, with the model of
-the round and its own tensors, and sends a histogram of the scores (`models.sketch`); where a profile is asked for, the
-sums of its features by hour, day and context as well (`models.profile`). Both are sums, so they may travel masked. They
-go out with the model in its signed manifest. A gateway calibrates itself as soon as it can: levels of its own keep the
-promised rate, those of the site only as far as the gateways are alike.
+the round and its own tensors, and sends a histogram of the scores (`fedgate.models.sketch`); where a profile is asked
+for, the sums of its features by hour, day and context as well (`fedgate.models.profile`). Both are sums, so they may
+travel masked. They go out with the model in its signed manifest. A gateway calibrates itself as soon as it can: levels
+of its own keep the promised rate, those of the site only as far as the gateways are alike.
 
 A model with a memory sees the rows one after the other, without regard to gaps in the baseline.
 """
@@ -16,9 +16,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from models.arrays import CALIBRATION, END_NS, FEATURES, Array, Arrays, Floats
-from models.detectors import DETECTORS
-from models.federated.algorithm import (
+from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated.algorithm import (
     MAX_SAMPLES,
     SITE,
     Algorithm,
@@ -28,10 +28,10 @@ from models.federated.algorithm import (
     checked,
     normalise,
 )
-from models.federated.tally import SURVEY_SUM
-from models.profile import cell_count, cells, sums
-from models.profile_spec import ProfileSpec
-from models.sketch import BINS, sketch
+from fedgate.models.federated.tally import SURVEY_SUM
+from fedgate.models.profile import cell_count, cells, sums
+from fedgate.models.profile_spec import ProfileSpec
+from fedgate.models.sketch import BINS, sketch
 
 SCORES = "scores"
 MOST_VALUES = 6_000  # of a site's profile: it travels in one message, the manifest

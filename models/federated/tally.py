@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from models.arrays import Arrays
+from fedgate.models.arrays import Arrays
 
 RUN = "#"  # in the names of a stack's total, before the number of a run
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import Arrays
-from models.federated.algorithm import MAX_SAMPLES, UpdateError
-from models.robust.gateway import Weighting
+from fedgate.models.arrays import Arrays
+from fedgate.models.federated.algorithm import MAX_SAMPLES, UpdateError
+from fedgate.models.robust.gateway import Weighting
 
 
 def most_weight(weighting: Weighting, max_weight: float | None) -> float:

@@ -3,8 +3,8 @@
 One exchange more comes first, once in a training: gateways send count, sum and second moments of their features, as for
 the federated subspace, and the cloud finds the pooled mean, deviation and k principal directions. From then on every
 gateway trains the inner algorithm on k whitened coordinates and, beside them, the logarithm of the residual
-(`models.detectors.principal`). The tensors of the step travel within the shared model under `whitening.` and are part
-of its graph. On bridge spectra the residual is the part that tells damage; the coordinates alone hardly do.
+(`fedgate.models.detectors.principal`). The tensors of the step travel within the shared model under `whitening.` and
+are part of its graph. On bridge spectra the residual is the part that tells damage; the coordinates alone hardly do.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import Field, validate_call
 
-from models.arrays import FEATURES, Arrays
-from models.detectors.principal import WHITENING, of_whitening
-from models.detectors.principal import whitened as whiten_features
-from models.federated.algorithm import (
+from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.models.detectors.principal import WHITENING, of_whitening
+from fedgate.models.detectors.principal import whitened as whiten_features
+from fedgate.models.federated.algorithm import (
     MAX_SAMPLES,
     NORMALISATION,
     Algorithm,
@@ -30,9 +30,9 @@ from models.federated.algorithm import (
     normalise,
     personal_tensors,
 )
-from models.federated.feature_step import behind, without
-from models.federated.subspace import Normalisation, gathering
-from models.moments import origin, subspace
+from fedgate.models.federated.feature_step import behind, without
+from fedgate.models.federated.subspace import Normalisation, gathering
+from fedgate.models.moments import origin, subspace
 
 
 @lru_cache(maxsize=64)

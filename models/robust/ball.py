@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats
 
 Norm = Literal["1", "2", "inf"]
 # As settings: a file may say 1 for "1", and has no word for nothing but "none".

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import LABELS, Array, Arrays, Floats
-from models.robust.ball import Ball, SolverError
-from models.robust.gateway import exported, signs_of, with_bias
-from models.robust.interior_point import solve
-from models.robust.problem import Proximal
+from fedgate.models.arrays import LABELS, Array, Arrays, Floats
+from fedgate.models.robust.ball import Ball, SolverError
+from fedgate.models.robust.gateway import exported, signs_of, with_bias
+from fedgate.models.robust.interior_point import solve
+from fedgate.models.robust.problem import Proximal
 
 
 def central(x: Array, y: Array, ball: Ball, *, classes: int = 1) -> Arrays:

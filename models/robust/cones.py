@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats
 
 
 class Cone(Protocol):

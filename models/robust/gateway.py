@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Array, Arrays, Floats
-from models.detectors.training import spread
-from models.robust.ball import Ball
+from fedgate.models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Array, Arrays, Floats
+from fedgate.models.detectors.training import spread
+from fedgate.models.robust.ball import Ball
 
 Weighting = Literal["equal", "samples"]
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import Array, Floats
-from models.robust.ball import DUAL_ORDERS, Ball, SolverError, length
-from models.robust.cones import Orthant
-from models.robust.open_support import risk
-from models.robust.problem import Proximal, Rows, lower_bound, rows_of
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.robust.ball import DUAL_ORDERS, Ball, SolverError, length
+from fedgate.models.robust.cones import Orthant
+from fedgate.models.robust.open_support import risk
+from fedgate.models.robust.problem import Proximal, Rows, lower_bound, rows_of
 
 STEPS_MAX = 100
 TO_THE_BORDER = 0.98  # of the way, so that the next point is inside again
@@ -59,7 +59,7 @@ class Point(NamedTuple):
 
 
 def solve(z: Array, ball: Ball, proximal: Proximal) -> Solution:
-    """Return the best weights on rows z = y x (N, P), N >= 1, of the problem in `models.robust.problem`.
+    """Return the best weights on rows z = y x (N, P), N >= 1, of the problem in `fedgate.models.robust.problem`.
 
     Raises:
         ValueError: a radius or κ that hedges against nothing.

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from models.arrays import Array, Floats
-from models.robust.ball import Norm
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.robust.ball import Norm
 
 Moves = Callable[[float], Floats]
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import Array, Floats
-from models.robust.ball import DUAL_ORDERS, Ball, length, steepest
-from models.whole import round_down
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.robust.ball import DUAL_ORDERS, Ball, length, steepest
+from fedgate.models.whole import round_down
 
 
 def best_lambda(w: Array, z: Array, ball: Ball) -> float:

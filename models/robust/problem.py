@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import Array, Floats
-from models.robust.ball import ORDERS, Ball, length
-from models.robust.cones import Cone, Orthant, SecondOrder
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.robust.ball import ORDERS, Ball, length
+from fedgate.models.robust.cones import Cone, Orthant, SecondOrder
 
 KEPT, ZERO, CHANGED = 0, 1, 2  # kinds of hinge rows: 1 - z·w, zero, 1 + z·w - κλ
 

@@ -1,21 +1,21 @@
 """The worst-case distribution on a box by the paper's linear program (Eq. 9), solved with HiGHS.
 
 It is the paper's own way and the slow one: the study of running times puts it beside the direct way
-(`models.robust.box`), and tests hold the two against each other. Moves against the loss never pay and are left out, so
-a move is a size within its room.
+(`fedgate.models.robust.box`), and tests hold the two against each other. Moves against the loss never pay and are left
+out, so a move is a size within its room.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from models.arrays import Array, Floats
-from models.robust.ball import Ball, SolverError
-from models.robust.box import Box, WorstCase
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.robust.ball import Ball, SolverError
+from fedgate.models.robust.box import Box, WorstCase
 
 
 def worst_case_program(x: Array, y: Array, w: Array, ball: Ball, box: Box) -> WorstCase:
-    """Return the same as `models.robust.box.worst_case`, for the norms "1" and "inf".
+    """Return the same as `fedgate.models.robust.box.worst_case`, for the norms "1" and "inf".
 
     Per sample: α, the mass that keeps its label and suffers, β, the mass that changes it, and the moves of either times
     its mass; the rest of the sample loses nothing. All masses are parts of 1 / N.

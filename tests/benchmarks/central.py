@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from config.identity import signing
-from config.settings.settings import Broker
-from firmware_sim import broker as brokers
-from firmware_sim import children
+from fedgate.config.identity import signing
+from fedgate.config.settings.settings import Broker
+from fedgate.firmware_sim import broker as brokers
+from fedgate.firmware_sim import children
 from tests.benchmarks.field import toml
 from tests.benchmarks.light_gateways import ALGORITHM, FEATURES, SETTINGS, SITE
 

@@ -11,20 +11,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from config.identity import signing
-from config.protocol.messages import Score, Status
-from config.protocol.topics import ALL, Topic, parse, topic_of, watch
-from config.protocol.transfer import split
-from config.settings.settings import Broker, GatewaySettings, load
-from config.transport.mqtt import Link
-from firmware_sim import children
-from firmware_sim.broker import broker
-from firmware_sim.node import frames
-from firmware_sim.recordings import Channel, Recording
-from gateway_agent.events import Keep
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.storage.store import Store
-from models.features import FeatureSpec
+from fedgate.config.identity import signing
+from fedgate.config.protocol.messages import Score, Status
+from fedgate.config.protocol.topics import ALL, Topic, parse, topic_of, watch
+from fedgate.config.protocol.transfer import split
+from fedgate.config.settings.settings import Broker, GatewaySettings, load
+from fedgate.config.transport.mqtt import Link
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.broker import broker
+from fedgate.firmware_sim.node import frames
+from fedgate.firmware_sim.recordings import Channel, Recording
+from fedgate.gateway_agent.events import Keep
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.storage.store import Store
+from fedgate.models.features import FeatureSpec
 from tests.benchmarks import station
 from tests.benchmarks.station import FRAME_S, GATEWAY, NS, SITE, STREAM, T0_NS
 from tests.waiting import until

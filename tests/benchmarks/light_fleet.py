@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 
-from config.protocol.messages import Receipt, RoundOpen
-from config.protocol.topics import ALL, Topic, parse, topic_of, watch
-from config.settings.settings import Broker
-from config.transport.mqtt import Link
+from fedgate.config.protocol.messages import Receipt, RoundOpen
+from fedgate.config.protocol.topics import ALL, Topic, parse, topic_of, watch
+from fedgate.config.settings.settings import Broker
+from fedgate.config.transport.mqtt import Link
 from tests.benchmarks.light_gateways import ONLINE, SITE, Answers
 from tests.waiting import until
 

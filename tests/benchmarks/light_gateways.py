@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from config.protocol import wire
-from config.protocol.messages import RoundOpen, Status
-from config.protocol.topics import ALL, Topic, parse, topic_of, watch
-from config.protocol.transfer import parse_chunk, split
-from config.settings.settings import Broker
-from config.transport.mqtt import Link
-from models.arrays import Arrays, generator
-from models.federated import build
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import RoundOpen, Status
+from fedgate.config.protocol.topics import ALL, Topic, parse, topic_of, watch
+from fedgate.config.protocol.transfer import parse_chunk, split
+from fedgate.config.settings.settings import Broker
+from fedgate.config.transport.mqtt import Link
+from fedgate.models.arrays import Arrays, generator
+from fedgate.models.federated import build
 
 SITE = "bench"
 ALGORITHM = "recurrent-fedavg"

@@ -11,24 +11,24 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from cloud_aggregator.releases import build as release
-from cloud_aggregator.releases import signatures
-from config.identity.signing import verified
-from config.protocol import wire
-from config.protocol.frames import Frame, FrameMeta
-from config.protocol.messages import Manifest, audience_of
-from config.protocol.topics import Topic, topic_of
-from config.settings.settings import GatewaySettings, load
-from gateway_agent import machine
-from gateway_agent.deployment.slots import MODEL, save_model
-from gateway_agent.events import Connection, Effect, Event, Heard, Publish
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.start import restore
-from gateway_agent.state import OWN, State, Stored
-from models.arrays import Array, Arrays, Floats
-from models.features import FeatureSpec, extract_many, feature_names
-from models.federated import build
-from models.federated.algorithm import Server
+from fedgate.cloud_aggregator.releases import build as release
+from fedgate.cloud_aggregator.releases import signatures
+from fedgate.config.identity.signing import verified
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.frames import Frame, FrameMeta
+from fedgate.config.protocol.messages import Manifest, audience_of
+from fedgate.config.protocol.topics import Topic, topic_of
+from fedgate.config.settings.settings import GatewaySettings, load
+from fedgate.gateway_agent import machine
+from fedgate.gateway_agent.deployment.slots import MODEL, save_model
+from fedgate.gateway_agent.events import Connection, Effect, Event, Heard, Publish
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.start import restore
+from fedgate.gateway_agent.state import OWN, State, Stored
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.features import FeatureSpec, extract_many, feature_names
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import Server
 
 NS = 1_000_000_000
 T0_NS = 1_700_000_000 * NS

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from config.protocol.wire import encode
-from gateway_agent.deployment.session import Scorer
-from models.arrays import Array, Arrays, Floats
-from models.detectors import PERSONAL, esn, readout, reservoir
-from models.detectors.network import Network
+from fedgate.config.protocol.wire import encode
+from fedgate.gateway_agent.deployment.session import Scorer
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import PERSONAL, esn, readout, reservoir
+from fedgate.models.detectors.network import Network
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s, repeat
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmware_sim import children
-from firmware_sim.broker import broker
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.broker import broker
 from tests.benchmarks import usage
 from tests.benchmarks.central import centre
 from tests.benchmarks.conftest import Note

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from config.protocol.messages import Alarm
-from config.protocol.topics import Topic, parse, topic_of, watch
-from config.settings.settings import GatewaySettings, load
-from config.transport.mqtt import Link
-from firmware_sim import children
-from gateway_agent.events import ALARM_PRIORITY, Item, Queue
-from gateway_agent.storage.store import Store
+from fedgate.config.protocol.messages import Alarm
+from fedgate.config.protocol.topics import Topic, parse, topic_of, watch
+from fedgate.config.settings.settings import GatewaySettings, load
+from fedgate.config.transport.mqtt import Link
+from fedgate.firmware_sim import children
+from fedgate.gateway_agent.events import ALARM_PRIORITY, Item, Queue
+from fedgate.gateway_agent.storage.store import Store
 from tests.benchmarks import station, usage
 from tests.benchmarks.central import centre
 from tests.benchmarks.conftest import Note

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from firmware_sim import children
+from fedgate.firmware_sim import children
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import ROOT
 from tests.waiting import PATIENCE_S
@@ -20,8 +20,8 @@ IMPORTS = {
     "paho.mqtt.client": "import paho.mqtt.client",
     "pydantic, one model": MODEL,
     "cryptography, Ed25519": "import cryptography.hazmat.primitives.asymmetric.ed25519",
-    "gateway_agent.__main__": "import gateway_agent.__main__",
-    "gateway_agent.__main__ and shell": "import gateway_agent.__main__, gateway_agent.runtime.agent",
+    "fedgate.gateway_agent.__main__": "import fedgate.gateway_agent.__main__",
+    "gateway_agent.__main__ and agent": "import fedgate.gateway_agent.__main__, fedgate.gateway_agent.runtime.agent",
 }
 PROGRAM = """
 import time

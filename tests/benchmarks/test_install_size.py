@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim import children
+from fedgate.firmware_sim import children
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import ROOT
 from tests.benchmarks.usage import MIB

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from config.protocol import wire
-from models.arrays import FEATURES, SECRET, Arrays, equal, generator
-from models.federated.algorithm import Algorithm, Server, close_round
-from models.federated.masked import Masking, masked
+from fedgate.config.protocol import wire
+from fedgate.models.arrays import FEATURES, SECRET, Arrays, equal, generator
+from fedgate.models.federated.algorithm import Algorithm, Server, close_round
+from fedgate.models.federated.masked import Masking, masked
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import repeat
 from tests.masked_rounds import QUANTUM, adding, names_of, secret_of

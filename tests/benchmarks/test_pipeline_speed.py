@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from gateway_agent import machine
-from gateway_agent.state import State
-from models.features import FeatureSpec, extract, feature_names
+from fedgate.gateway_agent import machine
+from fedgate.gateway_agent.state import State
+from fedgate.models.features import FeatureSpec, extract, feature_names
 from tests.benchmarks import station
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import WINDOW_S, Arrival

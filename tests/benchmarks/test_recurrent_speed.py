@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from config.protocol import wire
-from firmware_sim import children
-from models.arrays import FEATURES, Arrays, Floats, generator, joined
-from models.detectors import DETECTORS, PERSONAL, recurrent
-from models.detectors.recurrent_network import Descent, PrecisionWarning, Recurrent
-from models.federated import build
+from fedgate.config.protocol import wire
+from fedgate.firmware_sim import children
+from fedgate.models.arrays import FEATURES, Arrays, Floats, generator, joined
+from fedgate.models.detectors import DETECTORS, PERSONAL, recurrent
+from fedgate.models.detectors.recurrent_network import Descent, PrecisionWarning, Recurrent
+from fedgate.models.federated import build
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import ROOT
 from tests.benchmarks.timing import median_s, repeat
@@ -32,8 +32,8 @@ MIB = 2.0**20
 PAPER = {"paper": True, "steps": STEPS}
 AGENT = """
 import pathlib, sys
-import gateway_agent.__main__, gateway_agent.runtime.agent
-from gateway_agent.deployment.session import Scorer
+import fedgate.gateway_agent.__main__, fedgate.gateway_agent.runtime.agent
+from fedgate.gateway_agent.deployment.session import Scorer
 import numpy as np
 
 scorer = Scorer(pathlib.Path(sys.argv[1]).read_bytes(), {})
@@ -109,7 +109,7 @@ def test_memory_of_a_training(what: str, settings: dict[str, Any], note: Note) -
     order = {"algorithm": "recurrent-fedavg", "settings": chosen, "feature_count": FEATURE_COUNT, "phase": 0}
     parts = {"shared": server.shared, "data": {FEATURES: rows(WINDOWS).astype(np.float32)}}
     told = {**order, "seed": 0, "round_index": 0, "gateway": "north", "secret": "", "run": "0"}
-    command = [sys.executable, "-m", "gateway_agent.runtime.training_worker"]
+    command = [sys.executable, "-m", "fedgate.gateway_agent.runtime.training_worker"]
     child = children.start(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=ROOT
     )

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from models.arrays import FEATURES, LABELS, Arrays, generator
-from models.federated import build
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
+from fedgate.models.federated import build
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s, repeat
 

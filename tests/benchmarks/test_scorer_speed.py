@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from gateway_agent.deployment.session import Scorer
-from models.arrays import Array, Arrays, Floats
-from models.detectors import PERSONAL, kernel
+from fedgate.gateway_agent.deployment.session import Scorer
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import PERSONAL, kernel
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s
 

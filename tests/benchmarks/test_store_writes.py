@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from config.settings.storage import MIB, Keeping
-from gateway_agent import machine
-from gateway_agent.events import Durable, Keep, Queue
-from gateway_agent.monitor.recurrence import Seen
-from gateway_agent.storage.store import Store
+from fedgate.config.settings.storage import MIB, Keeping
+from fedgate.gateway_agent import machine
+from fedgate.gateway_agent.events import Durable, Keep, Queue
+from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.storage.store import Store
 from tests.benchmarks import station, usage
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s, repeat

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from config.protocol import wire
-from config.settings.settings import Baseline
-from firmware_sim import children
-from models.arrays import FEATURES, LABELS, Arrays, generator, joined
-from models.federated import ALGORITHMS, build
+from fedgate.config.protocol import wire
+from fedgate.config.settings.settings import Baseline
+from fedgate.firmware_sim import children
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator, joined
+from fedgate.models.federated import ALGORITHMS, build
 from tests.benchmarks.conftest import Note
 
 MIB = 2.0**20
@@ -47,7 +47,7 @@ def job(name: str, windows: int) -> bytes:
 def test_memory_of_a_training(name: str, note: Note) -> None:
     most = next(part.le for part in Baseline.model_fields["windows"].metadata if hasattr(part, "le"))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "gateway_agent.runtime.training_worker"]
+    command = [sys.executable, "-m", "fedgate.gateway_agent.runtime.training_worker"]
     child = children.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     assert child.stdin is not None and child.stdout is not None
     child.stdin.write(job(name, most))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from config.protocol import wire
-from models.arrays import Arrays, equal
+from fedgate.config.protocol import wire
+from fedgate.models.arrays import Arrays, equal
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s
 

@@ -20,15 +20,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from cloud_aggregator.__main__ import main as cloud_aggregator
-from cloud_aggregator.storage.store import Store as Registry
-from config.settings.settings import Broker
-from config.transport.mqtt import Link
-from firmware_sim import children
-from firmware_sim.broker import broker, mosquitto_program
-from gateway_agent.__main__ import main as gateway_agent
-from gateway_agent.storage.store import Store
-from models.arrays import Floats
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.storage.store import Store as Registry
+from fedgate.config.settings.settings import Broker
+from fedgate.config.transport.mqtt import Link
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.broker import broker, mosquitto_program
+from fedgate.gateway_agent.__main__ import main as gateway_agent
+from fedgate.gateway_agent.storage.store import Store
+from fedgate.models.arrays import Floats
 from tests.sites import FEATURES, SITE, WINDOWS, frame, samples, topic
 from tests.waiting import PATIENCE_S, until
 
@@ -137,7 +137,7 @@ class Field:
             assert program is not None
             return [program, "-c", "mosquitto.conf"]
         module = "cloud_aggregator" if who == CLOUD else "gateway_agent"
-        return [sys.executable, "-m", module, "run", "-c", f"{who}.toml"]
+        return [sys.executable, "-m", f"fedgate.{module}", "run", "-c", f"{who}.toml"]
 
     def _broker_listens(self) -> bool:
         with suppress(OSError), socket.create_connection((HOST, self.port), timeout=1.0):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim import children
+from fedgate.firmware_sim import children
 from tests.chaos.field import Field, field
 from tests.sites import WINDOWS, samples
 from tests.waiting import PATIENCE_S

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from firmware_sim import children
+from fedgate.firmware_sim import children
 from tests.waiting import PATIENCE_S
 
 NICE = 19

@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from cloud_aggregator.runtime import defence
-from config.identity import signing
-from config.protocol import wire
-from config.settings import labelled
-from config.settings.settings import AggregatorSettings, GatewaySettings, SettingsError, load
-from firmware_sim.mutation import resealed
-from firmware_sim.recordings import ReadOptions, RecordingError, describe, read, render
-from models.arrays import FEATURES as X
-from models.arrays import LABELS, generator
-from models.features import FeatureSpec, feature_names
-from models.federated import build
-from models.federated.algorithm import UpdateError
-from models.federated.discriminator import train_discriminator
+from fedgate.cloud_aggregator.runtime import defence
+from fedgate.config.identity import signing
+from fedgate.config.protocol import wire
+from fedgate.config.settings import labelled
+from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings, SettingsError, load
+from fedgate.firmware_sim.mutation import resealed
+from fedgate.firmware_sim.recordings import ReadOptions, RecordingError, describe, read, render
+from fedgate.models.arrays import FEATURES as X
+from fedgate.models.arrays import LABELS, generator
+from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.federated import build
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.discriminator import train_discriminator
 from tests.fuzz.target import Target
 from tests.recording_samples import sound_files
 from tests.sites import FEATURES, SITE, faults
@@ -54,7 +54,7 @@ def from_file(reader: Callable[[Path], object], name: str) -> Callable[[bytes], 
 
 
 def _settings(name: str, kind: Any) -> Target:
-    template = (resources.files("config") / name).read_bytes()
+    template = (resources.files("fedgate.config") / name).read_bytes()
     in_full = re.sub(rb"(?m)^# (\[|\w+ = |channels)", rb"\1", template)  # what the template leaves out put in too
     blocks = tuple(template.split(b"\n\n"))
     take = from_file(lambda path: load(path, kind), name)

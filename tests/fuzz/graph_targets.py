@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 
-from gateway_agent.deployment.onnx_policy import FIELDS, MANY, check
-from gateway_agent.deployment.session import ModelRefusedError
-from models.detectors import DETECTORS, PERSONAL, linear
-from models.operators import OPERATORS
+from fedgate.gateway_agent.deployment.onnx_policy import FIELDS, MANY, check
+from fedgate.gateway_agent.deployment.session import ModelRefusedError
+from fedgate.models.detectors import DETECTORS, PERSONAL, linear
+from fedgate.models.operators import OPERATORS
 from tests.fuzz.target import Target
 from tests.graph_tricks import sound, tricks, varint
 from tests.test_graph import nodes_of

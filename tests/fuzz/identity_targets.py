@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from config.identity import pki
+from fedgate.config.identity import pki
 from tests.fuzz.file_targets import from_file
 from tests.fuzz.target import Target
 

@@ -12,21 +12,21 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from cloud_aggregator import events as cloud_events
-from cloud_aggregator import machine as cloud_machine
-from cloud_aggregator.state import State as CloudState
-from config.protocol import wire
-from config.protocol.messages import Alarm, Receipt, RoundOpen, Status, Want
-from config.protocol.topics import CHANNELS, topic_of
-from config.protocol.topics import Topic as Where
-from config.protocol.transfer import describe, split
-from firmware_sim.mutation import resealed
-from gateway_agent import events, machine
-from gateway_agent.state import State
-from models.arrays import Arrays
-from models.federated import ALGORITHMS, build
-from models.federated.algorithm import RoundFailedError, Server, UpdateError
-from models.federated.masking import LeftOutWarning
+from fedgate.cloud_aggregator import events as cloud_events
+from fedgate.cloud_aggregator import machine as cloud_machine
+from fedgate.cloud_aggregator.state import State as CloudState
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Alarm, Receipt, RoundOpen, Status, Want
+from fedgate.config.protocol.topics import CHANNELS, topic_of
+from fedgate.config.protocol.topics import Topic as Where
+from fedgate.config.protocol.transfer import describe, split
+from fedgate.firmware_sim.mutation import resealed
+from fedgate.gateway_agent import events, machine
+from fedgate.gateway_agent.state import State
+from fedgate.models.arrays import Arrays
+from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.federated.algorithm import RoundFailedError, Server, UpdateError
+from fedgate.models.federated.masking import LeftOutWarning
 from tests.exchanges import Exchange, exchanges_of
 from tests.fuzz.target import Target
 from tests.message_samples import MESSAGES

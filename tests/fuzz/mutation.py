@@ -1,4 +1,4 @@
-"""Sound bytes that hypothesis breaks, in the ways of `firmware_sim.mutation`."""
+"""Sound bytes that hypothesis breaks, in the ways of `fedgate.firmware_sim.mutation`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from firmware_sim.mutation import KINDS, NASTY, SCALE, VALUES, changed
+from fedgate.firmware_sim.mutation import KINDS, NASTY, SCALE, VALUES, changed
 
 
 def broken(seeds: Sequence[bytes]) -> st.SearchStrategy[bytes]:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from firmware_sim import children
+from fedgate.firmware_sim import children
 from tests.recording_samples import mat_bytes, npz_bytes, wav_bytes
 from tests.waiting import PATIENCE_S
 
@@ -28,8 +28,8 @@ CHILD = """
 import sys
 from pathlib import Path
 import pyarrow.parquet, scipy.io.wavfile, pymseed
-from firmware_sim import recordings
-from firmware_sim.recordings import (
+from fedgate.firmware_sim import recordings
+from fedgate.firmware_sim.recordings import (
     csv_file, formats, mat_check, mseed_file, npz_file, parquet_file, recording, source, RecordingError, read
 )
 most = int(sys.argv[-1])

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from config.protocol import wire
-from config.protocol.messages import RoundOpen
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import RoundOpen
 from tests.fuzz.campaign import campaign, main
 from tests.fuzz.mutation import broken
 from tests.fuzz.target import Target, attempt

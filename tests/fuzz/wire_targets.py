@@ -8,16 +8,16 @@ import pkgutil
 
 import numpy as np
 
-import config
-from config.protocol import topics, wire
-from config.protocol.frames import Frame
-from config.protocol.losses import Tombstone
-from config.protocol.messages import Message, MessageError, Signed, Transfer
-from config.protocol.scores import Scores, spread
-from config.protocol.transfer import Assembly, parse_chunk, split
-from config.settings.settings import Source
-from firmware_sim.mutation import resealed
-from gateway_agent.sources import json_values
+from fedgate import config
+from fedgate.config.protocol import topics, wire
+from fedgate.config.protocol.frames import Frame
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import Message, MessageError, Signed, Transfer
+from fedgate.config.protocol.scores import Scores, spread
+from fedgate.config.protocol.transfer import Assembly, parse_chunk, split
+from fedgate.config.settings.settings import Source
+from fedgate.firmware_sim.mutation import resealed
+from fedgate.gateway_agent.sources import json_values
 from tests.fuzz.target import Target
 from tests.message_samples import MESSAGES
 from tests.sites import T0_NS, frame, samples, topic
@@ -51,13 +51,17 @@ OF_LOSS = (
 
 def kinds() -> dict[str, type[Message]]:
     """Return every message there is, also those that a later version adds."""
-    for module in pkgutil.iter_modules(config.__path__):
-        importlib.import_module(f"config.{module.name}")
+    for module in pkgutil.walk_packages(config.__path__, "fedgate.config."):
+        importlib.import_module(module.name)
     found: dict[str, type[Message]] = {}
     waiting: list[type[Message]] = [Message]
     while waiting:
         waiting += (below := waiting.pop().__subclasses__())
-        found |= {kind.__name__: kind for kind in below if kind.__module__.startswith("config.") and kind is not Signed}
+        found |= {
+            kind.__name__: kind
+            for kind in below
+            if kind.__module__.startswith("fedgate.config.") and kind is not Signed
+        }
     return {name: found[name] for name in sorted(found)}
 
 
