@@ -25,7 +25,7 @@ HOUR_NS = 3_600 * NS
 FAILURES_MAX = 8  # within an hour, before a gateway is blocked for the rest of it
 CAUSE = "identity-blocked"
 SHOWN = 200  # characters of an error
-OURS = ("cloud_aggregator", "config", "models")  # packages that an error is reported to
+OURS = ("fedgate.cloud_aggregator.", "fedgate.config.", "fedgate.models.")  # whose lines an error is reported with
 Result = tuple[State, list[Effect]]
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ def _place(error: Exception) -> str:
     lines = [
         f"{frame.f_globals['__name__']}:{line}"
         for frame, line in walk_tb(error.__traceback__)
-        if frame.f_globals["__name__"].partition(".")[0] in OURS
+        if frame.f_globals["__name__"].startswith(OURS)
     ]
     return lines[-1]
 

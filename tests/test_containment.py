@@ -73,7 +73,7 @@ def test_what_came_with_a_poisoned_message_is_stored_and_answered(
         assert receipts(effects) == {"east": [True], "north": [True], "west": [False]}
         (told,) = [one.text for one in effects if isinstance(one, Log) and "could not be handled" in one.text]
         assert told.startswith("west: a message of channel tombstone") and told.isprintable()
-        assert "at cloud_aggregator." in told, "a line of ours, whatever library it failed in"
+        assert "at fedgate.cloud_aggregator." in told, "a line of ours, whatever library it failed in"
         service.close()
         service = begun(tmp_path / "a.db")
         assert [active(service, gateway) for gateway in GATEWAYS] == [["anomaly"], ["anomaly"], []]

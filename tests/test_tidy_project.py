@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fedgate.models.federated import ALGORITHMS
-from tests.syntax import PACKAGES, ROOT, Source, imported, name_of, parse, sources, walk
+from tests.syntax import NAME, PACKAGES, ROOT, Source, imported, name_of, parse, sources, walk
 
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|Users)/\w")
 # A year, an identifier or a numbered part of a publication; or the plain word that there is none.
@@ -79,7 +79,7 @@ def algorithm_faults(algorithms: Mapping[str, Callable[..., Any]], folder: Path,
     """Yield algorithms without a test or a source, and files in `folder` of which no algorithm is listed."""
     modules = {name: factory.__module__ for name, factory in algorithms.items()}
     for name, module in modules.items():
-        file = f"{module.replace('.', '/')}.py:1"
+        file = f"{module.removeprefix(NAME).replace('.', '/')}.py:1"
         test = f"test_{name.replace('-', '_')}.py"
         if not (tests / test).is_file():
             yield f"{file}: {name} has no tests/{test}; test it against an oracle"

@@ -26,9 +26,10 @@ NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "*.egg-info", "build", "dis
 
 def build(kind: str, source: Path, folder: Path) -> Path:
     """Return the archive that the build backend makes of a source tree."""
-    run = children.run([sys.executable, "-c", BUILD.format(kind=kind, folder=str(folder))], PATIENCE_S, cwd=source)
+    command = [sys.executable, "-c", BUILD.format(kind=kind, folder=str(folder))]
+    run = children.run(command, PATIENCE_S, text=True, cwd=source)
     assert run.returncode == 0, run.stderr
-    return folder / run.stdout.split()[-1].decode()
+    return folder / str(run.stdout.split()[-1])
 
 
 @pytest.fixture(scope="module")
