@@ -217,7 +217,7 @@ def _accepts_clients(address: Address) -> bool:
 
 def _command(kind: Kind, address: Address, folder: Path) -> list[str]:
     if kind == "embedded":
-        return [sys.executable, "-m", "fedgate.firmware_sim.embedded_broker", "--port", str(address.port)]
+        return [sys.executable, "-P", "-m", "fedgate.firmware_sim.embedded_broker", "--port", str(address.port)]
     program = mosquitto_program()
     if program is None:
         raise BrokerMissingError(

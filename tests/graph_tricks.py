@@ -56,10 +56,19 @@ def constant(name: str, array: Any) -> bytes:
     return bytes(numpy_helper.from_array(np.asarray(array), name).SerializeToString())
 
 
-def outer(nodes: Sequence[bytes], tensors: Sequence[bytes] = (), more: bytes = b"") -> bytes:
-    """Return a model of these parts, `x (n, 3) -> score (n,)`, with more bytes behind it."""
+def outer(
+    nodes: Sequence[bytes],
+    tensors: Sequence[bytes] = (),
+    more: bytes = b"",
+    memory: Sequence[tuple[str, Sequence[str | int]]] = (),
+) -> bytes:
+    """Return a model of these parts, `x (n, 3) -> score (n,)`, with more bytes behind it, that remembers inputs of such
+    names and shapes.
+    """
     graph = b"".join(field(1, one) for one in nodes) + field(2, b"g") + b"".join(field(5, one) for one in tensors)
-    shapes: list[tuple[int, str, list[str | int]]] = [(11, "x", ["n", WIDTH]), (12, "score", ["n"])]
+    kept = [(name, list(shape)) for name, shape in memory if name != "x"]
+    shapes: list[tuple[int, str, list[str | int]]] = [(11, "x", ["n", WIDTH]), *((11, *one) for one in kept)]
+    shapes += [(12, "score", ["n"]), *((12, f"next.{name}", list(shape)) for name, shape in memory)]
     for number, name, shape in shapes:
         graph += field(number, helper.make_tensor_value_info(name, FLOAT, shape).SerializeToString())
     opset = field(8, helper.make_opsetid("", 17).SerializeToString())
@@ -109,6 +118,31 @@ def growing() -> bytes:
     body = helper.make_graph([helper.make_node("Concat", ["c", "c"], ["d"], axis=0)], "b", [state, step], [then])
     scan = helper.make_node("Scan", ["zero", "x"], ["r"], body=body, num_scan_inputs=1)
     return outer([scan.SerializeToString(), largest()], [constant("zero", np.zeros(1, np.float32))])
+
+
+def remembering(name: str, nodes: Sequence[bytes], *sides: str | int) -> bytes:
+    """Return a model that remembers an input of such a shape, made by these nodes from a state of one row."""
+    state = constant("state", np.zeros((1, WIDTH), np.float32))
+    return outer([*nodes, largest()], [state], memory=[(name, sides)])
+
+
+def triggered() -> bytes:
+    """Return a model whose tensor is large where a feature of the window is."""
+    tensors = {
+        "limit": np.array([1e6], np.float32),
+        "one": np.array([1]),
+        "many": np.array([8000]),
+        "zero": np.array([0]),
+    }
+    nodes = [
+        node("ReduceMax", ["x"], "top", axes=[0, 1], keepdims=0),
+        node("LessOrEqual", ["top", "limit"], "calm"),
+        node("Where", ["calm", "one", "many"], "end"),
+        node("ConstantOfShape", ["many"], "zeros", value=helper.make_tensor("v", 1, [1], [0.0])),
+        node("Slice", ["zeros", "zero", "end"], "part"),
+        largest(),
+    ]
+    return outer(nodes, [constant(name, value) for name, value in tensors.items()])
 
 
 def wide(*sides: int) -> bytes:
@@ -180,6 +214,16 @@ def _of_graphs() -> dict[str, tuple[bytes, str]]:
         "Scans in each other, five": (hours(5, 1_000_000), "field 6 of a plain attribute"),
         "a Scan of a hundred million steps": (hours(1, 10**8), "operations, at most"),
         "a Scan whose state grows": (growing(), "a state that grows"),
+        "a memory that is the windows": (
+            remembering("x", [node("Concat", ["x", "x"], "next.x", axis=0)], "n", WIDTH),
+            "its memory 'x' is no input that it may keep",
+        ),
+        "a memory that grows": (
+            remembering("state", [node("Concat", ["state", "x"], "next.state", axis=0)], 1, WIDTH),
+            "its memory 'state' may grow with every window",
+        ),
+        "a length that follows from the data": (triggered(), "a shape in it is not constant"),
+        "a tensor without a name": (outer([largest()], [constant("", np.array([0]))]), "a tensor without name"),
         "a Loop": (outer([node("Loop", ["x", "x"], "a", body=_scanning(0)), largest("a")]), "'Loop' is not allowed"),
         "an If": (outer([node("If", ["x"], "a", then_branch=_scanning(0)), largest("a")]), "'If' is not allowed"),
         "a tensor of ten billion": (wide(100_000, 100_000), "elements, at most"),
@@ -193,6 +237,10 @@ def _of_graphs() -> dict[str, tuple[bytes, str]]:
         "an attribute of another type": (
             outer([node("ReduceMax", ["x"], "score", axes=1, keepdims=0)]),
             "an attribute 'axes' that none of ours has",
+        ),
+        "a flag that is neither": (
+            outer([node("ReduceMax", ["x"], "score", axes=[1], keepdims=2)]),
+            "its operator ReduceMax is used as in none of ours",
         ),
         "an attribute that none has": (
             outer([node("Identity", ["x"], "a", saturate=1), largest("a")]),

@@ -42,6 +42,7 @@ from fedgate.models.records import replace
 from tests import waiting
 from tests.site_folders import Folder, aggregator_of, broker_of, client, founded, until
 from tests.sites import SITE, topic
+from tests.soak import some
 from tests.waiting import PATIENCE_S, until_all_came
 
 needs_broker = pytest.mark.skipif(
@@ -215,7 +216,7 @@ def watched(site: Folder, name: str) -> Iterator[tuple[Any, list[tuple[str, byte
 @pytest.mark.slow
 # paho leaves the socket of a handshake that failed to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("is_revoked", [True, False])
+@pytest.mark.parametrize("is_revoked", some([True, False]))
 def test_a_device_lives_on_under_no_client_id_when_its_name_is_anothers(
     is_revoked: bool, site: Folder, capsys: Capture
 ) -> None:

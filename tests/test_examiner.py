@@ -24,7 +24,7 @@ from fedgate.models.arrays import NEW_SERIES
 from fedgate.models.detectors import DETECTORS, PERSONAL
 from fedgate.models.records import replace
 from tests.agents import TICK, after
-from tests.graph_tricks import WIDTH, beyond, hours, node, outer, stored_elsewhere, tricks, wide
+from tests.graph_tricks import WIDTH, beyond, hours, node, outer, remembering, stored_elsewhere, tricks, wide
 from tests.sites import KEY, NS, gateway_settings
 from tests.soak import some
 from tests.test_gateway_models import FIRST, SECOND, in_force, offered
@@ -279,3 +279,17 @@ def test_the_process_has_what_the_model_will_see(monkeypatch: pytest.MonkeyPatch
     found = list[Tried]()
     state, _ = offered(trying(in_force(), lambda given: found.append(examine(given))), SECOND)
     assert state.manifest == SECOND[0] and len(found) == 1 and isinstance(state.manifest, Manifest)
+
+
+def test_it_takes_no_module_from_where_somebody_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "numpy.py").write_text("open('ran', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    examine(job(outer([node("ReduceMax", ["x"], "score", axes=[1], keepdims=0)])))
+    assert not Path("ran").exists()
+
+
+def test_what_a_gateway_has_learned_is_no_memory_of_a_model() -> None:
+    body = remembering("state", [node("Identity", ["state"], "next.state")], 1, WIDTH)
+    Scorer(body, {})
+    with pytest.raises(ModelRefusedError, match=r"it would overwrite \['state'\], which this gateway has learned"):
+        Scorer(body, {"state": np.ones((1, WIDTH))})

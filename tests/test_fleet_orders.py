@@ -82,7 +82,7 @@ def test_the_cause_depends_on_no_order_of_what_is_known_and_on_what_most_have_me
     assert ends[0][0] in {"undetermined", *(cause for cause, count in having.items() if 2 * count > len(each))}
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(said=SAYING, count=st.integers(3, 5), data=st.data())
 def test_gateways_of_one_mind_name_one_cause_however_they_come(said: Said, count: int, data: st.DataObject) -> None:
     messages = [alarm(gateway, onset_s=0.0, **said) for gateway in ALL[:count]]

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from fedgate.gateway_agent.deployment import onnx_cost, onnx_policy
-from fedgate.gateway_agent.deployment.onnx_cost import ELEMENTS_MAX, WORK_MAX, Work, examine_work
+from fedgate.gateway_agent.deployment import onnx_policy
+from fedgate.gateway_agent.deployment.onnx_cost import ELEMENTS_MAX, WORK_MAX
 from fedgate.gateway_agent.deployment.onnx_policy import FIELDS_MAX, check
 from fedgate.gateway_agent.deployment.session import BLOCK_ROWS, ModelRefusedError
 from fedgate.models.arrays import generator
@@ -140,20 +140,11 @@ def test_the_largest_of_ours_stays_far_below_what_is_refused() -> None:
     rng, steps = np.random.default_rng(0), 100
     network = Network(units=MOST_UNITS, steps=steps, washout=10)
     params = esn.fit(rng.normal(size=(40, 5 * steps)), None, rng, network=network)
-    taken = work_of(DETECTORS["esn"].graph(params, PERSONAL))
+    taken = check(DETECTORS["esn"].graph(params, PERSONAL)).total
     assert 2e10 < taken.work < WORK_MAX / 30 and 4e7 < taken.elements < ELEMENTS_MAX / 2
     params = svdd.fit(noise(1)) | {"vectors": rng.normal(size=(20_000, 5)), "coefficients": np.ones(20_000) / 20_000}
-    taken = work_of(DETECTORS["svdd"].graph(params, PERSONAL))
+    taken = check(DETECTORS["svdd"].graph(params, PERSONAL)).total
     assert taken.work < WORK_MAX / 10_000 and taken.elements < ELEMENTS_MAX / 20
-
-
-def work_of(model: bytes) -> Work:
-    """Return what a model of ours takes."""
-    found = list[Work]()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(onnx_policy, "examine_work", lambda graph: found.append(examine_work(graph)))
-        check(model)
-    return found[0]
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**32 - 1, 2**63, 2**64 - 1])
@@ -166,19 +157,11 @@ def test_a_number_is_read_as_it_is_written_and_in_no_other_way(number: int) -> N
 
 
 @pytest.mark.parametrize("kind", FITS)
-def test_no_value_is_larger_than_its_bound(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_value_is_larger_than_its_bound(kind: str) -> None:
     """onnx's own inference is held against it, which knows the shapes of all our graphs."""
     name, fit = FITS[kind]
-    body, bounds = DETECTORS[name].graph(fit(noise(1)), PERSONAL), dict[str, tuple[int, ...]]()
-    walk = onnx_cost._nodes
-
-    def spied(nodes: Any, shapes: Any, values: Any) -> Work:
-        found = walk(nodes, shapes, values)
-        bounds.update(shapes)
-        return found
-
-    monkeypatch.setattr(onnx_cost, "_nodes", spied)
-    check(body)
+    body = DETECTORS[name].graph(fit(noise(1)), PERSONAL)
+    bounds = check(body).shapes
     model = onnx.load_from_string(body)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = BLOCK_ROWS
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
@@ -193,7 +176,7 @@ def test_no_value_is_larger_than_its_bound(kind: str, monkeypatch: pytest.Monkey
 
 
 def test_steps_of_a_scan_count_each() -> None:
-    few, many = (work_of(hours(1, steps)) for steps in (10, 1_000))
+    few, many = (check(hours(1, steps)).total for steps in (10, 1_000))
     assert 30 * few.work < many.work < 100 * few.work
 
 

@@ -85,6 +85,22 @@ def test_tampered_shares_of_a_drop_outs_key_are_found_too() -> None:
     check_sum(found, [name for name in NAMES if name != AWAY])
 
 
+def test_several_who_lie_side_by_side_or_not_are_named_and_the_sum_is_right() -> None:
+    """Wherever they are in the order in which shares are tried: half of what is beyond the threshold may lie."""
+    names = names_of(21)
+    algorithm, data = masked_adding(SIZE, threshold=0.6), rows_of(names, SIZE)  # 13 of 21
+    places = took_part(algorithm, data).places
+    liars = {name for name, place in places.items() if place in (0, 6, 12, 18)}
+
+    def arrives(step: int, name: str, update: Arrays) -> Arrays:
+        return {**update, SHARES: update[SHARES] ^ np.uint8(1)} if step == UNMASK and name in liars else update
+
+    with pytest.warns(ShareWarning, match=r"wrong shares of place 0 from 0 .*, 6 .*, 12 .*, 18 .*; left out"):
+        found = took_part(algorithm, data, arrives=arrives)
+    error = np.abs(found.server.shared[SUMMED] - expected_sum(data, names)).max()
+    assert error <= len(names) * QUANTUM / 2.0 + 1e-12
+
+
 def test_more_liars_than_the_shares_can_bear_fail_the_round_by_name() -> None:
     def arrives(step: int, name: str, update: Arrays) -> Arrays:
         return {**update, SHARES: update[SHARES] ^ np.uint8(1)} if step == UNMASK and name in NAMES[:5] else update

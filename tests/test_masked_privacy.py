@@ -273,6 +273,18 @@ def is_determined(rows: Array, owners: list[str], name: str) -> bool:
     return bool(np.linalg.matrix_rank(rows) > np.linalg.matrix_rank(others))
 
 
+def test_two_sums_of_one_model_tell_what_they_differ_by() -> None:
+    """What masks do not hold against, as docs/security.md says: a store that was restored hands its model out again."""
+    algorithm = masked_adding(SIZE)
+    made = took_part(algorithm, DATA)
+    again = made.servers[0]._replace(round_index=made.server.round_index + STEPS)
+    without = took_part(
+        algorithm, DATA, server=again, own=made.own, loses=lambda step, name: (step, name) == (INPUT, LATE)
+    )
+    told = made.server.shared[SUMMED] - without.server.shared[SUMMED]
+    np.testing.assert_allclose(told, DATA[LATE][FEATURES][0], atol=len(NAMES) * QUANTUM)
+
+
 def test_the_rank_tells_what_sums_determine() -> None:
     owners, leaves_alone = ["a", "b", "c"], np.array([[1.0, 1.0, 1.0], [0.0, -1.0, -1.0]])
     assert [is_determined(leaves_alone, owners, name) for name in owners] == [True, False, False]

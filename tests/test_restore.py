@@ -25,6 +25,7 @@ from fedgate.config.identity import pki, signing
 from fedgate.config.settings.settings import Site
 from tests.site_folders import Folder
 from tests.sites import T0_NS
+from tests.soak import some
 from tests.test_backup import alarm, backup, certificate, everything, filled, opened, restore
 
 Capture = pytest.CaptureFixture[str]
@@ -70,7 +71,7 @@ def service_finds(path: Path) -> set[str] | None:
         return None
 
 
-@pytest.mark.parametrize("there", ["whole", "damaged", "none"])
+@pytest.mark.parametrize("there", some(["whole", "damaged", "none"], 2))
 def test_a_cut_anywhere_leaves_a_store_or_what_the_same_command_puts_right(
     there: str, site: Folder, tmp_path: Path
 ) -> None:

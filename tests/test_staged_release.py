@@ -25,7 +25,7 @@ from fedgate.config.settings.release import ReleaseTable
 from fedgate.models.promise import BLOCK_WINDOWS
 from tests.fleets import Fleet
 from tests.sites import NS, T0_NS, topic
-from tests.soak import crossed
+from tests.soak import crossed, some
 from tests.test_gateway_models import SPOILED, Made, signed
 from tests.test_graph_bytes import SPOILED as SPOILED_GRAPHS
 from tests.watchers import CALM, DEVIATION, SENSITIVE, model
@@ -58,7 +58,7 @@ def nothing(made: Fleet) -> None:
     """Leave everything running."""
 
 
-@pytest.mark.parametrize("between", [nothing, restarting])
+@pytest.mark.parametrize("between", some([restarting, nothing]))
 def test_a_good_model_goes_to_canaries_first_and_then_to_all(between: Callable[[Fleet], None]) -> None:
     made = fleet()
     text, problem = made.order("release", model(7, LOOKS_AT_LEVEL), share=0.5)

@@ -25,6 +25,7 @@ from fedgate.config.runtime import store_lock
 from fedgate.config.runtime.store_lock import InUseError
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.storage.store import Store
+from tests.soak import some
 from tests.test_processes import free_port, running, until, write
 from tests.waiting import PATIENCE_S
 
@@ -55,9 +56,7 @@ def holder(store: Path, between: str = "") -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("module", "name"), [("gateway_agent", "gateway"), ("cloud_aggregator", "aggregator")], ids=["agent", "aggregator"]
-)
+@pytest.mark.parametrize(("module", "name"), some([("gateway_agent", "gateway"), ("cloud_aggregator", "aggregator")]))
 def test_a_second_service_on_a_store_ends_at_once_and_names_the_first(module: str, name: str, tmp_path: Path) -> None:
     write(tmp_path, free_port())
     command = [sys.executable, "-m", module]

@@ -29,7 +29,7 @@ from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import mosquitto_program
 from tests import waiting
 from tests.site_folders import Folder, founded, listens
-from tests.soak import crossed
+from tests.soak import crossed, some
 from tests.test_processes import free_port, write
 from tests.waiting import PATIENCE_S
 
@@ -169,7 +169,7 @@ def test_a_manager_that_is_gone_stops_no_service(manager: Manager, caplog: pytes
     Supervisor({}).works()
 
 
-@pytest.fixture(params=["certificates", "loopback"])
+@pytest.fixture(params=some(["certificates", "loopback"]))
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     if request.param == "certificates":
         return founded(tmp_path / "site")

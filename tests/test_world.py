@@ -33,7 +33,7 @@ from tests.masked_rounds import masked_adding, names_of, rows_of, took_part
 from tests.sites import topic
 from tests.waiting import PATIENCE_S
 
-SEEDS, BLOCK = 4, 1
+SEEDS, BLOCK = 2, 1
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -57,7 +57,7 @@ def _started(name: str) -> subprocess.Popen[str]:
     code = f"{TRIALS[name]}; print(v)"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True, env=environment)  # noqa: S603 - our own words
+    return subprocess.Popen([sys.executable, "-P", "-c", code], stdout=pipe, stderr=pipe, text=True, env=environment)  # noqa: S603 - our own words
 
 
 def _judged(name: str, code: int, said: str, complaint: str, lack: str | None) -> Finding:

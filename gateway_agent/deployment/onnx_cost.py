@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgate.gateway_agent.deployment.session import BLOCK_ROWS
+from fedgate.gateway_agent.deployment.session import BLOCK_ROWS, NEXT
 from fedgate.models.operators import OPERATORS
 
 Shape = tuple[int, ...]  # no side of the value is longer
@@ -26,6 +26,7 @@ SIDES_MAX = 8  # of a shape, each below SIDE_MAX: so a product of them costs not
 SIDE_MAX = 1 << 40
 WINDOWS = "x"
 INT32, INT64 = 6, 7
+FLAGS = ("keepdims", "transB", "linear_before_reset")  # 0 or 1: onnxruntime takes some other numbers for 0
 
 
 class UnboundedError(ValueError):
@@ -41,6 +42,13 @@ class Work(NamedTuple):
     def __add__(self, other: tuple[Any, ...]) -> Work:
         """Return the sum."""
         return Work(self.work + other[0], self.elements + other[1])
+
+
+class Bounds(NamedTuple):
+    """What one block of windows takes at most: each value's shape, and all of it together."""
+
+    shapes: Mapping[str, Shape]
+    total: Work
 
 
 class Node(NamedTuple):
@@ -61,8 +69,8 @@ class Node(NamedTuple):
 Known = tuple[list[Shape], int]  # shapes of the outputs, and the work
 
 
-def examine_work(graph: Message) -> Work:
-    """Return a bound of what one block of windows takes; raises `UnboundedError`."""
+def bound_graph(graph: Message) -> Bounds:
+    """Return what one block of windows takes at most; raises `UnboundedError`."""
     tensors = {one["name"]: one for one in graph["initializer"]}
     if len(tensors) < len(graph["initializer"]):
         raise UnboundedError("two tensors of it have one name")
@@ -84,9 +92,28 @@ def examine_work(graph: Message) -> Work:
         values[name] = None  # a gateway may put in its own
     held = Work(0, sum(math.prod(shape) for shape in shapes.values()))
     total = held + _nodes(graph["node"], shapes, values)
-    if missing := [value["name"] for value in graph["output"] if value["name"] not in shapes]:
-        raise UnboundedError(f"its output {missing[0][:64]!r} comes from nowhere")
-    return _bounded(total)
+    for value in graph["output"]:
+        _check_output(value["name"], shapes, names)
+    return Bounds(shapes, _bounded(total))
+
+
+def _check_output(name: str, shapes: Mapping[str, Shape], inputs: Sequence[str]) -> None:
+    """Raise `UnboundedError` for an output that nothing gives, and for a memory that is more than the input it is fed
+    back to: it would grow with every window.
+    """
+    if name not in shapes:
+        raise UnboundedError(f"its output {name[:64]!r} comes from nowhere")
+    if not name.startswith(NEXT):
+        return
+    fed = name.removeprefix(NEXT)
+    if fed == WINDOWS or fed not in inputs:
+        raise UnboundedError(f"its memory {fed[:64]!r} is no input that it may keep")
+    if not _fits(shapes[name], shapes[fed]):
+        raise UnboundedError(f"its memory {fed[:64]!r} may grow with every window")
+
+
+def _fits(shape: Shape, room: Shape) -> bool:
+    return len(shape) == len(room) and all(side <= most for side, most in zip(shape, room, strict=True))
 
 
 def check_shape(shape: Sequence[int]) -> None:
@@ -131,6 +158,8 @@ def _nodes(nodes: Sequence[Message], shapes: dict[str, Shape], values: dict[str,
             {one["name"]: one[_field(kind, one["name"])] for one in node["attribute"]},
             len(node["output"]),
         )
+        if any(used.attributes.get(name, 0) not in (0, 1) for name in FLAGS):
+            raise UnboundedError(f"its operator {kind} is used as in none of ours")
         try:
             if kind == "Scan":
                 found, taken = _scan(used, shapes, values)
@@ -168,7 +197,7 @@ def _scan(node: Node, shapes: Mapping[str, Shape], values: Mapping[str, Shape | 
     inside |= {names[0]: state, names[1]: series[1:]}
     once = _nodes(body["node"], inside, dict(values))
     then, *seen = (inside[value["name"]] for value in body["output"])
-    if len(then) != len(state) or any(after > before for after, before in zip(then, state, strict=True)):
+    if not _fits(then, state):
         raise UnboundedError("a Scan of it has a state that grows")
     return [state, *((steps, *shape) for shape in seen)], Work(steps * once.work, once.elements)
 
@@ -256,7 +285,20 @@ def _gather(node: Node) -> Known:
 
 
 def _slice(node: Node) -> Known:
-    return [node.shapes[0]], _size(node.shapes[0])
+    sides, starts, ends = list(node.shapes[0]), node.constant(1), node.constant(2)
+    axes = node.constant(3) if len(node.shapes) > 3 else tuple(range(len(starts)))
+    if len({_axis(axis, len(sides)) for axis in axes}) < len(axes):
+        raise UnboundedError("an axis in it stands twice")
+    for axis, start, end in zip(axes, starts, ends, strict=True):
+        sides[axis] = _length(sides[axis], start, end)
+    return [tuple(sides)], _size(node.shapes[0])
+
+
+def _length(side: int, start: int, end: int) -> int:
+    """Return how long a part of a side is at most that is at most so long; what is negative counts from the end."""
+    if start >= 0:
+        return max((min(end, side) if end >= 0 else side + end) - start, 0)
+    return min(side, -start if end >= 0 else max(end - start, 0))
 
 
 def _split(node: Node) -> Known:
@@ -280,9 +322,9 @@ def _squeeze(node: Node) -> Known:
 
 
 def _recurrent(node: Node) -> Known:
-    (steps, rows, inputs), (_, gates, heard), (_, _, hidden), _ = node.shapes
+    (steps, rows, inputs), (_, gates, weighted), (_, _, hidden), _ = node.shapes
     hidden = max(hidden, node.attributes["hidden_size"])
-    work = _size((steps, rows, gates, max(inputs, heard) + hidden))
+    work = _size((steps, rows, gates, max(inputs, weighted) + hidden))
     return [(steps, 1, rows, hidden), (1, rows, hidden)], work
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedgate.gateway_agent.deployment.onnx_cost import UnboundedError, check_shape, examine_work
+from fedgate.gateway_agent.deployment.onnx_cost import Bounds, UnboundedError, bound_graph, check_shape
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.models.operators import OPERATORS
 
@@ -126,8 +126,10 @@ class _Reader:
         return (_text(body) if form == "text" else self.message(body, form)), place
 
 
-def check(model: bytes) -> None:
-    """Raise `ModelRefusedError` for bytes that are no ONNX model, or one with anything that ours do not have."""
+def check(model: bytes) -> Bounds:
+    """Return what a model takes at most. Raises `ModelRefusedError` for bytes that are no ONNX model, or one with
+    anything that ours do not have.
+    """
     if model[ORT_PLACE] == ORT_FORMAT:
         raise ModelRefusedError("it is in onnxruntime's own format, which is not allowed")
     found = _Reader().message(memoryview(model), "model")
@@ -145,7 +147,7 @@ def check(model: bytes) -> None:
         for value in (*graph["input"], *graph["output"]):
             _check_value(value)
         _check_nodes(graph["node"])
-        examine_work(graph)
+        return bound_graph(graph)
     except UnboundedError as error:
         raise ModelRefusedError(str(error)) from None
 

@@ -58,6 +58,8 @@ class Scorer:
         self._personal = {name: np.asarray(array, dtype=np.float32) for name, array in personal.items()}
         names = [output.name for output in self._session.get_outputs()]
         self._remembers = [name.removeprefix(NEXT) for name in names if name.startswith(NEXT)]
+        if learned := sorted(personal.keys() & set(self._remembers)):
+            raise ModelRefusedError(f"it would overwrite {learned}, which this gateway has learned")
         self._wanted = ["score", *(NEXT + name for name in self._remembers)]
         said = self._session.get_modelmeta().custom_metadata_map
         try:
@@ -84,7 +86,7 @@ class Scorer:
     def _blocks(self, x: Array, personal: Arrays, memory: Arrays) -> tuple[Floats, Arrays]:
         rows, scores = np.asarray(x, dtype=np.float32), []
         for first in range(0, len(rows), BLOCK_ROWS):
-            found, memory = self._run({"x": rows[first : first + BLOCK_ROWS], **personal, **memory})
+            found, memory = self._run({**personal, **memory, "x": rows[first : first + BLOCK_ROWS]})
             scores.append(found)
         return np.concatenate(scores), memory
 

@@ -147,7 +147,7 @@ class Agent:
 
     def _train(self, job: bytes) -> None:
         training = self.settings.training
-        command = [sys.executable, "-m", "fedgate.gateway_agent.runtime.training_worker", str(training.nice)]
+        command = [sys.executable, "-P", "-m", "fedgate.gateway_agent.runtime.training_worker", str(training.nice)]
         if self.settings.identity is not None:
             files = files_of(self.settings)
             command += [str(files[name]) for name in ("key", "root_key", "statement")]

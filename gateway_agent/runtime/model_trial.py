@@ -38,7 +38,7 @@ ANSWER_BYTES = 65_536  # of output that is looked at
 REASON_LENGTH = 300
 REFUSED = 3
 OOM_SCORE = Path("/proc/self/oom_score_adj")
-COMMAND = (sys.executable, "-m", "fedgate.gateway_agent.runtime.model_trial")
+COMMAND = (sys.executable, "-P", "-m", "fedgate.gateway_agent.runtime.model_trial")
 # What children compute is many small products, for which threads of BLAS mostly wait; and the other cores belong to the
 # sampling.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -191,7 +191,7 @@ class Renewer:
 
     def _child(self, act: str, more: dict[str, str]) -> tuple[dict[str, Any], str]:
         """Return what the child says and no problem, or nothing and why; nothing at all where the agent ends."""
-        command = [sys.executable, "-m", "fedgate.gateway_agent.runtime.enrolment"]
+        command = [sys.executable, "-P", "-m", "fedgate.gateway_agent.runtime.enrolment"]
         job = json.dumps({"act": act, **self._job, **more}).encode()
         try:
             done = subprocess.run(command, input=job, capture_output=True, timeout=CHILD_S, check=False)  # noqa: S603 - our own module

@@ -60,7 +60,7 @@ def verifier(path: Path) -> Verified:
 
 
 def _child(path: Path, signature: str, message: bytes) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "fedgate.gateway_agent.runtime.signature_worker", str(path), signature]
+    command = [sys.executable, "-P", "-m", "fedgate.gateway_agent.runtime.signature_worker", str(path), signature]
     return subprocess.run(command, input=message, capture_output=True, timeout=CHILD_S, check=False)  # noqa: S603 - our own module
 
 

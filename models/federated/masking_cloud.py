@@ -65,7 +65,7 @@ from fedgate.models.federated.masking_keys import (
     loaded,
     voucher_of,
 )
-from fedgate.models.federated.masking_recovery import SENDER, masks_left, once
+from fedgate.models.federated.masking_recovery import SENDER, check_one_each, masks_left
 from fedgate.models.federated.ring import LAYOUT, by_layout, check_layout, decoded, most_of, of_most
 
 ROSTER = (*PUBLIC_KEYS, COMMITMENT, TOKEN)  # (n, 32) of each who began the round, in the order of the first
@@ -132,7 +132,7 @@ class Cloud(NamedTuple):
         if not total:
             return server
         inner, mine = self._inner(server), split(server.kept)[1]
-        roster, senders = self._roster(mine), once(total[SENDER], "shares")
+        roster, senders = self._roster(mine), check_one_each(total[SENDER], "shares")
         posted = _covered(roster, senders, self.masking.fewest)
         if len(posted) < self.masking.fewest:
             raise RoundFailedError(f"shares: expected at least {self.masking.fewest} gateways, got {len(posted)}")
@@ -196,7 +196,7 @@ class Cloud(NamedTuple):
         if not total:
             return server
         inner, mine = self._inner(server), split(server.kept)[1]
-        roster, confirmed = self._roster(mine), once(total[SENDER], "confirmations")
+        roster, confirmed = self._roster(mine), check_one_each(total[SENDER], "confirmations")
         fewest = int(roster.held_by(confirmed)[mine[PRESENT]].min())
         if fewest < roster.threshold:
             raise RoundFailedError(

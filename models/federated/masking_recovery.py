@@ -24,7 +24,7 @@ from fedgate.models.federated.masking_gateway import (
     self_mask_key,
 )
 from fedgate.models.federated.masking_keys import derived, loaded, public_key, to_bytes, to_number
-from fedgate.models.federated.shamir import interpolated
+from fedgate.models.federated.shamir import interpolated, wrong_shares
 
 SENDER = "sender"  # (1,) the place of who sent an update, put in where its token is checked
 
@@ -35,7 +35,8 @@ class ShareWarning(UserWarning):
     """A gateway gave a wrong share; the round went on with those of others."""
 
 
-def once(senders: Array, what: str) -> list[int]:
+def check_one_each(senders: Array, what: str) -> list[int]:
+    """Return the places that answered, in rising order; raises `RoundFailedError` where one did so twice."""
     found = sorted(map(int, senders))
     if len(set(found)) < len(found):
         raise RoundFailedError(f"{what}: expected one answer from each place of the roster, got {found}")
@@ -47,7 +48,7 @@ def masks_left(roster: Roster, mine: Arrays, total: Arrays) -> Iterator[tuple[by
     present, suspects = {int(place) for place in mine[PRESENT]}, set[int]()
     handed = mine[HANDED].tobytes()
     reveals = dict(zip(map(int, total[SENDER]), total[SHARES], strict=True))
-    once(total[SENDER], "unmasking")
+    check_one_each(total[SENDER], "unmasking")
     for place in map(int, mine[POSTED]):
         points = _points(roster, reveals, place)
         if place in present:
@@ -82,24 +83,40 @@ def _recovered(
 ) -> bytes:
     """Return the secret of a place whose public part is known, from shares of which some may be wrong.
 
-    Where the first shares do not give it, others are tried, a window further along each time; those that do not fit the
-    secret are then known to be wrong, and their holders become suspects (points). Raises `RoundFailedError`.
+    Where the first shares do not give it, others are tried; those that do not fit the secret are then known to be
+    wrong, and their holders become suspects (points). Raises `RoundFailedError`.
     """
     threshold = roster.threshold
     trusted = [point for point in points if point not in suspects]
     order = trusted if len(trusted) >= threshold else list(points)
-    for first in range(len(order) if len(order) >= threshold else 0):
-        window = {point: points[point] for point in (order + order)[first : first + threshold]}
+    for tried, chosen in enumerate(_choices({point: points[point] for point in order}, threshold)):
+        window = {point: points[point] for point in chosen}
         secret = interpolated(window)
         if public_of(to_bytes(secret)) != public:
             continue
-        if first:
+        if tried:
             wrong = {point for point in order if points[point] != interpolated(window, at=point)}
-            places = ", ".join(f"{point - 1} ({roster.agreement[point - 1][:4].tobytes().hex()}...)" for point in wrong)
+            places = ", ".join(
+                f"{point - 1} ({roster.agreement[point - 1][:4].tobytes().hex()}...)" for point in sorted(wrong)
+            )
             warnings.warn(f"wrong shares of place {place} from {places}; left out", ShareWarning, stacklevel=2)
-            suspects |= wrong
+            suspects.update(wrong)
         return to_bytes(secret)
     raise RoundFailedError(
         f"unmasking: expected {threshold} shares that give the secret of place {place} "
-        f"({roster.agreement[place][:4].tobytes().hex()}...), got {len(points)}, of which no {threshold} in a row do"
+        f"({roster.agreement[place][:4].tobytes().hex()}...), got {len(points)}, of which too many are wrong"
     )
+
+
+def _choices(points: Points, threshold: int) -> Iterator[list[int]]:
+    """Yield so many points whose shares may all be right: in a row, each row one further, which finds a few wrong ones
+    wherever they lie side by side; then those that are left when all that spoil the code are gone, wherever they lie.
+    """
+    order = list(points)
+    if len(order) < threshold:
+        return
+    for first in range(len(order)):
+        yield (order + order)[first : first + threshold]
+    wrong = wrong_shares(points, threshold)
+    if wrong is not None:
+        yield [point for point in order if point not in wrong][:threshold]

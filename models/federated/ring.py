@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ ROOM = 0.999 * 2.0**63  # quanta within half the ring, less what rounding to qua
 PLANNED = 1_000  # gateways that fit where no range is stated, so that it does not depend on who is there
 LAYOUT_BYTES_MAX = 65_536
 LAYOUT = "layout"
+SIZE_MAX = 1 << 40  # numbers of one array, and its sides together where one of them is zero
 FEWEST_QUANTA = 100  # of the largest entry of an array: two digits
 NOISE = 1e-11  # of the largest number beside it: what is left of sums that cancel
 
@@ -123,11 +125,16 @@ def _entries(layout: Array) -> dict[str, tuple[int, ...]]:
     listed, entries = json.loads(layout.tobytes()), dict[str, tuple[int, ...]]()
     for entry in listed if isinstance(listed, list) else [listed]:
         match entry:
-            case [str(name), [*sides]] if name not in entries and all(type(n) is int and n >= 0 for n in sides):
+            case [str(name), [*sides]] if name not in entries and _is_shape(sides):
                 entries[name] = tuple(sides)
             case _:
                 raise ValueError(f"the entry {str(entry)[:40]}")
     return entries
+
+
+def _is_shape(sides: list[Any]) -> bool:
+    is_whole = all(type(side) is int and side >= 0 for side in sides)
+    return is_whole and math.prod(max(side, 1) for side in sides) <= SIZE_MAX  # what is empty has sides, too
 
 
 def by_layout(update: Arrays) -> Arrays:

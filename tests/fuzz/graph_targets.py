@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import numpy as np
 import onnx
+import onnxruntime
 
-from fedgate.gateway_agent.deployment.onnx_policy import FIELDS, MANY, check
-from fedgate.gateway_agent.deployment.session import ModelRefusedError
+from fedgate.gateway_agent.deployment.onnx_policy import FIELDS, MANY, OPSET_MAX, check
+from fedgate.gateway_agent.deployment.session import BLOCK_ROWS, ERRORS, ModelRefusedError
+from fedgate.models.arrays import Array
 from fedgate.models.detectors import DETECTORS, PERSONAL, linear
 from fedgate.models.operators import OPERATORS
 from tests.fuzz.target import Target
-from tests.graph_tricks import sound, tricks, varint
+from tests.graph_tricks import FLOAT, WIDTH, sound, tricks, varint
 from tests.test_graph import nodes_of
 
 PLACE_BYTES = 2
+# Of random graphs: lengths of sides, numbers in shapes and attributes, and the elements up to which one is run.
+SIDES, NUMBERS, SMALL = (1, 1, 2, WIDTH, 64), (0, 1, 1, 2, WIDTH, -1, 4, 64), 1_000_000
+RECENT = 0.6  # of inputs are values made last, so that graphs are deep
+SILENT = 4
 
 
 def compare(data: bytes) -> None:
@@ -92,6 +99,64 @@ def _graft(body: bytes, kind: str, cut: int, more: bytes, *, is_instead: bool) -
     return out + (more if cut == 0 else b"")
 
 
+def outgrow(data: bytes) -> None:
+    """Take a graph of allowed operators that follows from the bytes: nothing that onnxruntime makes of it is larger
+    than its bound.
+    """
+    model = _drawn(random.Random(data))  # of no use to an attacker, and the same for the same bytes
+    bounds = check(model.SerializeToString(deterministic=True))
+    if bounds.total.elements > SMALL or bounds.total.work > 1_000 * SMALL:
+        return
+    given = [name for node in model.graph.node for name in node.output]
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in given)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = SILENT, 1
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        found = session.run(given, {"x": np.ones((BLOCK_ROWS, WIDTH), np.float32)})
+    except ERRORS:
+        return
+    for name, value in zip(given, found, strict=True):
+        most = np.prod([max(side, 1) for side in bounds.shapes[name]])
+        assert np.size(value) <= most, f"{name}: {np.shape(value)}, bound {bounds.shapes[name]}: {model}"
+
+
+def _drawn(rng: random.Random) -> onnx.ModelProto:
+    sizes = [[rng.choice(SIDES) for _ in range(rng.randint(0, 3))] for _ in range(3)]
+    whole = [np.array([rng.choice(NUMBERS) for _ in range(rng.randint(0, 3))], np.int64) for _ in range(3)]
+    arrays: list[Array] = [*whole, *(np.ones(size, np.float32) for size in sizes)]
+    constants = {f"c{at}": array for at, array in enumerate(arrays)}
+    names, nodes = ["x", *constants], list[onnx.NodeProto]()
+    for at in range(rng.randint(1, 5)):
+        nodes.append(_node(rng, names, at))
+        names += nodes[-1].output
+    x = onnx.helper.make_tensor_value_info("x", FLOAT, ["n", WIDTH])
+    score = onnx.helper.make_tensor_value_info(names[-1], FLOAT, ["n"])
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = onnx.helper.make_graph(nodes, "g", [x], [score], tensors)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET_MAX)], ir_version=8)
+
+
+def _node(rng: random.Random, names: list[str], at: int) -> onnx.NodeProto:
+    kind = rng.choice([kind for kind in OPERATORS if kind != "Scan"])  # whose steps and state `hours` and `growing` try
+    operator = OPERATORS[kind]
+    inputs = [
+        rng.choice(names[-3:] if rng.random() < RECENT else names) for _ in range(rng.choice(operator.inputs[:3]))
+    ]
+    outputs = [f"v{at}.{index}" for index in range(rng.choice(operator.outputs[:3]))]
+    made = onnx.helper.make_node(kind, inputs, outputs)
+    for name, form in operator.attributes.items():
+        if form == "i":
+            made.attribute.append(onnx.helper.make_attribute(name, rng.choice(NUMBERS)))
+        elif form == "ints":
+            listed = [rng.choice(NUMBERS) for _ in range(rng.randint(0, 3))]
+            made.attribute.append(onnx.helper.make_attribute(name, listed, attr_type=onnx.AttributeProto.INTS))
+        else:
+            made.attribute.append(onnx.helper.make_attribute(name, onnx.helper.make_tensor("v", FLOAT, [1], [0.0])))
+    return made
+
+
 def targets() -> dict[str, Target]:
     """Return the targets of this file by name."""
     params = linear.fit(np.eye(3), np.array([0.0, 1.0, 1.0]), np.random.default_rng(0))
@@ -102,5 +167,6 @@ def targets() -> dict[str, Target]:
     grafts = tuple(place + piece for place in places for piece in pieces)
     return {
         "graph": Target(compare, (ModelRefusedError,), ours + known),
+        "graph-sizes": Target(outgrow, (ModelRefusedError,), tuple(number.to_bytes(2) for number in range(400))),
         "graph-grafted": Target(grafted, (ModelRefusedError,), grafts),
     }
