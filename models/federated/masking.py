@@ -105,7 +105,7 @@ class Roster(NamedTuple):
                 f"roster: expected {len(found)} keys of each of at least {masking.fewest} gateways (masking.fewest), "
                 f"got {' and '.join(str(len(each)) for each in found)}"
             )
-        if len(np.unique(np.concatenate(found), axis=0)) < len(found) * count:
+        if len({key.tobytes() for keys_of in found for key in keys_of}) < len(found) * count:
             raise RosterError("roster: expected each key once, got one twice")
         digest = hashlib.sha256(b"".join(each.tobytes() for each in found)).digest()
         holders = _holders(digest, count, masking.neighbours)
@@ -175,7 +175,8 @@ def digest_of(shared: Arrays) -> bytes:
     """
     digest = hashlib.sha256()
     for name, array in sorted(shared.items()):
-        digest.update(f"{name} {array.dtype.str} {array.shape}\0".encode() + array.tobytes())
+        digest.update(f"{name} {array.dtype.str} {array.shape}\0".encode())
+        digest.update(np.ascontiguousarray(array).data)
     return digest.digest()
 
 

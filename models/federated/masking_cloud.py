@@ -8,6 +8,8 @@ see here, but a sum that no honest inputs make is thrown away. The model before 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -311,9 +313,9 @@ def member_of(update: Arrays) -> str | None:
 
 def _repeated(rows: Arrays) -> NDArray[np.bool_]:
     """Return which rows (n,) of a roster hold a key, commitment or token that stands anywhere a second time."""
-    all_rows = np.stack([rows[name] for name in ROSTER], axis=1)  # (n, 5, 32)
-    _, place, counts = np.unique(all_rows.reshape(-1, KEY_BYTES), axis=0, return_inverse=True, return_counts=True)
-    return np.asarray((counts[place.ravel()] > 1).reshape(all_rows.shape[:2]).any(axis=1))
+    listed = [[row.tobytes() for row in rows[name]] for name in ROSTER]
+    counts = Counter(chain.from_iterable(listed))
+    return np.array([any(counts[row] > 1 for row in of_one) for of_one in zip(*listed, strict=True)], dtype=bool)
 
 
 def _left_out(why: str, agreement: Array) -> None:
