@@ -5,16 +5,35 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field
 
 from fedgate.config.protocol.messages import MessageError, Transfer, Want
 from fedgate.config.protocol.transfer import ASK_MAX, Assembly, parse_chunk
+from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import Effect, Publish
 from fedgate.gateway_agent.outbox.connection import wait_ns
-from fedgate.gateway_agent.state import Fetch, State, counted, topic
 from fedgate.models.records import replace
 
 NS = 1_000_000_000
 FIRST_WAIT_S = 1.0  # the aggregator sends the chunks to all right after the announcement
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """A body on its way down, and when to ask for what is still missing."""
+
+    assembly: Assembly
+    ask_at_ns: int
+    tries: int = 0
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """Bodies that were asked for, and those that are here."""
+
+    fetches: dict[str, Fetch] = field(default_factory=dict)
+    bodies: dict[str, bytes] = field(default_factory=dict)  # fetched whole, not used yet
+    damaged: int = 0  # bodies that were not what they should be
 
 
 def digest_of(body: bytes) -> str:
@@ -22,62 +41,68 @@ def digest_of(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def want(state: State, transfer: Transfer) -> tuple[State, list[Effect]]:
+def want(downloads: Downloads, context: Context, transfer: Transfer) -> Downloads:
     """Begin to fetch a body, unless it is here or on its way."""
-    known = state.fetches.get(transfer.digest)
-    if transfer.digest in state.bodies or (known is not None and known.assembly.transfer == transfer):
-        return state, []
-    fetch = Fetch(Assembly(transfer), state.now_ns + round(FIRST_WAIT_S * NS))
-    return replace(state, fetches={**state.fetches, transfer.digest: fetch}), []
+    known = downloads.fetches.get(transfer.digest)
+    if transfer.digest in downloads.bodies or (known is not None and known.assembly.transfer == transfer):
+        return downloads
+    fetch = Fetch(Assembly(transfer), context.now_ns + round(FIRST_WAIT_S * NS))
+    return replace(downloads, fetches={**downloads.fetches, transfer.digest: fetch})
 
 
-def arrived(state: State, payload: bytes) -> State:
-    """Take in a chunk; chunks that nobody waits for are ignored. A body that is whole moves to `bodies`."""
+def take_chunk(downloads: Downloads, context: Context, payload: bytes) -> Downloads:
+    """Take in a chunk; chunks that nobody waits for are ignored. A body that is whole moves to `bodies`.
+
+    Raises `MessageError`.
+    """
     header, piece = parse_chunk(payload)
-    fetch = state.fetches.get(header.digest)
+    fetch = downloads.fetches.get(header.digest)
     if fetch is None:
-        return state
-    others = {digest: other for digest, other in state.fetches.items() if digest != header.digest}
+        return downloads
+    others = {digest: other for digest, other in downloads.fetches.items() if digest != header.digest}
     try:
         assembly = fetch.assembly.add(header, piece)
         if assembly.missing:
-            return replace(state, fetches={**others, header.digest: replace(fetch, assembly=assembly)})
+            return replace(downloads, fetches={**others, header.digest: replace(fetch, assembly=assembly)})
         body = assembly.body()
     except MessageError:  # damaged on the way, this piece or one before it: begin again, and count it
-        fresh = Fetch(Assembly(fetch.assembly.transfer), state.now_ns + round(FIRST_WAIT_S * NS), fetch.tries)
-        return counted(replace(state, fetches={**others, header.digest: fresh}), "dropped.damaged_body")
-    return replace(state, fetches=others, bodies={**state.bodies, header.digest: body})
+        fresh = Fetch(Assembly(fetch.assembly.transfer), context.now_ns + round(FIRST_WAIT_S * NS), fetch.tries)
+        return replace(downloads, fetches={**others, header.digest: fresh}, damaged=downloads.damaged + 1)
+    return replace(downloads, fetches=others, bodies={**downloads.bodies, header.digest: body})
 
 
-def ask(state: State) -> tuple[State, list[Effect]]:
+def ask(downloads: Downloads, context: Context) -> tuple[Downloads, list[Effect]]:
     """Ask for the chunks that are overdue; every try doubles the wait."""
-    if not state.connected:
-        return state, []
+    if not context.is_connected:
+        return downloads, []
     effects: list[Effect] = []
-    fetches = dict(state.fetches)
-    for digest, fetch in state.fetches.items():
-        if state.now_ns >= fetch.ask_at_ns:
+    fetches = dict(downloads.fetches)
+    for digest, fetch in downloads.fetches.items():
+        if context.now_ns >= fetch.ask_at_ns:
             missing = fetch.assembly.missing[:ASK_MAX] if fetch.assembly.pieces else ()
-            effects.append(Publish(topic(state, "want", digest), Want(missing=missing).to_bytes()))
-            pause_ns = wait_ns(FIRST_WAIT_S, fetch.tries + 2, state.settings.gateway.id, digest)
-            fetches[digest] = replace(fetch, ask_at_ns=state.now_ns + pause_ns, tries=fetch.tries + 1)
-    return replace(state, fetches=fetches), effects
+            effects.append(Publish(context.topic("want", digest), Want(missing=missing).to_bytes()))
+            pause_ns = wait_ns(FIRST_WAIT_S, fetch.tries + 2, context.settings.gateway.id, digest)
+            fetches[digest] = replace(fetch, ask_at_ns=context.now_ns + pause_ns, tries=fetch.tries + 1)
+    return replace(downloads, fetches=fetches), effects
 
 
-def ask_anew(state: State) -> State:
+def ask_anew(downloads: Downloads, context: Context) -> Downloads:
     """Start the patience of every fetch afresh: after an outage nobody should wait out the longest pause."""
-    ask_at_ns = state.now_ns + round(FIRST_WAIT_S * NS)
-    fresh = {digest: replace(fetch, ask_at_ns=ask_at_ns, tries=0) for digest, fetch in state.fetches.items()}
-    return replace(state, fetches=fresh)
+    ask_at_ns = context.now_ns + round(FIRST_WAIT_S * NS)
+    fresh = {digest: replace(fetch, ask_at_ns=ask_at_ns, tries=0) for digest, fetch in downloads.fetches.items()}
+    return replace(downloads, fetches=fresh)
 
 
-def forget(state: State) -> State:
-    """Drop bodies and fetches that no round and no candidate needs any more."""
-    digests = {state.candidate.model.digest} if state.candidate else set()
-    if state.round is not None:
-        digests.add(state.round.shared.digest)
+def forget(downloads: Downloads, needed: set[str]) -> Downloads:
+    """Drop bodies and fetches but those of the digests that somebody still needs."""
     return replace(
-        state,
-        fetches={digest: fetch for digest, fetch in state.fetches.items() if digest in digests},
-        bodies={digest: body for digest, body in state.bodies.items() if digest in digests},
+        downloads,
+        fetches={digest: fetch for digest, fetch in downloads.fetches.items() if digest in needed},
+        bodies={digest: body for digest, body in downloads.bodies.items() if digest in needed},
     )
+
+
+def move_times(downloads: Downloads, by_ns: int) -> Downloads:
+    """Return the downloads after the timeline was moved."""
+    moved = {name: replace(one, ask_at_ns=one.ask_at_ns + by_ns) for name, one in downloads.fetches.items()}
+    return replace(downloads, fetches=moved)

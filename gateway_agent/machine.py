@@ -16,6 +16,7 @@ from fedgate.config.settings.settings import Source
 from fedgate.gateway_agent import clock_steps, downloads, store_faults
 from fedgate.gateway_agent.deployment import candidate, probation, startup
 from fedgate.gateway_agent.events import (
+    UPDATE_PRIORITY,
     Anchored,
     Connection,
     Effect,
@@ -34,9 +35,10 @@ from fedgate.gateway_agent.monitor.pipeline import Reading
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.outbox import delivery, scores
 from fedgate.gateway_agent.sources import frames, json_values
-from fedgate.gateway_agent.state import State, Stored, counted, save_features, save_memory, tell
+from fedgate.gateway_agent.state import State, Stored, active_alarms, counted, save_features, save_memory, tell
 from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training import participation
+from fedgate.gateway_agent.training.training import note_receipt
 from fedgate.gateway_agent.trust import newest, site_keys
 from fedgate.models.records import replace
 from fedgate.models.rules import Height
@@ -50,24 +52,26 @@ def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
     """Return the first step after a start: the stored model back in force, alarms of what is no longer watched
     cleared.
     """
-    state = replace(state, life=replace(state.life, starts=state.life.starts + 1))
-    effects: list[Effect] = [Save(STARTS, str(state.life.starts).encode())]
+    state = replace(state, context=replace(state.context, starts=state.context.starts + 1))
+    effects: list[Effect] = [Save(STARTS, str(state.context.starts).encode())]
     features = save_features(state)
     if stored.blobs.get(features.key) != features.body:
         effects.append(features)
-    watched = {f"silent-{source.name}" for source in state.settings.source}
+    watched = {f"silent-{source.name}" for source in state.context.settings.source}
     watched |= {alarms.NO_MODEL}
-    watched |= {alarms.OUTDATED} if state.settings.alarm.drift is not None else set()
-    watched |= {f"faulty-{channel}" for channel in state.settings.features.channels}
-    watched |= alarms.stuck_causes(state.settings)
-    for cause in sorted(state.sensor_alarms.keys() - watched):
-        state, cleared = alarms.sensor_well(state, cause, state.now_ns)
+    watched |= {alarms.OUTDATED} if state.context.settings.alarm.drift is not None else set()
+    watched |= {f"faulty-{channel}" for channel in state.context.settings.features.channels}
+    watched |= alarms.stuck_causes(state.context.settings)
+    for cause in sorted(state.monitor.sensor_alarms.keys() - watched):
+        state, cleared = alarms.sensor_well(state, cause, state.context.now_ns)
         effects += cleared
-    if state.pipeline.commissioned and "center" not in state.own:  # fewer windows are wanted than before
+    if (
+        state.monitor.pipeline.commissioned and "center" not in state.training.own
+    ):  # fewer windows are wanted than before
         state, more = participation.commissioned(state)
         effects += more
-    state = replace(state, counted=state.models.counted_at_start())
-    if state.pipeline.commissioned:
+    state = replace(state, deployment=replace(state.deployment, marked=state.deployment.models.counted_at_start()))
+    if state.monitor.pipeline.commissioned:
         state, loaded = startup.reload(state, stored.blobs)
         effects += loaded
     return state, effects
@@ -75,7 +79,7 @@ def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
 
 def step(state: State, now_ns: int, event: Event) -> tuple[State, list[Effect]]:
     """Take in one event at `now_ns` on the gateway's timeline."""
-    state = replace(state, now_ns=now_ns)
+    state = replace(state, context=replace(state.context, now_ns=now_ns))
     match event:
         case Heard():
             return _heard(state, event)
@@ -86,7 +90,7 @@ def step(state: State, now_ns: int, event: Event) -> tuple[State, list[Effect]]:
         case Connection(up=up):
             return _connection(state, up)
         case Anchored():
-            return clock_steps.anchored(state, event)
+            return clock_steps.set_clock(state, event)
         case StoreState():
             return store_faults.of_store(state, event)
         case Reload(blobs=blobs):
@@ -94,38 +98,63 @@ def step(state: State, now_ns: int, event: Event) -> tuple[State, list[Effect]]:
 
 
 def _connection(state: State, up: bool) -> tuple[State, list[Effect]]:
-    state = replace(state, connected=up)
+    state = replace(state, context=replace(state.context, is_connected=up))
     if not up:
         return state, []
-    state, told = tell(downloads.ask_anew(delivery.connected(state)))
-    state, kept = scores.flushed(state)
-    state, sends = delivery.send_due(state)
+    state = replace(
+        state,
+        outbox=delivery.begin_connection(state.outbox, state.context),
+        downloads=downloads.ask_anew(state.downloads, state.context),
+    )
+    state, told = tell(state)
+    outbox, kept = scores.queue_kept(state.outbox, state.context, active_alarms(state))
+    state, sends = _send_due(replace(state, outbox=outbox))
     return state, [*told, *newest.repeated(state), *kept, *sends]
 
 
 def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
-    line = replace(state.line, bytes_waiting=event.bytes_waiting, trouble=event.trouble)
-    state = replace(
-        state, clock=event.clock, bytes_sent=event.bytes_sent, bytes_received=event.bytes_received, line=line
-    )
-    state = downloads.forget(state)
+    line = replace(state.outbox.line, bytes_waiting=event.bytes_waiting, trouble=event.trouble)
+    sent, received = event.bytes_sent, event.bytes_received
+    context = replace(state.context, clock=event.clock, bytes_sent=sent, bytes_received=received)
+    state = _forget(replace(state, context=context, outbox=replace(state.outbox, line=line)))
     effects: list[Effect] = []
-    in_turn = (alarms.silent_sources, delivery.send_due, participation.take_part, downloads.ask)
-    for act in (*in_turn, candidate.put_in_force, probation.ticked, alarms.without_model, newest.watch_age):
-        state, more = act(state)
+    # What may be due without anything having happened; each does nothing where there is nothing to do.
+    in_turn = (alarms.silent_sources, _send_due, participation.take_part, _ask)
+    for advance in (*in_turn, candidate.put_in_force, probation.ticked, alarms.without_model, newest.watch_age):
+        state, more = advance(state)
         effects += more
-    state = downloads.forget(state)
-    if state.now_ns - state.remembered_ns >= REMEMBER_S * NS:
-        state = replace(state, remembered_ns=state.now_ns)
+    state = _forget(state)
+    if state.context.now_ns - state.monitor.remembered_ns >= REMEMBER_S * NS:
+        state = replace(state, monitor=replace(state.monitor, remembered_ns=state.context.now_ns))
         effects += save_memory(state)
-    if state.now_ns - state.status_ns >= state.settings.exchange.status_s * NS:
+    if state.context.now_ns - state.status_ns >= state.context.settings.exchange.status_s * NS:
         state, more = tell(state)
         effects += more
     return state, effects
 
 
+def _send_due(state: State) -> tuple[State, list[Effect]]:
+    outbox, sends = delivery.send_due(state.outbox, state.context, active_alarms(state))
+    return replace(state, outbox=outbox), sends
+
+
+def _ask(state: State) -> tuple[State, list[Effect]]:
+    asked, effects = downloads.ask(state.downloads, state.context)
+    return replace(state, downloads=asked), effects
+
+
+def _forget(state: State) -> State:
+    """Drop bodies that no round and no candidate needs any more."""
+    candidate_, round_ = state.deployment.candidate, state.training.round
+    needed = {candidate_.model.digest} if candidate_ else set()
+    needed |= {round_.shared.digest} if round_ else set()
+    return replace(state, downloads=downloads.forget(state.downloads, needed))
+
+
 def _heard(state: State, event: Heard) -> tuple[State, list[Effect]]:
-    readers = [source for source in state.settings.source if source.kind == "json" and source.topic == event.topic]
+    readers = [
+        source for source in state.context.settings.source if source.kind == "json" and source.topic == event.topic
+    ]
     if not readers:
         return _or_dropped(state, event, lambda state: _addressed(state, topics.parse(event.topic), event.payload))
     effects: list[Effect] = []
@@ -149,14 +178,14 @@ def _or_dropped(
 
 
 def _addressed(state: State, where: topics.Topic, payload: bytes) -> tuple[State, list[Effect]]:
-    gateway = state.settings.gateway
+    gateway = state.context.settings.gateway
     if where.site != gateway.site or where.gateway not in (gateway.id, topics.ALL):
         raise MessageError(f"it is for gateway {where.gateway} of site {where.site}")
     if where.item == topics.TRIED and not payload:
         return state, []
     if where.channel == "sample":
         return _frame(state, where.item, payload)
-    state = delivery.heard(state)
+    state = replace(state, outbox=delivery.note_answer(state.outbox, state.context))
     match where.channel:
         case "round":
             return participation.invited(state, payload)
@@ -169,38 +198,54 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> tuple[State
         case "chunk":
             return _chunk(state, payload)
         case "receipt":
-            return delivery.settle(state, where.item, Receipt.from_bytes(payload))
+            return _settle(state, where.item, Receipt.from_bytes(payload))
         case "resend":
-            return delivery.resend(state, where.item, Want.from_bytes(payload).missing)
+            missing = Want.from_bytes(payload).missing
+            outbox, sends = delivery.resend(state.outbox, state.context, where.item, missing)
+            return replace(state, outbox=outbox), sends
     raise MessageError(f"channel {where.channel!r} is not for gateways")
 
 
+def _settle(state: State, name: str, receipt: Receipt) -> tuple[State, list[Effect]]:
+    """Take in a receipt. The status repeats a refusal, and what was said of an update; that an alarm has arrived says
+    nothing of the training.
+    """
+    item = state.outbox.items.get(name)
+    if item is not None and (item.priority == UPDATE_PRIORITY or not receipt.accepted):
+        state = replace(state, refusal=receipt.reason)
+    training, saved = note_receipt(state.training, name) if receipt.accepted else (state.training, [])
+    outbox, effects = delivery.settle(state.outbox, state.context, active_alarms(state), name, receipt)
+    return replace(state, training=training, outbox=outbox), [*effects, *saved]
+
+
 def _frame(state: State, stream: str, payload: bytes) -> tuple[State, list[Effect]]:
-    source = next((one for one in state.settings.source if one.name == stream and one.kind == "frames"), None)
+    source = next((one for one in state.context.settings.source if one.name == stream and one.kind == "frames"), None)
     if source is None:
         raise MessageError(f"no source of kind 'frames' is named {stream!r} in the settings")
-    block, offsets = frames.read(source, Frame.from_bytes(payload), state.now_ns, state.offsets)
-    return _sampled(replace(state, offsets=offsets), source, block)
+    block, offsets = frames.read(source, Frame.from_bytes(payload), state.context.now_ns, state.monitor.offsets)
+    return _sampled(replace(state, monitor=replace(state.monitor, offsets=offsets)), source, block)
 
 
 def _chunk(state: State, payload: bytes) -> tuple[State, list[Effect]]:
-    state = downloads.arrived(state, payload)
+    state = replace(state, downloads=downloads.take_chunk(state.downloads, state.context, payload))
     state, trains = participation.take_part(state)
     state, swaps = candidate.put_in_force(state)
-    return downloads.forget(state), [*trains, *swaps]
+    return _forget(state), [*trains, *swaps]
 
 
 def _reading(state: State, source: Source, payload: bytes) -> tuple[State, list[Effect]]:
-    return _sampled(state, source, json_values.read(source, payload, state.now_ns))
+    return _sampled(state, source, json_values.read(source, payload, state.context.now_ns))
 
 
 def _sampled(state: State, source: Source, block: Block) -> tuple[State, list[Effect]]:
-    state = replace(state, heard_ns={**state.heard_ns, source.name: state.now_ns})
-    state, effects = alarms.sensor_well(state, f"silent-{source.name}", state.now_ns)
-    was_commissioned = state.pipeline.commissioned
-    began_ns = state.stopwatch()
+    state = replace(
+        state, monitor=replace(state.monitor, heard_ns={**state.monitor.heard_ns, source.name: state.context.now_ns})
+    )
+    state, effects = alarms.sensor_well(state, f"silent-{source.name}", state.context.now_ns)
+    was_commissioned = state.monitor.pipeline.commissioned
+    began_ns = state.context.stopwatch()
     state, readings, more = probation.pushed(state, block)
-    elapsed_ns, pipeline = state.stopwatch() - began_ns, state.pipeline
+    elapsed_ns, pipeline = state.context.stopwatch() - began_ns, state.monitor.pipeline
     effects += more
     for reading in readings:
         state, more = _read(state, reading)
@@ -221,7 +266,7 @@ def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
     for channel, count in reading.filled.items():
         state = counted(state, f"filled.{channel}", count)
     if reading.lost is not None:
-        is_first = not state.lost_ns  # of a run of lost windows; the count of all stands in the status
+        is_first = not state.monitor.lost_ns  # of a run of lost windows; the count of all stands in the status
         state, effects = alarms.window_lost(counted(state, "windows_lost"), reading.lost)
         told = Log("info", f"window lost ({', '.join(reading.lost.channels)}): {reading.lost.reason}")
         return state, [told, *effects] if is_first else effects
@@ -237,19 +282,20 @@ def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
         effects += more
     state, more = alarms.outdated(state, reading.t_ns)
     effects += more
-    if state.settings.exchange.publish_scores:
-        state, more = scores.told(state, _score(state, reading.t_ns, reading.height))
-        effects += more
+    if state.context.settings.exchange.publish_scores:
+        score = _score(state, reading.t_ns, reading.height)
+        outbox, more = scores.publish(state.outbox, state.context, active_alarms(state), score)
+        state, effects = replace(state, outbox=outbox), [*effects, *more]
     return state, effects
 
 
 def _score(state: State, t_ns: int, height: Height) -> Score:
-    judge, manifest = state.pipeline.judge, state.manifest
+    judge, manifest = state.monitor.pipeline.judge, state.deployment.manifest
     return Score(
         t_ns=t_ns,
         score=height.value,
         rule=height.rule,
         level=judge.levels.raise_level if judge else 0.0,
-        alarm=state.pipeline.alarm.active,
+        alarm=state.monitor.pipeline.alarm.active,
         model_version=manifest.version if manifest else 0,
     )

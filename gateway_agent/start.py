@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Newest
+from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.gateway_agent import store_identity
+from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.deployment.deployment import Deployment
 from fedgate.gateway_agent.deployment.slots import restored
 from fedgate.gateway_agent.monitor import pipeline as walk
+from fedgate.gateway_agent.monitor.monitor import Monitor, RaisedBy, RaisedIn
 from fedgate.gateway_agent.outbox.connection import Line
+from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.runtime.signature_worker import Verified
-from fedgate.gateway_agent.state import (
-    ALARMS,
-    COUNTED,
-    FEATURES,
-    INVITED,
-    NEWEST,
-    OWN,
-    PRIVACY,
-    RESCUED,
-    SECRET,
-    SIGNER,
-    BaselineError,
-    RaisedBy,
-    RaisedIn,
-    State,
-    Stored,
-)
+from fedgate.gateway_agent.state import ALARMS, FEATURES, NEWEST, RESCUED, SECRET, SIGNER, BaselineError, State, Stored
+from fedgate.gateway_agent.store_identity import SEQUENCE, STARTS
+from fedgate.gateway_agent.training.training import COUNTED, INVITED, OWN, PRIVACY, Training
+from fedgate.gateway_agent.trust.trust import Trust
 from fedgate.models.arrays import Arrays
 from fedgate.models.features import FeatureSpec
 from fedgate.models.federated.algorithm import SPENT, ledger_of
@@ -47,48 +39,40 @@ def restore(
     now_ns: int,
     anchor_ns: int | None = None,
     labelled: Arrays | None = None,
+    clock: Quality = "unknown",
+    stopwatch: Callable[[], int] = int,
 ) -> State:
     """Return the state of an agent that starts with what the store held; the model in force is loaded by
     `candidate`.
 
     Raises `BaselineError` where the stored baseline does not fit the settings.
     """
-    own, answered, before, remarks = _own(stored)
-    _check_baseline(settings, stored, own)
-    pipeline = walk.start(
-        settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
-    )
-    awaited, is_counted, *last = json.loads(stored.blobs.get(COUNTED, b'["", true]'))  # 0.2 did not ask
-    anomaly, sensors, raised_by, raised_in = _alarms(stored)
-    return State(
+    training = _training(stored, can_train=can_train, libraries=libraries, labelled=labelled or {})
+    _check_baseline(settings, stored, training.own)
+    context = Context(
         settings=settings,
-        verified=verified,
         boot_id=boot_id,
-        can_train=can_train,
-        libraries=libraries,
-        pipeline=replace(pipeline, alarm=anomaly),
         now_ns=now_ns,
+        clock=clock,
+        anchor_ns=anchor_ns,
+        stopwatch=stopwatch,
         secret=stored.blobs.get(SECRET, b""),
-        labelled=labelled or {},
-        own=own,
-        outbox=dict(stored.outbox),
-        answered=answered,
-        answered_before=before,
-        newest_training=int(stored.blobs.get(INVITED, b"0")),
-        remarks=remarks,
-        awaited=awaited,
-        is_counted=is_counted,
-        last_counted=last[0] if last else awaited if is_counted else "",  # 0.4 kept the awaited one alone
-        life=store_identity.restored(stored.blobs, anchor_ns),
+        starts=int(stored.blobs.get(STARTS, b"0")),
+    )
+    outbox = Outbox(
+        items=dict(stored.outbox),
+        sequence=int(stored.blobs.get(SEQUENCE, b"0")),
         line=Line(tries={name: 1 for name, item in stored.outbox.items() if len(item.payloads) > 1}),
-        heard_ns={source.name: now_ns for source in settings.source},
-        raised_by=raised_by,
-        sensor_alarms=sensors,
-        raised_in=raised_in,
-        models=restored(stored.blobs),
+    )
+    trust = Trust(
+        verified=verified,
         newest=Newest.from_bytes(stored.blobs[NEWEST]) if stored.blobs.get(NEWEST) else None,
         newest_ns=now_ns,
         signer=stored.blobs.get(SIGNER, b"").decode(),
+    )
+    deployment = Deployment(models=restored(stored.blobs))
+    return State(
+        context, _monitor(settings, stored, now_ns), trust, outbox=outbox, training=training, deployment=deployment
     )
 
 
@@ -109,12 +93,19 @@ def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> N
         )
 
 
-def _alarms(stored: Stored) -> tuple[AlarmState, dict[str, int], RaisedBy, dict[str, RaisedIn]]:
-    """Return the anomaly, the alarms of sensors, and what raised them and when, as `state.save_alarms` stored them."""
+def _monitor(settings: GatewaySettings, stored: Stored, now_ns: int) -> Monitor:
+    """Return the monitor with the stored baseline and the alarms as `state.save_alarms` stored them."""
     held = json.loads(stored.blobs.get(ALARMS, b'{"anomaly": {}, "sensors": {}}'))
-    raised_in = {cause: RaisedIn(*one) for cause, one in held.get("raised_in", {}).items()}
-    raised_by = RaisedBy(*held.get("raised_by", ()))  # 0.3 knew one rule
-    return AlarmState(**held["anomaly"]), held["sensors"], raised_by, raised_in
+    pipeline = walk.start(
+        settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
+    )
+    return Monitor(
+        pipeline=replace(pipeline, alarm=AlarmState(**held["anomaly"])),
+        heard_ns={source.name: now_ns for source in settings.source},
+        raised_by=RaisedBy(*held.get("raised_by", ())),  # 0.3 knew one rule
+        sensor_alarms=held["sensors"],
+        raised_in={cause: RaisedIn(*one) for cause, one in held.get("raised_in", {}).items()},
+    )
 
 
 def ledger(stored: Stored, own: Arrays) -> Arrays:
@@ -123,10 +114,20 @@ def ledger(stored: Stored, own: Arrays) -> Arrays:
     return max(copies, key=lambda copy: float(copy.get(SPENT, 0.0)))
 
 
-def _own(stored: Stored) -> tuple[Arrays, tuple[str, int] | None, dict[str, int], dict[int, str]]:
-    if OWN not in stored.blobs:
-        return ledger(stored, {}), None, {}, {}
-    own, meta = wire.decode(stored.blobs[OWN])
-    own |= ledger(stored, own)
-    answered = tuple(meta["answered"]) if meta["answered"] else None
-    return own, answered, dict(meta.get("before", ())), dict(meta.get("remarks", ()))  # 0.5 kept neither
+def _training(stored: Stored, *, can_train: bool, libraries: tuple[str, ...], labelled: Arrays) -> Training:
+    """Return the training as `training.save_own` and `save_counted` stored it."""
+    own, meta = wire.decode(stored.blobs[OWN]) if OWN in stored.blobs else ({}, {})
+    awaited, is_counted, *last = json.loads(stored.blobs.get(COUNTED, b'["", true]'))  # 0.2 did not ask
+    return Training(
+        can_train=can_train,
+        libraries=libraries,
+        labelled=labelled,
+        own=own | ledger(stored, own),
+        answered=tuple(meta["answered"]) if meta.get("answered") else None,
+        answered_before=dict(meta.get("before", ())),  # 0.5 kept none,
+        remarks=dict(meta.get("remarks", ())),  # nor these
+        newest_training=int(stored.blobs.get(INVITED, b"0")),
+        awaited=awaited,
+        is_counted=is_counted,
+        last_counted=last[0] if last else awaited if is_counted else "",  # 0.4 kept the awaited one alone
+    )

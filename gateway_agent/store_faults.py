@@ -11,19 +11,8 @@ from fedgate.gateway_agent.deployment import slots
 from fedgate.gateway_agent.events import Effect, Save, StoreState
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.outbox import eviction
-from fedgate.gateway_agent.state import (
-    SECRET,
-    State,
-    Stored,
-    save_alarms,
-    save_counted,
-    save_features,
-    save_invited,
-    save_ledger,
-    save_memory,
-    save_own,
-    tell,
-)
+from fedgate.gateway_agent.state import SECRET, State, Stored, save_alarms, save_features, save_memory, tell
+from fedgate.gateway_agent.training.training import save_counted, save_invited, save_ledger, save_own
 from fedgate.gateway_agent.trust import newest
 from fedgate.models.records import replace
 
@@ -35,16 +24,17 @@ def of_store(state: State, event: StoreState) -> tuple[State, list[Effect]]:
     """Take in what the service says of the store."""
     if event.problem == DAMAGED:  # a thing of the past as soon as it is told: the store is a new one
         # Another damage while one is still told of is an alarm of its own.
-        state, ended = alarms.sensor_well(state, DAMAGED, state.now_ns)
-        state, raised = alarms.sensor(state, DAMAGED, event.text, state.now_ns)
+        state, ended = alarms.sensor_well(state, DAMAGED, state.context.now_ns)
+        state, raised = alarms.sensor(state, DAMAGED, event.text, state.context.now_ns)
         return state, [*ended, *raised]
-    state = replace(state, store_problem=event.problem)
+    state = replace(state, context=replace(state.context, store=replace(state.context.store, problem=event.problem)))
     if event.problem == FULL:
-        state, given_up = eviction.without_telemetry(state)
-        state, raised = alarms.sensor(state, FULL, event.text, state.now_ns)
+        outbox, given_up = eviction.give_up_telemetry(state.outbox, state.context)
+        state = replace(state, outbox=outbox)
+        state, raised = alarms.sensor(state, FULL, event.text, state.context.now_ns)
         state, told = tell(state)
         return state, [*given_up, *raised, *told]
-    state, cleared = alarms.sensor_well(state, FULL, state.now_ns)
+    state, cleared = alarms.sensor_well(state, FULL, state.context.now_ns)
     state, told = tell(state)
     return state, [*cleared, *told]
 
@@ -52,14 +42,20 @@ def of_store(state: State, event: StoreState) -> tuple[State, list[Effect]]:
 def in_mind(state: State) -> Stored:
     """Return what a store would hold of what the agent knows: for a new one, where the old one cannot be read."""
     saved = [
-        save_own(state),
-        *save_ledger(state),
-        save_invited(state),
-        save_counted(state),
+        save_own(state.training),
+        *save_ledger(state.training),
+        save_invited(state.training),
+        save_counted(state.training),
         save_features(state),
         save_alarms(state),
         *save_memory(state),
     ]
-    saved += [*store_identity.saved(state.life), slots.save(state.models), *newest.save(state)]
+    saved += [
+        *store_identity.save(state.context.starts, state.outbox.sequence),
+        slots.save(state.deployment.models),
+        *newest.save(state),
+    ]
     blobs = {effect.key: effect.body for effect in saved if isinstance(effect, Save)}
-    return Stored(tuple(state.pipeline.baseline), {**blobs, SECRET: state.secret}, dict(state.outbox))
+    return Stored(
+        tuple(state.monitor.pipeline.baseline), {**blobs, SECRET: state.context.secret}, dict(state.outbox.items)
+    )

@@ -12,6 +12,7 @@ from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.events import Connection, Effect, Event, Heard, Publish, Tick
 from fedgate.gateway_agent.state import State
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.records import replace
 from tests.sites import WINDOWS, Shelf, agent, frame, gateway_settings, samples, topic
 
 ME = "north"
@@ -31,7 +32,7 @@ def after(state: State, *events: Event, now_ns: int | None = None) -> tuple[Stat
     """Take steps, at the time of the state where none is given."""
     effects: list[Effect] = []
     for event in events:
-        state, more = machine.step(state, state.now_ns if now_ns is None else now_ns, event)
+        state, more = machine.step(state, state.context.now_ns if now_ns is None else now_ns, event)
         effects += more
     return state, effects
 
@@ -42,9 +43,14 @@ def commissioned(shelf: Shelf | None = None, **tables: Any) -> State:
     state, effects = after(
         agent(gateway_settings(**tables), shelf), heard("sample", "deck", frame(samples(1, WINDOWS)))
     )
-    assert state.pipeline.commissioned
+    assert state.monitor.pipeline.commissioned
     shelf.commit(effects)
     return after(state, Connection(True))[0]
+
+
+def changed(state: State, part: str, **changes: Any) -> State:
+    """Return a state with one of its records changed."""
+    return replace(state, **{part: replace(getattr(state, part), **changes)})
 
 
 def kinds(effects: Iterable[Effect], kind: type[Any]) -> list[Any]:

@@ -82,7 +82,9 @@ class Fleet(Site):
         return self.cloud.staging.rollout
 
     def versions(self) -> dict[str, int]:
-        return {name: one.manifest.version if one.manifest else 0 for name, one in self.agents.items()}
+        return {
+            name: one.deployment.manifest.version if one.deployment.manifest else 0 for name, one in self.agents.items()
+        }
 
     def own(self, name: str) -> bool:
         """Tell whether something is retained for one gateway alone."""

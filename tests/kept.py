@@ -9,9 +9,8 @@ from typing import Any
 
 from fedgate.config.identity.signing import verified
 from fedgate.gateway_agent.events import CLASSES, Effect, Event, Item, Outward, Publish, Tick
-from fedgate.gateway_agent.outbox import queue
 from fedgate.gateway_agent.runtime.service import Service
-from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.state import State, deliver
 from fedgate.gateway_agent.storage.store import Store
 from tests.sites import KEY, T0_NS, gateway_settings, topic
 
@@ -54,14 +53,14 @@ def item(name: str, priority: int, size_bytes: int = 100, t_ns: int = T0_NS) -> 
 def queued(state: State, *named: tuple[str, Item]) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for name, one in named:
-        state, more = queue.queue(state, name, one)
+        state, more = deliver(state, name, one)
         effects += more
     return state, effects
 
 
 def give(agent: Service, name: str, one: Item) -> list[Outward]:
     """Let the agent queue something, as its machine does in a step."""
-    agent.state, effects = queue.queue(agent.state, name, one)
+    agent.state, effects = deliver(agent.state, name, one)
     return agent._done(effects)
 
 
@@ -72,9 +71,11 @@ def said(effects: Iterable[Effect], channel: str) -> list[Publish]:
 def names(state: State, kind: str) -> list[str]:
     """Return what waits of a class, tombstones apart."""
     return [
-        name for name, one in state.outbox.items() if CLASSES[one.priority] == kind and not name.endswith(".tombstone")
+        name
+        for name, one in state.outbox.items.items()
+        if CLASSES[one.priority] == kind and not name.endswith(".tombstone")
     ]
 
 
 def ticked(agent: Service, seconds: float = 1.0, event: Event = TICK) -> list[Outward]:
-    return agent.step(agent.state.now_ns + round(seconds * 1e9), event)
+    return agent.step(agent.state.context.now_ns + round(seconds * 1e9), event)

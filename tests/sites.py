@@ -155,7 +155,7 @@ def agent(
         labelled=faults(),
     )
     start = f"{settings.gateway.id} {next(_STARTS)}"
-    state = replace(state, chain=hashlib.sha256(start.encode()).digest())
+    state = replace(state, training=replace(state.training, chain=hashlib.sha256(start.encode()).digest()))
     state, effects = machine.begin(state, shelf.stored())
     shelf.commit(effects)
     return state
@@ -233,7 +233,7 @@ class Site:
         self.shelves[who].commit(effects)
         for effect in () if cut else effects:
             match effect:
-                case events.Publish() if self.agents[who].connected:
+                case events.Publish() if self.agents[who].context.is_connected:
                     self.publish(effect.topic, effect.payload, effect.retain)
                 case events.Train(job=job):
                     self.jobs.append((who, job))
@@ -316,7 +316,10 @@ class Site:
             self.feed(who, samples(index, WINDOWS), 0.0)
 
     def in_force(self, version: int = 1) -> bool:
-        return all((state.manifest.version if state.manifest else 0) == version for state in self.agents.values())
+        return all(
+            (state.deployment.manifest.version if state.deployment.manifest else 0) == version
+            for state in self.agents.values()
+        )
 
     def settled(self) -> bool:
-        return not any(state.outbox for state in self.agents.values())
+        return not any(state.outbox.items for state in self.agents.values())

@@ -36,7 +36,7 @@ def test_who_was_away_at_a_stop_is_given_back_what_all_have_though_another_relea
     made.connect("south")
     made.told()
     assert made.versions() == {"east": 1, "north": 4, "south": 3, "west": 1}
-    south, east = made.agents["south"].manifest, made.agents["east"].manifest
+    south, east = made.agents["south"].deployment.manifest, made.agents["east"].deployment.manifest
     assert south is not None and east is not None and south.model == east.model
     made.order("go-on")
     made.told()

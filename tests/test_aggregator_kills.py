@@ -138,7 +138,7 @@ class Run:
                 who, job = fleet.jobs.pop(0)
                 fleet.step(who, events.Trained(answered(job)))
             elif self.service.state.server.round_index >= ROUNDS and not any(
-                state.outbox for state in fleet.agents.values()
+                state.outbox.items for state in fleet.agents.values()
             ):
                 return
             else:

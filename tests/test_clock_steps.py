@@ -7,7 +7,6 @@ clock had run ahead and goes back.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -17,7 +16,7 @@ from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.events import Anchored, Connection, Effect, Keep, Tick
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.state import State, status
-from tests.agents import after, heard, kinds, sent
+from tests.agents import after, changed, heard, kinds, sent
 from tests.sites import FEATURES, NS, SITE, T0_NS, Shelf, agent, frame, samples
 
 BOOT_S = 100  # from the boot to what the tests do
@@ -36,7 +35,7 @@ def booted(by_s: int, silent_after_s: float = 30.0) -> tuple[State, int]:
     """Return a gateway whose clock is wrong by so much, and what it takes for the present."""
     anchor_ns = T0_NS - by_s * NS
     state = agent(gateway(silent_after_s), Shelf(), anchor_ns)
-    state = replace(state, clock="unsynchronised", life=replace(state.life, anchor_ns=anchor_ns))
+    state = changed(state, "context", anchor_ns=anchor_ns, clock="unsynchronised")
     return after(state, Connection(True), now_ns=anchor_ns + BOOT_S * NS)[0], anchor_ns + BOOT_S * NS
 
 
@@ -67,7 +66,7 @@ def test_windows_go_on_at_the_new_time_and_no_silence_is_made_up(name: str) -> N
         made_ns += [one.seen.end_ns for one in kinds(effects, Keep)]
     assert len(before_ns) >= 55 and len(made_ns) >= 90  # a few are lost where time stepped
     assert all(true_ns - NS <= end_ns <= true_ns + 120 * NS for end_ns in made_ns[-60:])
-    assert not state.sensor_alarms and status(state).clock == "synchronised"
+    assert not state.monitor.sensor_alarms and status(state).clock == "synchronised"
 
 
 @pytest.mark.parametrize("by_s", STEPS_S.values(), ids=list(STEPS_S))
@@ -94,8 +93,8 @@ def test_patience_goes_on_as_if_nothing_had_happened(by_s: int) -> None:
     now_ns += by_s * NS
     assert not sent(after(state, Tick("synchronised", 0, 0), now_ns=now_ns + 29 * NS)[1], "alarm")
     assert len(sent(after(state, Tick("synchronised", 0, 0), now_ns=now_ns + 38 * NS)[1], "alarm")) == 1
-    (name,) = state.outbox
-    assert not after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))[0].outbox
+    (name,) = state.outbox.items
+    assert not after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))[0].outbox.items
 
 
 def test_the_timeline_follows_a_clock_that_can_be_believed_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,31 +46,53 @@ def test_a_run_that_does_not_end_is_ended_and_the_next_one_is_not() -> None:
 
 def block(state: State) -> Block:
     """Return a second of samples behind those that a gateway has seen."""
-    t_ns = max(seen.end_ns or 0 for seen in state.pipeline.recent)
+    t_ns = max(seen.end_ns or 0 for seen in state.monitor.pipeline.recent)
     return Block("deck", t_ns, FEATURES["rate_hz"], samples(7, 2))
 
 
 def stuck(state: State) -> State:
     """Return a gateway whose model in force does not come to an end any more."""
-    judge = state.pipeline.judge
+    judge = state.monitor.pipeline.judge
     assert judge is not None
-    return replace(state, pipeline=replace(state.pipeline, judge=judge._replace(model=Scorer(ENDLESS, {}))))
+    return replace(
+        state,
+        monitor=replace(
+            state.monitor, pipeline=replace(state.monitor.pipeline, judge=judge._replace(model=Scorer(ENDLESS, {})))
+        ),
+    )
 
 
 @pytest.mark.usefixtures("watching")
 def test_on_probation_the_model_before_is_in_force_again() -> None:
     state, _ = offered(in_force(), SECOND)
-    assert state.trial is not None
+    assert state.deployment.trial is not None
     state, _, _ = pushed(stuck(state), block(state))
-    assert state.manifest == FIRST[0] and "model 2 rolled back: it gave no score within 30 s" in state.refusal
-    assert state.models.why_not(state.models.rejected[-1].name)
+    assert (
+        state.deployment.manifest == FIRST[0] and "model 2 rolled back: it gave no score within 30 s" in state.refusal
+    )
+    assert state.deployment.models.why_not(state.deployment.models.rejected[-1].name)
 
 
 @pytest.mark.usefixtures("watching")
 def test_without_a_probation_the_stored_one_is_loaded_again_in_a_new_session() -> None:
     state = stuck(in_force())
-    assert state.trial is None
+    assert state.deployment.trial is None
     state, _, _ = pushed(state, block(state))
-    assert state.manifest is None and state.reload_due == "" and "left: it gave no score within" in state.refusal
-    state, _, _ = pushed(stuck(replace(state, manifest=FIRST[0], pipeline=in_force().pipeline)), block(state))
-    assert state.reload_due is not None and state.reload_due.startswith("left: it gave no score")  # the one before
+    assert (
+        state.deployment.manifest is None
+        and state.deployment.reload_due == ""
+        and "left: it gave no score within" in state.refusal
+    )
+    state, _, _ = pushed(
+        stuck(
+            replace(
+                state,
+                deployment=replace(state.deployment, manifest=FIRST[0]),
+                monitor=replace(state.monitor, pipeline=in_force().monitor.pipeline),
+            )
+        ),
+        block(state),
+    )
+    assert state.deployment.reload_due is not None and state.deployment.reload_due.startswith(
+        "left: it gave no score"
+    )  # the one before

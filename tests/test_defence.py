@@ -42,7 +42,9 @@ def test_a_gateway_that_teaches_the_opposite_is_refused_and_told() -> None:
     )
     made = Site(cloud, [gateway_settings(name) for name in NAMES], material=Material((trusted_table(),)))
     opposite = {X: -faults()[X], LABELS: faults()[LABELS]}
-    made.agents["west"] = replace(made.agents["west"], labelled=opposite)
+    made.agents["west"] = replace(
+        made.agents["west"], training=replace(made.agents["west"].training, labelled=opposite)
+    )
     made.connect_all()
     made.commission()
     made.run(lambda: made.in_force() and not made.on_the_way)

@@ -46,9 +46,9 @@ def test_a_transfer_goes_on_whoever_is_restarted_in_its_middle(restarted: str, a
     """Some chunks of an update arrive, the rest is lost with the restart; it is counted once all the same."""
     made = site()
     made.commission()
-    while not any(item.priority == UPDATE_PRIORITY for item in made.agents["north"].outbox.values()):
+    while not any(item.priority == UPDATE_PRIORITY for item in made.agents["north"].outbox.items.values()):
         made.deliver() if made.on_the_way else made.train()
-    (update,) = (item for item in made.agents["north"].outbox.values() if item.priority == UPDATE_PRIORITY)
+    (update,) = (item for item in made.agents["north"].outbox.items.values() if item.priority == UPDATE_PRIORITY)
     assert len(update.payloads) >= 2
     for _ in range(arrived):
         index = next(i for i, message in enumerate(made.on_the_way) if message[1] == update.topic)
@@ -88,7 +88,7 @@ def raise_alarms(made: Site, count: int) -> list[str]:
         if number == count // 2:  # the power goes, too
             made.restart("north")
             made.on_the_way.clear()
-    items += list(made.agents["north"].outbox)
+    items += list(made.agents["north"].outbox.items)
     return items
 
 

@@ -34,7 +34,7 @@ def trained(state: State, round_index: int, training: int, run: str) -> tuple[St
     """Answer an invitation; return what the answer says that it follows, and have it counted."""
     state, effects = invited(state, round_index, training=training, run=run)
     state, _ = after(state, Trained(answer(kinds(effects, Train)[0].job)))
-    ((name, item),) = state.outbox.items()
+    ((name, item),) = state.outbox.items.items()
     meta = wire.decode(b"".join(parse_chunk(piece)[1] for piece in item.payloads))[1]
     return after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))[0], meta["after"]
 
@@ -57,7 +57,7 @@ def test_an_invitation_to_an_earlier_training_is_refused_and_nothing_is_forgotte
     state, effects = invited(state, 3, training=NOW, run="new")
     state, more = after(state, Trained(answer(kinds(effects, Train)[0].job)))
     shelf.commit([*effects, *more])
-    name = next(iter(state.outbox))
+    name = next(iter(state.outbox.items))
     state, settled = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
     shelf.commit(settled)
     if restarted:
@@ -73,16 +73,16 @@ def test_an_invitation_to_an_earlier_training_does_not_take_the_place_of_one_tha
     state, effects = invited(commissioned(), 0, training=NOW, run="new")
     state, _ = invited(state, 9, training=BEFORE, run="old")
     state, more = after(state, Trained(answer(kinds(effects, Train)[0].job)))
-    assert not kinds(more, Train) and state.answered == ("new", 0)
-    assert state.round is not None and state.round.run == "new"
+    assert not kinds(more, Train) and state.training.answered == ("new", 0)
+    assert state.training.round is not None and state.training.round.run == "new"
 
 
 def test_numbers_that_are_equal_or_not_told_order_nothing() -> None:
     state, _ = trained(commissioned(), 3, NOW, "new")
     for number, run in ((NOW, "other"), (0, "untold"), (NOW + 1, "next")):
         state, follows = trained(state, 0, number, run)
-        assert follows == "" and state.answered == (run, 0)
-    assert state.newest_training == NOW + 1
+        assert follows == "" and state.training.answered == (run, 0)
+    assert state.training.newest_training == NOW + 1
 
 
 def invitation(effects: list[Effect]) -> RoundOpen:

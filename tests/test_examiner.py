@@ -223,12 +223,12 @@ def test_the_running_agent_tries_models_so(tmp_path: Path, caplog: pytest.LogCap
     agent = Agent(
         base.model_copy(update={"gateway": place, "trust": base.trust.model_copy(update={"release_key": key})})
     )
-    agent.service.state.examine(job(FIRST[1]))
+    agent.service.state.deployment.examine(job(FIRST[1]))
     with pytest.raises(ModelRefusedError, match="running ConstantOfShape node"):
-        agent.service.state.examine(job(wide(20_000, 20_000)))
+        agent.service.state.deployment.examine(job(wide(20_000, 20_000)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model_trial, "examine", lambda _: Tried(0.1, "seccomp (not here)"))
-        agent.service.state.examine(job(FIRST[1]))
+        agent.service.state.deployment.examine(job(FIRST[1]))
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"][-1:] == [
         "the process that tried the model was limited in all but seccomp (not here)"
     ]
@@ -236,7 +236,7 @@ def test_the_running_agent_tries_models_so(tmp_path: Path, caplog: pytest.LogCap
 
 
 def trying(state: State, act: Callable[[bytes], object]) -> State:
-    return replace(state, examine=act)
+    return replace(state, deployment=replace(state.deployment, examine=act))
 
 
 def refusing(_job: bytes) -> None:
@@ -249,10 +249,10 @@ def missing(_job: bytes) -> None:
 
 def test_a_model_that_ends_the_process_is_refused_and_the_agent_goes_on() -> None:
     state, _ = offered(trying(in_force(), refusing), SECOND)
-    assert state.manifest == FIRST[0] and "refused: the process of its own" in status(state).refusal
-    assert SECOND[0].model.digest not in state.models.trying and state.candidate is None
+    assert state.deployment.manifest == FIRST[0] and "refused: the process of its own" in status(state).refusal
+    assert SECOND[0].model.digest not in state.deployment.models.trying and state.deployment.candidate is None
     state, _ = offered(trying(state, model_trial.take_any), SECOND)
-    assert state.manifest == FIRST[0]  # until the next start
+    assert state.deployment.manifest == FIRST[0]  # until the next start
 
 
 def test_a_model_that_nothing_could_try_waits_and_is_tried_again() -> None:
@@ -264,21 +264,28 @@ def test_a_model_that_nothing_could_try_waits_and_is_tried_again() -> None:
 
     state, _ = offered(trying(in_force(), counted), SECOND)
     state, _ = after(state, TICK)
-    assert state.candidate == SECOND[0] and state.manifest == FIRST[0] and len(calls) == 1
+    assert state.deployment.candidate == SECOND[0] and state.deployment.manifest == FIRST[0] and len(calls) == 1
     assert "model 2 waits: no child process" in status(state).refusal
-    assert SECOND[0].model.digest not in state.models.trying  # nothing loaded it
-    state = replace(state, now_ns=state.now_ns + round(candidate.UNTRIED_S * NS))
+    assert SECOND[0].model.digest not in state.deployment.models.trying  # nothing loaded it
+    state = replace(
+        state, context=replace(state.context, now_ns=state.context.now_ns + round(candidate.UNTRIED_S * NS))
+    )
     state, _ = after(state, TICK, TICK)
-    assert len(calls) == 2 and state.candidate == SECOND[0]
-    state = trying(replace(state, now_ns=state.now_ns + round(candidate.UNTRIED_S * NS)), model_trial.take_any)
+    assert len(calls) == 2 and state.deployment.candidate == SECOND[0]
+    state = trying(
+        replace(state, context=replace(state.context, now_ns=state.context.now_ns + round(candidate.UNTRIED_S * NS))),
+        model_trial.take_any,
+    )
     state, _ = after(state, TICK, TICK)
-    assert state.manifest == SECOND[0] and status(state).refusal == ""
+    assert state.deployment.manifest == SECOND[0] and status(state).refusal == ""
 
 
 def test_the_process_has_what_the_model_will_see(monkeypatch: pytest.MonkeyPatch) -> None:
     found = list[Tried]()
     state, _ = offered(trying(in_force(), lambda given: found.append(examine(given))), SECOND)
-    assert state.manifest == SECOND[0] and len(found) == 1 and isinstance(state.manifest, Manifest)
+    assert (
+        state.deployment.manifest == SECOND[0] and len(found) == 1 and isinstance(state.deployment.manifest, Manifest)
+    )
 
 
 def test_it_takes_no_module_from_where_somebody_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

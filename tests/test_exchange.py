@@ -50,9 +50,9 @@ def site(name: str = "support-vector-election", seed: int = 0, gateways: tuple[s
 def training_data(made: Site) -> dict[str, Arrays]:
     data: dict[str, Arrays] = {}
     for who, state in made.agents.items():
-        data[who] = pipeline.training_data(state.pipeline, state.settings.baseline.calibration_windows)
-        if made.cloud.algorithm.labels and state.labelled:
-            data[who] = labelled(data[who], state.labelled)
+        data[who] = pipeline.training_data(state.monitor.pipeline, state.context.settings.baseline.calibration_windows)
+        if made.cloud.algorithm.labels and state.training.labelled:
+            data[who] = labelled(data[who], state.training.labelled)
     return data
 
 
@@ -62,7 +62,7 @@ def loop(made: Site, releases: int = 1, fraction: float = 1.0) -> Outcome:
     data = training_data(made)
     algorithm = build(choice.name, next(iter(data.values()))[X].shape[1], choice.settings)
     rounds = releases * algorithm.rounds
-    secrets = {who: state.secret for who, state in made.agents.items()}
+    secrets = {who: state.context.secret for who, state in made.agents.items()}
     return run(algorithm, data, seed=choice.seed, rounds=rounds, fraction=fraction, secrets=secrets)
 
 
@@ -78,7 +78,7 @@ def assert_same_as_loop(made: Site, outcome: Outcome, *, in_as_many_rounds: bool
         assert server.round_index == outcome.server.round_index
         assert equal(server.kept, outcome.server.kept, tolerance)
     for who, own in outcome.own.items():
-        held = made.agents[who].own
+        held = made.agents[who].training.own
         of_models = {name: array for name, array in own.items() if not name.startswith((PREFIX, AT))}  # keys, digests
         assert equal({name: held[name] for name in of_models}, of_models, tolerance)
 
@@ -102,10 +102,10 @@ def test_the_service_ends_in_the_model_of_the_loop_and_goes_on_from_there(name: 
     assert_same_as_loop(made, loop(made))
     assert cohorts(made) == {tuple(sorted(made.agents))}
     for state in made.agents.values():
-        assert state.manifest is not None and made.cloud.manifest is not None
-        assert state.manifest.content_bytes() == made.cloud.manifest.content_bytes()
-        assert state.pipeline.judge is not None
-        assert np.isfinite(state.pipeline.judge.model(rows_of(state.pipeline.baseline))).all()
+        assert state.deployment.manifest is not None and made.cloud.manifest is not None
+        assert state.deployment.manifest.content_bytes() == made.cloud.manifest.content_bytes()
+        assert state.monitor.pipeline.judge is not None
+        assert np.isfinite(state.monitor.pipeline.judge.model(rows_of(state.monitor.pipeline.baseline))).all()
     if name == NOTHING_NEW:
         made.run(lambda: any("changes nothing: nobody had anything to send" in line for line in made.log))
         assert made.cloud.server.shared["step"] == 1 and not made.in_force(2)
@@ -162,7 +162,7 @@ def test_power_cuts_anywhere_change_nothing(name: str, seed: int) -> None:
     assert made.in_force() and made.settled()
     assert_same_as_loop(made, loop(made), in_as_many_rounds=not is_masked)
     assert is_masked or cohorts(made) == {tuple(sorted(made.agents))}
-    assert all(state.pipeline.judge for state in made.agents.values())
+    assert all(state.monitor.pipeline.judge for state in made.agents.values())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -186,7 +186,7 @@ def test_alarms_reach_the_registry_once_whatever_the_link(tmp_path: Path, seed: 
     for row in rows:
         assert row["onset_ns"] <= row["raised_ns"] < row["cleared_ns"]
         assert row["score"] > row["level"] and row["model_version"] == 1
-    assert not any(state.pipeline.alarm.active for state in made.agents.values())
+    assert not any(state.monitor.pipeline.alarm.active for state in made.agents.values())
     assert {
         b'"state":"cleared"' in payload for where, payload in made.retained.items() if "/alarm/anomaly" in where
     } == {True}
@@ -216,7 +216,7 @@ def test_a_gateway_that_comes_after_the_release_gets_the_model_and_no_stale_invi
     made.feed(late, samples(9, WINDOWS), 0.0)
     made.restart(late)
     made.run(made.in_force)
-    assert made.agents[late].refusal == "" and made.agents[late].answered is None
+    assert made.agents[late].refusal == "" and made.agents[late].training.answered is None
 
 
 def test_gateways_that_vanish_never_hang_a_round() -> None:

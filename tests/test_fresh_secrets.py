@@ -11,7 +11,8 @@ import pytest
 from fedgate.config.protocol import wire
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.runtime import training_worker
-from fedgate.gateway_agent.state import OWN, SECRET, status
+from fedgate.gateway_agent.state import SECRET, status
+from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Arrays, exchange_secret, is_fleeting, parted, ratchet
 from fedgate.models.federated.masking import AGREEMENT, PREFIX
 from fedgate.models.federated.masking_gateway import STEPS
@@ -133,24 +134,24 @@ def test_a_stolen_gateway_tells_nothing_of_an_exchange_that_is_over() -> None:
     own = wire.decode(blobs[OWN])[0]
     assert PREFIX + AGREEMENT in own and not any(map(is_fleeting, own))
     public = made.heard[key][0][AGREEMENT].tobytes()
-    held = made.agents["east"].own[f"{PREFIX}secret"].tobytes()
+    held = made.agents["east"].training.own[f"{PREFIX}secret"].tobytes()
     assert public_key(Keys.of(held).agreement) == public  # while the round lasts the process has it, and no file
     assert not any(held in body for body in blobs.values())
     guesses = [blobs[SECRET], exchange_secret(blobs[SECRET], *key[1:], "east").tobytes()]
-    chain = made.agents["east"].chain
+    chain = made.agents["east"].training.chain
     for _ in range(4):
         drawn, chain = ratchet(chain)
         guesses += [drawn, chain]
     assert not any(public_key(Keys.of(guess).agreement) == public for guess in guesses)
     made.go_to(STEPS)
-    assert not any(map(is_fleeting, made.agents["east"].own))
+    assert not any(map(is_fleeting, made.agents["east"].training.own))
 
 
 def test_without_a_chain_nothing_is_drawn_that_anybody_could_guess() -> None:
     made = Listening(MASKED)
-    made.agents["east"] = replace(made.agents["east"], chain=b"")
+    made.agents["east"] = replace(made.agents["east"], training=replace(made.agents["east"].training, chain=b""))
     made.jobs.clear()
-    made.agents["east"] = replace(made.agents["east"], training=None)
+    made.agents["east"] = replace(made.agents["east"], training=replace(made.agents["east"].training, running=None))
     made.connect("east")
     while not [who for who, _ in made.jobs if who == "east"]:
         made.deliver() if made.on_the_way else made.tick()

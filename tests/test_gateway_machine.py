@@ -32,8 +32,9 @@ from fedgate.gateway_agent.events import (
 )
 from fedgate.gateway_agent.outbox.connection import JITTER
 from fedgate.gateway_agent.runtime.training_worker import answer
-from fedgate.gateway_agent.state import BaselineError, State, save_counted, status
+from fedgate.gateway_agent.state import BaselineError, State, status
 from fedgate.gateway_agent.training.participation import NUMBER, RETRY_S, _fit_to_tell
+from fedgate.gateway_agent.training.training import save_counted
 from fedgate.models.arrays import COUNTED, joined, parted
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.features import FeatureSpec
@@ -134,12 +135,14 @@ def test_a_round_is_answered_once_and_settled_by_its_receipt() -> None:
     assert not kinds(effects, Train)
     state, effects = after(state, Trained(answer(train.job)))
     assert [type(effect) for effect in effects[:3]] == [Save, Save, Queue] and sent(effects, "update")
-    assert not state.is_counted
-    (name,) = state.outbox
+    assert not state.training.is_counted
+    (name,) = state.outbox.items
     state, effects = invited(state)
     assert not kinds(effects, Train)
     state, effects = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
-    assert effects == [Settle(name), save_counted(state)] and not state.outbox and state.is_counted
+    assert (
+        effects == [Settle(name), save_counted(state.training)] and not state.outbox.items and state.training.is_counted
+    )
     assert after(state, heard("receipt", name, Receipt(accepted=False, reason="late").to_bytes()))[0].refusal == ""
 
 
@@ -152,7 +155,7 @@ def test_a_gateway_does_not_refuse_a_round_that_a_replayed_invitation_made_it_fo
     assert status(state).refused_round == ""
     state, effects = invited(state, round_index=1)  # the aggregator reminds
     assert not kinds(effects, Train) and status(state).refused_round == "run/1"
-    assert kinds(after(state, TICK, now_ns=state.now_ns + round((RETRY_S + 1) * NS))[1], Train)
+    assert kinds(after(state, TICK, now_ns=state.context.now_ns + round((RETRY_S + 1) * NS))[1], Train)
 
 
 def test_an_answered_round_stays_answered_after_a_restart_and_its_update_is_still_there() -> None:
@@ -162,11 +165,11 @@ def test_an_answered_round_stays_answered_after_a_restart_and_its_update_is_stil
     shelf.commit(effects)
     again, _ = after(agent(gateway_settings(), shelf), Connection(True))
     again, effects = invited(again)
-    assert not kinds(effects, Train) and again.outbox == state.outbox
+    assert not kinds(effects, Train) and again.outbox.items == state.outbox.items
     assert not kinds(invited(commissioned(shelf), round_index=0)[1], Train)
     assert not kinds(invited(again, round_index=1)[1], Train)  # nobody knows yet whether its last update was counted
     again, _ = after(
-        again, heard("receipt", next(iter(again.outbox)), Receipt(accepted=False, reason="late").to_bytes())
+        again, heard("receipt", next(iter(again.outbox.items)), Receipt(accepted=False, reason="late").to_bytes())
     )
     _, effects = invited(again, round_index=1)
     assert not parted(wire.decode(kinds(effects, Train)[0].job)[0])["data"][COUNTED]
@@ -176,9 +179,9 @@ def test_a_refused_update_is_settled_and_the_reason_stands_in_the_status_until_o
     state, effects = invited(commissioned())
     for reason in ("round 0 is over", ""):
         state, effects = after(state, Trained(answer(kinds(effects, Train)[0].job)))
-        (name,) = state.outbox
+        (name,) = state.outbox.items
         state, _ = after(state, heard("receipt", name, Receipt(accepted=not reason, reason=reason).to_bytes()))
-        assert not state.outbox and status(state).refusal == reason
+        assert not state.outbox.items and status(state).refusal == reason
         state, effects = invited(state, round_index=1)
 
 
@@ -187,7 +190,7 @@ def trained_with(state: State, shelf: Shelf, texts: list[str], **change: Any) ->
     state, _ = invited(state, **change)
     state, effects = after(state, Trained(wire.encode(joined({"update": {"x": np.ones(2)}}), {"remarks": texts})))
     shelf.commit(effects)
-    state, settled = after(state, heard("receipt", next(iter(state.outbox)), Receipt(accepted=True).to_bytes()))
+    state, settled = after(state, heard("receipt", next(iter(state.outbox.items)), Receipt(accepted=True).to_bytes()))
     shelf.commit(settled)
     return state, effects
 
@@ -292,7 +295,7 @@ def test_a_round_that_is_not_for_this_gateway_is_refused_and_never_in_the_way(
     state, effects = after(agent(gateway_settings(limits=small), Shelf()), heard("round", "open", invitation(**change)))
     assert words in status(state).refusal
     state, effects = after(state, heard("sample", "deck", frame(samples(1, WINDOWS))))
-    assert state.pipeline.commissioned and not kinds(effects, Train)
+    assert state.monitor.pipeline.commissioned and not kinds(effects, Train)
 
 
 def test_an_invitation_with_numbers_that_json_lacks_is_refused() -> None:
@@ -316,7 +319,7 @@ def test_an_invitation_of_a_round_before_the_answered_one_is_not_answered() -> N
     (train,) = kinds(effects, Train)
     state, _ = after(state, Trained(answer(train.job)))
     assert not kinds(invited(state, round_index=4)[1], Train)
-    (name,) = state.outbox
+    (name,) = state.outbox.items
     state, _ = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
     _, effects = invited(state, round_index=6)
     assert parted(wire.decode(kinds(effects, Train)[0].job)[0])["data"][COUNTED]
@@ -327,7 +330,7 @@ def test_only_those_who_are_asked_answer_and_an_empty_invitation_ends_a_round() 
     assert not kinds(effects, Train)
     assert kinds(invited(state, cohort=("south", ME))[1], Train)
     state, effects = after(commissioned(), heard("round", "open", invitation()), heard("round", "open", b""))
-    assert state.round is None and "dropped.message" not in state.counts
+    assert state.training.round is None and "dropped.message" not in state.counts
     assert not kinds(after(state, *chunks(SHARED))[1], Train)
 
 
@@ -354,7 +357,7 @@ def test_a_damaged_body_begins_anew_and_is_never_a_dead_end() -> None:
     first, *rest = split(body, LIMIT)
     for damaged in (first[:-1] + b"?", first.split(b"\n", 1)[0] + b"\n" + body):  # another byte; too many bytes
         state, effects = after(state, *[heard("chunk", "x", piece) for piece in (damaged, *rest)])
-        assert state.counts["dropped.damaged_body"] >= 1 and not state.bodies and not kinds(effects, Train)
+        assert state.downloads.damaged >= 1 and not state.downloads.bodies and not kinds(effects, Train)
     state, effects = after(state, *chunks(body), *chunks(body))
     assert len(kinds(effects, Train)) == 1
 
@@ -363,9 +366,9 @@ def test_what_no_round_needs_any_more_is_forgotten_and_strangers_chunks_are_not_
     state = commissioned()
     for number in range(50):
         state, _ = after(state, heard("round", "open", invitation(number, shared=b"s%d" % number)), TICK)
-        assert len(state.fetches) == 1
+        assert len(state.downloads.fetches) == 1
         state, _ = after(state, *chunks(b"stranger%d" % number))
-        assert len(state.fetches) == 1 and not state.bodies
+        assert len(state.downloads.fetches) == 1 and not state.downloads.bodies
 
 
 def test_a_baseline_of_other_features_is_not_gone_on_with() -> None:
@@ -373,7 +376,7 @@ def test_a_baseline_of_other_features_is_not_gone_on_with() -> None:
     commissioned(shelf)
     with pytest.raises(BaselineError, match=r"other \[features\]; restore that table, or remove the store"):
         agent(gateway_settings(features={**FEATURES, "steps": [{"kind": "rms"}]}), shelf)
-    assert agent(gateway_settings(), shelf).pipeline.commissioned
+    assert agent(gateway_settings(), shelf).monitor.pipeline.commissioned
 
 
 def test_a_restart_in_the_middle_of_commissioning_goes_on_where_it_was() -> None:
@@ -382,18 +385,18 @@ def test_a_restart_in_the_middle_of_commissioning_goes_on_where_it_was() -> None
         values = samples(part, WINDOWS // 4)
         _, effects = after(agent(gateway_settings(), shelf), heard("sample", "deck", frame(values, part * WINDOWS / 4)))
         shelf.commit(effects)
-    assert agent(gateway_settings(), shelf).pipeline.commissioned and "own" in shelf.blobs
+    assert agent(gateway_settings(), shelf).monitor.pipeline.commissioned and "own" in shelf.blobs
 
 
 def test_an_answer_that_says_nothing_leaves_the_word_on_the_one_before() -> None:
     """A gateway that was refused and then has nothing to send must not believe that it was counted."""
     state, effects = invited(commissioned())
     state, _ = after(state, Trained(answer(kinds(effects, Train)[0].job)))
-    (name,) = state.outbox
+    (name,) = state.outbox.items
     state, _ = after(state, heard("receipt", name, Receipt(accepted=False, reason="bad").to_bytes()))
     state, effects = invited(state, round_index=1)
     own = parted(wire.decode(kinds(effects, Train)[0].job)[0])["own"]
     state, _ = after(state, Trained(wire.encode(joined({"own": own, "update": {}}))))
-    (name,) = state.outbox
+    (name,) = state.outbox.items
     state, _ = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
-    assert not state.is_counted and not state.outbox
+    assert not state.training.is_counted and not state.outbox.items

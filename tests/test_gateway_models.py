@@ -24,7 +24,8 @@ from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
 from fedgate.gateway_agent.deployment.slots import MODEL, MODELS
 from fedgate.gateway_agent.events import Log, Save
 from fedgate.gateway_agent.monitor.pipeline import rows_of
-from fedgate.gateway_agent.state import State, own_in, save_own, status
+from fedgate.gateway_agent.state import State, status
+from fedgate.gateway_agent.training.training import own_in, save_own
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.features import FeatureSpec
@@ -85,7 +86,7 @@ def in_force(shelf: Shelf | None = None, **tables: Any) -> State:
     shelf = shelf or Shelf()
     state, effects = offered(commissioned(shelf, **tables), FIRST)
     shelf.commit(effects)
-    assert state.manifest == FIRST[0] and state.pipeline.judge is not None
+    assert state.deployment.manifest == FIRST[0] and state.monitor.pipeline.judge is not None
     return state
 
 
@@ -143,13 +144,25 @@ def test_a_bad_model_leaves_the_one_in_force_and_says_why(fault: str) -> None:
     before = in_force()
     state, effects = offered(before, make())
     assert words in status(state).refusal
-    assert state.manifest == before.manifest and state.pipeline.judge is before.pipeline.judge
-    assert {save.key for save in kinds(effects, Save)} <= {MODELS} and state.candidate is None and not state.bodies
-    assert set(state.models.trying) <= set(before.models.trying)  # what was refused in order did not end the agent
+    assert (
+        state.deployment.manifest == before.deployment.manifest
+        and state.monitor.pipeline.judge is before.monitor.pipeline.judge
+    )
+    assert (
+        {save.key for save in kinds(effects, Save)} <= {MODELS}
+        and state.deployment.candidate is None
+        and not state.downloads.bodies
+    )
+    assert set(state.deployment.models.trying) <= set(
+        before.deployment.models.trying
+    )  # what was refused in order did not end the agent
     state, effects = offered(replace(state, refusal="something else"), make())
-    assert words in status(state).refusal and not state.fetches and not sent(effects, "want")
+    assert words in status(state).refusal and not state.downloads.fetches and not sent(effects, "want")
     state, effects = offered(state, signed_third())
-    assert state.manifest is not None and (state.manifest.version, status(state).refusal) == (3, "")
+    assert state.deployment.manifest is not None and (state.deployment.manifest.version, status(state).refusal) == (
+        3,
+        "",
+    )
 
 
 def signed_third() -> Made:
@@ -159,33 +172,36 @@ def signed_third() -> Made:
 @pytest.mark.parametrize("payload", [b"{}", GOOD.to_bytes().replace(b'"version":2', b'"version":0'), b"\xff" * 9])
 def test_what_is_no_manifest_is_dropped(payload: bytes) -> None:
     state, _ = after(in_force(), heard("manifest", "current", payload, "all"))
-    assert state.counts["dropped.message"] == 1 and state.manifest == FIRST[0]
+    assert state.counts["dropped.message"] == 1 and state.deployment.manifest == FIRST[0]
 
 
 def test_the_model_in_force_announced_again_changes_nothing() -> None:
     state = in_force()
-    assert offered(state, FIRST) == (replace(state, now_ns=state.now_ns, clock="synchronised"), [])
+    assert offered(state, FIRST) == (
+        replace(state, context=replace(state.context, now_ns=state.context.now_ns, clock="synchronised")),
+        [],
+    )
 
 
 def test_a_model_that_comes_before_the_baseline_is_whole_waits_for_it() -> None:
     state, _ = offered(agent(gateway_settings(), Shelf()), FIRST)
-    assert state.manifest is None and state.candidate is not None
+    assert state.deployment.manifest is None and state.deployment.candidate is not None
     state, _ = after(state, heard("sample", "deck", frame(samples(1, WINDOWS))), *chunks(FIRST[1]), TICK)
-    assert state.manifest == FIRST[0]
+    assert state.deployment.manifest == FIRST[0]
 
 
 def test_a_newer_manifest_takes_the_place_of_one_whose_model_has_not_come() -> None:
     state, _ = after(commissioned(), heard("manifest", "current", FIRST[0].to_bytes(), "all"))
     other = of_linear(GOOD, ("center", "scale"))
     state, _ = offered(state, other)
-    assert state.manifest == other[0] and not state.fetches
-    assert offered(state, FIRST)[0].manifest == other[0]
+    assert state.deployment.manifest == other[0] and not state.downloads.fetches
+    assert offered(state, FIRST)[0].deployment.manifest == other[0]
 
 
 def test_a_restart_brings_the_model_back_with_the_same_level_and_scores() -> None:
     shelf = Shelf()
-    before = in_force(shelf).pipeline
-    after_restart = agent(gateway_settings(), shelf).pipeline
+    before = in_force(shelf).monitor.pipeline
+    after_restart = agent(gateway_settings(), shelf).monitor.pipeline
     assert before.judge is not None and after_restart.judge is not None
     assert after_restart.judge.levels == before.judge.levels
     rows = rows_of(before.baseline)
@@ -205,7 +221,7 @@ def test_a_stored_model_is_examined_like_a_new_one(fault: str) -> None:
         assert len(FIRST[1]) > 1_024
     shelf.blobs[MODEL] = wire.encode(arrays)
     state = agent(gateway_settings(**tables), shelf)
-    assert state.manifest is None and state.pipeline.judge is None
+    assert state.deployment.manifest is None and state.monitor.pipeline.judge is None
     assert status(state).refusal.startswith("stored model 1 refused: ")
 
 
@@ -217,18 +233,18 @@ def test_the_limits_of_a_message_may_change_between_release_and_restart() -> Non
     assert fitting.model == describe(body, 2_048) and fitting.model != manifest.model
     state = in_force()
     state, effects = after(state, heard("manifest", "current", fitting.to_bytes(), "all"))
-    assert not kinds(effects, Save) and state.candidate is None and status(state).refusal == ""
+    assert not kinds(effects, Save) and state.deployment.candidate is None and status(state).refusal == ""
     state, _ = offered(commissioned(), (fitting, b""))
-    assert state.candidate == fitting
+    assert state.deployment.candidate == fitting
     state, _ = offered(state, (manifest, body))  # cut in the old way, which is what was announced last
-    assert state.manifest == manifest
+    assert state.deployment.manifest == manifest
 
 
 def test_a_second_model_is_fetched_only_once_however_often_it_is_announced() -> None:
     state = in_force()
     for _ in range(5):
         state, effects = after(state, heard("manifest", "current", GOOD.to_bytes(), "all"))
-        assert effects == [] and len(state.fetches) == 1
+        assert effects == [] and len(state.downloads.fetches) == 1
     wants = 0
     for at_s in range(1, 11):  # after 1 s, 2 more and 4 more, each a quarter longer at most
         state, effects = after(state, TICK, now_ns=T0_NS + at_s * NS)
@@ -241,18 +257,20 @@ def test_personal_tensors_belong_to_the_training_that_made_them_and_rest_with_th
     made = of_linear(GOOD, ("center", "scale", "intercept"))
     shelf = Shelf()
     before = commissioned(shelf)
-    learned = {**before.own, "intercept": np.array(7.0)}
+    learned = {**before.training.own, "intercept": np.array(7.0)}
     scores = {}
     for training in (GOOD.run, "another"):
-        state, effects = offered(replace(before, own=learned, answered=(training, 3)), made)
-        assert state.pipeline.judge is not None and state.manifest == made[0]
-        scores[training] = state.pipeline.judge.model(rows_of(state.pipeline.baseline))
+        state, effects = offered(
+            replace(before, training=replace(before.training, own=learned, answered=(training, 3))), made
+        )
+        assert state.monitor.pipeline.judge is not None and state.deployment.manifest == made[0]
+        scores[training] = state.monitor.pipeline.judge.model(rows_of(state.monitor.pipeline.baseline))
         level = next(effect.text for effect in effects if isinstance(effect, Log) and "in force" in effect.text)
         assert ("intercept as the model has them" in level) == (training == "another")
         shelf.commit(effects)
-        shelf.blobs["own"] = save_own(replace(state, own={})).body  # whatever is learned later
-        again = agent(gateway_settings(), shelf).pipeline.judge
+        shelf.blobs["own"] = save_own(replace(state.training, own={})).body  # whatever is learned later
+        again = agent(gateway_settings(), shelf).monitor.pipeline.judge
         assert again is not None
-        np.testing.assert_array_equal(again.model(rows_of(state.pipeline.baseline)), scores[training])
+        np.testing.assert_array_equal(again.model(rows_of(state.monitor.pipeline.baseline)), scores[training])
     assert not np.allclose(scores[GOOD.run], scores["another"])
-    assert own_in(replace(before, own=learned, answered=("another", 3)), "new").keys() == {"center", "scale"}
+    assert own_in(replace(before.training, own=learned, answered=("another", 3)), "new").keys() == {"center", "scale"}

@@ -5,7 +5,6 @@ the past.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -30,11 +29,10 @@ from fedgate.gateway_agent.events import (
     Tick,
 )
 from fedgate.gateway_agent.monitor import alarms
-from fedgate.gateway_agent.outbox import queue
 from fedgate.gateway_agent.outbox.connection import JITTER, WAIT_S_MAX, wait_ns
 from fedgate.gateway_agent.outbox.delivery import BYTES_MAX, ITEMS_MAX
-from fedgate.gateway_agent.state import State, status
-from tests.agents import ME, TICK, after, commissioned, heard, kinds, sent
+from fedgate.gateway_agent.state import State, deliver, status
+from tests.agents import ME, TICK, after, changed, commissioned, heard, kinds, sent
 from tests.sites import NS, T0_NS, Shelf, agent, gateway_settings, topic
 
 CHANNEL = {
@@ -54,7 +52,7 @@ def item(name: str, priority: int = ALARM_PRIORITY, payloads: tuple[bytes, ...] 
 def queued(state: State, *items: tuple[str, Item]) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for name, one in items:
-        state, more = queue.queue(state, name, one)
+        state, more = deliver(state, name, one)
         effects += more
     return state, effects
 
@@ -94,7 +92,7 @@ def test_no_more_is_under_way_than_the_aggregator_is_likely_to_take_and_receipts
         state, effects = settled(state, order[place])
         order += [payload.decode() for payload in words(effects)]
         assert len(order) - place - 1 <= ITEMS_MAX
-    assert order == names and not state.outbox and not state.sent_ns and not state.line.tries
+    assert order == names and not state.outbox.items and not state.outbox.sent_ns and not state.outbox.line.tries
 
 
 def test_bulk_is_bounded_in_bytes_and_stops_no_alarm() -> None:
@@ -124,7 +122,7 @@ def test_whatever_gathers_all_of_it_leaves_and_a_class_in_its_order(
         order.append(under_way.pop(rng.randrange(len(under_way))))
         state, effects = settled(state, order[-1])
         under_way += [payload[:5].decode() for payload in words(effects)]
-    assert sorted(order) == sorted(names) and not state.outbox
+    assert sorted(order) == sorted(names) and not state.outbox.items
 
 
 FRESH = cut_off()
@@ -144,7 +142,7 @@ def test_the_pause_between_tries_grows_is_bounded_and_ends_with_the_first_answer
     assert 30 <= tries_s[0] <= 38 and len(pauses_s) > 6
     assert all(one <= pause <= one * (1 + JITTER) + 1 for one, pause in zip(expected_s, pauses_s, strict=True))
     state, effects = settled(state, "second")  # somebody is there again
-    assert words(effects) == [b"first"] or state.now_ns - state.sent_ns["first"] < 38 * NS
+    assert words(effects) == [b"first"] or state.context.now_ns - state.outbox.sent_ns["first"] < 38 * NS
 
 
 def test_a_fleet_does_not_return_in_step() -> None:
@@ -156,7 +154,7 @@ def test_a_fleet_does_not_return_in_step() -> None:
         state, _ = after(state, Connection(True), Connection(False))
         for kind, priority in (("alarm", ALARM_PRIORITY), ("update", UPDATE_PRIORITY)):
             one = Item(topic(name, kind, kind), (kind.encode(),), retain=False, priority=priority)
-            state, _ = queue.queue(state, kind, one)
+            state, _ = deliver(state, kind, one)
         state, effects = after(state, Connection(True))
         assert not words(effects)
         for tenth in range(1, 120):
@@ -182,14 +180,14 @@ def test_a_body_that_was_sent_before_is_not_sent_whole_again() -> None:
     assert words(after(state, TICK, now_ns=T0_NS + 40 * NS)[1]) == [b"3"]
     assert words(after(state, Connection(False), Connection(True))[1]) == [b"3"]
     shelf = Shelf()
-    shelf.outbox = dict(state.outbox)
+    shelf.outbox = dict(state.outbox.items)
     assert words(after(agent(gateway_settings(**AT_ONCE), shelf), Connection(True))[1]) == [b"3"]
     state, effects = after(state, heard("resend", "update", Want(missing=(0, 1)).to_bytes()))
     assert words(effects) == [b"1", b"2"]
 
 
 def test_a_request_to_send_again_is_answered_once_however_often_it_names_a_chunk() -> None:
-    state, _ = queue.queue(commissioned(), "update", Item(topic(ME, "update", "u"), (b"a", b"b", b"c"), False, 2))
+    state, _ = deliver(commissioned(), "update", Item(topic(ME, "update", "u"), (b"a", b"b", b"c"), False, 2))
     for missing, expected in (((2, 0, 2, 2, 99), [b"a", b"c"]), ((), [b"a", b"b", b"c"])):
         _, effects = after(state, heard("resend", "update", Want(missing=missing).to_bytes()))
         assert [one.payload for one in sent(effects, "update")] == expected
@@ -220,9 +218,9 @@ def test_an_old_change_of_an_alarm_sent_again_is_never_what_late_listeners_see()
 def test_only_the_receipt_of_the_aggregator_takes_an_item_out() -> None:
     state, effects = queued(commissioned(**AT_ONCE), ("a", item("a")))
     state, effects = after(state, *[TICK] * 5, Connection(False), Connection(True), heard("receipt", "b", TAKEN))
-    assert list(state.outbox) == ["a"] and not kinds(effects, Settle)
+    assert list(state.outbox.items) == ["a"] and not kinds(effects, Settle)
     state, effects = settled(state, "a")
-    assert not state.outbox and kinds(effects, Settle) == [Settle("a")]
+    assert not state.outbox.items and kinds(effects, Settle) == [Settle("a")]
 
 
 def test_the_sequence_counts_what_was_ever_queued_and_a_start_is_counted_durably() -> None:
@@ -238,14 +236,14 @@ def test_the_sequence_counts_what_was_ever_queued_and_a_start_is_counted_durably
     other = Shelf()
     other.blobs["secret"] = b"another secret"
     assert status(agent(gateway_settings(), other)).store_id != status(state).store_id
-    assert state.secret.hex() not in Status.from_bytes(status(state).to_bytes()).model_dump_json()
+    assert state.context.secret.hex() not in Status.from_bytes(status(state).to_bytes()).model_dump_json()
 
 
 @pytest.mark.parametrize("accepted", [True, False])
 def test_the_next_update_says_which_was_counted_last(accepted: bool) -> None:
-    state = replace(commissioned(), awaited="digest", is_counted=False, last_counted="before")
+    state = changed(commissioned(), "training", awaited="digest", is_counted=False, last_counted="before")
     state, _ = queued(state, ("digest", item("digest", UPDATE_PRIORITY)))
     state, _ = after(
         state, heard("receipt", "digest", Receipt(accepted=accepted, reason="" if accepted else "no").to_bytes())
     )
-    assert state.last_counted == ("digest" if accepted else "before")
+    assert state.training.last_counted == ("digest" if accepted else "before")

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from fedgate.config.protocol.messages import Alarm, Score
+from fedgate.gateway_agent.context import StoreHealth
 from fedgate.gateway_agent.events import SENSOR_PRIORITY, Effect, Heard, Log, Queue
 from fedgate.gateway_agent.monitor.decision import Watch
 from fedgate.gateway_agent.monitor.pipeline import Judge
 from fedgate.gateway_agent.state import ALARMS, State, status
 from fedgate.models.arrays import Floats
 from fedgate.models.threshold import Levels
-from tests.agents import TICK, Told, after, commissioned, heard, kinds, sent
+from tests.agents import TICK, Told, after, changed, commissioned, heard, kinds, sent
 from tests.sites import (
     FEATURES,
     NS,
@@ -61,7 +62,7 @@ def told(effects: list[Effect]) -> list[tuple[str, str]]:
 
 
 def watched(shelf: Shelf | None = None) -> State:
-    return replace(in_force(shelf, **WATCHED), now_ns=T0_NS + WINDOWS * NS)
+    return changed(in_force(shelf, **WATCHED), "context", now_ns=T0_NS + WINDOWS * NS)
 
 
 START_S = float(WINDOWS)
@@ -105,9 +106,9 @@ BESIDE: dict[str, tuple[dict[str, Any], float | None, tuple[str, str], str]] = {
 def test_a_gateway_says_what_it_measured_beside_an_anomaly(case: str) -> None:
     covariates, booted_s, said, words = BESIDE[case]
     unrest = 5.0 if case == "unrest beside it" else 1.0
-    state = replace(in_force(**WATCHED, alarm={"covariates": covariates}), now_ns=T0_NS + WINDOWS * NS)
+    state = changed(in_force(**WATCHED, alarm={"covariates": covariates}), "context", now_ns=T0_NS + WINDOWS * NS)
     if booted_s is not None:
-        state = replace(state, life=replace(state.life, anchor_ns=state.now_ns - round(booted_s * NS)))
+        state = changed(state, "context", anchor_ns=state.context.now_ns - round(booted_s * NS))
     state, effects = feed(state, np.concatenate([samples(0, 10), samples(10, 5) * unrest + 2.0]), START_S)
     (raised,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue))
     assert (raised.weather, raised.power) == said and words in raised.text
@@ -120,9 +121,10 @@ def test_an_anomaly_from_the_first_window_after_a_boot_is_told_from_one_that_cam
     """A sensor that warms up comes back; what has changed for good does not."""
     for fading, said in ((np.exp(-np.arange(8) / 2.0), "explained"), (np.ones(8), "unusual")):
         alarm = {"minimum_duration_s": 5.0, "covariates": {"weather": ["load.peak"]}}
-        state = replace(in_force(**WATCHED, alarm=alarm), now_ns=T0_NS + WINDOWS * NS)
-        pipeline = replace(state.pipeline, recent=())  # as of an agent that has just started
-        state = replace(state, pipeline=pipeline, life=replace(state.life, anchor_ns=state.now_ns - 30 * NS))
+        state = changed(in_force(**WATCHED, alarm=alarm), "context", now_ns=T0_NS + WINDOWS * NS)
+        pipeline = replace(state.monitor.pipeline, recent=())  # as of an agent that has just started
+        state = changed(state, "monitor", pipeline=pipeline)
+        state = changed(state, "context", anchor_ns=state.context.now_ns - 30 * NS)
         shifts = np.repeat(500.0 * fading, WINDOW_SAMPLES)[:, None]
         _, effects = feed(state, samples(0, 8) + shifts, START_S)
         (raised,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue))
@@ -171,9 +173,9 @@ def test_a_broken_sensor_is_its_own_alarm_and_never_damage(fault: str) -> None:
 def test_a_broken_sensor_is_not_learned_as_normal(fault: str) -> None:
     state = agent(gateway_settings(), Shelf())
     state, _ = feed(state, np.tile(BROKEN[fault][0], (10, 1)), 0.0)
-    assert len(state.pipeline.baseline) == 0
+    assert len(state.monitor.pipeline.baseline) == 0
     state, _ = feed(state, samples(0, WINDOWS + 1), 10.0)
-    assert state.pipeline.commissioned and np.isfinite(state.own["scale"]).all()
+    assert state.monitor.pipeline.commissioned and np.isfinite(state.training.own["scale"]).all()
 
 
 def test_only_the_channel_that_is_broken_is_named() -> None:
@@ -190,7 +192,12 @@ def test_only_the_channel_that_is_broken_is_named() -> None:
 def test_a_score_that_is_no_number_is_a_lost_window_and_not_the_end() -> None:
     levels = Levels(1.0, 0.5, 0.0, 20, False)
     state = watched()
-    state = replace(state, pipeline=replace(state.pipeline, judge=Judge(Told(np.nan), Watch(levels))))
+    state = replace(
+        state,
+        monitor=replace(
+            state.monitor, pipeline=replace(state.monitor.pipeline, judge=Judge(Told(np.nan), Watch(levels)))
+        ),
+    )
     state, effects = feed(state, samples(0, 15), START_S)
     assert state.counts["windows_lost"] == 15 and told(effects) == [("faulty-load", "raised")]
     assert any("the model's score for it is nan" in log.text for log in kinds(effects, Log))
@@ -217,12 +224,12 @@ def test_alarms_outlive_a_restart_and_are_told_once() -> None:
     shelf.commit(effects)
     ids = {Alarm.from_bytes(item.payloads[0]).id for item in shelf.outbox.values()}
     state = agent(gateway_settings(**WATCHED), shelf, now_ns=T0_NS)
-    assert status(state).alarms_active == 2 and list(state.outbox) == list(shelf.outbox)
+    assert status(state).alarms_active == 2 and list(state.outbox.items) == list(shelf.outbox)
     state, effects = feed(state, samples(0, 15, 50.0), START_S + 10)
     assert told(effects) == [("faulty-load", "cleared")]
     state, effects = feed(state, samples(0, 5), START_S + 25)
     assert told(effects) == [("anomaly", "cleared")]
-    assert {Alarm.from_bytes(item.payloads[0]).id for item in state.outbox.values()} == ids
+    assert {Alarm.from_bytes(item.payloads[0]).id for item in state.outbox.items.values()} == ids
 
 
 def test_alarms_of_two_boots_that_begin_at_the_same_time_are_two_alarms() -> None:
@@ -231,10 +238,10 @@ def test_alarms_of_two_boots_that_begin_at_the_same_time_are_two_alarms() -> Non
     """
     shelf, ids, sequences = Shelf(), list[str](), list[int]()
     for boot_id in ("one", "two"):
-        state = replace(agent(gateway_settings(**WATCHED), shelf, 0), boot_id=boot_id)
+        state = changed(agent(gateway_settings(**WATCHED), shelf, 0), "context", boot_id=boot_id)
         state, raised = after(state, TICK, now_ns=round(SILENT_S * NS))
         shelf.commit(raised)
-        state = replace(agent(gateway_settings(**WATCHED), shelf, 0), boot_id="any other")
+        state = changed(agent(gateway_settings(**WATCHED), shelf, 0), "context", boot_id="any other")
         state, cleared = after(state, heard("sample", "deck", frame(samples(0, 1))), now_ns=NS)
         shelf.commit(cleared)
         assert told([*raised, *cleared]) == [("silent-deck", "raised"), ("silent-deck", "cleared")]
@@ -243,13 +250,15 @@ def test_alarms_of_two_boots_that_begin_at_the_same_time_are_two_alarms() -> Non
         ids.append(alarms[0].id)
         assert alarms[0].sequence == alarms[1].sequence
         sequences.append(alarms[0].sequence)
-    assert ids[0] != ids[1] and sequences[0] < sequences[1] and not state.raised_in
+    assert ids[0] != ids[1] and sequences[0] < sequences[1] and not state.monitor.raised_in
 
 
 @pytest.mark.parametrize("is_unstored", [False, True])
 def test_only_the_number_of_an_alarm_that_can_be_stored_orders_it(is_unstored: bool) -> None:
     """A full disk's own alarm is told all the same, and after a power cut the store counts anew from before."""
-    state = replace(agent(gateway_settings(**WATCHED), Shelf(), 0), is_unstored=is_unstored)
+    state = changed(
+        agent(gateway_settings(**WATCHED), Shelf(), 0), "context", store=StoreHealth(is_unstored=is_unstored)
+    )
     _, raised = after(state, TICK, now_ns=round(SILENT_S * NS))
     (queued,) = kinds(raised, Queue)
     assert (Alarm.from_bytes(queued.item.payloads[0]).sequence == 0) is is_unstored
@@ -277,7 +286,7 @@ def test_a_fault_of_what_is_no_longer_in_the_settings_is_cleared_at_the_start() 
     }
     shelf.baseline.clear()
     state = agent(gateway_settings(**renamed), shelf)
-    assert status(state).alarms_active == 0 and len(state.outbox) == 2
+    assert status(state).alarms_active == 0 and len(state.outbox.items) == 2
     assert [name.split(".")[1] for name in shelf.outbox] == ["raised", "cleared"]
 
 
@@ -294,7 +303,7 @@ def test_cut_repeated_and_late_frames_count_nothing_twice() -> None:
 @pytest.mark.parametrize("jump_s", [-86_400.0 * 365, 86_400.0 * 365])
 def test_a_clock_that_jumps_costs_a_window_and_raises_nothing(jump_s: float) -> None:
     state, effects = feed(watched(), samples(0, 5), START_S)
-    now_ns = state.now_ns
+    now_ns = state.context.now_ns
     for first in range(0, 200, WINDOW_SAMPLES):
         payload = frame(samples(1, 10)[first : first + WINDOW_SAMPLES], START_S + 5 + jump_s + first / 20)
         state, more = after(state, heard("sample", "deck", payload), now_ns=now_ns)

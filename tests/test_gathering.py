@@ -19,8 +19,9 @@ from fedgate.gateway_agent.events import Connection, Durable, Heard, Item, Keep,
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.runtime.service import SPENT_COMMIT_S, Service
 from fedgate.gateway_agent.runtime.write_batch import Gathering, may_wait
-from fedgate.gateway_agent.state import ALARMS, COUNTED, MEMORY, OWN, Stored
+from fedgate.gateway_agent.state import ALARMS, MEMORY, Stored
 from fedgate.gateway_agent.storage.store import Store
+from fedgate.gateway_agent.training.training import COUNTED, OWN
 from tests.kept import ME, give, item, opened, said, ticked
 from tests.sites import NS, T0_NS, Shelf, frame, samples, topic
 from tests.test_gateway_store import same
@@ -82,13 +83,13 @@ def on_disk(path: Path) -> Stored:
 
 
 def hear(agent: Service, start_s: float) -> list[Outward]:
-    return agent.step(agent.state.now_ns, Heard(topic(ME, "sample", "deck"), frame(samples(1, 5), start_s)))
+    return agent.step(agent.state.context.now_ns, Heard(topic(ME, "sample", "deck"), frame(samples(1, 5), start_s)))
 
 
 def test_windows_of_the_baseline_wait_a_minute_an_alarm_or_the_end(path: Path) -> None:
     agent = opened(path)
     hear(agent, 0.0)
-    assert len(agent.state.pipeline.baseline) == 5 and len(on_disk(path).baseline) == 0
+    assert len(agent.state.monitor.pipeline.baseline) == 5 and len(on_disk(path).baseline) == 0
     ticked(agent, 59)
     assert len(on_disk(path).baseline) == 0
     ticked(agent, 2)
@@ -100,7 +101,7 @@ def test_windows_of_the_baseline_wait_a_minute_an_alarm_or_the_end(path: Path) -
     hear(agent, 10.0)
     agent.close()
     agent = opened(path)
-    assert len(agent.state.pipeline.baseline) == 15
+    assert len(agent.state.monitor.pipeline.baseline) == 15
     agent.close()
 
 
@@ -111,9 +112,9 @@ def test_telemetry_whose_receipt_comes_in_time_is_never_written(path: Path) -> N
     agent.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     log = path.with_name(path.name + "-wal")
     give(agent, "b" * 64, item("b" * 64, 3))
-    assert "b" * 64 in agent.state.outbox
-    agent.step(agent.state.now_ns, Heard(topic(ME, "receipt", "b" * 64), ACCEPTED))
-    assert agent.state.outbox == {}
+    assert "b" * 64 in agent.state.outbox.items
+    agent.step(agent.state.context.now_ns, Heard(topic(ME, "receipt", "b" * 64), ACCEPTED))
+    assert agent.state.outbox.items == {}
     before = on_disk(path).outbox
     ticked(agent, 61)
     assert before == on_disk(path).outbox == {} and log.stat().st_size < 3_000  # but for the count of items
@@ -125,7 +126,7 @@ def test_a_tombstone_is_on_disk_before_it_is_told(path: Path) -> None:
     for number in range(9):
         give(agent, f"t{number}", item(f"t{number}", 3, 9_000))
     assert on_disk(path).outbox == {}  # all of it may wait
-    agent.step(agent.state.now_ns, Connection(up=True))
+    agent.step(agent.state.context.now_ns, Connection(up=True))
     told: list[Outward] = []
     while not said(told, "tombstone"):
         told = ticked(agent)
@@ -145,9 +146,9 @@ def test_where_the_budget_is_spent_what_may_wait_waits_longer_and_alarms_do_not(
     agent = opened(path, store={"flash_bytes_per_day": 2**20})
     agent._done([Save("a model", bytes(1_500_000))])
     ticked(agent, 1)
-    assert agent.state.flash.written_bytes > 2**20
+    assert agent.state.context.store.flash.written_bytes > 2**20
     give(agent, "telemetry", item("telemetry", 3))
-    assert "telemetry" not in agent.state.outbox
+    assert "telemetry" not in agent.state.outbox.items
     hear(agent, 0.0)
     ticked(agent, 600)
     assert len(on_disk(path).baseline) == 0
@@ -157,11 +158,11 @@ def test_where_the_budget_is_spent_what_may_wait_waits_longer_and_alarms_do_not(
     ticked(agent, SPENT_COMMIT_S + 1)
     assert len(on_disk(path).baseline) == 10
     agent.close()
-    agent = opened(path, agent.state.now_ns, store={"flash_bytes_per_day": 2**20})
-    assert agent.state.flash.written_bytes > 2**20  # a restart is no new day
+    agent = opened(path, agent.state.context.now_ns, store={"flash_bytes_per_day": 2**20})
+    assert agent.state.context.store.flash.written_bytes > 2**20  # a restart is no new day
     ticked(agent, 86_400)
     give(agent, "telemetry", item("telemetry", 3))
-    assert "telemetry" in agent.state.outbox
+    assert "telemetry" in agent.state.outbox.items
     agent.close()
 
 
@@ -173,10 +174,10 @@ ACTS: dict[str, Callable[[Service, int], list[Outward]]] = {
     "window": lambda agent, n: hear(agent, 5.0 * n),
     "receipt": lambda agent, n: [
         effect
-        for name in list(agent.state.outbox)[:1]
-        for effect in agent.step(agent.state.now_ns, Heard(topic(ME, "receipt", name), ACCEPTED))
+        for name in list(agent.state.outbox.items)[:1]
+        for effect in agent.step(agent.state.context.now_ns, Heard(topic(ME, "receipt", name), ACCEPTED))
     ],
-    "link": lambda agent, n: agent.step(agent.state.now_ns, Connection(up=n % 3 > 0)),
+    "link": lambda agent, n: agent.step(agent.state.context.now_ns, Connection(up=n % 3 > 0)),
 }
 
 
@@ -193,11 +194,11 @@ def test_a_power_cut_at_any_step_takes_back_no_word_and_a_minute_at_most(
         held = {payload for one in left.outbox.values() for payload in one.payloads}
         for channel in ("alarm", "update", "tombstone"):
             assert all(one.payload in held for one in said(effects, channel))
-        for name, one in agent.state.outbox.items():
+        for name, one in agent.state.outbox.items.items():
             if one.priority < 3 and not name.endswith(".tombstone"):
                 assert name in left.outbox
-        if len(left.baseline) == len(agent.state.pipeline.baseline) and left.outbox == agent.state.outbox:
-            since_ns = agent.state.now_ns
-        assert agent.state.now_ns - since_ns <= 101 * NS or not agent._gathering.effects
+        if len(left.baseline) == len(agent.state.monitor.pipeline.baseline) and left.outbox == agent.state.outbox.items:
+            since_ns = agent.state.context.now_ns
+        assert agent.state.context.now_ns - since_ns <= 101 * NS or not agent._gathering.effects
     agent.close()
-    assert len(on_disk(path).baseline) == len(agent.state.pipeline.baseline)
+    assert len(on_disk(path).baseline) == len(agent.state.monitor.pipeline.baseline)

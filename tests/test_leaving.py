@@ -31,8 +31,10 @@ def site(algorithm: dict[str, Any], **rounds: Any) -> Site:
 
 def leave(made: Site, name: str) -> None:
     state = made.agents[name]
-    training = state.settings.training.model_copy(update={"weight": 0.0})
-    made.agents[name] = replace(state, settings=state.settings.model_copy(update={"training": training}))
+    training = state.context.settings.training.model_copy(update={"weight": 0.0})
+    made.agents[name] = replace(
+        state, context=replace(state.context, settings=state.context.settings.model_copy(update={"training": training}))
+    )
 
 
 def test_who_leaves_is_as_if_it_had_never_been_there_and_an_empty_sum_releases_nothing() -> None:
@@ -54,7 +56,7 @@ def test_who_leaves_is_as_if_it_had_never_been_there_and_an_empty_sum_releases_n
 def test_nobody_with_labels_is_asked_again_only_after_the_deadline() -> None:
     made = site({"name": "esn-fedavg", "settings": {"network": SMALL}}, deadline_s=600.0)
     for name in NAMES:
-        made.agents[name] = replace(made.agents[name], labelled={})
+        made.agents[name] = replace(made.agents[name], training=replace(made.agents[name].training, labelled={}))
     started = len(made.cloud_shelf.rounds)
     for _ in range(500):
         made.flow()

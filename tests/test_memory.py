@@ -166,17 +166,17 @@ def test_a_restart_between_two_windows_changes_no_score() -> None:
     made.run(made.in_force)
     shelf, state = made.shelves["east"], made.agents["east"]
     unbroken, whole = scores_of(state, WINDOWS, 12)
-    assert len(whole) >= 11 and not unbroken.pipeline.settling
+    assert len(whole) >= 11 and not unbroken.monitor.pipeline.settling
     halfway, first = scores_of(state, WINDOWS, 6)
     shelf.commit(save_memory(halfway))
     again, _ = after(agent(made.settings["east"], shelf, made.now_ns), Connection(True))  # scores are told over a link
-    assert not again.pipeline.settling
+    assert not again.monitor.pipeline.settling
     _, second = scores_of(again, WINDOWS + len(first), 12 - len(first))
     assert first + second == pytest.approx(whole[: len(first + second)], abs=1e-5) and len(second) >= 5
     late, third = scores_of(
         again, WINDOWS + 100.0, 8
     )  # beyond the longest gap: a new series, and nothing said at first
     assert len(third) == 8 - network["washout"] - 1 + (len(first) - 6 + 1) or len(third) < 8
-    assert late.pipeline.memory.rows < 10
+    assert late.monitor.pipeline.memory.rows < 10
     del shelf.blobs["memory"]
-    assert agent(made.settings["east"], shelf, made.now_ns).pipeline.settling
+    assert agent(made.settings["east"], shelf, made.now_ns).monitor.pipeline.settling

@@ -43,7 +43,7 @@ service = Service(
     settings, Store(Path(sys.argv[3])), lambda *_: True, boot_id=sys.argv[5], can_train=False, libraries=(),
     now_ns=int(sys.argv[4]), clock="synchronised", labelled={}, random_bytes=lambda: bytes(32),
 )
-manifest = service.state.manifest
+manifest = service.state.deployment.manifest
 print(manifest.version if manifest else 0, service.state.refusal)
 service.close()
 """
@@ -63,7 +63,7 @@ def test_a_model_that_ends_the_process_at_each_start_gives_way_to_the_one_before
     store = Store(tmp_path / "gateway.db")
     store.commit([Keep(seen) for seen in gateway.shelf.baseline])
     store.commit([Save(key, body) for key, body in gateway.shelf.blobs.items()])
-    store.commit([slots.save(gateway.state.models.finished())])
+    store.commit([slots.save(gateway.state.deployment.models.finished())])
     store.close()
     boots = ["first"] * (STARTS_MAX - 1) + ["second"] * STARTS_MAX  # the power cut between them gives it another chance
     ends = [start(tmp_path, gateway_settings(), boot_id) for boot_id in boots]

@@ -40,19 +40,21 @@ def test_a_model_that_ends_the_process_is_given_up_after_three_starts() -> None:
         begun = slots.starting(gateway.shelf.blobs, "boot", gateway_settings())
         assert begun is not None
         gateway.shelf.commit([begun])
-        return agent(gateway_settings(), gateway.shelf, gateway.state.now_ns)
+        return agent(gateway_settings(), gateway.shelf, gateway.state.context.now_ns)
 
     for _ in range(STARTS_MAX - 1):
         start()  # and the process ends
-    state, effects = after(start(), TICK, now_ns=gateway.state.now_ns + round((STEADY_S + 1) * NS))
+    state, effects = after(start(), TICK, now_ns=gateway.state.context.now_ns + round((STEADY_S + 1) * NS))
     gateway.shelf.commit(effects)
-    assert state.manifest == SENSITIVE[0]  # it came through: it was the power
+    assert state.deployment.manifest == SENSITIVE[0]  # it came through: it was the power
     for _ in range(STARTS_MAX):
-        assert start().manifest == SENSITIVE[0]
+        assert start().deployment.manifest == SENSITIVE[0]
     state = start()
-    assert state.manifest == CALM[0] and "the agent ended 3 times in a row" in status(state).rejected["2"]
+    assert state.deployment.manifest == CALM[0] and "the agent ended 3 times in a row" in status(state).rejected["2"]
     gateway.shelf.commit(stopped(state))
-    found = [start().manifest for _ in range(STARTS_MAX + 4)]  # the last one is never given up, and not always loaded
+    found = [
+        start().deployment.manifest for _ in range(STARTS_MAX + 4)
+    ]  # the last one is never given up, and not always loaded
     assert found == [CALM[0]] * STARTS_MAX + [None, CALM[0], None, CALM[0]]
     assert status(state).rejected.keys() == {"2"} and slots.restored(gateway.shelf.blobs).current.version == 1
 
@@ -73,7 +75,7 @@ def test_a_load_that_ended_with_its_boot_was_ended_by_the_power() -> None:
     begun = slots.starting(gateway.shelf.blobs, "next boot", gateway_settings())
     assert begun is not None and slots.restored({MODELS: begun.body}).tries(DIGEST).in_boot == 1
     gateway.restart()
-    gateway.state = replace(gateway.state, boot_id="next boot")
+    gateway.state = replace(gateway.state, context=replace(gateway.state.context, boot_id="next boot"))
     gateway.offer(THIRD)
     assert gateway.version == 3 and not status(gateway.state).rejected
 
@@ -175,15 +177,15 @@ def test_a_power_cut_at_any_commit_of_a_swap_or_a_way_back_leaves_one_model_in_f
     found = []
     for shelf, _ in commits:
         state = agent(gateway_settings(), shelf)
-        assert state.manifest is not None and state.pipeline.judge is not None
-        assert state.models.current.version == state.manifest.version
-        found.append(state.manifest.version)
+        assert state.deployment.manifest is not None and state.monitor.pipeline.judge is not None
+        assert state.deployment.models.current.version == state.deployment.manifest.version
+        found.append(state.deployment.manifest.version)
     assert found[0] == 1 and 2 in found and (is_before or found[-1] == 1)
 
 
 def test_a_slot_that_is_damaged_leaves_the_other() -> None:
     gateway = Gateway(CALM, SENSITIVE)
-    slot = gateway.state.models.slot
+    slot = gateway.state.deployment.models.slot
     gateway.shelf.blobs[slot] = gateway.shelf.blobs[slot][:-3]
     gateway.restart()
     assert gateway.version == 1 and "stored model 2 refused" in status(gateway.state).refusal
@@ -196,7 +198,7 @@ def test_a_store_of_0_4_knows_its_model_and_how_new_it_is() -> None:
     gateway = Gateway(CALM)
     del gateway.shelf.blobs[MODELS]
     gateway.restart()
-    assert gateway.version == 1 and gateway.state.models.newest == 1
+    assert gateway.version == 1 and gateway.state.deployment.models.newest == 1
     gateway.offer(SENSITIVE)
     assert (gateway.version, status(gateway.state).previous_version) == (2, 1)
 
@@ -265,30 +267,36 @@ def test_on_a_full_disk_a_candidate_waits_until_its_mark_can_be_stored(
     store.is_full = True
     offered(agent_, THIRD)
     ticked(agent_, 100)
-    assert not loads and agent_.state.candidate == THIRD[0] and agent_.state.manifest == SENSITIVE[0]
+    assert (
+        not loads and agent_.state.deployment.candidate == THIRD[0] and agent_.state.deployment.manifest == SENSITIVE[0]
+    )
     store.is_full = False
     ticked(agent_)
     ticked(agent_)
-    assert agent_.state.manifest == THIRD[0] and all(marks[THIRD[0].model.digest].in_boot == 1 for _, marks in loads)
+    assert agent_.state.deployment.manifest == THIRD[0] and all(
+        marks[THIRD[0].model.digest].in_boot == 1 for _, marks in loads
+    )
     agent_.close()
 
 
 def test_on_a_full_disk_a_start_loads_what_did_not_end_a_process_of_this_boot(path: Path) -> None:
     here = service(Choked(path))  # the boot in which it was marked and no load was finished
-    assert here.state.manifest == CALM[0] and "the disk has no room to count" in status(here.state).refusal
+    assert here.state.deployment.manifest == CALM[0] and "the disk has no room to count" in status(here.state).refusal
     here.store.close()
     after_a_cut = service(Choked(path), boot_id="another")
-    assert after_a_cut.state.manifest == SENSITIVE[0]
+    assert after_a_cut.state.deployment.manifest == SENSITIVE[0]
     after_a_cut.store.close()
 
 
 def test_power_cuts_while_a_sound_model_is_loaded_do_not_give_it_up(path: Path) -> None:
     for number in range(LOADS_MAX - 1):  # with the one that put it in force
         agent_ = service(Small(path), boot_id=f"boot {number}")
-        assert agent_.state.manifest == SENSITIVE[0]
+        assert agent_.state.deployment.manifest == SENSITIVE[0]
         agent_.store.close()
     agent_ = service(Small(path), boot_id="the last")  # what takes the whole machine along is given up as well
-    assert agent_.state.manifest == CALM[0] and "ended 10 times in a row" in status(agent_.state).rejected["2"]
+    assert (
+        agent_.state.deployment.manifest == CALM[0] and "ended 10 times in a row" in status(agent_.state).rejected["2"]
+    )
     agent_.close()
 
 
@@ -307,12 +315,12 @@ def test_a_store_that_is_damaged_at_work_forgets_no_version_and_a_model_that_it_
     assert agent_.store.damage and slots.restored(agent_.store.read().blobs).newest == 2
     agent_.close()
     agent_ = service(Small(path))
-    assert agent_.state.manifest is None and "lost with what the store lost" in status(agent_.state).refusal
+    assert agent_.state.deployment.manifest is None and "lost with what the store lost" in status(agent_.state).refusal
     offered(agent_, CALM)
-    assert agent_.state.manifest is None and "not newer than 2" in status(agent_.state).refusal
+    assert agent_.state.deployment.manifest is None and "not newer than 2" in status(agent_.state).refusal
     offered(agent_, SENSITIVE)
-    assert agent_.state.manifest == SENSITIVE[0]
+    assert agent_.state.deployment.manifest == SENSITIVE[0]
     agent_.close()
     agent_ = service(Small(path))
-    assert agent_.state.manifest == SENSITIVE[0]
+    assert agent_.state.deployment.manifest == SENSITIVE[0]
     agent_.close()

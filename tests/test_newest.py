@@ -76,7 +76,7 @@ def newest(state: Cloud) -> Newest:
 
 def later(state: State, seconds: float, *events: Event, clock: Any = "synchronised") -> State:
     events = events or (GatewayTick(clock, 0, 0),)
-    return after(state, *events, now_ns=state.now_ns + round(seconds * NS))[0]
+    return after(state, *events, now_ns=state.context.now_ns + round(seconds * NS))[0]
 
 
 @pytest.mark.parametrize("wild", WILD)
@@ -112,7 +112,7 @@ def test_numbers_that_were_not_signed_for_this_site_count_nowhere(payload: bytes
     gateway = commissioned()
     with pytest.raises(MessageError, match="newest: "):
         kept.announced(gateway, payload)
-    assert after(gateway, heard("newest", "current", payload, "all"))[0].newest is None
+    assert after(gateway, heard("newest", "current", payload, "all"))[0].trust.newest is None
 
 
 def test_a_gateway_keeps_the_newest_numbers_for_the_aggregator_through_a_restart() -> None:
@@ -121,7 +121,7 @@ def test_a_gateway_keeps_the_newest_numbers_for_the_aggregator_through_a_restart
     shelf.commit(effects)
     assert [Newest.from_bytes(one.payload) for one in sent(effects, "newest")] == [NUMBERS]
     again, effects = after(agent(gateway_settings(), shelf), Link(True))
-    assert again.newest == state.newest
+    assert again.trust.newest == state.trust.newest
     (repeated,) = sent(effects, "newest")
     assert repeated.retain and repeated.topic == topic(ME, "newest", "current")
     assert Newest.from_bytes(repeated.payload) == NUMBERS
@@ -143,7 +143,7 @@ def test_what_a_newer_aggregator_signed_besides_is_passed_on_as_it_was_signed() 
 def test_numbers_that_went_back_are_not_taken_and_the_aggregator_is_told_what_it_signed(older: tuple[int, ...]) -> None:
     state, _ = after(commissioned(), heard("newest", "current", stated(3, 5, 7), "all"))
     state, effects = after(state, heard("newest", "current", stated(*older, at_s=WEEK_S), "all"))
-    assert state.newest == NUMBERS and not kinds(effects, Save)
+    assert state.trust.newest == NUMBERS and not kinds(effects, Save)
     assert [Newest.from_bytes(one.payload) for one in sent(effects, "newest")] == [NUMBERS]
 
 
@@ -163,9 +163,9 @@ def test_a_new_store_takes_no_model_older_than_the_newest_that_was_signed(restar
     shelf.commit(effects)
     state = agent(gateway_settings(), shelf) if restarted else state
     state, _ = offered(state, FIRST)
-    assert state.manifest is None
+    assert state.deployment.manifest is None
     assert state.refusal == "model 1 is older than 2, which the aggregator has signed to be the newest"
-    assert offered(state, SECOND)[0].manifest == GOOD
+    assert offered(state, SECOND)[0].deployment.manifest == GOOD
 
 
 OTHERS = {
@@ -182,9 +182,9 @@ def test_a_model_that_was_signed_for_others_is_not_taken(case: str) -> None:
     announced_to, audience = OTHERS[case]
     manifest = signed_as(GOOD, audience=audience)
     state, effects = after(in_force(), heard("manifest", "current", manifest.to_bytes(), announced_to))
-    assert state.candidate is None and not state.fetches and not kinds(effects, Save)
+    assert state.deployment.candidate is None and not state.downloads.fetches and not kinds(effects, Save)
     assert state.refusal.startswith(f"model 2 refused: it is for {audience!r} and was announced to")
-    assert offered(state, SECOND)[0].manifest == GOOD  # the right one is not kept out by it
+    assert offered(state, SECOND)[0].deployment.manifest == GOOD  # the right one is not kept out by it
 
 
 def test_an_invitation_that_was_signed_for_others_is_not_answered() -> None:
@@ -192,7 +192,7 @@ def test_an_invitation_that_was_signed_for_others_is_not_answered() -> None:
     for audience, is_taken in ((FOR_ALL, True), (other, False)):
         payload = signatures.signed(asked, KEY, audience, T0_NS).to_bytes()
         state, _ = after(commissioned(), heard("round", "open", payload, "all"))
-        assert (state.round is not None) == is_taken
+        assert (state.training.round is not None) == is_taken
     assert state.refusal.startswith("round 0: it is for 'other/all' and was announced to")
 
 
@@ -201,11 +201,13 @@ def test_what_has_expired_is_not_taken_where_the_clock_is_known_to_be_right(cloc
     """A gateway that boots in 1970 or in 2100 cannot tell; it goes by the signed numbers."""
     after_s = signatures.WEEKS * WEEK_S
     state = later(commissioned(), after_s, clock=clock)
-    taken = offered(replace(state, clock=clock), FIRST)[0]
-    assert (taken.manifest is not None) == is_taken
+    taken = offered(replace(state, context=replace(state.context, clock=clock)), FIRST)[0]
+    assert (taken.deployment.manifest is not None) == is_taken
     assert is_taken or "refused: it expired on " in state.refusal + taken.refusal
-    asked = after(replace(state, clock=clock), heard("round", "open", invitation(), "all"))[0]
-    assert (asked.round is not None) == is_taken
+    asked = after(
+        replace(state, context=replace(state.context, clock=clock)), heard("round", "open", invitation(), "all")
+    )[0]
+    assert (asked.training.round is not None) == is_taken
 
 
 def test_a_model_in_force_goes_on_after_all_that_was_signed_has_expired_and_the_gateway_says_so() -> None:
@@ -213,7 +215,7 @@ def test_a_model_in_force_goes_on_after_all_that_was_signed_has_expired_and_the_
     state = later(state, 2 * WEEK_S)
     assert status(state).stale == ""
     state = later(state, signatures.WEEKS * WEEK_S)
-    assert state.manifest == FIRST[0] and state.pipeline.judge is not None
+    assert state.deployment.manifest == FIRST[0] and state.monitor.pipeline.judge is not None
     assert "signed last expired on " in status(state).stale and "the model in force goes on" in status(state).stale
     fresh = stated(1, at_s=2 * signatures.WEEKS * WEEK_S)
     state, _ = after(state, heard("newest", "current", fresh, "all"))
@@ -252,7 +254,9 @@ def test_what_is_retained_is_signed_anew_each_week_and_is_the_same_in_between() 
     assert ends[1] - ends[0] == signatures.WEEK_NS and ends[0] - T0_NS > 4 * signatures.WEEK_NS
     assert not published(cloud_after(state, Tick(), at_s=WEEK_S + 1)[1], "manifest")
     gateway, taken = after(in_force(), *(heard("manifest", "current", published(anew, "manifest")[0].payload, "all"),))
-    assert not kinds(taken, Save) and not gateway.refusal and gateway.candidate is None  # the one that it has
+    assert (
+        not kinds(taken, Save) and not gateway.refusal and gateway.deployment.candidate is None
+    )  # the one that it has
 
 
 def test_a_site_whose_aggregator_lost_its_store_goes_on_with_models_that_its_gateways_take() -> None:
@@ -267,7 +271,7 @@ def test_a_site_whose_aggregator_lost_its_store_goes_on_with_models_that_its_gat
     made.cloud = restore(made.cloud_settings, KEY, None, None, {}, made.now_ns, "second")
     made.connect("cloud")
     made.run(lambda: made.in_force(2))
-    assert made.cloud.training > training and not any(one.stale for one in made.agents.values())
+    assert made.cloud.training > training and not any(one.trust.stale for one in made.agents.values())
 
 
 def test_a_store_that_was_set_back_releases_the_model_that_the_training_makes_again_under_a_new_version() -> None:

@@ -73,9 +73,11 @@ def test_the_budget_is_kept_over_power_cuts_and_trainings_and_then_a_gateway_fal
     assert float(made.cloud.server.shared["step"]) == 1.0, "of the second training one round was left"
     assert told(made) == [pytest.approx(epsilon_after(3))] * 3
     for state in made.agents.values():
-        assert int(state.own[RELEASES]) == 3 and float(state.own[EPSILON]) == pytest.approx(epsilon_after(3))
+        assert int(state.training.own[RELEASES]) == 3 and float(state.training.own[EPSILON]) == pytest.approx(
+            epsilon_after(3)
+        )
         # What the second training learned before it fell silent is not lost, and the gateways go on watching with it.
-        assert state.manifest is not None and state.manifest.version == 2
+        assert state.deployment.manifest is not None and state.deployment.manifest.version == 2
     assert "nothing to send: its rows" not in "\n".join(made.log)
     assert sum("the privacy budget is spent" in line for line in made.log) >= len(NAMES)
 
@@ -97,7 +99,7 @@ def test_a_power_cut_between_training_and_sending_tells_nothing_twice() -> None:
             made.deliver()
     assert made.in_force()
     for state in made.agents.values():
-        assert int(state.own[RELEASES]) == 2  # one for each exchange, however often it was asked
+        assert int(state.training.own[RELEASES]) == 2  # one for each exchange, however often it was asked
 
 
 def test_noise_of_the_gateways_under_masks_ends_rests_and_releases() -> None:
@@ -130,13 +132,15 @@ def test_a_damaged_row_begins_no_account_anew(lost: list[str], tmp_path: Path) -
     for _ in range(20):
         made.flow()
         made.tick()
-    assert float(made.agents["north"].own[EPSILON]) == (pytest.approx(epsilon_after(2)) if is_known else np.inf)
+    assert float(made.agents["north"].training.own[EPSILON]) == (
+        pytest.approx(epsilon_after(2)) if is_known else np.inf
+    )
     assert told(made) == [pytest.approx(epsilon_after(2))] * 3, "the aggregator keeps the most that it was told"
     begin_anew(made, seed=6)
     made.run(lambda: any("privacy budget is spent" in line for line in made.log), patience_s=400)
     unknown = [line for line in made.log if line.startswith("north: ") and "is not known any more" in line]
     assert bool(unknown) != is_known
-    assert int(made.agents["north"].own[RELEASES]) == (3 if is_known else 0), "which then sends nothing"
+    assert int(made.agents["north"].training.own[RELEASES]) == (3 if is_known else 0), "which then sends nothing"
 
 
 def test_a_gateway_that_says_it_has_spent_less_than_before_is_noticed_and_not_believed() -> None:

@@ -36,7 +36,7 @@ def test_a_candidate_that_alarms_where_the_model_in_force_is_calm_is_refused_for
     gateway.restart()
     twin.restart()
     gateway.offer(SENSITIVE)
-    assert not gateway.state.fetches and "it alarms in 5 of 5" in status(gateway.state).refusal
+    assert not gateway.state.downloads.fetches and "it alarms in 5 of 5" in status(gateway.state).refusal
     for each in (gateway, twin):
         each.watch(2 * BLOCK)
     assert gateway.scores == twin.scores and gateway.version == 1
@@ -52,7 +52,7 @@ def test_a_candidate_is_not_blamed_where_nothing_can_be_told(why: str) -> None:
             values = 6.0 * samples(gateway.window, FRAME) + 60.0
             gateway.took(*after(gateway.state, heard("sample", "deck", frame(values, float(gateway.window)))))
             gateway.window += FRAME
-        assert gateway.state.pipeline.alarm.active
+        assert gateway.state.monitor.pipeline.alarm.active
     else:
         gateway.watch((LEAST_BLOCKS - 1) * BLOCK if why == "few windows" else 5 * BLOCK, shift=4.0)
     gateway.offer(SENSITIVE)
@@ -77,11 +77,11 @@ def test_a_model_that_breaks_the_promise_on_probation_goes_by_itself() -> None:
     gateway.watch(BLOCK)
     twin.watch(BLOCK)
     assert gateway.scores == twin.scores and len(twin.scores) == BLOCK
-    assert not gateway.state.pipeline.alarm.active  # what the bad model raised is cleared by the good one
+    assert not gateway.state.monitor.pipeline.alarm.active  # what the bad model raised is cleared by the good one
     for _ in range(2):
         gateway.offer(SENSITIVE)
         gateway.offer(CALM)
-        assert gateway.version == 1 and not gateway.state.fetches
+        assert gateway.version == 1 and not gateway.state.downloads.fetches
         gateway.restart()
     gateway.offer(model(2, DEVIATION))
     assert "model 2 is not newer than 2, which was in force" in status(gateway.state).refusal
@@ -93,20 +93,20 @@ def test_after_its_probation_a_model_is_proven_also_across_restarts() -> None:
     gateway = Gateway(CALM, SENSITIVE, models={"probation_s": 3.0 * STORED_S})
     gateway.watch(round(STORED_S) + FRAME)
     gateway.restart()
-    assert status(gateway.state).probation_s == 2.0 * STORED_S and gateway.state.trial is not None
+    assert status(gateway.state).probation_s == 2.0 * STORED_S and gateway.state.deployment.trial is not None
     gateway.watch(round(2 * STORED_S))
-    assert gateway.state.trial is None and "model 2 is proven: 0 of " in gateway.said()
+    assert gateway.state.deployment.trial is None and "model 2 is proven: 0 of " in gateway.said()
     gateway.restart()
-    assert gateway.state.trial is None and gateway.version == 2
+    assert gateway.state.deployment.trial is None and gateway.version == 2
     gateway.watch(20 * BLOCK, shift=4.0)
-    assert gateway.version == 2 and gateway.state.pipeline.alarm.active
+    assert gateway.version == 2 and gateway.state.monitor.pipeline.alarm.active
 
 
 def test_a_gateway_whose_power_fails_every_ten_minutes_comes_to_the_end_of_a_probation() -> None:
     probation_s, cut_s = 2_400.0, 600
     gateway = Gateway(CALM, SENSITIVE, models={"probation_s": probation_s})
     cuts = 0
-    while gateway.state.trial is not None:
+    while gateway.state.deployment.trial is not None:
         gateway.watch(cut_s)
         gateway.restart()
         cuts += 1
@@ -121,7 +121,7 @@ def test_the_proven_model_stays_the_one_to_go_back_to() -> None:
     gateway.watch(20 * BLOCK, shift=4.0, until=lambda: gateway.version == 1)
     assert gateway.version == 1
     gateway.restart()
-    assert gateway.version == 1 and gateway.state.pipeline.judge is not None
+    assert gateway.version == 1 and gateway.state.monitor.pipeline.judge is not None
 
 
 class Wrong:
@@ -140,11 +140,15 @@ class Wrong:
 
 
 def wrong(gateway: Gateway, answer: Callable[[], float]) -> None:
-    judge = gateway.state.pipeline.judge
+    judge = gateway.state.monitor.pipeline.judge
     assert judge is not None
     judge = judge._replace(model=Wrong(answer))
     gateway.state = replace(
-        gateway.state, pipeline=replace(gateway.state.pipeline, judge=judge, memory=Memory({}, 0, None))
+        gateway.state,
+        monitor=replace(
+            gateway.state.monitor,
+            pipeline=replace(gateway.state.monitor.pipeline, judge=judge, memory=Memory({}, 0, None)),
+        ),
     )
 
 
@@ -175,13 +179,13 @@ def test_a_model_that_is_too_slow_is_refused_or_goes() -> None:
         return lambda: next(ticks)
 
     gateway = Gateway(CALM)
-    gateway.state = replace(gateway.state, stopwatch=stopwatch(0.6 * WINDOWS))
+    gateway.state = replace(gateway.state, context=replace(gateway.state.context, stopwatch=stopwatch(0.6 * WINDOWS)))
     gateway.offer(SENSITIVE)
     assert gateway.version == 1 and "it takes 0.6 s a window" in status(gateway.state).refusal
-    gateway.state = replace(gateway.state, stopwatch=stopwatch(0.4 * WINDOWS))
+    gateway.state = replace(gateway.state, context=replace(gateway.state.context, stopwatch=stopwatch(0.4 * WINDOWS)))
     gateway.offer(THIRD)
     assert gateway.version == 3
-    gateway.state = replace(gateway.state, stopwatch=stopwatch(1.1 * FRAME))
+    gateway.state = replace(gateway.state, context=replace(gateway.state.context, stopwatch=stopwatch(1.1 * FRAME)))
     gateway.watch((SLOW_STEPS - 1) * FRAME)
     assert gateway.version == 3
     gateway.watch(FRAME)
@@ -206,4 +210,4 @@ def test_what_nobody_signed_leaves_no_trace_in_the_store() -> None:
     before = dict(gateway.shelf.blobs)
     forged: Manifest = SENSITIVE[0].model_copy(update={"version": 99})
     gateway.offer((forged, SENSITIVE[1]))
-    assert gateway.shelf.blobs == before and gateway.state.models.newest == 1
+    assert gateway.shelf.blobs == before and gateway.state.deployment.models.newest == 1

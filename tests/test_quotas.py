@@ -403,7 +403,7 @@ def test_a_flood_leaves_the_tables_of_a_gateway_in_their_bounds(tmp_path: Path) 
     """What is written over is one row, what is sent goes with its messages, and a whole baseline grows no more."""
     state = commissioned()
     _, effects = after(state, heard_by_agent("sample", "deck", frame(samples(2, 100), 60.0)))
-    assert not [one for one in effects if isinstance(one, Keep)] and state.pipeline.commissioned
+    assert not [one for one in effects if isinstance(one, Keep)] and state.monitor.pipeline.commissioned
     made = GatewayStore(tmp_path / "gateway.db")
     where = topic_of(Topic("bridge", "north", "update", "x"))
     for number in range(FLOOD):

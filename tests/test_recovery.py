@@ -79,7 +79,10 @@ def test_a_model_that_an_older_release_stored_comes_back_in_force() -> None:
     arrays, _ = wire.decode(shelf.blobs[MODEL])
     shelf.blobs[MODEL] = wire.encode({name: arrays[name] for name in ("manifest", "onnx")})
     after_restart = agent(gateway_settings(), shelf)
-    assert after_restart.manifest == before.manifest and after_restart.pipeline.judge is not None
+    assert (
+        after_restart.deployment.manifest == before.deployment.manifest
+        and after_restart.monitor.pipeline.judge is not None
+    )
 
 
 def test_vectors_that_would_only_spoil_the_shared_model_are_refused() -> None:

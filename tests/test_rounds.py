@@ -13,7 +13,7 @@ from tests.test_exchange import NAMES, SEED, site, training_data
 
 def test_a_gateway_without_labels_says_so_and_keeps_nobody_waiting() -> None:
     made = site("robust-svm-subgradient", gateways=NAMES, quorum=2)
-    made.agents["west"] = replace(made.agents["west"], labelled={})
+    made.agents["west"] = replace(made.agents["west"], training=replace(made.agents["west"].training, labelled={}))
     made.commission()
     made.run(made.in_force, patience_s=60)  # far less than the deadline of a round
     said = [line for line in made.log if "name a table in training.labelled" in line]

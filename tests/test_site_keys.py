@@ -34,7 +34,7 @@ from fedgate.gateway_agent.events import Heard, Save
 from fedgate.gateway_agent.runtime import trusted_keys
 from fedgate.gateway_agent.runtime.signature_worker import Taken
 from fedgate.gateway_agent.state import SIGNER, State
-from tests.agents import after, commissioned, heard, sent
+from tests.agents import after, changed, commissioned, heard, sent
 from tests.cloud_service import cloud, mean_of
 from tests.cloud_service import heard as cloud_heard
 from tests.site_folders import Folder, founded
@@ -142,11 +142,11 @@ def test_a_model_that_the_key_before_could_not_vouch_for_is_taken_when_the_keys_
         known[0] = body == good
         return Taken(is_new=known[0], problem="" if known[0] else "its signature is not the root key's")
 
-    state = replace(commissioned(), verified=lambda *_: known[0], take_keys=take)
+    state = changed(commissioned(), "trust", verified=lambda *_: known[0], take_keys=take)
     manifest = released(1)[0]
     announced = heard("manifest", "current", manifest.to_bytes(), "all")
     state, _ = after(state, announced)
-    assert "signature" in state.refusal and state.candidate is None
+    assert "signature" in state.refusal and state.deployment.candidate is None
     for _ in range(2):
         state, _ = after(state, announced, heard("keys", "current", bad, "all"))
     assert asked == [bad]
@@ -154,18 +154,18 @@ def test_a_model_that_the_key_before_could_not_vouch_for_is_taken_when_the_keys_
     state, effects = after(state, heard("keys", "current", good, "all"))
     assert state.refusal == "" and sent(effects, "status")  # so the aggregator knows that it may say it again
     state, effects = after(state, announced)
-    assert state.candidate == manifest
+    assert state.deployment.candidate == manifest
 
 
 def test_numbers_that_the_key_before_signed_are_kept_anew_with_the_new_one() -> None:
     """The aggregator believes none but its own key, and may ask for them when its store is lost."""
-    state = replace(commissioned(), verified=lambda *_: True, take_keys=lambda _: Taken(is_new=True))
+    state = changed(commissioned(), "trust", verified=lambda *_: True, take_keys=lambda _: Taken(is_new=True))
     numbers = Newest(version=1, highest_version=1, training=1, audience="bridge/all", expires_ns=2 * T0_NS)
     old, new = (heard("newest", "current", one.to_bytes(), "all") for one in (numbers, numbers.changed(signature="n")))
     state, _ = after(state, old, new)
-    assert state.newest is not None and state.newest.signature == ""
+    assert state.trust.newest is not None and state.trust.newest.signature == ""
     state, _ = after(state, heard("keys", "current", signed(), "all"), new)
-    assert state.newest is not None and state.newest.signature == "n"
+    assert state.trust.newest is not None and state.trust.newest.signature == "n"
 
 
 def by(key: Ed25519PrivateKey, made: Made) -> Made:
@@ -184,7 +184,7 @@ def going_by(key: Ed25519PrivateKey, state: State, *, is_new: bool) -> State:
     def verified(body: bytes, signature: str) -> bool:
         return signing.verified(key.public_key(), body, signature)
 
-    state = replace(state, verified=verified, take_keys=lambda _: Taken(is_new=is_new))
+    state = replace(state, trust=replace(state.trust, verified=verified, take_keys=lambda _: Taken(is_new=is_new)))
     return after(state, heard("keys", "current", signed(release_key=signing.public_pem(key).decode()), "all"))[0]
 
 
@@ -197,21 +197,25 @@ def test_no_number_of_the_key_before_binds_a_gateway(how: str) -> None:
     state = going_by(KEY, in_force(shelf), is_new=False)
     stolen = stated_by(KEY, FOR_ALL, LARGEST, LARGEST, LARGEST), by(KEY, released(LARGEST)), asked_by(KEY, LARGEST)
     state, effects = after(state, heard("newest", "current", stolen[0], "all"), stolen[2])
-    shelf.commit([Save(SIGNER, state.signer.encode()), *effects])
+    shelf.commit([Save(SIGNER, state.trust.signer.encode()), *effects])
     state, effects = offered(state, stolen[1])
     shelf.commit(effects)
-    assert state.manifest is not None and state.manifest.version == LARGEST and state.newest_training == LARGEST
+    assert (
+        state.deployment.manifest is not None
+        and state.deployment.manifest.version == LARGEST
+        and state.training.newest_training == LARGEST
+    )
     state = agent(gateway_settings(), shelf) if "restart" in how else state
     state = going_by(RELEASE, state, is_new=how == "told")
     ours = stated_by(RELEASE, FOR_ALL, 3, 5, 7)
     state, _ = after(state, heard("newest", "current", ours, "all"), asked_by(RELEASE, 7))
-    assert state.newest == Newest.from_bytes(ours) and state.round is not None
+    assert state.trust.newest == Newest.from_bytes(ours) and state.training.round is not None
     state, _ = after(state, heard("newest", "current", stolen[0], "all"), stolen[2])
-    assert state.newest == Newest.from_bytes(ours) and state.newest_training == 7
+    assert state.trust.newest == Newest.from_bytes(ours) and state.training.newest_training == 7
     third = by(RELEASE, released(3))
     for made in (third, stolen[1], by(RELEASE, released(2))):
         state, _ = offered(state, made)
-        assert state.manifest == third[0]
+        assert state.deployment.manifest == third[0]
 
 
 def test_the_model_in_force_that_another_key_vouches_for_is_neither_fetched_again_nor_gone_back_from() -> None:
@@ -220,8 +224,8 @@ def test_the_model_in_force_that_another_key_vouches_for_is_neither_fetched_agai
     announced = heard("manifest", "current", by(RELEASE, SECOND)[0].to_bytes(), "all")
     for _ in range(2):
         state, _ = after(state, announced)
-        assert state.candidate is None and not state.fetches and state.refusal == ""
-    assert offered(state, by(RELEASE, FIRST))[0].manifest == SECOND[0]
+        assert state.deployment.candidate is None and not state.downloads.fetches and state.refusal == ""
+    assert offered(state, by(RELEASE, FIRST))[0].deployment.manifest == SECOND[0]
 
 
 # The aggregator.

@@ -25,6 +25,7 @@ from fedgate.gateway_agent.__main__ import main
 from fedgate.gateway_agent.events import CLASSES, TELEMETRY_PRIORITY, Anchored, Heard, Item, Publish, Queue, Save
 from fedgate.gateway_agent.outbox import delivery, eviction
 from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
+from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.runtime import renewal
 from fedgate.gateway_agent.runtime.agent import Agent
 from fedgate.gateway_agent.runtime.renewal import Renewer
@@ -45,13 +46,17 @@ Capture = pytest.CaptureFixture[str]
 def test_a_receipt_for_an_update_that_was_given_up_here_is_taken_in(tmp_path: Path) -> None:
     agent = opened(tmp_path / "gateway.db")
     give(agent, "update", item("update", 2))
-    agent.state = replace(agent.state, awaited="update", is_counted=False)
-    agent.state, _ = eviction.lost(agent.state, {"update": agent.state.outbox["update"]}, "outbox-full")
-    refused, _ = delivery.settle(agent.state, "update", Receipt(accepted=False, reason="no"))
-    assert not refused.is_counted
-    state, effects = delivery.settle(agent.state, "update", Receipt(accepted=True))
-    assert (state.is_counted, state.last_counted) == (True, "update") and kinds(effects, Save)
-    assert delivery.settle(state, "update", Receipt(accepted=True)) == (state, [])
+    agent.state = replace(agent.state, training=replace(agent.state.training, awaited="update", is_counted=False))
+    outbox, _ = eviction.give_up(
+        agent.state.outbox, agent.state.context, {"update": agent.state.outbox.items["update"]}, "outbox-full"
+    )
+    state = replace(agent.state, outbox=outbox)
+    refusal, receipt = Receipt(accepted=False, reason="no"), Receipt(accepted=True)
+    refused, _ = after(state, heard("receipt", "update", refusal.to_bytes()))
+    assert not refused.training.is_counted
+    state, effects = after(state, heard("receipt", "update", receipt.to_bytes()))
+    assert (state.training.is_counted, state.training.last_counted) == (True, "update") and kinds(effects, Save)
+    assert after(state, heard("receipt", "update", receipt.to_bytes())) == (state, [])
     agent.close()
 
 
@@ -60,11 +65,14 @@ def test_a_clock_that_is_set_begins_no_new_budget_of_the_flash(tmp_path: Path) -
     agent._flash = Day(20 * NS, 31 * 2**20)
     ticked(agent)
     by_ns = T0_NS - 20 * NS
-    agent.step(agent.state.now_ns + by_ns, Anchored(by_ns, by_ns, "synchronised"))
+    agent.step(agent.state.context.now_ns + by_ns, Anchored(by_ns, by_ns, "synchronised"))
     ticked(agent)
-    assert agent.state.flash.written_bytes >= 31 * 2**20 and agent.state.flash.begun_ns == T0_NS
+    assert (
+        agent.state.context.store.flash.written_bytes >= 31 * 2**20
+        and agent.state.context.store.flash.begun_ns == T0_NS
+    )
     ticked(agent, 86_400.0)
-    assert agent.state.flash.written_bytes < 2**20
+    assert agent.state.context.store.flash.written_bytes < 2**20
     agent.close()
 
 
@@ -95,11 +103,11 @@ def test_a_log_that_a_power_cut_left_beside_a_new_store_goes_aside(tmp_path: Pat
 def test_a_store_of_no_bytes_is_damage_and_a_missing_one_is_a_new_gateway(tmp_path: Path) -> None:
     path = tmp_path / "gateway.db"
     agent = opened(path)
-    assert not agent.store.damage and not agent.state.sensor_alarms
+    assert not agent.store.damage and not agent.state.monitor.sensor_alarms
     agent.close()
     path.write_bytes(b"")
     agent = opened(path)
-    assert "it is empty, and was a store" in agent.store.damage and "store-damaged" in agent.state.sensor_alarms
+    assert "it is empty, and was a store" in agent.store.damage and "store-damaged" in agent.state.monitor.sensor_alarms
     agent.close()
 
 
@@ -144,36 +152,38 @@ def test_to_drain_a_large_outbox_costs_little_a_receipt() -> None:
         Item(topic(ME, "telemetry", "x"), (b"y",), retain=False, priority=TELEMETRY_PRIORITY, t_ns=n)
         for n in range(count)
     ]
-    state = replace(commissioned(), outbox={f"{n:064x}": each for n, each in enumerate(one)})
-    state, sends = delivery.send_due(state)
-    assert list(state.sent_ns) == list(state.outbox)[:ITEMS_MAX] and len(kinds(sends, Publish)) == ITEMS_MAX
+    context = commissioned().context
+    outbox, sends = delivery.send_due(Outbox({f"{n:064x}": each for n, each in enumerate(one)}), context, {})
+    assert list(outbox.sent_ns) == list(outbox.items)[:ITEMS_MAX] and len(kinds(sends, Publish)) == ITEMS_MAX
     copies, receipts = 30, 90
     began = time.process_time()
     for _ in range(copies):
-        held = dict(state.outbox)
+        held = dict(outbox.items)
         held.pop(next(iter(held)))
         dict(held)
     copy_s = (time.process_time() - began) / copies
     began = time.process_time()
     for _ in range(receipts):
-        state, _ = delivery.settle(state, next(iter(state.sent_ns)), Receipt(accepted=True))
+        outbox, _ = delivery.settle(outbox, context, {}, next(iter(outbox.sent_ns)), Receipt(accepted=True))
     assert (time.process_time() - began) / receipts < 2.0 * copy_s
-    assert len(state.outbox) == count - receipts and next(iter(state.outbox)) == f"{receipts:064x}"
+    assert len(outbox.items) == count - receipts and next(iter(outbox.items)) == f"{receipts:064x}"
 
 
 def test_what_is_due_goes_by_class_and_age_however_it_was_queued() -> None:
     order = [3, 2, 3, 0, 2, 1, 0]
     named = {f"{place} {CLASSES[kind]}": item(f"i{place}", kind) for place, kind in enumerate(order)}
-    state, effects = delivery.send_due(replace(commissioned(), outbox=named))
+    outbox, effects = delivery.send_due(Outbox(named), commissioned().context, {})
     expected = [name for kind in range(4) for name, one in named.items() if one.priority == kind]
-    assert list(state.sent_ns) == expected and len(kinds(effects, Publish)) == len(order)
+    assert list(outbox.sent_ns) == expected and len(kinds(effects, Publish)) == len(order)
 
 
 def test_an_older_model_does_not_take_the_place_of_a_newer_one_on_its_way() -> None:
     gateway = Gateway(CALM)
     for made in (THIRD, SENSITIVE):
         gateway.took(*after(gateway.state, heard("manifest", "current", made[0].to_bytes(), "all")))
-    assert gateway.state.candidate == THIRD[0] and gateway.state.fetches.keys() == {THIRD[0].model.digest}
+    assert gateway.state.deployment.candidate == THIRD[0] and gateway.state.downloads.fetches.keys() == {
+        THIRD[0].model.digest
+    }
     gateway.offer(THIRD)
     assert gateway.version == 3
 
@@ -182,7 +192,7 @@ def test_a_model_for_this_gateway_alone_that_is_taken_back_stops_being_fetched()
     gateway = Gateway(CALM)
     gateway.took(*after(gateway.state, heard("manifest", "current", THIRD[0].to_bytes())))
     gateway.took(*after(gateway.state, heard("manifest", "current", b"")))
-    assert gateway.state.candidate is None
+    assert gateway.state.deployment.candidate is None
     gateway.offer(SENSITIVE)
     assert gateway.version == 2
 

@@ -116,9 +116,9 @@ def test_a_bad_model_reaches_canaries_alone_and_they_get_back_what_all_have(
     assert made.stage.stage == "stopped" and "1 of 1 canaries rejected it; south: model 2 " in made.stage.why
     made.told()
     assert made.versions() == {"east": 1, "north": 1, "south": 3, "west": 1}  # 3 is 1 under a new version
-    south, east = made.agents["south"].manifest, made.agents["east"].manifest
+    south, east = made.agents["south"].deployment.manifest, made.agents["east"].deployment.manifest
     assert south is not None and east is not None and south.model == east.model
-    assert not any(digest in one.fetches for one in made.agents.values())
+    assert not any(digest in one.downloads.fetches for one in made.agents.values())
     assert [name for name in NAMES if made.own(name)] == ["south"]
     between(made)
     made.told()

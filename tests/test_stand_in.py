@@ -36,7 +36,7 @@ def gateway() -> Gateway:
     made = Gateway(CALM, SENSITIVE, models=SHORT)
     made.watch(BLOCK)
     made.tick(STEADY_S + 1)
-    assert made.state.trial is None and made.version == 2
+    assert made.state.deployment.trial is None and made.version == 2
     return made
 
 
@@ -47,18 +47,22 @@ def test_a_proven_model_that_fails_once_is_back_at_once_in_a_new_session(gateway
     assert "model 2 left" in gateway.said() and "in force again, in a new session" in gateway.said()
     before = len(gateway.scores)
     gateway.watch(FRAME)
-    assert len(gateway.scores) == before + FRAME and not gateway.state.models.rejected
+    assert len(gateway.scores) == before + FRAME and not gateway.state.deployment.models.rejected
 
 
 def test_a_proven_model_that_fails_again_is_stood_in_for_until_the_next_start(gateway: Gateway) -> None:
-    judged = gateway.state.models.windows
+    judged = gateway.state.deployment.models.windows
     for _ in range(2):
         wrong(gateway, fails)
         gateway.watch(FRAME)
-    assert gateway.version == 1 and gateway.state.models.current.version == 2 and not gateway.state.models.rejected
+    assert (
+        gateway.version == 1
+        and gateway.state.deployment.models.current.version == 2
+        and not gateway.state.deployment.models.rejected
+    )
     before = len(gateway.scores)
     gateway.watch(2 * FRAME)
-    assert len(gateway.scores) == before + 2 * FRAME and gateway.state.models.windows == judged
+    assert len(gateway.scores) == before + 2 * FRAME and gateway.state.deployment.models.windows == judged
     gateway.restart()
     assert gateway.version == 2
 
@@ -70,7 +74,11 @@ def test_the_one_that_stands_in_is_kept_where_a_new_model_comes(gateway: Gateway
     gateway.offer(THIRD)
     assert (gateway.version, status(gateway.state).previous_version) == (3, 1)
     gateway.restart()
-    assert gateway.version == 3 and gateway.state.trial is not None and gateway.state.trial.manifest == CALM[0]
+    assert (
+        gateway.version == 3
+        and gateway.state.deployment.trial is not None
+        and gateway.state.deployment.trial.manifest == CALM[0]
+    )
 
 
 def test_a_gateway_without_a_model_raises_an_alarm_and_tries_again_within_the_hour() -> None:
@@ -79,17 +87,17 @@ def test_a_gateway_without_a_model_raises_an_alarm_and_tries_again_within_the_ho
         wrong(gateway, fails)
         gateway.watch(FRAME)
     gateway.tick()
-    assert gateway.version == 0 and NO_MODEL in gateway.state.sensor_alarms
+    assert gateway.version == 0 and NO_MODEL in gateway.state.monitor.sensor_alarms
     gateway.tick(AGAIN_S)
     assert gateway.version == 1
     gateway.tick()
-    assert NO_MODEL not in gateway.state.sensor_alarms and "a model is in force again" in gateway.said()
+    assert NO_MODEL not in gateway.state.monitor.sensor_alarms and "a model is in force again" in gateway.said()
 
 
 def test_a_gateway_that_never_had_a_model_does_not_complain() -> None:
     gateway = Gateway()
     gateway.tick()
-    assert not gateway.state.sensor_alarms
+    assert not gateway.state.monitor.sensor_alarms
 
 
 def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
@@ -107,7 +115,7 @@ def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
     gateway.restart()
     assert gateway.version == 1 and "stored model 2 refused: its golden" in status(gateway.state).refusal
     gateway.offer(SENSITIVE)
-    assert gateway.version == 1 and not gateway.state.fetches  # not again before the next start
+    assert gateway.version == 1 and not gateway.state.downloads.fetches  # not again before the next start
     gateway.restart()
     assert gateway.version == 2
 
@@ -115,13 +123,18 @@ def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
 def test_how_fast_the_processor_is_at_a_start_is_no_reason_against_a_stored_model(gateway: Gateway) -> None:
     clock = iter(range(0, 10**18, 10**12))
     found = startup.reload(_blank(gateway, lambda: next(clock)), gateway.shelf.blobs)[0]
-    assert found.manifest == SENSITIVE[0]
+    assert found.deployment.manifest == SENSITIVE[0]
 
 
 def _blank(gateway: Gateway, stopwatch: Callable[[], int]) -> State:
-    state = agent(gateway_settings(**gateway.tables), gateway.shelf, gateway.state.now_ns)
-    pipeline = replace(state.pipeline, judge=None)
-    return replace(state, manifest=None, pipeline=pipeline, stopwatch=stopwatch)
+    state = agent(gateway_settings(**gateway.tables), gateway.shelf, gateway.state.context.now_ns)
+    pipeline = replace(state.monitor.pipeline, judge=None)
+    return replace(
+        state,
+        deployment=replace(state.deployment, manifest=None),
+        monitor=replace(state.monitor, pipeline=pipeline),
+        context=replace(state.context, stopwatch=stopwatch),
+    )
 
 
 def test_a_proven_model_that_ends_the_process_rests_for_a_start_and_is_tried_again(gateway: Gateway) -> None:
@@ -131,7 +144,7 @@ def test_a_proven_model_that_ends_the_process_rests_for_a_start_and_is_tried_aga
         begun = slots.starting(gateway.shelf.blobs, "boot", settings)
         assert begun is not None
         gateway.shelf.commit([begun])
-        manifest = agent(settings, gateway.shelf, gateway.state.now_ns).manifest
+        manifest = agent(settings, gateway.shelf, gateway.state.context.now_ns).deployment.manifest
         return 0 if manifest is None else manifest.version
 
     assert [start() for _ in range(STARTS_MAX + 4)] == [2, 2, 2, 1, 2, 1, 2]
@@ -149,13 +162,17 @@ def on_disk(path: Small, shelf: Shelf) -> Service:
 def test_the_service_gives_the_machine_its_stored_model(tmp_path: Path) -> None:
     made = Gateway(CALM)
     agent_ = on_disk(Small(tmp_path / "gateway.db"), made.shelf)
-    judge = agent_.state.pipeline.judge
+    judge = agent_.state.monitor.pipeline.judge
     assert judge is not None
-    pipeline = replace(agent_.state.pipeline, judge=judge._replace(model=Wrong(fails)), memory=Memory({}, 0, None))
-    agent_.state = replace(agent_.state, pipeline=pipeline)
+    pipeline = replace(
+        agent_.state.monitor.pipeline, judge=judge._replace(model=Wrong(fails)), memory=Memory({}, 0, None)
+    )
+    agent_.state = replace(agent_.state, monitor=replace(agent_.state.monitor, pipeline=pipeline))
     ticked(agent_, 1.0, heard("sample", "deck", frame(samples(made.window, FRAME), float(made.window))))
-    assert agent_.state.manifest == CALM[0] and agent_.state.reload_due is None
-    assert agent_.state.pipeline.judge is not None and agent_.state.pipeline.judge.model is not judge.model
+    assert agent_.state.deployment.manifest == CALM[0] and agent_.state.deployment.reload_due is None
+    assert (
+        agent_.state.monitor.pipeline.judge is not None and agent_.state.monitor.pipeline.judge.model is not judge.model
+    )
     agent_.close()
 
 
@@ -167,7 +184,7 @@ def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
     """
     made, path = Gateway(CALM), tmp_path / "gateway.db"
     digest, examined, marks = CALM[0].model.digest, validation.examined, list[slots.Tries]()
-    made.shelf.commit([slots.save(replace(made.state.models, trying={digest: Tries(0, "", LOADS_MAX)}))])
+    made.shelf.commit([slots.save(replace(made.state.deployment.models, trying={digest: Tries(0, "", LOADS_MAX)}))])
 
     def loaded(*given: Any) -> Any:
         marks.append(slots.restored(agent_.store.read().blobs).tries(digest))  # on the disk
@@ -175,13 +192,15 @@ def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
 
     monkeypatch.setattr(startup, "examined", loaded)
     agent_ = on_disk(Small(path), made.shelf)
-    assert agent_.state.manifest is None and agent_.state.models.tries(digest).rests and not marks
+    assert agent_.state.deployment.manifest is None and agent_.state.deployment.models.tries(digest).rests and not marks
     ticked(agent_, AGAIN_S - 1.0)
-    assert agent_.state.manifest is None and not marks
+    assert agent_.state.deployment.manifest is None and not marks
     ticked(agent_, 1.0)
-    assert agent_.state.manifest == CALM[0] and [(one.in_all, one.rests) for one in marks] == [(LOADS_MAX, False)]
-    ended = slots.starting(agent_.store.read().blobs, "boot", agent_.state.settings)  # had it ended the process
+    assert agent_.state.deployment.manifest == CALM[0] and [(one.in_all, one.rests) for one in marks] == [
+        (LOADS_MAX, False)
+    ]
+    ended = slots.starting(agent_.store.read().blobs, "boot", agent_.state.context.settings)  # had it ended the process
     assert ended is not None and slots.restored({ended.key: ended.body}).tries(digest).rests
     ticked(agent_, STEADY_S)
-    assert not agent_.state.models.trying
+    assert not agent_.state.deployment.models.trying
     agent_.close()

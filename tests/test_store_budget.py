@@ -38,7 +38,7 @@ flash_day.live(agent)
 day, day_counted = written() - laid_in, agent.store.written_bytes - counted
 agent.close()
 print(json.dumps({"laid_in": laid_in - begun, "counted": counted, "day": day, "day_counted": day_counted,
-                  "dropped": agent.state.counts.get("dropped.telemetry", 0), "left": len(agent.state.outbox)}))
+                  "dropped": agent.state.outbox.dropped.get("telemetry", 0), "left": len(agent.state.outbox.items)}))
 """
 
 

@@ -18,11 +18,12 @@ import pytest
 from fedgate.config.protocol.messages import Alarm
 from fedgate.gateway_agent.events import Connection, Heard, Item, Keep, Queue, Save
 from fedgate.gateway_agent.monitor.recurrence import Seen
-from fedgate.gateway_agent.state import ALARMS, FEATURES, OWN, RESCUED
+from fedgate.gateway_agent.state import ALARMS, FEATURES, RESCUED
 from fedgate.gateway_agent.storage import files as store_files
 from fedgate.gateway_agent.storage.files import SET_ASIDE_MAX, set_aside
 from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreError
 from fedgate.gateway_agent.store_faults import DAMAGED
+from fedgate.gateway_agent.training.training import OWN
 from tests.kept import ME, Small, give, item, opened, said, service, ticked
 from tests.sites import T0_NS, WINDOWS, frame, samples, topic
 
@@ -83,23 +84,23 @@ def test_an_agent_starts_on_a_file_that_is_damaged_anywhere(commissioned: Path, 
             body[place : place + length] = spoilt
         path.write_bytes(body)
         agent = opened(path)
-        kept = agent.state.outbox
+        kept = agent.state.outbox.items
         for name, one in kept.items():
             assert ITEMS.get(name, one) == one  # whole or not there
-        assert {seen.row.tobytes() for seen in agent.state.pipeline.baseline} <= {
+        assert {seen.row.tobytes() for seen in agent.state.monitor.pipeline.baseline} <= {
             r.row.tobytes() for r in held.baseline
         }
         if agent.store.damage:
             noticed += 1
             assert len(raised(kept)) == 1 and len(set_aside(path)) == 1
         elif place >= 100:  # of the header some bytes mean nothing
-            assert ITEMS.keys() <= kept.keys() and len(agent.state.pipeline.baseline) == WINDOWS
+            assert ITEMS.keys() <= kept.keys() and len(agent.state.monitor.pipeline.baseline) == WINDOWS
         for name in ITEMS:
             give(agent, name, ITEMS[name])  # it can be written, also where an index was damaged
         ticked(agent, 61)
         agent.close()
         again = opened(path)
-        assert again.store.damage == "" and ITEMS.keys() <= again.state.outbox.keys()
+        assert again.store.damage == "" and ITEMS.keys() <= again.state.outbox.items.keys()
         again.close()
         shutil.rmtree(path.parent)
     assert noticed > DAMAGES // 16
@@ -112,7 +113,7 @@ def test_what_is_no_database_is_set_aside(tmp_path: Path, body: bytes) -> None:
     agent = opened(path)
     (aside,) = set_aside(path)
     assert aside.read_bytes() == body
-    (alarm,) = raised(agent.state.outbox)
+    (alarm,) = raised(agent.state.outbox.items)
     assert "file is not a database" in alarm.text and aside.name in alarm.text and alarm.kind == "sensor"
     agent.close()
 
@@ -122,12 +123,18 @@ def test_the_alarm_ends_with_the_next_start(path: Path) -> None:
         database.execute("UPDATE payload SET body = x'00' WHERE name = '0-3'")
     database.close()
     agent = opened(path)
-    assert DAMAGED in agent.state.sensor_alarms and "0-3" not in agent.state.outbox and "0-4" in agent.state.outbox
+    assert (
+        DAMAGED in agent.state.monitor.sensor_alarms
+        and "0-3" not in agent.state.outbox.items
+        and "0-4" in agent.state.outbox.items
+    )
     agent.close()
     agent = opened(path)
-    assert DAMAGED not in agent.state.sensor_alarms
+    assert DAMAGED not in agent.state.monitor.sensor_alarms
     assert [
-        Alarm.from_bytes(one.payloads[0]).state for one in agent.state.outbox.values() if one.topic.endswith(DAMAGED)
+        Alarm.from_bytes(one.payloads[0]).state
+        for one in agent.state.outbox.items.values()
+        if one.topic.endswith(DAMAGED)
     ] == [
         "raised",
         "cleared",
@@ -143,13 +150,13 @@ def test_a_page_that_is_lost_takes_what_was_in_it_and_nothing_else(path: Path) -
     agent = opened(path)
     assert "baseline: row (7,) is not what was written" in agent.store.damage
     assert f"kept: {WINDOWS - 1} windows of the baseline, 20 items to be sent" in agent.store.damage
-    assert len(agent.state.pipeline.baseline) == WINDOWS - 1 and "center" in agent.state.own
-    center = agent.state.own["center"]
+    assert len(agent.state.monitor.pipeline.baseline) == WINDOWS - 1 and "center" in agent.state.training.own
+    center = agent.state.training.own["center"]
     agent.step(T0_NS, Heard(topic(ME, "sample", "deck"), frame(samples(2, 3), 500.0)))
-    assert agent.state.pipeline.commissioned and np.array_equal(agent.state.own["center"], center)
+    assert agent.state.monitor.pipeline.commissioned and np.array_equal(agent.state.training.own["center"], center)
     agent.close()
     agent = opened(path)
-    assert len(agent.state.pipeline.baseline) == WINDOWS and agent.store.read().blobs[RESCUED] == b""
+    assert len(agent.state.monitor.pipeline.baseline) == WINDOWS and agent.store.read().blobs[RESCUED] == b""
     agent.close()
 
 
@@ -164,7 +171,7 @@ def test_rows_behind_a_page_that_cannot_be_read_are_kept_in_their_order(path: Pa
     body[first : first + page] = b"\xff" * page
     path.write_bytes(body)
     agent = opened(path)
-    kept = [seen.row.tobytes() for seen in agent.state.pipeline.baseline]
+    kept = [seen.row.tobytes() for seen in agent.state.monitor.pipeline.baseline]
     assert 0 < len(kept) < WINDOWS and kept == whole
     agent.close()
 
@@ -189,7 +196,7 @@ def test_damage_that_is_met_at_work_costs_nothing_that_the_agent_has_in_mind(pat
     effects = give(agent, "new", item("new", 0))
     assert len(set_aside(path)) == 1
     stored = agent.store.read()
-    assert before.outbox.items() <= stored.outbox.items() and "new" in stored.outbox
+    assert before.outbox.items.items() <= stored.outbox.items() and "new" in stored.outbox
     assert len(stored.baseline) == WINDOWS and {OWN, ALARMS} <= stored.blobs.keys()
     assert len(raised(dict(stored.outbox))) == 1 and not said(effects, "alarm")  # there is no link
     agent.close()

@@ -41,8 +41,8 @@ def full(path: Path) -> Service:
     agent = opened(path)
     give(agent, "old telemetry", item("old-telemetry", 3, 2_000))
     ticked(agent, 61)
-    agent.step(agent.state.now_ns, Connection(up=True))
-    ticked(agent, agent.state.settings.exchange.spread_s)
+    agent.step(agent.state.context.now_ns, Connection(up=True))
+    ticked(agent, agent.state.context.settings.exchange.spread_s)
     limit(agent.store)
     return agent
 
@@ -62,11 +62,11 @@ def test_the_reserve_serves_first_and_the_trouble_is_told(path: Path) -> None:
     agent = full(path)
     effects: list[Outward] = []
     while not agent.store.is_tight:
-        name = f"{len(agent.state.outbox):03d}"
+        name = f"{len(agent.state.outbox.items):03d}"
         effects += give(agent, name, item(name, 0, 1_000))
         assert name in agent.store.read().outbox
     (status,) = [Status.from_bytes(one.payload) for one in said(effects, "status")][-1:]
-    assert status.store_problem == FULL == agent.state.store_problem
+    assert status.store_problem == FULL == agent.state.context.store.problem
     (alarm,) = [
         Alarm.from_bytes(one.payloads[0]) for one in agent.store.read().outbox.values() if one.topic.endswith(FULL)
     ]
@@ -74,9 +74,13 @@ def test_the_reserve_serves_first_and_the_trouble_is_told(path: Path) -> None:
     assert names(agent.state, "telemetry") == []
     limit(agent.store, is_full=False)
     ticked(agent)
-    assert agent.state.store_problem == FULL  # an alarm lasts a while, or two of one moment would share an id
+    assert agent.state.context.store.problem == FULL  # an alarm lasts a while, or two of one moment would share an id
     effects = ticked(agent, REGAIN_S)
-    assert not agent.store.is_tight and agent.state.store_problem == "" and FULL not in agent.state.sensor_alarms
+    assert (
+        not agent.store.is_tight
+        and agent.state.context.store.problem == ""
+        and FULL not in agent.state.monitor.sensor_alarms
+    )
     agent.close()
 
 
@@ -89,34 +93,36 @@ def test_what_cannot_be_stored_is_not_told_and_is_told_when_it_can(path: Path) -
         assert one.topic.endswith(FULL) or one.payload.decode().strip() not in waiting
     for _ in range(100):
         assert not [one for one in said(ticked(agent), "alarm") if one.payload.decode().strip() in waiting]
-    assert said(ticked(agent, agent.state.settings.exchange.status_s), "status")  # which rests on nothing
+    assert said(ticked(agent, agent.state.context.settings.exchange.status_s), "status")  # which rests on nothing
     limit(agent.store, is_full=False)
     effects = ticked(agent)
     assert not agent._is_stuck and waiting <= agent.store.read().outbox.keys()
     assert waiting & {one.payload.decode().strip() for one in said(effects, "alarm")}
     ticked(agent, REGAIN_S)
-    assert agent.state.store_problem == ""
+    assert agent.state.context.store.problem == ""
     agent.close()
 
 
 def test_sampling_goes_on_and_memory_is_bounded_while_nothing_can_be_stored(path: Path) -> None:
     agent, _ = stuck(path)
-    agent.step(agent.state.now_ns, Heard(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
-    assert agent.state.counts["windows"] == WINDOWS and agent.state.pipeline.commissioned and agent._is_stuck
+    agent.step(agent.state.context.now_ns, Heard(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
+    assert agent.state.counts["windows"] == WINDOWS and agent.state.monitor.pipeline.commissioned and agent._is_stuck
     before = len(agent._gathering.effects)
     for number in range(300):
         name = f"more-{number}"
         give(agent, name, item(name, 3))  # telemetry is refused, and told in a tombstone
         give(agent, "alarm", item("alarm", 0))
-        agent.step(agent.state.now_ns, Heard(topic(ME, "receipt", "alarm"), Receipt(accepted=True).to_bytes()))
+        agent.step(agent.state.context.now_ns, Heard(topic(ME, "receipt", "alarm"), Receipt(accepted=True).to_bytes()))
         ticked(agent)
     assert len(agent._gathering.effects) <= before + 4 and len(agent._held) < 100
-    (stone,) = [Tombstone.from_bytes(one.payloads[0]) for name, one in agent.state.outbox.items() if is_tombstone(name)]
+    (stone,) = [
+        Tombstone.from_bytes(one.payloads[0]) for name, one in agent.state.outbox.items.items() if is_tombstone(name)
+    ]
     assert (stone.kind, stone.items) == ("telemetry", 301) and stone.why == ("disk-full",)
     limit(agent.store, is_full=False)
     ticked(agent)
     stored = agent.store.read()
-    assert stored.outbox == agent.state.outbox and len(stored.baseline) == WINDOWS
+    assert stored.outbox == agent.state.outbox.items and len(stored.baseline) == WINDOWS
     agent.close()
 
 
@@ -124,9 +130,13 @@ def test_what_was_given_up_meanwhile_is_not_sent_when_there_is_room(path: Path) 
     agent, _ = stuck(path)
     held = [one for one in agent._held if one in said([one], "alarm")]
     gone = next(
-        name for name, one in agent.state.outbox.items() if held and one.payloads[0] == said(held, "alarm")[0].payload
+        name
+        for name, one in agent.state.outbox.items.items()
+        if held and one.payloads[0] == said(held, "alarm")[0].payload
     )
-    agent.step(agent.state.now_ns, Heard(topic(ME, "receipt", gone), Receipt(accepted=False, reason="x").to_bytes()))
+    agent.step(
+        agent.state.context.now_ns, Heard(topic(ME, "receipt", gone), Receipt(accepted=False, reason="x").to_bytes())
+    )
     limit(agent.store, is_full=False)
     assert not [one for one in said(ticked(agent), "alarm") if one.payload.decode().strip() == gone]
     agent.close()
@@ -144,13 +154,15 @@ def test_an_agent_starts_on_a_full_disk(path: Path) -> None:
         reserve_bytes = 2**40  # more than any disk has
 
     agent = service(Full(path))
-    assert agent.store.is_tight and agent.state.store_problem == FULL and FULL in agent.state.sensor_alarms
+    assert (
+        agent.store.is_tight and agent.state.context.store.problem == FULL and FULL in agent.state.monitor.sensor_alarms
+    )
     agent.close()
 
 
 def test_a_stop_tries_once_more_and_says_what_it_loses(path: Path) -> None:
     agent, _ = stuck(path)
-    waiting = agent.state.outbox.keys() - agent.store.read().outbox.keys()
+    waiting = agent.state.outbox.items.keys() - agent.store.read().outbox.keys()
     (word,) = agent.close()
     assert word.level == "warning" and "lost with this agent: " in word.text and "of class alarm" in word.text
     assert waiting and all(name in word.text for name in waiting)
@@ -158,7 +170,7 @@ def test_a_stop_tries_once_more_and_says_what_it_loses(path: Path) -> None:
 
 def test_a_stop_stores_what_was_held_where_there_is_room_again(path: Path) -> None:
     agent, _ = stuck(path)
-    held = agent.state.outbox.keys()
+    held = agent.state.outbox.items.keys()
     limit(agent.store, is_full=False)
     assert agent.close() == []
     store = Small(path)
@@ -184,13 +196,13 @@ def test_a_damaged_store_without_room_for_a_new_one_ends_no_agent(path: Path, mo
         for name in ("a", "b"):
             assert not said(give(agent, name, item(name, 0)), "alarm")
             ticked(agent)
-        assert agent._is_stuck and agent.state.store_problem == FULL and set_aside(path) == []
+        assert agent._is_stuck and agent.state.context.store.problem == FULL and set_aside(path) == []
     assert files._written is written
     ticked(agent)
     assert agent.store.damage and len(set_aside(path)) == 1 and {"a", "b"} <= agent.store.read().outbox.keys()
-    assert DAMAGED in agent.state.sensor_alarms
+    assert DAMAGED in agent.state.monitor.sensor_alarms
     ticked(agent, REGAIN_S)
-    assert agent.state.store_problem == ""
+    assert agent.state.context.store.problem == ""
     assert agent.close() == []
 
 
@@ -241,17 +253,17 @@ def test_alarms_and_the_update_at_hand_fit_when_others_have_filled_the_disk(disk
     held = agent.store.read().outbox
     assert held["update"] == update and len(held) >= 201 and not agent._is_stuck
     while not agent._is_stuck:  # until the reserve is used up, and the log is full
-        name = f"more-{len(agent.state.outbox)}"
+        name = f"more-{len(agent.state.outbox.items)}"
         give(agent, name, item(name, 0, 60_000))
-        assert len(agent.state.outbox) < 500
-    assert agent.state.store_problem == FULL
+        assert len(agent.state.outbox.items) < 500
+    assert agent.state.context.store.problem == FULL
     with pytest.raises(StoreFullError):
         agent.store.commit([Queue("x", item("x", 0, 60_000))])
     other.unlink()
     ticked(agent)
-    assert not agent._is_stuck and agent.store.read().outbox == agent.state.outbox
+    assert not agent._is_stuck and agent.store.read().outbox == agent.state.outbox.items
     ticked(agent, REGAIN_S)
-    assert not agent.store.is_tight and agent.state.store_problem == ""
+    assert not agent.store.is_tight and agent.state.context.store.problem == ""
     agent.close()
     again = Store(disk / "gateway.db")
     assert again.damage == "" and again.read().outbox.keys() == agent.state.outbox.keys()
@@ -264,7 +276,7 @@ def test_a_start_on_a_disk_that_others_have_filled(disk: Path) -> None:
     agent.close()
     fill(disk)
     agent = service(Store(disk / "gateway.db"))
-    assert "alarm" in agent.state.outbox
+    assert "alarm" in agent.state.outbox.items
     give(agent, "next", item("next", 0))
-    assert "next" in agent.state.outbox
+    assert "next" in agent.state.outbox.items
     agent.store.close()

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Receipt
 from fedgate.gateway_agent.events import CLASSES, Connection, Item, Log, Settle, StoreState
-from fedgate.gateway_agent.outbox.eviction import merged
-from fedgate.gateway_agent.outbox.item_size import TOMBSTONES_BYTES, held_bytes, is_tombstone, weight
+from fedgate.gateway_agent.outbox.eviction import merge
+from fedgate.gateway_agent.outbox.item_size import TOMBSTONES_BYTES, held_bytes, is_tombstone, stored_bytes
 from fedgate.gateway_agent.runtime.write_budget import DAY_NS, Day
 from fedgate.gateway_agent.state import State, status
 from tests.agents import after, commissioned, heard, kinds
@@ -35,7 +35,7 @@ def small() -> State:
 
 
 def stones(state: State) -> dict[str, Tombstone]:
-    found = [Tombstone.from_bytes(one.payloads[0]) for name, one in state.outbox.items() if is_tombstone(name)]
+    found = [Tombstone.from_bytes(one.payloads[0]) for name, one in state.outbox.items.items() if is_tombstone(name)]
     assert len({stone.kind for stone in found}) == len(found)  # one a class at most
     return {stone.kind: stone for stone in found}
 
@@ -47,7 +47,7 @@ def test_bytes_stay_below_the_bound_and_every_item_is_delivered_told_or_held(
 ) -> None:
     state, queued_of, delivered, told = small(), Counter[str](), Counter[str](), dict[str, Tombstone]()
     for number, (act, priority, size_bytes) in enumerate(steps):
-        before = dict(state.outbox)
+        before = dict(state.outbox.items)
         if act == "queue":
             name = f"{number:03d}"
             state, effects = queued(state, (name, item(name, priority, size_bytes, T0_NS + number)))
@@ -62,8 +62,8 @@ def test_bytes_stay_below_the_bound_and_every_item_is_delivered_told_or_held(
             else:
                 delivered[CLASSES[before[name].priority]] += 1
             state, _ = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
-        actual = sum(weight(name, one) for name, one in state.outbox.items())
-        assert actual <= held_bytes(state.outbox) <= MAX_BYTES
+        actual = sum(stored_bytes(name, one) for name, one in state.outbox.items.items())
+        assert actual <= held_bytes(state.outbox.items) <= MAX_BYTES
     lost = Counter[str]()
     for stone in {**told, **{one.id: one for one in stones(state).values()}}.values():
         lost[stone.kind] += stone.items
@@ -74,7 +74,7 @@ def test_bytes_stay_below_the_bound_and_every_item_is_delivered_told_or_held(
 def _only_what_had_to_go(before: dict[str, Item], state: State, new: tuple[str, int, int], gone: set[str]) -> None:
     """Nothing of a class goes while one less important is held, and of a class the oldest."""
     name, priority, _ = new
-    held = {other: one for other, one in state.outbox.items() if not is_tombstone(other)}
+    held = {other: one for other, one in state.outbox.items.items() if not is_tombstone(other)}
     if gone:
         assert name in held
         least = max((one.priority for other, one in held.items() if other != name), default=-1)
@@ -86,7 +86,7 @@ def _only_what_had_to_go(before: dict[str, Item], state: State, new: tuple[str, 
             )
     elif name not in held:  # what came last is lost where all that may give way to it would not be room enough
         kept = {other: one for other, one in held.items() if one.priority < priority}
-        assert held_bytes(kept) + weight(name, item(*new)) > MAX_BYTES
+        assert held_bytes(kept) + stored_bytes(name, item(*new)) > MAX_BYTES
 
 
 def test_alarms_go_only_when_nothing_else_is_left() -> None:
@@ -105,7 +105,7 @@ def test_alarms_go_only_when_nothing_else_is_left() -> None:
 def test_the_update_stays_where_telemetry_comes() -> None:
     state, _ = queued(small(), ("u", item("u", 2, 50_000)))
     state, _ = queued(state, *((f"t{n}", item(f"t{n}", 3, 9_000)) for n in range(9)))
-    assert "u" in state.outbox and stones(state).keys() == {"telemetry"}
+    assert "u" in state.outbox.items and stones(state).keys() == {"telemetry"}
 
 
 def test_a_tombstone_that_grew_is_not_settled_by_the_receipt_for_what_it_said_before() -> None:
@@ -134,7 +134,7 @@ def test_tombstones_are_small_whatever_they_say() -> None:
     )  # fmt: skip
     one = item("alarm", 0)
     held = Item(one.topic[:20] + "g" * 64 + "s" * 64 + "/tombstone/sensor-alarm", (stone.to_bytes(),), False, 0)
-    assert weight(stone.item, held) <= TOMBSTONES_BYTES // len(CLASSES)
+    assert stored_bytes(stone.item, held) <= TOMBSTONES_BYTES // len(CLASSES)
 
 
 @given(first=st.integers(1, 50), second=st.integers(1, 50), times=st.lists(st.integers(0, 9), min_size=4, max_size=4))
@@ -145,10 +145,10 @@ def test_merging_adds_up(first: int, second: int, times: list[int]) -> None:
     two = Tombstone(
         id="b", kind="alarm", items=second, size_bytes=7, first_ns=times[2], last_ns=times[3], why=("flash-budget",)
     )
-    both = merged(one, two)
+    both = merge(one, two)
     assert (both.id, both.items, both.size_bytes) == ("a", first + second, 12)
     assert (both.first_ns, both.last_ns) == (min(times[0], times[2]), max(times[1], times[3]))
-    assert both.why == ("disk-full", "flash-budget") and merged(both, two).why == both.why
+    assert both.why == ("disk-full", "flash-budget") and merge(both, two).why == both.why
 
 
 @pytest.mark.parametrize("why", ["flash-budget", "disk-full"])
@@ -156,12 +156,20 @@ def test_no_telemetry_is_stored_where_the_budget_is_spent_or_the_disk_is_full(wh
     state, _ = queued(small(), ("kept", item("kept", 3)))
     if why == "disk-full":
         state, effects = after(state, StoreState("disk-full", "full"))
-        assert "kept" not in state.outbox and any(isinstance(one, Log) and "disk-full" in one.text for one in effects)
+        assert "kept" not in state.outbox.items and any(
+            isinstance(one, Log) and "disk-full" in one.text for one in effects
+        )
     else:
-        state = replace(state, flash=Day(T0_NS, state.settings.store.flash_bytes_per_day))
+        state = replace(
+            state,
+            context=replace(
+                state.context,
+                store=replace(state.context.store, flash=Day(T0_NS, state.context.settings.store.flash_bytes_per_day)),
+            ),
+        )
     for name, priority in (("telemetry", 3), ("alarm", 0), ("sensor", 1), ("update", 2)):
         state, _ = queued(state, (name, item(name, priority)))
-        assert (name in state.outbox) == (name != "telemetry")
+        assert (name in state.outbox.items) == (name != "telemetry")
     assert stones(state)["telemetry"].why == (why,)
     assert stones(state)["telemetry"].items == (2 if why == "disk-full" else 1)
 

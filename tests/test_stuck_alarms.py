@@ -16,7 +16,7 @@ from fedgate.gateway_agent.events import Effect, Queue
 from fedgate.gateway_agent.monitor import alarms, decision
 from fedgate.gateway_agent.monitor.pipeline import Judge
 from fedgate.gateway_agent.state import State
-from tests.agents import Told, after, heard, kinds
+from tests.agents import Told, after, changed, heard, kinds
 from tests.sites import NS, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
 from tests.test_gateway_models import in_force
 
@@ -27,7 +27,7 @@ CAUSES = [f"stuck-{feature}" for feature in FEATURES]
 
 
 def begun(**alarm: Any) -> State:
-    return replace(in_force(**(alarm or ALARM)), now_ns=T0_NS + WINDOWS * NS)
+    return changed(in_force(**(alarm or ALARM)), "context", now_ns=T0_NS + WINDOWS * NS)
 
 
 def fed(state: State, windows: int, start_s: int, *, repeats: bool) -> tuple[State, list[Effect]]:
@@ -58,27 +58,36 @@ def test_it_is_raised_after_its_time_and_cleared_when_it_moves() -> None:
     assert (first.kind, first.rule, first.feature, first.severity) == ("sensor", "stuck", "load.level", "warning")
     assert first.t_ns == T0_NS + (WINDOWS + 6) * NS and "load.level has not changed" in first.text
     state, effects = fed(state, 1, 15, repeats=False)
-    assert said(effects) == [(cause, "cleared") for cause in CAUSES] and not state.sensor_alarms
+    assert said(effects) == [(cause, "cleared") for cause in CAUSES] and not state.monitor.sensor_alarms
 
 
 def test_damage_is_raised_while_a_sensor_is_stuck() -> None:
     state, _ = fed(begun(), 10, 0, repeats=True)
-    judge = state.pipeline.judge
-    assert judge is not None and set(state.sensor_alarms) == set(CAUSES) and not state.pipeline.alarm.active
-    state = replace(state, pipeline=replace(state.pipeline, judge=Judge(Told(1e6), judge.watch)))
+    judge = state.monitor.pipeline.judge
+    assert (
+        judge is not None
+        and set(state.monitor.sensor_alarms) == set(CAUSES)
+        and not state.monitor.pipeline.alarm.active
+    )
+    state = replace(
+        state,
+        monitor=replace(state.monitor, pipeline=replace(state.monitor.pipeline, judge=Judge(Told(1e6), judge.watch))),
+    )
     state, effects = fed(state, 5, 10, repeats=True)
     (anomaly,) = told(effects)
     assert (anomaly.cause, anomaly.kind, anomaly.state, anomaly.rule) == ("anomaly", "anomaly", "raised", "point")
-    assert set(state.sensor_alarms) == set(CAUSES) and state.pipeline.alarm.active
+    assert set(state.monitor.sensor_alarms) == set(CAUSES) and state.monitor.pipeline.alarm.active
 
 
 def test_what_was_not_seen_to_move_is_still_stuck() -> None:
     state, _ = fed(begun(), 10, 0, repeats=True)
     state, effects = fed(state, 3, 40, repeats=True)  # half a minute is missing
-    assert not told(effects) and set(state.sensor_alarms) == set(CAUSES)
-    judge = state.pipeline.judge
+    assert not told(effects) and set(state.monitor.sensor_alarms) == set(CAUSES)
+    judge = state.monitor.pipeline.judge
     assert judge is not None
-    state = replace(state, pipeline=replace(state.pipeline, watching=decision.Watching()))  # as with another model
+    state = replace(
+        state, monitor=replace(state.monitor, pipeline=replace(state.monitor.pipeline, watching=decision.Watching()))
+    )  # as with another model
     state, effects = fed(state, 1, 43, repeats=False)
     assert not told(effects)  # the first that is remembered: it may have rested or moved
     state, effects = fed(state, 1, 44, repeats=False)
@@ -93,11 +102,11 @@ def test_rules_without_a_height_are_enough() -> None:
 def test_windows_of_a_stuck_sensor_are_no_drift() -> None:
     drift = {"block_h": 2.0 / 3_600.0}  # of two windows
     state, _ = fed(begun(alarm={"rules": {"rules": RULES}, "drift": drift}), 6, 0, repeats=True)
-    before = state.pipeline.watching.drift
+    before = state.monitor.pipeline.watching.drift
     state, _ = fed(state, 6, 6, repeats=True)
-    assert state.pipeline.watching.drift == before
+    assert state.monitor.pipeline.watching.drift == before
     state, _ = fed(state, 6, 12, repeats=False)
-    assert state.pipeline.watching.drift != before
+    assert state.monitor.pipeline.watching.drift != before
 
 
 @pytest.mark.parametrize(
@@ -110,17 +119,17 @@ def test_windows_of_a_stuck_sensor_are_no_drift() -> None:
 )
 def test_a_restart_keeps_the_alarms_of_what_is_watched_still(rules: dict[str, Any], kept: list[str]) -> None:
     shelf = Shelf()
-    state = replace(in_force(shelf, **ALARM), now_ns=T0_NS + WINDOWS * NS)
+    state = changed(in_force(shelf, **ALARM), "context", now_ns=T0_NS + WINDOWS * NS)
     _, effects = fed(state, 10, 0, repeats=True)
     shelf.commit(effects)
     more = {"watched": rules["watched"]} if "watched" in rules else {}
     table = {"rules": {"rules": {name: rule for name, rule in rules.items() if name != "watched"}, **more}}
     state = agent(gateway_settings(alarm=table), shelf)
-    assert sorted(state.sensor_alarms) == sorted(kept)
+    assert sorted(state.monitor.sensor_alarms) == sorted(kept)
 
 
 def test_the_levels_are_told_and_what_is_left_out() -> None:
-    judge = begun().pipeline.judge
+    judge = begun().monitor.pipeline.judge
     assert judge is not None and judge.watch.rules is not None
     rules = replace(
         judge.watch.rules,

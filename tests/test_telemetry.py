@@ -40,8 +40,8 @@ def score(place: int, **change: Any) -> Score:
 def told(state: State, *scores: Score) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for one in scores:
-        state, more = telemetry.told(state, one)
-        effects += more
+        outbox, more = telemetry.publish(state.outbox, state.context, {}, one)
+        state, effects = replace(state, outbox=outbox), [*effects, *more]
     return state, effects
 
 
@@ -98,11 +98,11 @@ def test_scores_are_told_live_while_there_is_a_link_and_kept_while_there_is_none
     found = [place.score - 0.5 for batch in batches(effects + more) for place in spread(batch)]
     assert found == [float(place) for place in range(11, 80)]  # from 1.5 keep-alives before the end was noticed
     assert all(len(batch.scores) <= WINDOWS for batch in batches(effects + more))
-    assert {item.priority for item in state.outbox.values()} == {TELEMETRY_PRIORITY}
-    assert len(sent(more, "telemetry")) == 2 and not state.scores
-    for name in list(state.outbox):
+    assert {item.priority for item in state.outbox.items.values()} == {TELEMETRY_PRIORITY}
+    assert len(sent(more, "telemetry")) == 2 and not state.outbox.scores
+    for name in list(state.outbox.items):
         state, _ = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
-    assert not state.outbox
+    assert not state.outbox.items
 
 
 def test_another_model_or_a_clock_that_went_back_begins_another_batch() -> None:
@@ -115,13 +115,13 @@ def test_another_model_or_a_clock_that_went_back_begins_another_batch() -> None:
 
 def test_a_stop_without_a_link_stores_what_was_kept_and_one_with_a_link_nothing() -> None:
     state, _ = told(commissioned(**AT_ONCE), score(0))
-    assert not telemetry.unsent(state)
-    assert len(batches(telemetry.unsent(replace(state, connected=False)))) == 1
+    assert not telemetry.save_unsent(state.outbox, state.context)
+    assert len(batches(telemetry.save_unsent(state.outbox, replace(state.context, is_connected=False)))) == 1
 
 
 def test_nothing_is_kept_where_that_is_not_wanted() -> None:
     state = commissioned(exchange={"keep_scores": False})
     state, effects = told(state, score(0))
-    assert len(effects) == 1 and not state.scores
+    assert len(effects) == 1 and not state.outbox.scores
     state, effects = told(after(state, Connection(False))[0], score(1))
-    assert not effects and not state.scores
+    assert not effects and not state.outbox.scores

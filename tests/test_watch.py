@@ -176,22 +176,26 @@ class TestBorrowing:
 
     def test_it_watches_before_it_has_a_baseline_and_says_whose_level_it_is(self, site: Site) -> None:
         site.feed("south", samples(7, 30), 0.0)
-        site.run(lambda: site.agents["south"].manifest is not None, patience_s=60)
-        pipeline = site.agents["south"].pipeline
+        site.run(lambda: site.agents["south"].deployment.manifest is not None, patience_s=60)
+        pipeline = site.agents["south"].monitor.pipeline
         assert not pipeline.commissioned and pipeline.judge is not None
         assert any("level of the site" in line for line in site.log)
         site.feed("south", samples(8, 3, 60.0), 30.0)
         site.run(site.settled, patience_s=60)
-        assert site.agents["south"].pipeline.alarm.active
+        assert site.agents["south"].monitor.pipeline.alarm.active
         assert any("of the site" in line and "alarm anomaly raised" in line for line in site.log)
 
     def test_its_own_level_takes_over_when_the_baseline_is_whole(self, site: Site) -> None:
         site.feed("south", samples(7, 30), 0.0)
-        site.run(lambda: site.agents["south"].manifest is not None, patience_s=60)
-        borrowed = site.agents["south"].pipeline.judge
+        site.run(lambda: site.agents["south"].deployment.manifest is not None, patience_s=60)
+        borrowed = site.agents["south"].monitor.pipeline.judge
         site.feed("south", samples(8, 31), 30.0)
-        site.run(lambda: site.agents["south"].pipeline.commissioned and site.agents["south"].candidate is None)
-        own = site.agents["south"].pipeline.judge
+        site.run(
+            lambda: (
+                site.agents["south"].monitor.pipeline.commissioned and site.agents["south"].deployment.candidate is None
+            )
+        )
+        own = site.agents["south"].monitor.pipeline.judge
         assert borrowed is not None and own is not None and own.levels != borrowed.levels
         assert own.levels.samples == 20 and borrowed.levels.samples == 40
 
@@ -200,21 +204,21 @@ class TestBorrowing:
         site.restart("south")
         site.feed("south", samples(7, 30), 0.0)
         site.run(lambda: any("waits for this gateway's own baseline" in line for line in site.log), patience_s=60)
-        assert site.agents["south"].pipeline.judge is None
+        assert site.agents["south"].monitor.pipeline.judge is None
         site.feed("south", samples(8, 31), 30.0)
-        site.run(lambda: site.agents["south"].pipeline.judge is not None, patience_s=60)
-        held, released = site.agents["south"].manifest, site.cloud.manifest
+        site.run(lambda: site.agents["south"].monitor.pipeline.judge is not None, patience_s=60)
+        held, released = site.agents["south"].deployment.manifest, site.cloud.manifest
         assert held is not None and released is not None and held.content_bytes() == released.content_bytes()
         assert sum("waits for this gateway's own baseline" in line for line in site.log) == 1
 
     def test_after_a_restart_it_borrows_again(self, site: Site) -> None:
         site.feed("south", samples(7, 30), 0.0)
-        site.run(lambda: site.agents["south"].manifest is not None, patience_s=60)
+        site.run(lambda: site.agents["south"].deployment.manifest is not None, patience_s=60)
         site.restart("south")
-        assert site.agents["south"].pipeline.judge is None
+        assert site.agents["south"].monitor.pipeline.judge is None
         site.feed("south", samples(9, 2), 30.0)
-        site.run(lambda: site.agents["south"].manifest is not None, patience_s=60)
-        assert site.agents["south"].pipeline.judge is not None
+        site.run(lambda: site.agents["south"].deployment.manifest is not None, patience_s=60)
+        assert site.agents["south"].monitor.pipeline.judge is not None
 
 
 def test_rules_that_were_changed_begin_anew() -> None:
@@ -239,12 +243,12 @@ def test_drift_is_watched_over_releases() -> None:
     made.connect_all()
     made.commission()
     made.run(made.in_force)
-    first = made.agents["east"].pipeline.watching.drift.blocks
+    first = made.agents["east"].monitor.pipeline.watching.drift.blocks
     for release in range(2, 6):
         for who in names:
             made.feed(who, samples(release, 20), 60.0 + 20.0 * release)
         made.run(partial(made.in_force, release), patience_s=200)
-    assert made.agents["east"].pipeline.watching.drift.blocks >= first + 6
+    assert made.agents["east"].monitor.pipeline.watching.drift.blocks >= first + 6
 
 
 def test_nothing_is_remembered_at_first() -> None:

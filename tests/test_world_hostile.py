@@ -201,7 +201,7 @@ def test_a_step_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
 
 def for_anybody(state: AgentState, message: Signed, gateway: str) -> str:
     """Return why a message does not count as if whom it is for were all the same."""
-    return "" if state.verified(message.signed_bytes(), message.signature) else f"not signed for {gateway}"
+    return "" if state.trust.verified(message.signed_bytes(), message.signature) else f"not signed for {gateway}"
 
 
 def believed(state: State) -> int:

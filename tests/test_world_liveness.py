@@ -27,13 +27,12 @@ from fedgate.firmware_sim.world.liveness import ANSWER_S, SLACK_S, Due, Liveness
 from fedgate.firmware_sim.world.releases import Releases
 from fedgate.firmware_sim.world.setup import HOURS, stream_of
 from fedgate.firmware_sim.world.time import NS, TICK_S
-from fedgate.gateway_agent import downloads
 from fedgate.gateway_agent.deployment import probation
 from fedgate.gateway_agent.deployment.probation import STEADY_S
 from fedgate.gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish
-from fedgate.gateway_agent.outbox import delivery, queue
+from fedgate.gateway_agent.outbox import delivery
 from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
-from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.state import State, deliver, fetch
 from tests.agents import TICK, commissioned, kinds
 from tests.agents import after as agent_after
 from tests.sites import CloudShelf, topic
@@ -133,11 +132,18 @@ def test_an_aggregator_owes_the_end_of_a_round_that_can_have_no_quorum() -> None
 
 def test_a_gateway_owes_an_end_of_the_mark_of_a_model_that_it_has_outlived() -> None:
     state, digest = commissioned(), FIRST[0].model.digest
-    marked = replace(state, manifest=FIRST[0], models=state.models.begun(digest, "boot"), tried=("it", 7))
+    marked = replace(
+        state,
+        deployment=replace(
+            state.deployment, manifest=FIRST[0], models=state.deployment.models.begun(digest, "boot"), tried=("it", 7)
+        ),
+    )
     for connected in (True, False):
-        owed = of_gateway(replace(marked, connected=connected), set())
+        owed = of_gateway(replace(marked, context=replace(marked.context, is_connected=connected)), set())
         assert owed["an end of the mark of model 1"] == Due(STEADY_S, progress=7)
-    assert "an end of the mark of model 1" not in of_gateway(replace(marked, manifest=None), set())
+    assert "an end of the mark of model 1" not in of_gateway(
+        replace(marked, deployment=replace(marked.deployment, manifest=None)), set()
+    )
 
 
 def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
@@ -177,16 +183,16 @@ def test_a_world_sees_a_service_that_never_decides_reminds_or_ends_a_mark(
 
 def test_a_gateway_owes_its_status_what_it_holds_and_questions() -> None:
     state = commissioned()
-    assert of_gateway(replace(state, connected=False), {"a", "b"}) == {}
+    assert of_gateway(replace(state, context=replace(state.context, is_connected=False)), {"a", "b"}) == {}
     state = agent_after(state, Connection(True))[0]
     digest = describe(b"model", 1_024).digest
     alarm = Item(topic("north", "alarm", "anomaly"), (b"alarm",), retain=True, priority=ALARM_PRIORITY)
     answer = Item(topic("north", "update", "b"), tuple(split(bytes(2_000), 1_024)), False, UPDATE_PRIORITY)
     for name, item in (("a", alarm), ("b", answer), ("c", replace(alarm, payloads=(b"c",)))):
-        state = queue.queue(state, name, item)[0]
-    state = downloads.want(state, describe(b"model", 1_024))[0]
+        state = deliver(state, name, item)[0]
+    state = fetch(state, describe(b"model", 1_024))
     assert of_gateway(state, {"a", "b"}) == {
-        STATUS: Due(state.settings.exchange.status_s, STATUS),
+        STATUS: Due(state.context.settings.exchange.status_s, STATUS),
         "a": Due(ANSWER_S, b"alarm"),
         "b": Due(ANSWER_S, answer.topic),  # what is stored of it; "c" is not
         topic("north", "want", digest): Due(ANSWER_S, topic("north", "want", digest)),
@@ -203,7 +209,7 @@ def queued(alarms: int, updates: int) -> State:
     for name, item, count in (("a", ALARM, alarms), ("u", UPDATE, updates)):
         for number in range(count):
             payload = f"{name}{number}"
-            state = queue.queue(state, payload, replace(item, payloads=(payload.encode(),)))[0]
+            state = deliver(state, payload, replace(item, payloads=(payload.encode(),)))[0]
     return state
 
 
@@ -214,9 +220,9 @@ def test_what_finds_no_room_beside_alarms_that_nobody_answers_is_not_owed_yet() 
 
 def nobody_answers(state: State, until_s: float) -> list[str]:
     """Return what is complained of while an agent has all of this to send, and no receipt comes."""
-    watched, begun_ns = Watched(), state.now_ns
+    watched, begun_ns = Watched(), state.context.now_ns
     while watched.now_s < until_s:
-        watched.liveness.owes("north", 1, of_gateway(state, state.outbox.keys()))
+        watched.liveness.owes("north", 1, of_gateway(state, state.outbox.items.keys()))
         watched.now_s += TICK_S
         state, effects = agent_after(state, TICK, now_ns=begun_ns + round(watched.now_s * NS))
         for one in kinds(effects, Publish):
@@ -229,10 +235,12 @@ def test_what_shares_the_room_is_owed_in_turns_and_the_agent_keeps_them(
     alarms: int, updates: int, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = queued(alarms, updates)
-    owed = {name: due for name, due in of_gateway(state, state.outbox.keys()).items() if name in state.outbox}
-    assert owed.keys() == state.outbox.keys()
+    owed = {
+        name: due for name, due in of_gateway(state, state.outbox.items.keys()).items() if name in state.outbox.items
+    }
+    assert owed.keys() == state.outbox.items.keys()
     assert {due.within_s for name, due in owed.items() if name[0] == ("u" if updates else "a")} == {turns * ANSWER_S}
     until_s = 2 * turns * ANSWER_S
     assert nobody_answers(state, until_s) == []
-    monkeypatch.setattr(delivery, "send_due", lambda state: (state, []))
+    monkeypatch.setattr(delivery, "send_due", lambda outbox, *_: (outbox, []))
     assert owed.keys() <= set(nobody_answers(state, until_s))

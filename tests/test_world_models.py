@@ -31,7 +31,7 @@ def witness() -> Witness:
 
 def saved(seen: Witness, *models: Models) -> None:
     """Let north commit these, one after the other; both models are in its store."""
-    seen.probations.known("north", Gateway(CALM).state.settings)
+    seen.probations.known("north", Gateway(CALM).state.context.settings)
     stored: list[Durable] = [save_model(*CALM, {}, MODEL), save_model(*SENSITIVE, {}, OTHER)]
     for one in models:
         seen.probations.committed("north", [*stored, save(one)])
@@ -44,8 +44,8 @@ BACK = NEWEST.back().rejecting(Rejected(2, NEW.name, "model 2 rolled back: it is
 def on_probation(seen: Witness) -> State:
     """Return a gateway on probation, which the witness knows."""
     state = Gateway(CALM, SENSITIVE).state
-    assert state.trial is not None
-    seen.probations.known("north", state.settings)
+    assert state.deployment.trial is not None
+    seen.probations.known("north", state.context.settings)
     seen.probations.stepped("north", state)
     return state
 
@@ -64,7 +64,7 @@ def on_probation_once_more(seen: Witness) -> None:
 
 def taken_again(seen: Witness, *kept: Save) -> None:
     """Let the store of a proven model be damaged, of which so much is kept, and let the model come again."""
-    seen.probations.known("north", Gateway(CALM).state.settings)
+    seen.probations.known("north", Gateway(CALM).state.context.settings)
     proven = save(replace(NEWEST, windows=OVER))
     stored = Stored(blobs={one.key: one.body for one in (*kept, proven)})
     seen.probations.opened("north", stored, is_handled=True)
@@ -82,7 +82,10 @@ def back_to_what_was_given_up(seen: Witness) -> None:
 
 def never_over(seen: Witness) -> None:
     state = on_probation(seen)
-    seen.probations.stepped("north", replace(state, models=replace(state.models, windows=OVER)))
+    seen.probations.stepped(
+        "north",
+        replace(state, deployment=replace(state.deployment, models=replace(state.deployment.models, windows=OVER))),
+    )
 
 
 def never_counted(seen: Witness) -> None:
@@ -92,11 +95,17 @@ def never_counted(seen: Witness) -> None:
 
 def forgotten_at_a_restart(seen: Witness) -> None:
     state = on_probation(seen)
-    watched = replace(state, models=replace(state.models, windows=1_000))
-    stored: list[Durable] = [save_model(*CALM, {}, MODEL), save_model(*SENSITIVE, {}, OTHER), save(state.models)]
+    watched = replace(
+        state, deployment=replace(state.deployment, models=replace(state.deployment.models, windows=1_000))
+    )
+    stored: list[Durable] = [
+        save_model(*CALM, {}, MODEL),
+        save_model(*SENSITIVE, {}, OTHER),
+        save(state.deployment.models),
+    ]
     seen.probations.committed("north", stored)
     seen.probations.stepped("north", watched)
-    seen.probations.opened("north", Stored(blobs={MODELS: save(state.models).body}), is_handled=False)
+    seen.probations.opened("north", Stored(blobs={MODELS: save(state.deployment.models).body}), is_handled=False)
 
 
 def other_than_committed(seen: Witness) -> None:
@@ -121,7 +130,7 @@ def slow_for_no_reason(seen: Witness) -> None:
     seen.released[2] = NEW.digest
     for name in ("west", "north"):
         for device in (name, f"{name}~"):
-            seen.probations.known(device, Gateway(CALM).state.settings)
+            seen.probations.known(device, Gateway(CALM).state.context.settings)
         seen.devices.committed(name, [save(NEWEST.begun(NEW.digest, "one"))])
         seen.devices.loads[name].slowed({"west": 0.0, "north": -1.0}[name])  # north was slow before it had this model
         seen.doubled(f"{name}~", name)
@@ -180,7 +189,7 @@ def test_a_mark_that_a_stop_leaves_is_seen_where_processes_end_as_they_load(monk
     """The defect put back: a stop in order stored nothing while no model was in force yet."""
 
     def stopped(state: State) -> list[Effect]:
-        return [save(state.models.finished())] if state.models.current.version else []
+        return [save(state.deployment.models.finished())] if state.deployment.models.current.version else []
 
     monkeypatch.setattr(probation, "stopped", stopped)
     monkeypatch.setattr(world, "SETTLE_S", 600.0)

@@ -478,7 +478,7 @@ def told_again_by_an_old_card(seen: Witness) -> None:
 def renewed_while_it_ran(seen: Witness) -> None:
     """What could not be read of a damaged store is not in the new one, which is what the next start finds."""
     seen.gateway_committed("north", [Save("flash", b"1")])
-    seen.probations.known("north", Gateway(CALM).state.settings)
+    seen.probations.known("north", Gateway(CALM).state.context.settings)
     seen.gateway_committed("north", [Renewed(Stored(blobs={"counted": b"2"}))])
     assert not seen.devices.opened("north", Stored(blobs={"counted": b"2"}), "", [])
 

@@ -46,7 +46,7 @@ class Gateway:
         self.shelf.commit(effects)
         self.effects += effects
         self.scores += [Score.from_bytes(one.payload) for one in sent(effects, "score")]
-        if state.reload_due is not None:
+        if state.deployment.reload_due is not None:
             self.took(*after(state, Reload(dict(self.shelf.blobs))))
 
     def offer(self, made: Made) -> None:
@@ -63,15 +63,15 @@ class Gateway:
                 return
 
     def tick(self, seconds: float = 1.0) -> None:
-        self.took(*after(self.state, TICK, now_ns=self.state.now_ns + round(seconds * NS)))
+        self.took(*after(self.state, TICK, now_ns=self.state.context.now_ns + round(seconds * NS)))
 
     def restart(self, state: State | None = None) -> None:
-        self.state = agent(gateway_settings(**self.tables), self.shelf, self.state.now_ns)
-        self.state = replace(self.state, connected=True)
+        self.state = agent(gateway_settings(**self.tables), self.shelf, self.state.context.now_ns)
+        self.state = replace(self.state, context=replace(self.state.context, is_connected=True))
 
     @property
     def version(self) -> int:
-        return self.state.manifest.version if self.state.manifest else 0
+        return self.state.deployment.manifest.version if self.state.deployment.manifest else 0
 
     def said(self) -> str:
         return " ".join(log.text for log in kinds(self.effects, Log))

@@ -102,8 +102,8 @@ class GatewayHost(Machine):
         service = there(self.service)
         effects = service.step(self.now_ns, event)
         self.world.witness.probations.stepped(self.name, service.state)
-        if service.state.counted != self._marked:
-            self._load_marked(service.state.counted)
+        if service.state.deployment.marked != self._marked:
+            self._load_marked(service.state.deployment.marked)
         return effects
 
     def _load_marked(self, marked: frozenset[str]) -> None:
@@ -120,13 +120,18 @@ class GatewayHost(Machine):
     @property
     def under(self) -> Under | None:
         """Under what it judges what it hears; None where no model, or no room in the store, lets it raise an alarm."""
-        if self.service is None or not self.is_up or self.disk.is_full or self.service.state.manifest is None:
+        if (
+            self.service is None
+            or not self.is_up
+            or self.disk.is_full
+            or self.service.state.deployment.manifest is None
+        ):
             return None
-        return Under(self._process, self.service.state.manifest.version, self.clock.timeline_offset_ns)
+        return Under(self._process, self.service.state.deployment.manifest.version, self.clock.timeline_offset_ns)
 
     def reaches(self) -> bool:
         """Tell whether a damaged window of the last frame reaches the level of the model in force."""
-        pipeline = there(self.service).state.pipeline
+        pipeline = there(self.service).state.monitor.pipeline
         return pipeline.judge is not None and reaches_level(pipeline.judge, pipeline.recent, pipeline.spec)
 
     def trouble(self) -> None:

@@ -145,21 +145,26 @@ def of_gateway(state: agent.State, stored: Set[str]) -> Owed:
     aggregator, questions for bodies on their way.
     """
     owed: Owed = {}
-    if state.manifest is not None and state.manifest.model.digest in state.models.trying:
-        owed[f"an end of the mark of model {state.manifest.version}"] = Due(STEADY_S, progress=state.tried[1])
-    if not state.connected:
+    if (
+        state.deployment.manifest is not None
+        and state.deployment.manifest.model.digest in state.deployment.models.trying
+    ):
+        owed[f"an end of the mark of model {state.deployment.manifest.version}"] = Due(
+            STEADY_S, progress=state.deployment.tried[1]
+        )
+    if not state.context.is_connected:
         return owed
-    status = agent.topic(state, "status", "agent")
-    owed[status] = Due(state.settings.exchange.status_s, status)
-    waiting = Counter(item.priority for item in state.outbox.values())
-    for name, item in state.outbox.items():
+    status = state.context.topic("status", "agent")
+    owed[status] = Due(state.context.settings.exchange.status_s, status)
+    waiting = Counter(item.priority for item in state.outbox.items.values())
+    for name, item in state.outbox.items.items():
         # What finds no room beside alarms that nobody answers waits; what shares the room with its like takes turns.
         room = ITEMS_MAX - sum(count for priority, count in waiting.items() if priority < item.priority)
         if name in stored and room > 0:
             turns = math.ceil(waiting[item.priority] / room)
             # Of what comes in pieces any shows it on its way.
             owed[name] = Due(turns * ANSWER_S, item.topic if len(item.payloads) > 1 else item.payloads[0])
-    for digest in state.fetches:
-        asked = agent.topic(state, "want", digest)
+    for digest in state.downloads.fetches:
+        asked = state.context.topic("want", digest)
         owed[asked] = Due(ANSWER_S, asked)
     return owed

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from fedgate.config.protocol import wire
 from fedgate.firmware_sim.world.devices import gateway_of
-from fedgate.gateway_agent.state import OWN, SECRET
+from fedgate.gateway_agent.state import SECRET
+from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Arrays, is_fleeting
 from fedgate.models.federated.algorithm import NORMALISATION
 from fedgate.models.federated.masking import AGREEMENT

@@ -113,18 +113,21 @@ class Probations:
 
     def stepped(self, device: str, state: State) -> None:
         """See that the probation at hand has not lasted for longer than it should."""
-        one, current, windows = self._devices[device], state.models.current, state.counts.get("windows", 0)
-        if state.trial is None or state.is_stood_in_for:
+        one, current, windows = self._devices[device], state.deployment.models.current, state.counts.get("windows", 0)
+        if state.deployment.trial is None or state.deployment.is_stood_in_for:
             one.begun, one.watched = ("", 0), None
             return
         if one.begun[0] != current.name:
             one.begun = (current.name, windows)
         needed = one.settings.models.probation_s / one.settings.features.hop_s
         counted = windows - one.begun[1]
-        if is_proven(state.models, one.settings) or counted > WINDOWS_PER_COUNTED * needed + SETTLING_WINDOWS:
+        if (
+            is_proven(state.deployment.models, one.settings)
+            or counted > WINDOWS_PER_COUNTED * needed + SETTLING_WINDOWS
+        ):
             self._violate(f"{device} has watched {counted} windows with model {current.version}, still on probation")
             one.begun = (current.name, windows)
-        one.watched, one.windows = None if state.is_unstored else current, state.models.windows
+        one.watched, one.windows = None if state.context.store.is_unstored else current, state.deployment.models.windows
 
 
 def _named(blobs: Mapping[str, bytes]) -> dict[str, str]:

@@ -195,14 +195,14 @@ class _Run:
             is_in = name in self.world.witness.rounds.took_part or self.world.witness.devices.handled[name]
             problems += [] if is_in else [f"{name} took no part in any round, and refused none"]
             state = host.service.state
-            if state.outbox:
-                problems.append(f"{name} still has {len(state.outbox)} items to send")
+            if state.outbox.items:
+                problems.append(f"{name} still has {len(state.outbox.items)} items to send")
             wanted, _ = self.world.witness.releases.wanted(name)
-            held = state.manifest.version if state.manifest else 0
-            is_refused = wanted in {one.version for one in state.models.rejected}
+            held = state.deployment.manifest.version if state.deployment.manifest else 0
+            is_refused = wanted in {one.version for one in state.deployment.models.rejected}
             # Who was given back what all have was given it under a version of its own.
             digest = self.world.witness.released.get(wanted)
-            is_same = state.manifest is not None and digest == state.manifest.model.digest
+            is_same = state.deployment.manifest is not None and digest == state.deployment.manifest.model.digest
             if wanted and held != wanted and not is_refused and not is_same:
                 problems.append(f"{name} has model {held} and not {wanted}: {state.refusal}")
         return problems

@@ -65,10 +65,10 @@ def examined(state: State, manifest: Manifest, body: bytes, personal: Arrays) ->
     Raises one of `UNFIT`.
     """
     scorer, shadow = loaded(state, manifest, body, personal)
-    units = {name: state.own[name] for name in NORMALISATION}
+    units = {name: state.training.own[name] for name in NORMALISATION}
     site = unpacked(manifest.site) if manifest.site else {}
-    windows = state.settings.baseline.calibration_windows
-    return calibrated(state.pipeline, scorer, shadow, windows, units, site)
+    windows = state.context.settings.baseline.calibration_windows
+    return calibrated(state.monitor.pipeline, scorer, shadow, windows, units, site)
 
 
 def loaded(
@@ -85,17 +85,20 @@ def loaded(
         raise ModelRefusedError(f"it needs {missing}, which this gateway has not learned")
     onnx_policy.check(body)
     golden_x = _golden_rows(manifest)
-    rows, recent = rows_of(state.pipeline.baseline), rows_of(state.pipeline.recent or state.pipeline.baseline)
-    state.examine(prepare_job(body, personal, golden_x, rows, gaps_of(state.pipeline), recent))
+    rows, recent = (
+        rows_of(state.monitor.pipeline.baseline),
+        rows_of(state.monitor.pipeline.recent or state.monitor.pipeline.baseline),
+    )
+    state.deployment.examine(prepare_job(body, personal, golden_x, rows, gaps_of(state.monitor.pipeline), recent))
     scorer = Scorer(body, personal)
     _check_golden(scorer, manifest, golden_x)
-    began_ns = state.stopwatch()
-    shadow = of_baseline(state.pipeline, scorer)
-    window_s = (state.stopwatch() - began_ns) / NS / max(len(state.pipeline.baseline), 1)
-    if window_s > BUSY_SHARE_MAX * state.settings.features.hop_s:
+    began_ns = state.context.stopwatch()
+    shadow = of_baseline(state.monitor.pipeline, scorer)
+    window_s = (state.context.stopwatch() - began_ns) / NS / max(len(state.monitor.pipeline.baseline), 1)
+    if window_s > BUSY_SHARE_MAX * state.context.settings.features.hop_s:
         raise ModelRefusedError(
             f"it takes {window_s:.3g} s a window on this processor, at most {BUSY_SHARE_MAX:.0%} of the "
-            f"{state.settings.features.hop_s:g} s from one window to the next are allowed"
+            f"{state.context.settings.features.hop_s:g} s from one window to the next are allowed"
         )
     if not np.isfinite(shadow[0]).all():
         raise ModelRefusedError("it gives no finite score on this gateway's own baseline")
@@ -122,9 +125,9 @@ def _check_golden(scorer: Scorer, manifest: Manifest, golden_x: Row) -> None:
 
 def block_promise(state: State) -> tuple[int, float]:
     """Return how many windows make a block, and the share of blocks that a model may alarm on this gateway."""
-    hop_s = state.settings.features.hop_s
+    hop_s = state.context.settings.features.hop_s
     windows = block_windows(hop_s)
-    return windows, block_share(rate_of(state.settings.alarm, DAY_S / hop_s), windows)
+    return windows, block_share(rate_of(state.context.settings.alarm, DAY_S / hop_s), windows)
 
 
 def run_in_shadow(state: State, judge: Judge, watching: Watching) -> str:
@@ -136,14 +139,14 @@ def run_in_shadow(state: State, judge: Judge, watching: Watching) -> str:
 
     Raises `BrokenPromiseError`, or `ModelRefusedError` where the candidate gives no finite scores.
     """
-    present = state.pipeline.judge
-    ends_ns = [seen.end_ns for seen in state.pipeline.baseline if seen.end_ns is not None]
+    present = state.monitor.pipeline.judge
+    ends_ns = [seen.end_ns for seen in state.monitor.pipeline.baseline if seen.end_ns is not None]
     since_ns = max(ends_ns, default=0)
-    recent = [seen for seen in state.pipeline.recent if seen.end_ns is not None and seen.end_ns > since_ns]
+    recent = [seen for seen in state.monitor.pipeline.recent if seen.end_ns is not None and seen.end_ns > since_ns]
     windows, share = block_promise(state)
     if present is None or present.watch.is_borrowed:
         return "no model in force to compare it with"
-    new, old = beside(state.pipeline, judge, watching), beside(state.pipeline, present)
+    new, old = beside(state.monitor.pipeline, judge, watching), beside(state.monitor.pipeline, present)
     blocks = alarmed = blind = 0
     for first in range(0, len(recent) - windows + 1, windows):
         is_alarmed = was_alarmed = False
@@ -164,9 +167,10 @@ def run_in_shadow(state: State, judge: Judge, watching: Watching) -> str:
 def broken_text(state: State, alarmed: int, blocks: int) -> str:
     """Return how a model broke the promise of this gateway."""
     windows, share = block_promise(state)
+    promised = state.context.settings.alarm.false_alarms_per_day
     return (
         f"it alarms in {alarmed} of {blocks} blocks of {windows} windows that the model before it is calm about; "
-        f"{TOLERANCE:g} times the promised {state.settings.alarm.false_alarms_per_day:g} alarms a day would be in "
+        f"{TOLERANCE:g} times the promised {promised:g} alarms a day would be in "
         f"{share:.1%} of them, and so many by chance in less than {LEVEL:.0%}"
     )
 
@@ -179,7 +183,7 @@ def out_of_reach(state: State, judge: Judge) -> str:
     """
     if judge.watch.rules is not None:  # of which any may raise it
         return ""
-    reached = float(np.nanmax(judge.model(_far_away(rows_of(state.pipeline.baseline)))))
+    reached = float(np.nanmax(judge.model(_far_away(rows_of(state.monitor.pipeline.baseline)))))
     if reached >= judge.levels.raise_level:
         return ""
     return (

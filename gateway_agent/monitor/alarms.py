@@ -10,12 +10,11 @@ from typing import Literal
 
 from fedgate.config.protocol.messages import Alarm
 from fedgate.config.settings.settings import GatewaySettings, Source
-from fedgate.gateway_agent import store_identity
 from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Effect, Item, Log
 from fedgate.gateway_agent.monitor import evidence
 from fedgate.gateway_agent.monitor.decision import SCORE
-from fedgate.gateway_agent.outbox import queue
-from fedgate.gateway_agent.state import ANOMALY, RaisedBy, RaisedIn, State, alarm_id, save_alarms, topic
+from fedgate.gateway_agent.monitor.monitor import RaisedBy, RaisedIn
+from fedgate.gateway_agent.state import ANOMALY, State, alarm_id, deliver, save_alarms
 from fedgate.models.attribution import Evidence
 from fedgate.models.features import feature_names
 from fedgate.models.records import replace
@@ -40,14 +39,17 @@ CAUSE_LENGTH, DIGEST_LENGTH = 64, 8  # characters
 
 def of_transition(state: State, transition: Transition, height: Height) -> tuple[State, list[Effect]]:
     """Queue the message of a raised or cleared anomaly, with the model, rule, level and window it comes from."""
-    judge, manifest = state.pipeline.judge, state.manifest
+    judge, manifest = state.monitor.pipeline.judge, state.deployment.manifest
     if judge is None or manifest is None:  # a transition needs a judge, and a judge comes with its manifest
         raise AssertionError("a transition without a model in force")
     weather, power = UNMEASURED
     if transition.kind == "raised":
-        state = _begun(replace(state, raised_by=RaisedBy(height.rule, height.feature or "")), ANOMALY)
+        state = _begun(
+            replace(state, monitor=replace(state.monitor, raised_by=RaisedBy(height.rule, height.feature or ""))),
+            ANOMALY,
+        )
         weather, power = evidence.measured(state, transition)
-    by = state.raised_by
+    by = state.monitor.raised_by
     alarm = Alarm(
         id=alarm_id(state, ANOMALY, transition.onset_ns),
         cause=ANOMALY,
@@ -61,15 +63,15 @@ def of_transition(state: State, transition: Transition, height: Height) -> tuple
         t_ns=transition.t_ns,
         score=transition.score,
         level=transition.level,
-        window_s=state.settings.features.window_s,
+        window_s=state.context.settings.features.window_s,
         model_version=manifest.version,
         model_digest=manifest.model.digest,
-        baseline_windows=len(state.pipeline.baseline),
-        clock=state.clock,
-        boot_id=state.boot_id,
-        monotonic_ns=state.life.monotonic_ns(transition.t_ns),
+        baseline_windows=len(state.monitor.pipeline.baseline),
+        clock=state.context.clock,
+        boot_id=state.context.boot_id,
+        monotonic_ns=state.context.monotonic_ns(transition.t_ns),
         sequence=_sequence(state, ANOMALY),
-        store_id=store_identity.store_id(state.secret),
+        store_id=state.context.store_id,
         weather=weather,
         power=power,
     )
@@ -85,19 +87,24 @@ def _accounted(**measured: Evidence) -> str:
 def _begun(state: State, cause: str) -> State:
     """Return the state that knows when an alarm was raised, whatever the clock says."""
     # What a full disk does not take is told all the same, and the next start counts anew from before.
-    sequence = 0 if state.is_unstored else state.life.sequence + 1
-    return replace(state, raised_in={**state.raised_in, cause: RaisedIn(state.boot_id, sequence)})
+    sequence = 0 if state.context.store.is_unstored else state.outbox.sequence + 1
+    return replace(
+        state,
+        monitor=replace(
+            state.monitor, raised_in={**state.monitor.raised_in, cause: RaisedIn(state.context.boot_id, sequence)}
+        ),
+    )
 
 
 def _sequence(state: State, cause: str) -> int:
-    return state.raised_in[cause].sequence if cause in state.raised_in else 0  # 0.5 kept none
+    return state.monitor.raised_in[cause].sequence if cause in state.monitor.raised_in else 0  # 0.5 kept none
 
 
 def _text(state: State, transition: Transition, height: Height) -> str:
     if transition.kind == "cleared":
-        what = "score" if state.raised_by.rule == SCORE else "height of all rules"
+        what = "score" if state.monitor.raised_by.rule == SCORE else "height of all rules"
         return f"{what} stayed below {transition.level:.3g}; its peak was {transition.score:.3g}"
-    judge = state.pipeline.judge
+    judge = state.monitor.pipeline.judge
     whose = "the site" if judge is not None and judge.watch.is_borrowed else "this gateway's own baseline"
     what = f"{height.rule} of {height.feature}" if height.feature else height.rule
     return f"{what} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}"
@@ -105,7 +112,7 @@ def _text(state: State, transition: Transition, height: Height) -> str:
 
 def outdated(state: State, t_ns: int) -> tuple[State, list[Effect]]:
     """Say once that scores are no longer those from which the level was taken; the next level clears it."""
-    change = state.pipeline.watching.drift.change
+    change = state.monitor.pipeline.watching.drift.change
     if change is None:
         return state, []
     text = (
@@ -150,18 +157,26 @@ def stuck(state: State, features: tuple[str, ...], moved: tuple[str, ...], t_ns:
 
 def sensor(state: State, cause: str, text: str, t_ns: int, feature: str = "") -> tuple[State, list[Effect]]:
     """Raise a sensor fault once, of a stuck `feature` where one is named; one that is active changes nothing."""
-    if cause in state.sensor_alarms:
+    if cause in state.monitor.sensor_alarms:
         return state, []
-    state = _begun(replace(state, sensor_alarms={**state.sensor_alarms, cause: t_ns}), cause)
+    state = _begun(
+        replace(state, monitor=replace(state.monitor, sensor_alarms={**state.monitor.sensor_alarms, cause: t_ns})),
+        cause,
+    )
     return _queue(state, _sensor_alarm(state, cause, "raised", text, (t_ns, t_ns), feature))
 
 
 def sensor_well(state: State, cause: str, t_ns: int, feature: str = "") -> tuple[State, list[Effect]]:
     """Clear a sensor fault where it is active."""
-    if cause not in state.sensor_alarms:
+    if cause not in state.monitor.sensor_alarms:
         return state, []
-    onset_ns = state.sensor_alarms[cause]
-    state = replace(state, sensor_alarms={key: at for key, at in state.sensor_alarms.items() if key != cause})
+    onset_ns = state.monitor.sensor_alarms[cause]
+    state = replace(
+        state,
+        monitor=replace(
+            state.monitor, sensor_alarms={key: at for key, at in state.monitor.sensor_alarms.items() if key != cause}
+        ),
+    )
     text = OF_NO_SENSOR.get(cause, "the sensor is well again")
     return _queue(state, _sensor_alarm(state, cause, "cleared", text, (onset_ns, t_ns), feature))
 
@@ -182,27 +197,33 @@ def _sensor_alarm(
         feature=feature,
         onset_ns=onset_ns,
         t_ns=t_ns,
-        clock=state.clock,
-        boot_id=state.boot_id,
-        monotonic_ns=state.life.monotonic_ns(t_ns),
+        clock=state.context.clock,
+        boot_id=state.context.boot_id,
+        monotonic_ns=state.context.monotonic_ns(t_ns),
         sequence=_sequence(state, cause),
-        store_id=store_identity.store_id(state.secret),
+        store_id=state.context.store_id,
     )
 
 
 def _queue(state: State, alarm: Alarm) -> tuple[State, list[Effect]]:
     priority = ALARM_PRIORITY if alarm.kind == "anomaly" else SENSOR_PRIORITY
-    item = Item(topic(state, "alarm", alarm.cause), (alarm.to_bytes(),), retain=True, priority=priority)
+    item = Item(state.context.topic("alarm", alarm.cause), (alarm.to_bytes(),), retain=True, priority=priority)
     if alarm.state == "cleared":
-        state = replace(state, raised_in={key: boot for key, boot in state.raised_in.items() if key != alarm.cause})
+        state = replace(
+            state,
+            monitor=replace(
+                state.monitor,
+                raised_in={key: boot for key, boot in state.monitor.raised_in.items() if key != alarm.cause},
+            ),
+        )
     saved = save_alarms(state)
-    state, effects = queue.queue(state, alarm.item, item)
+    state, effects = deliver(state, alarm.item, item)
     level: Literal["info", "warning"] = "warning" if alarm.state == "raised" else "info"
     return state, [saved, *effects, Log(level, f"alarm {alarm.cause} {alarm.state}: {alarm.text}")]
 
 
 def _channels(state: State) -> list[tuple[Source, str]]:
-    return [(source, channel.role) for source in state.settings.source for channel in source.channels]
+    return [(source, channel.role) for source in state.context.settings.source for channel in source.channels]
 
 
 def window_whole(state: State, faulty: tuple[str, ...], t_ns: int) -> tuple[State, list[Effect]]:
@@ -211,7 +232,7 @@ def window_whole(state: State, faulty: tuple[str, ...], t_ns: int) -> tuple[Stat
     It clears when the channel was well for as long as its source may be silent: a sensor that breaks and mends with
     every window is one fault.
     """
-    state = replace(state, lost_ns={})
+    state = replace(state, monitor=replace(state.monitor, lost_ns={}))
     effects: list[Effect] = []
     for source, channel in _channels(state):
         cause = f"faulty-{channel}"
@@ -219,9 +240,12 @@ def window_whole(state: State, faulty: tuple[str, ...], t_ns: int) -> tuple[Stat
             text = f"channel {channel} is stuck, clipped or out of all range; its windows are not scored"
             state, more = sensor(state, cause, text, t_ns)
             effects += more
-        if channel in faulty or (cause in state.sensor_alarms and channel not in state.faulty_ns):
-            state = replace(state, faulty_ns={**state.faulty_ns, channel: t_ns})
-        elif cause in state.sensor_alarms and not 0 <= t_ns - state.faulty_ns[channel] < source.silent_after_s * NS:
+        if channel in faulty or (cause in state.monitor.sensor_alarms and channel not in state.monitor.faulty_ns):
+            state = replace(state, monitor=replace(state.monitor, faulty_ns={**state.monitor.faulty_ns, channel: t_ns}))
+        elif (
+            cause in state.monitor.sensor_alarms
+            and not 0 <= t_ns - state.monitor.faulty_ns[channel] < source.silent_after_s * NS
+        ):
             state, more = sensor_well(state, cause, t_ns)
             effects += more
     return state, effects
@@ -234,14 +258,16 @@ def window_lost(state: State, lost: Lost) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for source, channel in _channels(state):
         if channel in lost.channels:
-            since_ns = min(state.lost_ns.get(channel, lost.t_ns), lost.t_ns)  # the clock may have gone back
-            state = replace(state, lost_ns={**state.lost_ns, channel: since_ns})
+            since_ns = min(state.monitor.lost_ns.get(channel, lost.t_ns), lost.t_ns)  # the clock may have gone back
+            state = replace(state, monitor=replace(state.monitor, lost_ns={**state.monitor.lost_ns, channel: since_ns}))
             blind_s = (lost.t_ns - since_ns) / NS
             # Where the whole source is silent that is the alarm, and one is enough.
-            if blind_s >= source.silent_after_s and f"silent-{source.name}" not in state.sensor_alarms:
+            if blind_s >= source.silent_after_s and f"silent-{source.name}" not in state.monitor.sensor_alarms:
                 text = f"channel {channel} has given no whole window for {blind_s:.0f} s: {lost.reason}"
                 state, raised = sensor(state, f"faulty-{channel}", text, lost.t_ns)
-                state = replace(state, faulty_ns={**state.faulty_ns, channel: lost.t_ns})
+                state = replace(
+                    state, monitor=replace(state.monitor, faulty_ns={**state.monitor.faulty_ns, channel: lost.t_ns})
+                )
                 effects += raised
     return state, effects
 
@@ -249,18 +275,21 @@ def window_lost(state: State, lost: Lost) -> tuple[State, list[Effect]]:
 def silent_sources(state: State) -> tuple[State, list[Effect]]:
     """Raise a fault for every source that has said nothing for too long."""
     effects: list[Effect] = []
-    for source in state.settings.source:
-        quiet_s = (state.now_ns - state.heard_ns[source.name]) / NS
+    for source in state.context.settings.source:
+        quiet_s = (state.context.now_ns - state.monitor.heard_ns[source.name]) / NS
         if quiet_s >= source.silent_after_s:
             text = f"source {source.name} has sent nothing usable for {quiet_s:.0f} s"
-            state, raised = sensor(state, f"silent-{source.name}", text, state.now_ns)
+            state, raised = sensor(state, f"silent-{source.name}", text, state.context.now_ns)
             effects += raised
     return state, effects
 
 
 def without_model(state: State) -> tuple[State, list[Effect]]:
     """Raise a fault where a gateway that had a model has none in force: it watches nothing, and looks at peace."""
-    if state.manifest is not None or max(state.models.newest, state.models.current.version) == 0:
-        return sensor_well(state, NO_MODEL, state.now_ns)
+    if (
+        state.deployment.manifest is not None
+        or max(state.deployment.models.newest, state.deployment.models.current.version) == 0
+    ):
+        return sensor_well(state, NO_MODEL, state.context.now_ns)
     text = f"no model is in force, so nothing is watched: {state.refusal or 'it is to come again'}"
-    return sensor(state, NO_MODEL, text, state.now_ns)
+    return sensor(state, NO_MODEL, text, state.context.now_ns)

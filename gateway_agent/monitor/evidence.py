@@ -16,22 +16,24 @@ CALENDAR = "calendar."  # begins the names of features that say what the hour or
 def measured(state: State, transition: Transition) -> tuple[Evidence, Evidence]:
     """Return what weather (with load) and power say of an anomaly that is raised now."""
     onset_ns, t_ns = transition.onset_ns, transition.t_ns
-    since = [seen for seen in state.pipeline.recent if seen.end_ns is not None and onset_ns <= seen.end_ns <= t_ns]
+    since = [
+        seen for seen in state.monitor.pipeline.recent if seen.end_ns is not None and onset_ns <= seen.end_ns <= t_ns
+    ]
     if not since:
         return "", ""
-    baseline, is_from_boot = rows_of(state.pipeline.baseline), _is_from_boot(state, onset_ns)
+    baseline, is_from_boot = rows_of(state.monitor.pipeline.baseline), _is_from_boot(state, onset_ns)
     return evidence_of(_columns(state), baseline, rows_of(since), is_from_boot=is_from_boot)
 
 
 def _columns(state: State) -> Columns:
-    names, spec = feature_names(state.settings.features), state.settings.alarm.covariates
+    names, spec = feature_names(state.context.settings.features), state.context.settings.alarm.covariates
     weather, power = (tuple(names.index(name) for name in given) for given in (spec.weather, spec.power))
     return Columns(weather, power, tuple(place for place, name in enumerate(names) if name.startswith(CALENDAR)))
 
 
 def _is_from_boot(state: State, onset_ns: int) -> bool | None:
     """Tell whether an anomaly began with the first window after a boot: what was calm first did not come with it."""
-    after_ns = state.life.monotonic_ns(onset_ns)
+    after_ns = state.context.monotonic_ns(onset_ns)
     if after_ns is None or after_ns < 0:
         return None
-    return after_ns <= BOOT_S * NS and state.pipeline.recent[0].end_ns == onset_ns
+    return after_ns <= BOOT_S * NS and state.monitor.pipeline.recent[0].end_ns == onset_ns

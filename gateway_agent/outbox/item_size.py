@@ -17,14 +17,14 @@ def is_tombstone(name: str) -> bool:
     return name.endswith(f".{TOMBSTONE}")
 
 
-def weight(name: str, item: Item) -> int:
+def stored_bytes(name: str, item: Item) -> int:
     """Return how many bytes of the store an item takes, rather too many than too few."""
     return len(name) + len(item.topic) + ITEM_BYTES + sum(len(payload) + ITEM_BYTES for payload in item.payloads)
 
 
 def held_bytes(outbox: Mapping[str, Item]) -> int:
     """Return how many bytes of the store the outbox takes, or may take: the room of tombstones is never given away."""
-    return TOMBSTONES_BYTES + sum(weight(name, item) for name, item in outbox.items() if not is_tombstone(name))
+    return TOMBSTONES_BYTES + sum(stored_bytes(name, item) for name, item in outbox.items() if not is_tombstone(name))
 
 
 def by_class(outbox: Mapping[str, Item]) -> dict[str, tuple[int, int]]:
@@ -33,5 +33,5 @@ def by_class(outbox: Mapping[str, Item]) -> dict[str, tuple[int, int]]:
     for name, item in outbox.items():
         kind = TOMBSTONE if is_tombstone(name) else CLASSES[item.priority]
         items, size_bytes = held[kind]
-        held[kind] = (items + 1, size_bytes + weight(name, item))
+        held[kind] = (items + 1, size_bytes + stored_bytes(name, item))
     return held

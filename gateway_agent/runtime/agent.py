@@ -176,7 +176,7 @@ class Agent:
             self._renewer.stop()
         if self._child is not None and self._child.poll() is None:
             self._child.terminate()
-        offline = Status(state="offline", version=VERSION, boot_id=self.service.state.boot_id)
+        offline = Status(state="offline", version=VERSION, boot_id=self.service.state.context.boot_id)
         self._links[0].publish(_status_topic(self.settings), offline.to_bytes(), retain=True)
         for link in self._links:
             link.stop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
@@ -78,17 +79,28 @@ class Service:
             now_ns=now_ns,
             anchor_ns=anchor_ns,
             labelled=labelled,
+            clock=clock,
+            stopwatch=stopwatch,
         )
-        state = replace(state, clock=clock, flash=self._flash, stopwatch=stopwatch, is_unstored=self._is_stuck)
-        state = replace(state, take_keys=take_keys, chain=random_bytes(), examine=examine)
-        self.state, effects = machine.begin(state, stored)
-        is_whole = bool(stored.blobs.get(RESCUED)) and state.pipeline.commissioned  # the baseline, again
-        effects += [Save(RESCUED, b"")] if is_whole else []
-        self.begun = self._done(effects)
-        self.begun += self._told(StoreState(DAMAGED, store.damage)) if store.damage else []
-        if store.written_bytes is None:
+        self.state = replace(
+            state,
+            trust=replace(state.trust, take_keys=take_keys),
+            training=replace(state.training, chain=random_bytes()),
+            deployment=replace(state.deployment, examine=examine),
+        )
+        self._note_store(flash=self._flash, is_unstored=self._is_stuck)
+        self.begun = self._begin(stored)
+
+    def _begin(self, stored: Stored) -> list[Outward]:
+        """Return what a start has to tell."""
+        self.state, effects = machine.begin(self.state, stored)
+        is_whole = bool(stored.blobs.get(RESCUED)) and self.state.monitor.pipeline.commissioned  # the baseline, again
+        begun = self._done([*effects, Save(RESCUED, b"")] if is_whole else effects)
+        begun += self._told(StoreState(DAMAGED, self.store.damage)) if self.store.damage else []
+        if self.store.written_bytes is None:
             text = "this kernel does not say what a process writes, so [store] flash_bytes_per_day cannot be kept"
-            self.begun.append(Log("warning", text))
+            begun.append(Log("warning", text))
+        return begun
 
     def _first_stored(self, stored: Stored, secret: bytes, boot_id: str, now_ns: int) -> None:
         """Store what goes before all else; on a full disk the start goes on without."""
@@ -121,7 +133,7 @@ class Service:
 
     def _reloaded(self, now_ns: int) -> list[Outward]:
         """Give the machine the stored models where it asks for one."""
-        if self.state.reload_due is None or self._broken:
+        if self.state.deployment.reload_due is None or self._broken:
             return []
         try:
             blobs = {**self.store.read().blobs, **self._gathering.blobs}
@@ -134,9 +146,13 @@ class Service:
         """Store what is kept in memory, and close the store; return what is to be said where a full disk did not take
         it.
         """
-        last = [*scores.unsent(self.state), *save_memory(self.state), *probation.stopped(self.state)]
+        last = [
+            *scores.save_unsent(self.state.outbox, self.state.context),
+            *save_memory(self.state),
+            *probation.stopped(self.state),
+        ]
         last.append(self._save_flash())
-        self._gathering.add(self._durable(last), self.state.now_ns)
+        self._gathering.add(self._durable(last), self.state.context.now_ns)
         self._written()
         if self._is_stuck:
             self.store.make_room()
@@ -150,7 +166,7 @@ class Service:
 
     def _done(self, effects: list[Effect], *, retry: bool = False) -> list[Outward]:
         """Return what of a step is to be done outside now, what it rests on being stored."""
-        now_ns = self.state.now_ns
+        now_ns = self.state.context.now_ns
         self._gathering.add(self._durable(effects), now_ns)
         outward = [effect for effect in effects if not isinstance(effect, Durable)]
         resting = [effect for effect in outward if self._gathering.rests(effect)]
@@ -192,41 +208,46 @@ class Service:
         self._stick(True)
         return self._in_need(f"{error}; all is kept in memory until it can be")
 
+    def _note_store(self, **known: Any) -> None:
+        """Let the machine know how the store is."""
+        context = self.state.context
+        self.state = replace(self.state, context=replace(context, store=replace(context.store, **known)))
+
     def _stick(self, is_stuck: bool) -> None:
         self._is_stuck = is_stuck
-        self.state = replace(self.state, is_unstored=is_stuck)
+        self._note_store(is_unstored=is_stuck)
 
     def _in_need(self, text: str) -> list[Outward]:
-        if self.state.store_problem == FULL:
+        if self.state.context.store.problem == FULL:
             return []
-        self._regain_ns = self.state.now_ns  # or the alarm could end as it begins, and begin again under one id
+        self._regain_ns = self.state.context.now_ns  # or the alarm could end as it begins, and begin again under one id
         return self._told(StoreState(FULL, text))
 
     def _renewed(self, reason: str) -> list[Outward]:
         """Go on with a new file, which holds what the agent has in mind and what could be read of the old one."""
-        if self.state.now_ns == self._renewed_ns:  # the new file, too: this disk keeps nothing
+        if self.state.context.now_ns == self._renewed_ns:  # the new file, too: this disk keeps nothing
             raise StoreDamagedError(reason)
         stored, self._broken = in_mind(self.state), reason
         try:
             self.store.renew(reason, stored)
         except StoreFullError as error:  # the old file cannot be written, and there is no room for another
             return self._stuck(error)
-        self._renewed_ns, self._broken = self.state.now_ns, ""
+        self._renewed_ns, self._broken = self.state.context.now_ns, ""
         blobs = [effect for effect in self._gathering.effects if isinstance(effect, Save)]
         self._gathering = Gathering(stored.outbox)
-        self._gathering.add(blobs, self.state.now_ns)
+        self._gathering.add(blobs, self.state.context.now_ns)
         self._stick(False)
         return self._told(StoreState(DAMAGED, self.store.damage))
 
     def _told(self, event: StoreState) -> list[Outward]:
         """Tell the machine of the store."""
-        self.state, effects = machine.step(self.state, self.state.now_ns, event)
+        self.state, effects = machine.step(self.state, self.state.context.now_ns, event)
         return self._done(effects)
 
     def _relieved(self) -> list[Outward]:
         """See, now and then, whether a disk that was full has room again."""
-        now_ns = self.state.now_ns
-        if self.state.store_problem != FULL or self._is_stuck or now_ns - self._regain_ns < REGAIN_S * NS:
+        now_ns = self.state.context.now_ns
+        if self.state.context.store.problem != FULL or self._is_stuck or now_ns - self._regain_ns < REGAIN_S * NS:
             return []
         self._regain_ns = now_ns
         try:
@@ -240,7 +261,7 @@ class Service:
         written = self.store.written_bytes or 0
         self._flash = self._flash.at(now_ns).plus(written - self._flash_counted)
         self._flash_counted = written
-        self.state = replace(self.state, flash=self._flash)
+        self._note_store(flash=self._flash)
         grown = self._flash.written_bytes - self._flash_saved.written_bytes
         if (
             self._flash.begun_ns != self._flash_saved.begun_ns

@@ -24,8 +24,9 @@ from fedgate.gateway_agent.events import (
     Settle,
 )
 from fedgate.gateway_agent.outbox.item_size import is_tombstone
-from fedgate.gateway_agent.state import COUNTED, FLASH, MEMORY
+from fedgate.gateway_agent.state import FLASH, MEMORY
 from fedgate.gateway_agent.store_identity import SEQUENCE
+from fedgate.gateway_agent.training.training import COUNTED
 
 MAY_WAIT = frozenset(
     {COUNTED, MEMORY, FLASH, SEQUENCE}

@@ -22,7 +22,7 @@ from fedgate.gateway_agent.deployment.slots import in_force
 from fedgate.gateway_agent.events import Durable
 from fedgate.gateway_agent.outbox.item_size import by_class
 from fedgate.gateway_agent.start import ledger
-from fedgate.gateway_agent.state import OWN, Stored
+from fedgate.gateway_agent.state import Stored
 from fedgate.gateway_agent.storage import files, rows
 from fedgate.gateway_agent.storage.errors import (
     StoreDamagedError as StoreDamagedError,
@@ -36,6 +36,7 @@ from fedgate.gateway_agent.storage.errors import (
 from fedgate.gateway_agent.storage.errors import kind_of
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION as SCHEMA_VERSION
 from fedgate.gateway_agent.storage.rows import Found
+from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.federated.algorithm import EPSILON
 
 KIB = 1024

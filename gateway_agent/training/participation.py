@@ -18,8 +18,8 @@ from fedgate.config.protocol.transfer import split
 from fedgate.gateway_agent import downloads
 from fedgate.gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
 from fedgate.gateway_agent.monitor.pipeline import training_data
-from fedgate.gateway_agent.outbox import queue
-from fedgate.gateway_agent.state import State, own_in, save_counted, save_invited, save_ledger, save_own, tell, topic
+from fedgate.gateway_agent.state import State, deliver, fetch, tell
+from fedgate.gateway_agent.training.training import own_in, save_counted, save_invited, save_ledger, save_own
 from fedgate.gateway_agent.trust import signatures
 from fedgate.models.arrays import COUNTED, FEATURES, RADIUS, WEIGHT, Arrays, joined, parted, ratchet
 from fedgate.models.federated.algorithm import normalise
@@ -41,33 +41,33 @@ def invited(state: State, payload: bytes) -> tuple[State, list[Effect]]:
     again, and the aggregator reminds only those that do not refuse the open round. Raises `MessageError`.
     """
     if not payload:
-        return replace(state, round=None, refused_round=""), []
+        return replace(state, training=replace(state.training, round=None, refused_round="")), []
     message = RoundOpen.from_bytes(payload)
-    shared_bytes, most_bytes = message.shared.size_bytes, state.settings.limits.max_update_bytes
-    if message.features != state.settings.features:
+    shared_bytes, most_bytes = message.shared.size_bytes, state.context.settings.limits.max_update_bytes
+    if message.features != state.context.settings.features:
         return _refuse_round(state, message, "its features differ from the [features] of this gateway")
-    if problem := signatures.problem(state, message, ALL):
+    if problem := signatures.problem(state.trust, state.context, message, ALL):
         return refuse(state, f"round {message.round_index}: {problem}")
     if shared_bytes > most_bytes:
         reason = f"its shared parameters have {shared_bytes} bytes, at most {most_bytes} are taken"
         return _refuse_round(state, message, reason)
-    if 0 < message.training < state.newest_training:
+    if 0 < message.training < state.training.newest_training:
         # Kept by a broker that was set back, or sent again: whoever answered it would forget the training at hand.
-        reason = f"it is of training {message.training}, an earlier one than {state.newest_training}"
+        reason = f"it is of training {message.training}, an earlier one than {state.training.newest_training}"
         return _refuse_round(state, message, reason)
     saved: list[Effect] = []
-    if message.training > state.newest_training:  # on the disk before anything is answered
-        state = replace(state, newest_training=message.training)
-        saved = [save_invited(state)]
-    lacking = [name for name in message.libraries if name not in state.libraries]
-    if state.can_train and lacking:
+    if message.training > state.training.newest_training:  # on the disk before anything is answered
+        state = replace(state, training=replace(state.training, newest_training=message.training))
+        saved = [save_invited(state.training)]
+    lacking = [name for name in message.libraries if name not in state.training.libraries]
+    if state.training.can_train and lacking:
         state, effects = _unable(
-            replace(state, round=None),
+            replace(state, training=replace(state.training, round=None)),
             f"round {message.round_index}: {message.algorithm} needs {', '.join(lacking)}, not installed here; "
             "this gateway runs the models of the others, and takes part once it is",
         )
     else:
-        state, effects = take_part(replace(state, round=message, refused_round=""))
+        state, effects = take_part(replace(state, training=replace(state.training, round=message, refused_round="")))
     return state, [*saved, *effects]
 
 
@@ -80,40 +80,55 @@ def take_part(state: State) -> tuple[State, list[Effect]]:
     """Start the training where there is a round to answer and all it needs is here; ask for the shared parameters if
     not.
     """
-    message = state.round
-    if message is None or state.training is not None or not state.pipeline.commissioned or not state.can_train:
+    message = state.training.round
+    if (
+        message is None
+        or state.training.running is not None
+        or not state.monitor.pipeline.commissioned
+        or not state.training.can_train
+    ):
         return state, []
     number = (message.run, message.round_index)
-    is_answered = state.answered is not None and state.answered[0] == message.run and state.answered[1] >= number[1]
+    is_answered = (
+        state.training.answered is not None
+        and state.training.answered[0] == message.run
+        and state.training.answered[1] >= number[1]
+    )
     if is_answered:
         return state, []
-    if message.round_index <= state.answered_before.get(message.run, -1):
+    if message.round_index <= state.training.answered_before.get(message.run, -1):
         text = f"training {message.run} went back to a round that this gateway has answered, before others began"
-        return _refuse_round(replace(state, round=None), message, f"{text}; choose another seed for it")
-    if state.failed == number and state.now_ns < state.retry_ns:
-        return replace(state, refused_round=round_number(*number)), []
-    if message.cohort is not None and state.settings.gateway.id not in message.cohort:
+        return _refuse_round(
+            replace(state, training=replace(state.training, round=None)), message, f"{text}; choose another seed for it"
+        )
+    if state.training.failed == number and state.context.now_ns < state.training.retry_ns:
+        return replace(state, training=replace(state.training, refused_round=round_number(*number))), []
+    if message.cohort is not None and state.context.settings.gateway.id not in message.cohort:
         return state, []
-    if any(item.priority == UPDATE_PRIORITY for item in state.outbox.values()):
+    if any(item.priority == UPDATE_PRIORITY for item in state.outbox.items.values()):
         return state, []  # whether the last update was counted decides on what the next one says
-    shared = state.bodies.get(message.shared.digest)
+    shared = state.downloads.bodies.get(message.shared.digest)
     if shared is None:
-        return downloads.want(state, message.shared)
-    drawn, chain = ratchet(state.chain) if state.chain else (b"", b"")
+        return fetch(state, message.shared), []
+    drawn, chain = ratchet(state.training.chain) if state.training.chain else (b"", b"")
     try:
         job = _job(state, message, shared, drawn)
     except wire.WireError as error:
-        return _refuse_round(replace(state, round=None), message, f"shared parameters: {error}")
-    return replace(state, training=message, refused_round="", chain=chain), [Train(job)]
+        return _refuse_round(
+            replace(state, training=replace(state.training, round=None)), message, f"shared parameters: {error}"
+        )
+    return replace(state, training=replace(state.training, running=message, refused_round="", chain=chain)), [
+        Train(job)
+    ]
 
 
 def _job(state: State, message: RoundOpen, shared: bytes, drawn: bytes) -> bytes:
-    data = training_data(state.pipeline, state.settings.baseline.calibration_windows)
+    data = training_data(state.monitor.pipeline, state.context.settings.baseline.calibration_windows)
     parts = {
         "shared": wire.decode(shared)[0],
-        "own": own_in(state, message.run),
-        "data": {**data, COUNTED: np.array(state.is_counted), **_of_this_gateway(state)},
-        "labelled": state.labelled,
+        "own": own_in(state.training, message.run),
+        "data": {**data, COUNTED: np.array(state.training.is_counted), **_of_this_gateway(state)},
+        "labelled": state.training.labelled,
     }
     order = {
         "algorithm": message.algorithm,
@@ -123,8 +138,8 @@ def _job(state: State, message: RoundOpen, shared: bytes, drawn: bytes) -> bytes
         "run": message.run,
         "seed": message.seed,
         "round_index": message.round_index,
-        "gateway": state.settings.gateway.id,
-        "secret": state.secret.hex(),
+        "gateway": state.context.settings.gateway.id,
+        "secret": state.context.secret.hex(),
         "drawn": drawn.hex(),
     }
     return wire.encode(joined(parts), order)
@@ -132,13 +147,13 @@ def _job(state: State, message: RoundOpen, shared: bytes, drawn: bytes) -> bytes
 
 def _of_this_gateway(state: State) -> Arrays:
     """Return what the settings say of this gateway alone, as the algorithms look for it beside the rows."""
-    chosen = {WEIGHT: state.settings.training.weight, RADIUS: state.settings.training.radius}
+    chosen = {WEIGHT: state.context.settings.training.weight, RADIUS: state.context.settings.training.radius}
     return {name: np.array(value) for name, value in chosen.items() if value is not None}
 
 
 def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
     """Take in the child's answer: store what stays and the update, in one step, then send the update."""
-    message, state = state.training, replace(state, training=None)
+    message, state = state.training.running, replace(state, training=replace(state.training, running=None))
     if message is None:
         return state, []
     if event.answer is None:
@@ -148,24 +163,31 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
         parts = parted(arrays)
     except wire.WireError as error:
         return _failed(state, message, f"its answer cannot be read: {error}")
-    if state.answered is None or state.answered[0] != message.run:
-        before = {**state.answered_before, **dict([state.answered] if state.answered else [])}
+    if state.training.answered is None or state.training.answered[0] != message.run:
+        before = {
+            **state.training.answered_before,
+            **dict([state.training.answered] if state.training.answered else []),
+        }
         kept = {run: before[run] for run in list(before)[-RUNS_KEPT:] if run != message.run}
-        state = replace(state, last_counted="", answered_before=kept)  # in this training nothing was
+        state = replace(
+            state, training=replace(state.training, last_counted="", answered_before=kept)
+        )  # in this training nothing was
     answered = (message.run, message.round_index)
     remarks = _remarks(state, message, said.get("remarks", ()))
-    is_news = remarks != state.remarks
-    state = replace(state, own=parts.get("own", {}), answered=answered, remarks=remarks)
+    is_news = remarks != state.training.remarks
+    state = replace(
+        state, training=replace(state.training, own=parts.get("own", {}), answered=answered, remarks=remarks)
+    )
     meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
-    meta["after"] = state.last_counted  # for algorithms that hold sums of what gateways have sent
+    meta["after"] = state.training.last_counted  # for algorithms that hold sums of what gateways have sent
     body = wire.encode(parts.get("update", {}), meta)
-    chunks = split(body, state.settings.limits.max_payload_bytes)
+    chunks = split(body, state.context.settings.limits.max_payload_bytes)
     digest = downloads.digest_of(body)
-    item = Item(topic(state, "update", digest), tuple(chunks), retain=False, priority=UPDATE_PRIORITY)
+    item = Item(state.context.topic("update", digest), tuple(chunks), retain=False, priority=UPDATE_PRIORITY)
     if "update" in parts:  # of one that says nothing nothing can be counted
-        state = replace(state, awaited=digest, is_counted=False)
-    saved = [save_own(state), *save_ledger(state), save_counted(state)]
-    state, effects = queue.queue(state, digest, item)
+        state = replace(state, training=replace(state.training, awaited=digest, is_counted=False))
+    saved = [save_own(state.training), *save_ledger(state.training), save_counted(state.training)]
+    state, effects = deliver(state, digest, item)
     logged: list[Effect] = [Log("warning", f"round {message.round_index}: {text}") for text in said.get("remarks", ())]
     logged.append(Log("info", f"round {message.round_index}: update of {len(body)} bytes made"))
     state, told = tell(state) if is_news else (state, [])
@@ -177,15 +199,17 @@ def _remarks(state: State, message: RoundOpen, texts: Sequence[str]) -> dict[int
     """Return the remarks of the trainings so far with those of the latest: it replaces what an exchange of an earlier
     round left under its phase or a later one.
     """
-    is_same = state.answered is not None and state.answered[0] == message.run
-    kept = {phase: text for phase, text in state.remarks.items() if is_same and phase < message.phase}
+    is_same = state.training.answered is not None and state.training.answered[0] == message.run
+    kept = {phase: text for phase, text in state.training.remarks.items() if is_same and phase < message.phase}
     latest = f"round {message.round_index}: {_fit_to_tell(message, '; '.join(texts))}"[:REMARK_LENGTH]
     return {**kept, message.phase: latest} if texts else kept
 
 
 def _failed(state: State, message: RoundOpen, reason: str) -> tuple[State, list[Effect]]:
-    retry_ns = state.now_ns + round(RETRY_S * NS)
-    state = replace(state, failed=(message.run, message.round_index), retry_ns=retry_ns)
+    retry_ns = state.context.now_ns + round(RETRY_S * NS)
+    state = replace(
+        state, training=replace(state.training, failed=(message.run, message.round_index), retry_ns=retry_ns)
+    )
     fit = _fit_to_tell(message, reason)
     state, effects = _refuse_round(state, message, f"training failed: {fit}")
     return state, effects if fit == reason else [*effects, Log("warning", f"round {message.round_index}: {reason}")]
@@ -201,17 +225,28 @@ def _fit_to_tell(message: RoundOpen, text: str) -> str:
 
 def commissioned(state: State) -> tuple[State, list[Effect]]:
     """The baseline is whole: fix this gateway's normalisation for good, say so, and answer a waiting round."""
-    own, _ = normalise(state.own, training_data(state.pipeline, state.settings.baseline.calibration_windows), "own")
-    state = replace(state, own=own)
-    saved = save_own(state)
+    own, _ = normalise(
+        state.training.own,
+        training_data(state.monitor.pipeline, state.context.settings.baseline.calibration_windows),
+        "own",
+    )
+    state = replace(state, training=replace(state.training, own=own))
+    saved = save_own(state.training)
     state, told = tell(state)
     state, effects = take_part(state)
-    return state, [saved, Log("info", f"baseline of {len(state.pipeline.baseline)} windows is whole"), *told, *effects]
+    return state, [
+        saved,
+        Log("info", f"baseline of {len(state.monitor.pipeline.baseline)} windows is whole"),
+        *told,
+        *effects,
+    ]
 
 
 def _refuse_round(state: State, message: RoundOpen, reason: str) -> tuple[State, list[Effect]]:
     """Say why this gateway will not answer a round, and which, so that nobody waits for it."""
-    state = replace(state, refused_round=round_number(message.run, message.round_index))
+    state = replace(
+        state, training=replace(state.training, refused_round=round_number(message.run, message.round_index))
+    )
     return refuse(state, f"round {message.round_index}: {reason}")
 
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from fedgate.config.protocol.messages import Signed, audience_of
-from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.trust.trust import Trust
 
 NS = 1_000_000_000
 SYNCHRONISED = "synchronised"
 
 
-def problem(state: State, message: Signed, gateway: str) -> str:
+def problem(trust: Trust, context: Context, message: Signed, gateway: str) -> str:
     """Return why a message that was announced to a gateway, or to `topics.ALL`, does not count; else an empty string.
 
     Whether it has expired is asked of a clock that is known to be right alone.
     """
-    audience = audience_of(state.settings.gateway.site, gateway)
-    if not state.verified(message.signed_bytes(), message.signature):
+    audience = audience_of(context.settings.gateway.site, gateway)
+    if not trust.verified(message.signed_bytes(), message.signature):
         return "its signature is not the release key's"
     if message.audience != audience:
         return f"it is for {message.audience!r} and was announced to {audience!r}"
-    if state.clock == SYNCHRONISED and 0 < message.expires_ns < state.now_ns:
+    if context.clock == SYNCHRONISED and 0 < message.expires_ns < context.now_ns:
         return f"it expired on {date(message.expires_ns)}"
     return ""
 

@@ -24,7 +24,8 @@ from fedgate.gateway_agent.deployment.slots import MODEL, save_model
 from fedgate.gateway_agent.events import Connection, Effect, Event, Heard, Publish
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.start import restore
-from fedgate.gateway_agent.state import OWN, State, Stored
+from fedgate.gateway_agent.state import State, Stored
+from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.features import FeatureSpec, extract_many, feature_names
 from fedgate.models.federated import build
@@ -117,7 +118,7 @@ def commissioned() -> State:
     )
     state = restore(chosen, partial(verified, key.public_key()), stored, boot_id="bench", can_train=False, now_ns=T0_NS)
     state, effects = machine.begin(state, stored)
-    assert state.manifest == manifest, effects
+    assert state.deployment.manifest == manifest, effects
     return machine.step(state, T0_NS, Connection(True))[0]  # scores are told to those who listen
 
 

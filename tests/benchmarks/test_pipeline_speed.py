@@ -33,7 +33,7 @@ def watch(state: State, arrivals: list[Arrival]) -> int:
 @pytest.mark.benchmark(timer=time.process_time)
 def test_24_channels_at_600_hz(benchmark: BenchmarkFixture, note: Note) -> None:
     state = station.commissioned()
-    arrivals = station.arrivals(state.settings.features, WINDOWS)
+    arrivals = station.arrivals(state.context.settings.features, WINDOWS)
     scored = repeat(benchmark, watch, state, arrivals, rounds=ROUNDS)
     assert scored == WINDOWS
     if benchmark.enabled:
@@ -45,7 +45,7 @@ def test_24_channels_at_600_hz(benchmark: BenchmarkFixture, note: Note) -> None:
 
 def test_delay_from_frame_to_score(benchmark: BenchmarkFixture, note: Note) -> None:
     state = station.commissioned()
-    arrivals = station.arrivals(state.settings.features, WINDOWS)
+    arrivals = station.arrivals(state.context.settings.features, WINDOWS)
     delays_s = []
 
     def watch_closely() -> None:

@@ -71,7 +71,7 @@ def test_alarms_one_by_one(tmp_path: Path, note: Note) -> None:
 def test_watching_writes_nothing(tmp_path: Path) -> None:
     state = station.commissioned()
     durable: list[Durable] = []
-    for arrival in station.arrivals(state.settings.features, 5):
+    for arrival in station.arrivals(state.context.settings.features, 5):
         state, effects = machine.step(state, arrival.now_ns, arrival.event)
         durable += [effect for effect in effects if isinstance(effect, Durable)]
     assert state.counts["windows"] == 5

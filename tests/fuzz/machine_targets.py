@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -27,6 +26,7 @@ from fedgate.models.arrays import Arrays
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.algorithm import RoundFailedError, Server, UpdateError
 from fedgate.models.federated.masking import LeftOutWarning
+from tests.agents import changed
 from tests.exchanges import Exchange, exchanges_of
 from tests.fuzz.target import Target
 from tests.message_samples import MESSAGES
@@ -70,8 +70,10 @@ def _agents() -> tuple[State, ...]:
     open_round = next(message for message in MESSAGES if isinstance(message, RoundOpen))
     shared = wire.encode({"w": frame_shape()})
     invited = open_round.model_copy(update={"shared": describe(shared, BIG), "features": gateway_settings().features})
-    watching = replace(in_force(), verified=lambda _message, _signature: True)
-    asked, _ = machine.step(watching, watching.now_ns, events.Heard(_topic("all", "round", "open"), invited.to_bytes()))
+    watching = changed(in_force(), "trust", verified=lambda _message, _signature: True)
+    asked, _ = machine.step(
+        watching, watching.context.now_ns, events.Heard(_topic("all", "round", "open"), invited.to_bytes())
+    )
     return watching, asked, _reading_json()
 
 
@@ -94,14 +96,14 @@ def _gateway(data: bytes) -> None:
     state = _agents()[stage % len(_agents())]
     where = "air" if channel >= len(ORDER) else _topic(("all", NAME)[stage // 128], ORDER[channel], "deck")
     for body in (payload, resealed(payload)):
-        after, effects = machine.step(state, state.now_ns, events.Heard(where, body))
-        machine.step(after, after.now_ns + 10**9, events.Tick("synchronised", 0, 0))
+        after, effects = machine.step(state, state.context.now_ns, events.Heard(where, body))
+        machine.step(after, after.context.now_ns + 10**9, events.Tick("synchronised", 0, 0))
         assert isinstance(effects, list)
 
 
 def _gateway_topic(data: bytes) -> None:
     state = _agents()[0]
-    machine.step(state, state.now_ns, events.Heard(data.decode(errors="replace"), data))
+    machine.step(state, state.context.now_ns, events.Heard(data.decode(errors="replace"), data))
 
 
 def _parted(data: bytes) -> tuple[int, int, bytes]:
@@ -114,7 +116,7 @@ def _on(channel: str, *payloads: bytes, stages: tuple[int, ...] = (0, 1, 128, 12
 
 
 def _gateway_seeds() -> tuple[bytes, ...]:
-    open_round = _agents()[1].round
+    open_round = _agents()[1].training.round
     assert open_round is not None
     manifest, model = SECOND
     return (

@@ -1,0 +1,53 @@
+"""What every component of the agent may read, and none of them owns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fedgate.config.protocol.topics import Topic, topic_of
+from fedgate.config.runtime.clock import Quality
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent import store_identity
+from fedgate.gateway_agent.runtime.write_budget import Day
+
+
+@dataclass(frozen=True)
+class StoreHealth:
+    """How the store is, as the service says it, which alone can know."""
+
+    problem: str = ""  # see `events.StoreState`
+    is_unstored: bool = False  # what was to be stored is in memory alone, for the disk takes nothing
+    flash: Day = field(default_factory=Day)  # what was written lately
+
+
+@dataclass(frozen=True)
+class Context:
+    """The gateway between two events: its settings, its time, its store and its link."""
+
+    settings: GatewaySettings
+    boot_id: str
+    now_ns: int  # on the gateway's timeline
+    clock: Quality = "unknown"
+    anchor_ns: int | None = None  # the time of the boot by the gateway's timeline, where that is known
+    secret: bytes = b""  # makes this gateway's random numbers its own; never leaves it
+    starts: int = 0  # on this store
+    store: StoreHealth = field(default_factory=StoreHealth)
+    is_connected: bool = False  # to the aggregator's broker
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    stopwatch: Callable[[], int] = int  # ns of this thread's CPU time; int() stands still
+
+    @property
+    def store_id(self) -> str:
+        """The public name of the store."""
+        return store_identity.store_id(self.secret)
+
+    def monotonic_ns(self, t_ns: int) -> int | None:
+        """Return how long after the boot a moment of the timeline is, None where that is not known."""
+        return None if self.anchor_ns is None else t_ns - self.anchor_ns
+
+    def topic(self, channel: str, item: str) -> str:
+        """Return this gateway's topic of a channel."""
+        gateway = self.settings.gateway
+        return topic_of(Topic(gateway.site, gateway.id, channel, item))
