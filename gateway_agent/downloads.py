@@ -1,17 +1,14 @@
-"""Bodies on their way down: take the chunks as they come, ask for what is missing, with growing patience
-(`outbox.connection`).
-"""
+"""Bodies on their way down: take the chunks as they come, ask for what is missing, with growing patience."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 
 from fedgate.config.protocol.messages import MessageError, Transfer, Want
 from fedgate.config.protocol.transfer import ASK_MAX, Assembly, parse_chunk
+from fedgate.config.runtime.backoff import wait_ns
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import Effect, Publish
-from fedgate.gateway_agent.outbox.connection import wait_ns
 from fedgate.models.records import replace
 
 NS = 1_000_000_000
@@ -34,11 +31,6 @@ class Downloads:
     fetches: dict[str, Fetch] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)  # fetched whole, not used yet
     damaged: int = 0  # bodies that were not what they should be
-
-
-def digest_of(body: bytes) -> str:
-    """Return the name of a body: its SHA-256."""
-    return hashlib.sha256(body).hexdigest()
 
 
 def want(downloads: Downloads, context: Context, transfer: Transfer) -> Downloads:

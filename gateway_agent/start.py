@@ -14,8 +14,7 @@ from fedgate.gateway_agent.deployment.deployment import Deployment
 from fedgate.gateway_agent.deployment.slots import restored
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.monitor import Monitor, RaisedBy, RaisedIn
-from fedgate.gateway_agent.outbox.connection import Line
-from fedgate.gateway_agent.outbox.outbox import Outbox
+from fedgate.gateway_agent.outbox.outbox import Line, Outbox
 from fedgate.gateway_agent.runtime.signature_worker import Verified
 from fedgate.gateway_agent.state import ALARMS, FEATURES, NEWEST, RESCUED, SECRET, SIGNER, BaselineError, State, Stored
 from fedgate.gateway_agent.store_identity import SEQUENCE, STARTS

@@ -19,6 +19,7 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Receipt, RoundOpen, Status, Want, audience_of
 from fedgate.config.protocol.topics import CHANNELS
 from fedgate.config.protocol.transfer import ASK_MAX, describe, split
+from fedgate.config.runtime.backoff import JITTER
 from fedgate.gateway_agent.events import (
     Connection,
     Effect,
@@ -30,7 +31,6 @@ from fedgate.gateway_agent.events import (
     Train,
     Trained,
 )
-from fedgate.gateway_agent.outbox.connection import JITTER
 from fedgate.gateway_agent.runtime.training_worker import answer
 from fedgate.gateway_agent.state import BaselineError, State, status
 from fedgate.gateway_agent.training.participation import NUMBER, RETRY_S, _fit_to_tell

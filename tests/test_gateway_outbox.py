@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.config.protocol.messages import Alarm, Receipt, Status, Want
+from fedgate.config.runtime.backoff import JITTER, WAIT_S_MAX, wait_ns
 from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,
@@ -29,7 +30,6 @@ from fedgate.gateway_agent.events import (
     Tick,
 )
 from fedgate.gateway_agent.monitor import alarms
-from fedgate.gateway_agent.outbox.connection import JITTER, WAIT_S_MAX, wait_ns
 from fedgate.gateway_agent.outbox.delivery import BYTES_MAX, ITEMS_MAX
 from fedgate.gateway_agent.state import State, deliver, status
 from tests.agents import ME, TICK, after, changed, commissioned, heard, kinds, sent

@@ -53,6 +53,9 @@ BASE_INSTALL = {"numpy", "onnxruntime", "paho", "pydantic", "cryptography"}
 BEYOND_BASE_INSTALL = {"models/detectors/graph.py": {"onnx"}, "models/detectors/recurrent_training.py": {"torch"}}
 NEVER_IN_THE_AGENT = {"scipy", "sklearn", "torch", "onnx", "matplotlib", "pyarrow", "sqlalchemy", "amqtt"}
 
+# Components of the agent that know their own record and the context alone, and what they may know besides.
+COMPONENTS = ("gateway_agent/outbox/", "gateway_agent/downloads.py")
+TO_COMPONENTS = ("gateway_agent/context/", "gateway_agent/events/", "gateway_agent/store_identity/")
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for their commands and the folders that do the I/O
 DOES_IO = {"runtime", "storage", "commands", "pki", "backup"}
 COMMANDS = "__main__.py"
@@ -92,6 +95,16 @@ def arrows(file: Source) -> Iterator[Finding]:
         package = module.partition(".")[0]
         if package in (*PACKAGES, "tests") and package not in allowed:
             yield line, f"{file.package} must not import {package}; move what both need down into models or config"
+
+
+def components(file: Source) -> Iterator[Finding]:
+    own = next((folder for folder in COMPONENTS if file.path.startswith(folder)), None)
+    if own is None:
+        return
+    for line, module in imported(file.tree, file.package):
+        name = module.replace(".", "/")
+        if name.startswith("gateway_agent") and not f"{name}/".startswith((own.removesuffix(".py"), *TO_COMPONENTS)):
+            yield line, f"{own} is a component of its own; take what it needs of {module} as an argument"
 
 
 def one_name(file: Source) -> Iterator[Finding]:
@@ -216,6 +229,7 @@ def exemptions(file: Source) -> Iterator[Finding]:
 
 RULES: dict[str, Rule] = {
     "arrows": arrows,
+    "components": components,
     "one_name": one_name,
     "third_party": third_party,
     "base_install": base_install,

@@ -19,6 +19,8 @@ BAD = [
     ("arrows", "config/protocol/wire.py", "from fedgate.cloud_aggregator.storage.store import Store", 1),
     ("arrows", "gateway_agent/machine.py", "from fedgate.cloud_aggregator import machine", 1),
     ("arrows", "cloud_aggregator/web.py", "from fedgate import gateway_agent", 1),
+    ("components", "gateway_agent/outbox/queue.py", "from fedgate.gateway_agent.state import State", 1),
+    ("components", "gateway_agent/downloads.py", "from fedgate.gateway_agent import outbox", 1),
     ("one_name", "gateway_agent/machine.py", "from models.signal import Block", 1),
     ("one_name", "tests/test_x.py", "def f():\n    import config.protocol.wire as wire", 2),
     ("arrows", "gateway_agent/storage/store.py", "from fedgate.firmware_sim.world.world import World", 1),
@@ -86,6 +88,12 @@ BAD = [
 GOOD = [
     ("arrows", "config/settings/settings.py", "from fedgate.models.features import FeatureSpec"),
     ("arrows", "models/federated/run.py", "from . import tally"),
+    (
+        "components",
+        "gateway_agent/outbox/queue.py",
+        "from fedgate.gateway_agent.context import Context\nfrom fedgate.gateway_agent.outbox import delivery",
+    ),
+    ("components", "gateway_agent/machine.py", "from fedgate.gateway_agent.state import State"),
     ("one_name", "models/federated/run.py", "from . import models\nimport fedgate.models\nfrom fedgate import config"),
     (
         "arrows",

@@ -33,12 +33,17 @@ class ChunkHeader(Message):
     size_bytes: Count
 
 
+def digest_of(body: bytes) -> str:
+    """Return the name of a body: its SHA-256."""
+    return hashlib.sha256(body).hexdigest()
+
+
 def describe(body: bytes, max_payload_bytes: int) -> Transfer:
     """Return the description of `body` cut to messages of at most `max_payload_bytes` (at least 1 KiB)."""
     if max_payload_bytes < PAYLOAD_BYTES_MIN:
         raise ValueError(f"max_payload_bytes: expected at least {PAYLOAD_BYTES_MIN}, got {max_payload_bytes}")
     step = max_payload_bytes - HEADER_BYTES
-    return Transfer(digest=hashlib.sha256(body).hexdigest(), size_bytes=len(body), chunks=max(-(-len(body) // step), 1))
+    return Transfer(digest=digest_of(body), size_bytes=len(body), chunks=max(-(-len(body) // step), 1))
 
 
 def split(body: bytes, max_payload_bytes: int) -> list[bytes]:
@@ -110,6 +115,6 @@ class Assembly:
         if not self.is_whole:
             raise MessageError(f"transfer {self.transfer.digest[:12]}: {len(self.missing)} chunks are missing")
         whole = b"".join(self.pieces[index] for index in range(self.transfer.chunks))
-        if len(whole) != self.transfer.size_bytes or hashlib.sha256(whole).hexdigest() != self.transfer.digest:
+        if len(whole) != self.transfer.size_bytes or digest_of(whole) != self.transfer.digest:
             raise MessageError(f"transfer {self.transfer.digest[:12]}: size or digest differs; fetch it again")
         return whole

@@ -19,11 +19,11 @@ from fedgate.cloud_aggregator.rounds.round import DOUBLINGS_MAX, LOST_S, REMIND_
 from fedgate.cloud_aggregator.rounds.uploads import RESEND_S
 from fedgate.config.protocol.messages import Status, round_number
 from fedgate.config.protocol.topics import ALL
+from fedgate.config.runtime.backoff import JITTER, WAIT_S_MAX
 from fedgate.firmware_sim.world.releases import Releases
 from fedgate.firmware_sim.world.time import TICK_S
 from fedgate.gateway_agent import state as agent
 from fedgate.gateway_agent.deployment.probation import STEADY_S
-from fedgate.gateway_agent.outbox.connection import JITTER, WAIT_S_MAX
 from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
 
 SLACK_S = 3 * TICK_S  # machines look at their clocks when they tick, and so does this

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest
-from fedgate.gateway_agent import downloads
+from fedgate.config.protocol.transfer import digest_of
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.slots import UNREADABLE, Trial, is_proven, named, read
 from fedgate.gateway_agent.deployment.validation import UNFIT, examined, mismatch, out_of_reach
@@ -120,7 +120,7 @@ def _loaded(state: State, stored: bytes) -> tuple[Manifest, Judge, Watching]:
         }
     if problem := mismatch(manifest, state.context.settings):
         raise ModelRefusedError(problem)
-    if downloads.digest_of(body) != manifest.model.digest:
+    if digest_of(body) != manifest.model.digest:
         raise wire.WireError("its digest differs")
     # It was tried and measured when it was new: a processor that is busy or hot as it starts, or memory that lacks for
     # another process, is no fault of it.

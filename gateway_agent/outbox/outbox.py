@@ -7,8 +7,20 @@ from dataclasses import dataclass, field
 
 from fedgate.config.protocol.messages import Score
 from fedgate.gateway_agent.events import Item
-from fedgate.gateway_agent.outbox.connection import Line
 from fedgate.models.records import replace
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is known of the way to the aggregator."""
+
+    tries: dict[str, int] = field(default_factory=dict)  # outbox item -> how often it was sent, over all connections
+    urgent_ns: int = 0  # alarms wait until then, ...
+    bulk_ns: int = 0  # ... and everything else until then
+    connections: int = 0  # so far
+    heard_ns: int | None = None  # when the aggregator last said anything
+    bytes_waiting: int = 0  # that the broker has not acknowledged
+    trouble: str = ""  # what keeps ending the connection
 
 
 @dataclass(frozen=True)

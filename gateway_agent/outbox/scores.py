@@ -10,7 +10,7 @@ from itertools import groupby
 
 from fedgate.config.protocol import scores as telemetry
 from fedgate.config.protocol.messages import Score
-from fedgate.gateway_agent import downloads
+from fedgate.config.protocol.transfer import digest_of
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Effect, Item, Publish
 from fedgate.gateway_agent.outbox import queue
@@ -59,7 +59,7 @@ def queue_kept(outbox: Outbox, context: Context, active: Active) -> tuple[Outbox
 
 def _queue_batch(outbox: Outbox, context: Context, active: Active, scores: list[Score]) -> tuple[Outbox, list[Effect]]:
     body = telemetry.gathered(scores, context.clock, context.boot_id).to_bytes()
-    digest = downloads.digest_of(body)
+    digest = digest_of(body)
     item = Item(context.topic("telemetry", digest), (body,), retain=False, priority=TELEMETRY_PRIORITY)
     return queue.queue(outbox, context, active, digest, item)
 

@@ -14,8 +14,7 @@ import numpy as np
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import RoundOpen, round_number
 from fedgate.config.protocol.topics import ALL
-from fedgate.config.protocol.transfer import split
-from fedgate.gateway_agent import downloads
+from fedgate.config.protocol.transfer import digest_of, split
 from fedgate.gateway_agent.events import UPDATE_PRIORITY, Effect, Item, Log, Train, Trained
 from fedgate.gateway_agent.monitor.pipeline import training_data
 from fedgate.gateway_agent.state import State, deliver, fetch, tell
@@ -182,7 +181,7 @@ def trained(state: State, event: Trained) -> tuple[State, list[Effect]]:
     meta["after"] = state.training.last_counted  # for algorithms that hold sums of what gateways have sent
     body = wire.encode(parts.get("update", {}), meta)
     chunks = split(body, state.context.settings.limits.max_payload_bytes)
-    digest = downloads.digest_of(body)
+    digest = digest_of(body)
     item = Item(state.context.topic("update", digest), tuple(chunks), retain=False, priority=UPDATE_PRIORITY)
     if "update" in parts:  # of one that says nothing nothing can be counted
         state = replace(state, training=replace(state.training, awaited=digest, is_counted=False))

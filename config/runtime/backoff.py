@@ -1,4 +1,4 @@
-"""What a gateway knows of its way to the aggregator, and how long it waits before it tries again.
+"""How long to wait before something is tried again.
 
 Nothing here is random: the pauses of a gateway follow from its name and from what it waits for. So they differ from
 gateway to gateway, and a fleet does not return in step, yet the same run of events gives the same messages.
@@ -7,26 +7,11 @@ gateway to gateway, and a fleet does not return in step, yet the same run of eve
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
 
 NS = 1_000_000_000
 WAIT_S_MAX = 300.0
 JITTER = 0.25  # of a wait, on top of it
-URGENT_SHARE = 0.2  # of the spread after an outage: within so much of it the alarms go
 JITTER_BYTES = 8
-
-
-@dataclass(frozen=True)
-class Line:
-    """The way to the aggregator as it is now."""
-
-    tries: dict[str, int] = field(default_factory=dict)  # outbox item -> how often it was sent, over all connections
-    urgent_ns: int = 0  # alarms wait until then, ...
-    bulk_ns: int = 0  # ... and everything else until then
-    connections: int = 0  # so far
-    heard_ns: int | None = None  # when the aggregator last said anything
-    bytes_waiting: int = 0  # that the broker has not acknowledged
-    trouble: str = ""  # what keeps ending the connection
 
 
 def jitter(*parts: str | int) -> float:
