@@ -34,8 +34,9 @@ from fedgate.firmware_sim.world.messages import Seen, mutated, swollen
 from fedgate.firmware_sim.world.messages import drawn as drawn_message
 from fedgate.firmware_sim.world.network import PACKET_BYTES
 from fedgate.firmware_sim.world.setup import HOURS, stream_of
-from fedgate.gateway_agent.state import State as AgentState
+from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.trust import signatures
+from fedgate.gateway_agent.trust.trust import Trust
 from tests.sites import topic
 from tests.soak import some
 from tests.test_world_network import network
@@ -199,9 +200,9 @@ def test_a_step_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
 # Defects of the product, put back.
 
 
-def for_anybody(state: AgentState, message: Signed, gateway: str) -> str:
+def for_anybody(trust: Trust, context: Context, message: Signed, gateway: str) -> str:
     """Return why a message does not count as if whom it is for were all the same."""
-    return "" if state.trust.verified(message.signed_bytes(), message.signature) else f"not signed for {gateway}"
+    return "" if trust.verified(message.signed_bytes(), message.signature) else f"not signed for {gateway}"
 
 
 def believed(state: State) -> int:
