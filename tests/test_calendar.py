@@ -155,7 +155,7 @@ def test_a_contradiction_names_its_key(chosen: dict[str, Any], message: str) -> 
 
 
 def test_the_room_of_the_documentation_is_a_valid_gateway() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "features.md").read_text("utf-8")
+    page = (Path(__file__).parent.parent / "docs" / "reference" / "features.md").read_text("utf-8")
     blocks = re.findall(r"^```toml\n(\[\[source.*?)^```", page, re.MULTILINE | re.DOTALL)
     (block,) = [block for block in blocks if "calendar" in block]
     tables = {"gateway": {"id": "room-1", "site": "house"}, **tomllib.loads(block)}

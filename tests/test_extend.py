@@ -27,7 +27,7 @@ LAWS = {
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
     """The algorithm of the page after a training, registered while the laws look at it."""
-    (block,) = blocks(ROOT / "docs" / "extend.md", "python")
+    (block,) = blocks(ROOT / "docs" / "reference" / "extend.md", "python")
     folder = tmp_path_factory.mktemp("extend")
     (folder / "shown_on_the_page.py").write_text(block, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:

@@ -274,7 +274,7 @@ def is_determined(rows: Array, owners: list[str], name: str) -> bool:
 
 
 def test_two_sums_of_one_model_tell_what_they_differ_by() -> None:
-    """What masks do not hold against, as docs/security.md says: a store that was restored hands its model out again."""
+    """What masks do not hold against (docs/reference/security.md): a restored store hands its model out again."""
     algorithm = masked_adding(SIZE)
     made = took_part(algorithm, DATA)
     again = made.servers[0]._replace(round_index=made.server.round_index + STEPS)

@@ -224,7 +224,7 @@ def test_a_step_that_does_not_suit_is_refused(step: dict[str, object], changes: 
 
 
 def test_the_wrist_of_the_documentation_is_a_valid_gateway() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "features.md").read_text("utf-8")
+    page = (Path(__file__).parent.parent / "docs" / "reference" / "features.md").read_text("utf-8")
     blocks = re.findall(r"^```toml\n(\[\[source.*?)^```", page, re.MULTILINE | re.DOTALL)
     (block,) = [block for block in blocks if "bvp" in block]
     tables = {"gateway": {"id": "wrist-1", "site": "ward"}, **tomllib.loads(block)}

@@ -396,7 +396,7 @@ def test_every_table_of_both_stores_has_a_bound_that_is_written_down(tmp_path: P
 
 
 def documented() -> str:
-    return (ROOT / "docs" / "operations.md").read_text()
+    return (ROOT / "docs" / "reference" / "operations.md").read_text()
 
 
 def test_a_flood_leaves_the_tables_of_a_gateway_in_their_bounds(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""What becomes of a site whose aggregator is put back to an earlier day, or loses its disk; see `docs/operations.md`.
+"""What becomes of a site whose aggregator is put back to an earlier day, or loses its disk
+(`docs/reference/operations.md`).
 
 Method: a site of real machines; the store of its aggregator is set back while its gateways go on.
 """

@@ -47,7 +47,7 @@ def taken(state: State, event: Listed) -> tuple[State, list[Effect]]:
     words = first_of(who)
     text = (
         f"this store is older than revoked.crl, which names {len(over)} certificates more: {words}. They stay revoked; "
-        "what else came since the store was saved is not known here, see docs/operations.md, How to restore"
+        "what else came since the store was saved is not known here, see docs/reference/operations.md, How to restore"
     )
     return admission.begun(state, registry), [*(RecordCertificate(one) for one in over), Log("warning", text)]
 

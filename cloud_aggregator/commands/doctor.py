@@ -233,7 +233,7 @@ def last_backup(store: Path, now_ns: int) -> Finding:
     """Return how old the last backup of a store is."""
     from fedgate.cloud_aggregator.commands.backup import read_note, time_of
 
-    held, advice = read_note(store), "cloud-aggregator backup FILE, once a day: docs/operations.md, Back up"
+    held, advice = read_note(store), "cloud-aggregator backup FILE, once a day: docs/reference/operations.md, Back up"
     if held is None:
         return warning("backup", "none was made of this store, or nobody knows of it", advice)
     made_ns, file, has_keys = held

@@ -227,7 +227,7 @@ class _Restoring:
                 f"{' and '.join(wrong)}: not the keys of {site_keys.STATEMENT} ({where[site_keys.STATEMENT]}, number "
                 f"{number}), so the site would not start, and no file that is here is replaced. Give a newer backup, "
                 f"or put what is missing here from its own copy; or move {', '.join(here)} away, to go by the keys of "
-                "the backup: docs/operations.md, An aggregator with older keys than its gateways"
+                "the backup: docs/reference/operations.md, An aggregator with older keys than its gateways"
             )
 
     def _read_settings(self) -> AggregatorSettings:

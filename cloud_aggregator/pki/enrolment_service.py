@@ -50,7 +50,7 @@ OWN_CHECK_S = 3_600.0
 NOTICE = (
     "the broker denies {} everything until it is restarted, because who had the key of this name before, another "
     "device or this one, may still be connected; on the aggregator's machine: sudo systemctl restart fedgate-broker "
-    "(docs/security.md, A name that another device gets)"
+    "(docs/reference/security.md, A name that another device gets)"
 )
 KEYS_CHECK_S = 60.0
 DONE = "done; the aggregator ended before it could say so"

@@ -109,7 +109,7 @@ def store(settings: GatewaySettings) -> Iterator[Finding]:
         windows = f"{held['baseline_windows']} of {settings.baseline.windows} windows of the baseline"
         return f"{path}{running}: {windows}, {len(held['outbox'])} items wait to be sent"
 
-    advice = "the agent sets a damaged store aside when it starts, see docs/operations.md"
+    advice = "the agent sets a damaged store aside when it starts, see docs/reference/operations.md"
     yield guarded("store", (StoreError, OSError, ValueError), advice, opened)
     if not os.access(path, os.W_OK):
         yield failure("store access", f"{path} cannot be written by this user", "run this as the user of the service")

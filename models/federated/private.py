@@ -266,7 +266,7 @@ def _told(ledger: Mapping[str, Array], following: Mapping[str, Array], privacy: 
     if not math.isfinite(spent):
         return (
             "what this gateway has spent of its privacy is not known any more, for its store was damaged: it counts as "
-            "all, and no update is sent; docs/operations.md says how to go on"
+            "all, and no update is sent; docs/reference/operations.md says how to go on"
         )
     return (
         f"the privacy budget is spent: epsilon {spent:.4g} after {count} updates, and the next one would make it "
