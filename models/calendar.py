@@ -1,7 +1,8 @@
 """The time of a window as features: what is normal at three in the morning is not at noon, nor on a Sunday.
 
 Times are those of the window, in the time zone of the building with its summer time. They are as right as the clock
-that stamped the samples; whether that was synchronised is said by the alarm, not by the features (docs/reference/features.md).
+that stamped the samples; whether that was synchronised is said by the alarm, not by the features
+(docs/reference/features.md).
 """
 
 from __future__ import annotations

@@ -64,4 +64,4 @@ def test_status_says_that_the_store_is_older(tmp_path: Path, capsys: Capture) ->
 def test_an_update_for_a_round_to_come_is_refused_with_what_that_means() -> None:
     _, effects = after(OPEN, *update("north", body(OPEN, round_index=OPEN.server.round_index + 1)))
     (receipt,) = receipts(effects)
-    assert "older than what its gateways have answered, see docs/reference/operations.md" in receipt.reason
+    assert "older than what its gateways answered, see docs/reference/operations.md" in receipt.reason

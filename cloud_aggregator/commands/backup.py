@@ -48,8 +48,8 @@ EPILOG = """examples:
   cloud-aggregator backup /mnt/usb/site.tar -c aggregator.toml
       not sealed and without any key: keep release.key and ca.key apart. A tar archive
 
-'cloud-aggregator restore' puts it back; docs/reference/operations.md, How to restore. Exit code 0 where it is written, 1 where it
-could not be (a disk, another backup at work), 2 where what was given is not good.
+'cloud-aggregator restore' puts it back; docs/reference/operations.md, How to restore. Exit code 0 where it is
+written, 1 where it could not be (a disk, another backup at work), 2 where what was given is not good.
 """
 
 

@@ -118,7 +118,7 @@ def _older_store(answers: dict[str, Any], expected: dict[str, Any]) -> str:
     index, present = answers["round_index"], int(expected["round_index"])
     if answers["run"] != expected["run"] or type(index) is not int or index <= present:
         return ""
-    return ": this store is older than what its gateways have answered, see docs/reference/operations.md, How to restore"
+    return ": this store is older than what its gateways answered, see docs/reference/operations.md, How to restore"
 
 
 def _unfit(state: State, gateway: str, meta: dict[str, Any]) -> str:

@@ -136,7 +136,7 @@ def wear(device: str, sys: Path = SYS) -> Iterator[Finding]:
             yield ok("disk wear", text)
     elif kind == "SD":
         yield ok(
-            "disk wear", f"{block} is an SD card, which does not tell; docs/reference/operations.md says what is written to it"
+            "disk wear", f"{block} is an SD card, which does not tell; docs/reference/operations.md has what is written"
         )
     else:
         yield ok("disk wear", f"{block or 'the device'} does not tell")

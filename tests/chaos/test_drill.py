@@ -1,4 +1,4 @@
-"""The drill of docs/reference/operations.md: the disk of aggregator and broker is gone, and a backup brings the site back.
+"""The drill of docs/reference/operations.md: the disk of aggregator and broker is gone, and a backup brings it back.
 
 Goal: alarms and models are as they were, gateways that were never touched go on, and a model is made and taken again.
 """
