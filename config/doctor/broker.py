@@ -92,8 +92,8 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
     if not heard:
         own = watch(trial.site, trial.name, "doctor")
         advice = trial.why_mute() or (
-            f"if another device had the name {trial.user} before, restart the broker (docs/reference/security.md, A name "
-            f"that another device gets); else allow it to read and write {own} (config/mosquitto.acl)"
+            f"if another device had the name {trial.user} before, restart the broker (docs/reference/security.md, A "
+            f"name that another device gets); else allow it to read and write {own} (config/mosquitto.acl)"
         )
         yield failure("broker echo", f"user {trial.user} does not hear what it says on {trial.own('echo')}", advice)
         return
