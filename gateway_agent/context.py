@@ -36,6 +36,7 @@ class Context:
     is_connected: bool = False  # to the aggregator's broker
     bytes_sent: int = 0
     bytes_received: int = 0
+    refusal: str = ""  # why something was not done, as the status gives it
     stopwatch: Callable[[], int] = int  # ns of this thread's CPU time; int() stands still
 
     @property

@@ -16,7 +16,7 @@ FIRST_WAIT_S = 1.0  # the aggregator sends the chunks to all right after the ann
 
 
 @dataclass(frozen=True)
-class Fetch:
+class Download:
     """A body on its way down, and when to ask for what is still missing."""
 
     assembly: Assembly
@@ -28,7 +28,7 @@ class Fetch:
 class Downloads:
     """Bodies that were asked for, and those that are here."""
 
-    fetches: dict[str, Fetch] = field(default_factory=dict)
+    fetches: dict[str, Download] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)  # fetched whole, not used yet
     damaged: int = 0  # bodies that were not what they should be
 
@@ -38,7 +38,7 @@ def want(downloads: Downloads, context: Context, transfer: Transfer) -> Download
     known = downloads.fetches.get(transfer.digest)
     if transfer.digest in downloads.bodies or (known is not None and known.assembly.transfer == transfer):
         return downloads
-    fetch = Fetch(Assembly(transfer), context.now_ns + round(FIRST_WAIT_S * NS))
+    fetch = Download(Assembly(transfer), context.now_ns + round(FIRST_WAIT_S * NS))
     return replace(downloads, fetches={**downloads.fetches, transfer.digest: fetch})
 
 
@@ -58,7 +58,7 @@ def take_chunk(downloads: Downloads, context: Context, payload: bytes) -> Downlo
             return replace(downloads, fetches={**others, header.digest: replace(fetch, assembly=assembly)})
         body = assembly.body()
     except MessageError:  # damaged on the way, this piece or one before it: begin again, and count it
-        fresh = Fetch(Assembly(fetch.assembly.transfer), context.now_ns + round(FIRST_WAIT_S * NS), fetch.tries)
+        fresh = Download(Assembly(fetch.assembly.transfer), context.now_ns + round(FIRST_WAIT_S * NS), fetch.tries)
         return replace(downloads, fetches={**others, header.digest: fresh}, damaged=downloads.damaged + 1)
     return replace(downloads, fetches=others, bodies={**downloads.bodies, header.digest: body})
 

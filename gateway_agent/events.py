@@ -1,7 +1,8 @@
-"""What happens to the agent, and what it wants done: the vocabulary between the machine and its shell.
+"""Events, effects and requests: what happens to the agent, and what a component wants done.
 
-The shell makes the store effects of a step durable, in one transaction, before it carries out any other effect of that
-step.
+The service makes the store effects of a step durable, in one transaction, before it carries out any other effect of
+that step. A request is what one component wants of another; `machine` turns it into effects within the same step, so
+that no component calls another.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedgate.config.protocol.losses import LossClass
+from fedgate.config.protocol.messages import Transfer
 from fedgate.config.runtime.clock import Quality
 from fedgate.gateway_agent.monitor.recurrence import Seen
 
@@ -142,9 +144,47 @@ class Log:
     text: str
 
 
+@dataclass(frozen=True)
+class Deliver:
+    """Request of the outbox: deliver an item to the aggregator."""
+
+    name: str
+    item: Item
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Request of the downloads: fetch a body, unless it is here or on its way."""
+
+    transfer: Transfer
+
+
+@dataclass(frozen=True)
+class SetRefusal:
+    """Request: let the status give this reason why something was not done; an empty one takes it away."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class PublishStatus:
+    """Request: publish the status now, as it is after this step so far."""
+
+
+@dataclass(frozen=True)
+class KeysChanged:
+    """Request: the site has other keys, so what was refused may be taken now; with another release key the numbers
+    that the one before signed count no more.
+    """
+
+    is_other_release_key: bool
+
+
 Durable = Keep | Save | Queue | Settle
 Outward = Publish | Train | Log
 Effect = Durable | Outward
+Request = Deliver | Fetch | SetRefusal | PublishStatus | KeysChanged
+Wanted = Effect | Request  # what a component returns
 ALARM_PRIORITY = 0
 SENSOR_PRIORITY = 1  # a sensor that comes and goes must not push out what is said of the structure
 UPDATE_PRIORITY = 2
@@ -155,3 +195,8 @@ CLASSES: dict[int, LossClass] = {
     UPDATE_PRIORITY: "update",
     TELEMETRY_PRIORITY: "telemetry",
 }
+
+
+def refuse(reason: str) -> list[Wanted]:
+    """Return what says, in the log and in the status, why something was not done."""
+    return [Log("warning", reason), SetRefusal(reason), PublishStatus()]

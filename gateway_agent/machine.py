@@ -1,41 +1,57 @@
 """The agent as a function: `step(state, now_ns, event) -> (state, effects)`.
 
-It reads no clock and touches no file and no socket, so the service, a simulation and a test run the same code. A
-message that makes no sense is dropped, counted and logged; it can not stop the agent.
+It reads no clock and touches no file and no socket, so the service, a simulation and a test run the same code. An event
+goes to one component, whose functions take its own record and the context, and read others where their parameters say
+so. What a component wants of another it returns as a request (`events`), which `_apply` answers. Then two advances
+follow, which do nothing where there is nothing to do. A message that makes no sense is dropped, counted and logged; it
+can not stop the agent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, Final
 
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.messages import MessageError, Receipt, Score, Want
 from fedgate.config.settings.settings import Source
-from fedgate.gateway_agent import clock_steps, downloads, store_faults
+from fedgate.gateway_agent import downloads
 from fedgate.gateway_agent.deployment import candidate, probation, startup
+from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.events import (
     UPDATE_PRIORITY,
     Anchored,
     Connection,
+    Deliver,
     Effect,
     Event,
+    Fetch,
     Heard,
     Keep,
+    KeysChanged,
     Log,
+    Publish,
+    PublishStatus,
     Reload,
     Save,
+    SetRefusal,
     StoreState,
     Tick,
     Trained,
+    Wanted,
 )
 from fedgate.gateway_agent.monitor import alarms
+from fedgate.gateway_agent.monitor import pipeline as walk
+from fedgate.gateway_agent.monitor.monitor import Monitor, active_alarms, save_memory
 from fedgate.gateway_agent.monitor.pipeline import Reading
 from fedgate.gateway_agent.monitor.recurrence import Seen
-from fedgate.gateway_agent.outbox import delivery, scores
+from fedgate.gateway_agent.outbox import delivery, eviction, queue, scores
 from fedgate.gateway_agent.sources import frames, json_values
-from fedgate.gateway_agent.state import State, Stored, active_alarms, counted, save_features, save_memory, tell
+from fedgate.gateway_agent.start import save_features
+from fedgate.gateway_agent.state import FEATURES, State, Stored
+from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training import participation
 from fedgate.gateway_agent.training.training import note_receipt
@@ -46,58 +62,128 @@ from fedgate.models.signal import Block, SignalError
 
 NS = 1_000_000_000
 REMEMBER_S = 900.0  # a page of the store at a time, which flash bears; a clean stop stores the rest
+FULL: Final = "disk-full"
+DAMAGED: Final = "store-damaged"  # causes of sensor alarms, which the next start ends
+Result = tuple[State, list[Effect]]
 
 
-def begin(state: State, stored: Stored) -> tuple[State, list[Effect]]:
+def begin(state: State, stored: Stored) -> Result:
     """Return the first step after a start: the stored model back in force, alarms of what is no longer watched
     cleared.
     """
-    state = replace(state, context=replace(state.context, starts=state.context.starts + 1))
-    effects: list[Effect] = [Save(STARTS, str(state.context.starts).encode())]
-    features = save_features(state)
-    if stored.blobs.get(features.key) != features.body:
+    context = replace(state.context, starts=state.context.starts + 1)
+    models = state.deployment.models
+    state = replace(state, context=context, deployment=replace(state.deployment, marked=models.counted_at_start()))
+    effects: list[Effect] = [Save(STARTS, str(context.starts).encode())]
+    features = save_features(context)
+    if stored.blobs.get(FEATURES) != features.body:
         effects.append(features)
-    watched = {f"silent-{source.name}" for source in state.context.settings.source}
-    watched |= {alarms.NO_MODEL}
-    watched |= {alarms.OUTDATED} if state.context.settings.alarm.drift is not None else set()
-    watched |= {f"faulty-{channel}" for channel in state.context.settings.features.channels}
-    watched |= alarms.stuck_causes(state.context.settings)
-    for cause in sorted(state.monitor.sensor_alarms.keys() - watched):
-        state, cleared = alarms.sensor_well(state, cause, state.context.now_ns)
+    for cause in sorted(state.monitor.sensor_alarms.keys() - alarms.watched_causes(context.settings)):
+        state, cleared = _monitor(state, alarms.sensor_well(state.monitor, context, cause, context.now_ns))
         effects += cleared
-    if (
-        state.monitor.pipeline.commissioned and "center" not in state.training.own
-    ):  # fewer windows are wanted than before
-        state, more = participation.commissioned(state)
+    if not state.monitor.pipeline.commissioned:
+        return state, effects
+    if "center" not in state.training.own:  # fewer windows are wanted than before
+        state, more = _commissioned(state)
         effects += more
-    state = replace(state, deployment=replace(state.deployment, marked=state.deployment.models.counted_at_start()))
-    if state.monitor.pipeline.commissioned:
-        state, loaded = startup.reload(state, stored.blobs)
-        effects += loaded
-    return state, effects
+    pipeline, training = state.monitor.pipeline, state.training
+    state, more = _deployment(state, startup.reload(state.deployment, state.context, pipeline, training, stored.blobs))
+    return state, [*effects, *more]
 
 
-def step(state: State, now_ns: int, event: Event) -> tuple[State, list[Effect]]:
+def step(state: State, now_ns: int, event: Event) -> Result:
     """Take in one event at `now_ns` on the gateway's timeline."""
     state = replace(state, context=replace(state.context, now_ns=now_ns))
+    state, effects = _route(state, event)
+    state, more = _advance(state)
+    return state, [*effects, *more]
+
+
+def _route(state: State, event: Event) -> Result:
     match event:
         case Heard():
             return _heard(state, event)
         case Tick():
             return _tick(state, event)
         case Trained():
-            return participation.trained(state, event)
+            training, effects = participation.trained(state.training, state.context, event)
+            return _apply(replace(state, training=training), effects)
         case Connection(up=up):
             return _connection(state, up)
         case Anchored():
-            return clock_steps.set_clock(state, event)
+            return _move_times(state, event)
         case StoreState():
-            return store_faults.of_store(state, event)
+            return _store_state(state, event)
         case Reload(blobs=blobs):
-            return startup.again(state, blobs)
+            pipeline, training = state.monitor.pipeline, state.training
+            return _deployment(state, startup.again(state.deployment, state.context, pipeline, training, blobs))
 
 
-def _connection(state: State, up: bool) -> tuple[State, list[Effect]]:
+def _advance(state: State) -> Result:
+    """Take part in an open round and put a candidate in force as soon as all that they need is here."""
+    pipeline, bodies = state.monitor.pipeline, state.downloads.bodies
+    training, wanted = participation.take_part(state.training, state.context, pipeline, state.outbox, bodies)
+    state, effects = _apply(replace(state, training=training), wanted)
+    state, more = _deployment(
+        state, candidate.put_in_force(state.deployment, state.context, pipeline, training, bodies)
+    )
+    needed = {state.deployment.candidate.model.digest} if state.deployment.candidate else set()
+    needed |= {state.training.round.shared.digest} if state.training.round else set()
+    return replace(state, downloads=downloads.forget(state.downloads, needed)), [*effects, *more]
+
+
+def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
+    """Answer the requests among what a component wants, each in its place among the effects."""
+    effects: list[Effect] = []
+    for one in wanted:
+        match one:
+            case Deliver(name=name, item=item):
+                active = active_alarms(state.monitor, state.context)
+                outbox, more = queue.queue(state.outbox, state.context, active, name, item)
+                state = replace(state, outbox=outbox)
+                effects += more
+            case Fetch(transfer=transfer):
+                state = replace(state, downloads=downloads.want(state.downloads, state.context, transfer))
+            case SetRefusal(reason=reason):
+                state = replace(state, context=replace(state.context, refusal=reason))
+            case PublishStatus():
+                effects.append(Publish(state.context.topic("status", "agent"), status(state).to_bytes(), retain=True))
+                state = replace(state, status_ns=state.context.now_ns)
+            case KeysChanged(is_other_release_key=is_other):
+                state, more = _change_keys(state, is_other_release_key=is_other)
+                effects += more
+            case _:
+                effects.append(one)
+    return state, effects
+
+
+def _change_keys(state: State, *, is_other_release_key: bool) -> Result:
+    effects: list[Wanted] = []
+    if is_other_release_key:
+        training, effects = participation.forget_signed(state.training)
+        state = replace(state, training=training)
+    deployment, more = candidate.change_keys(state.deployment, state.context, is_other_release_key=is_other_release_key)
+    return _apply(replace(state, deployment=deployment), [*effects, *more])
+
+
+def _monitor(state: State, result: tuple[Monitor, Sequence[Wanted]]) -> Result:
+    monitor, wanted = result
+    return _apply(replace(state, monitor=monitor), wanted)
+
+
+def _deployment(state: State, swap: candidate.Swap) -> Result:
+    deployment, pipeline, wanted = swap
+    if pipeline is not state.monitor.pipeline:
+        state = replace(state, monitor=replace(state.monitor, pipeline=pipeline))
+    return _apply(replace(state, deployment=deployment), wanted)
+
+
+def _commissioned(state: State) -> Result:
+    training, effects = participation.commissioned(state.training, state.context, state.monitor.pipeline)
+    return _apply(replace(state, training=training), effects)
+
+
+def _connection(state: State, up: bool) -> Result:
     state = replace(state, context=replace(state.context, is_connected=up))
     if not up:
         return state, []
@@ -106,52 +192,111 @@ def _connection(state: State, up: bool) -> tuple[State, list[Effect]]:
         outbox=delivery.begin_connection(state.outbox, state.context),
         downloads=downloads.ask_anew(state.downloads, state.context),
     )
-    state, told = tell(state)
-    outbox, kept = scores.queue_kept(state.outbox, state.context, active_alarms(state))
+    state, effects = _apply(state, [PublishStatus(), *newest.repeated(state.trust, state.context)])
+    outbox, kept = scores.queue_kept(state.outbox, state.context, active_alarms(state.monitor, state.context))
     state, sends = _send_due(replace(state, outbox=outbox))
-    return state, [*told, *newest.repeated(state), *kept, *sends]
+    return state, [*effects, *kept, *sends]
 
 
-def _tick(state: State, event: Tick) -> tuple[State, list[Effect]]:
+def _move_times(state: State, event: Anchored) -> Result:
+    """Go on after the wall clock was set; `context.now_ns` is on the new timeline already.
+
+    A board without a clock of its own boots years ago, and learns the time when the network comes, weeks later perhaps.
+    Pauses go on as if nothing had happened. Windows begin anew: what lies on both sides of the step has no common time.
+    What was published before keeps its id and its times, for the aggregator holds them; with the boot's id and the time
+    since the boot, which every message carries, it can correct them.
+    """
+    by_ns = event.by_ns
+    state = replace(
+        state,
+        context=replace(state.context, anchor_ns=event.anchor_ns, clock=event.clock),
+        monitor=state.monitor.move_times(by_ns),
+        outbox=state.outbox.move_times(by_ns),
+        downloads=downloads.move_times(state.downloads, by_ns),
+        training=replace(state.training, retry_ns=state.training.retry_ns + by_ns),
+        deployment=state.deployment.move_times(by_ns),
+    )
+    text = f"the wall clock was set by {by_ns / 1e9:+.0f} s: windows begin anew at the new time"
+    return _apply(state, [Log("warning", text), PublishStatus()])
+
+
+def _store_state(state: State, event: StoreState) -> Result:
+    """Go on with a store that is full, damaged or well again: give up the least important, and raise an alarm."""
+    context = state.context
+    if event.problem == DAMAGED:  # a thing of the past as soon as it is told: the store is a new one
+        # Another damage while one is still an active alarm is an alarm of its own.
+        state, ended = _monitor(state, alarms.sensor_well(state.monitor, context, DAMAGED, context.now_ns))
+        raised = alarms.sensor(state.monitor, context, DAMAGED, event.text, context.now_ns)
+        state, effects = _monitor(state, raised)
+        return state, [*ended, *effects]
+    context = replace(context, store=replace(context.store, problem=event.problem))
+    state, given_up = replace(state, context=context), list[Effect]()
+    if event.problem == FULL:
+        outbox, given_up = eviction.give_up_telemetry(state.outbox, context)
+        state = replace(state, outbox=outbox)
+        changed = alarms.sensor(state.monitor, context, FULL, event.text, context.now_ns)
+    else:
+        changed = alarms.sensor_well(state.monitor, context, FULL, context.now_ns)
+    state, effects = _monitor(state, changed)
+    state, published = _apply(state, [PublishStatus()])
+    return state, [*given_up, *effects, *published]
+
+
+def _tick(state: State, event: Tick) -> Result:
     line = replace(state.outbox.line, bytes_waiting=event.bytes_waiting, trouble=event.trouble)
     sent, received = event.bytes_sent, event.bytes_received
     context = replace(state.context, clock=event.clock, bytes_sent=sent, bytes_received=received)
-    state = _forget(replace(state, context=context, outbox=replace(state.outbox, line=line)))
+    state = replace(state, context=context, outbox=replace(state.outbox, line=line))
     effects: list[Effect] = []
     # What may be due without anything having happened; each does nothing where there is nothing to do.
-    in_turn = (alarms.silent_sources, _send_due, participation.take_part, _ask)
-    for advance in (*in_turn, candidate.put_in_force, probation.ticked, alarms.without_model, newest.watch_age):
-        state, more = advance(state)
+    for act in (_silent_sources, _send_due, _ask, _probation, _without_model, _watch_age, _remember):
+        state, more = act(state)
         effects += more
-    state = _forget(state)
-    if state.context.now_ns - state.monitor.remembered_ns >= REMEMBER_S * NS:
-        state = replace(state, monitor=replace(state.monitor, remembered_ns=state.context.now_ns))
-        effects += save_memory(state)
     if state.context.now_ns - state.status_ns >= state.context.settings.exchange.status_s * NS:
-        state, more = tell(state)
+        state, more = _apply(state, [PublishStatus()])
         effects += more
     return state, effects
 
 
-def _send_due(state: State) -> tuple[State, list[Effect]]:
-    outbox, sends = delivery.send_due(state.outbox, state.context, active_alarms(state))
+def _silent_sources(state: State) -> Result:
+    return _monitor(state, alarms.silent_sources(state.monitor, state.context))
+
+
+def _send_due(state: State) -> Result:
+    outbox, sends = delivery.send_due(state.outbox, state.context, active_alarms(state.monitor, state.context))
     return replace(state, outbox=outbox), sends
 
 
-def _ask(state: State) -> tuple[State, list[Effect]]:
+def _ask(state: State) -> Result:
     asked, effects = downloads.ask(state.downloads, state.context)
     return replace(state, downloads=asked), effects
 
 
-def _forget(state: State) -> State:
-    """Drop bodies that no round and no candidate needs any more."""
-    candidate_, round_ = state.deployment.candidate, state.training.round
-    needed = {candidate_.model.digest} if candidate_ else set()
-    needed |= {round_.shared.digest} if round_ else set()
-    return replace(state, downloads=downloads.forget(state.downloads, needed))
+def _probation(state: State) -> Result:
+    deployment, effects = probation.ticked(state.deployment, state.context, state.monitor.windows)
+    return _apply(replace(state, deployment=deployment), effects)
 
 
-def _heard(state: State, event: Heard) -> tuple[State, list[Effect]]:
+def _without_model(state: State) -> Result:
+    deployment = state.deployment
+    newest_version = max(deployment.models.newest, deployment.models.current.version)
+    return _monitor(state, alarms.without_model(state.monitor, state.context, deployment.manifest, newest_version))
+
+
+def _watch_age(state: State) -> Result:
+    trust, effects = newest.watch_age(state.trust, state.context, state.deployment.highest_version)
+    return _apply(replace(state, trust=trust), effects)
+
+
+def _remember(state: State) -> Result:
+    now_ns = state.context.now_ns
+    if now_ns - state.monitor.remembered_ns < REMEMBER_S * NS:
+        return state, []
+    state = replace(state, monitor=replace(state.monitor, remembered_ns=now_ns))
+    return state, [*save_memory(state.monitor.pipeline, state.context, state.deployment.manifest)]
+
+
+def _heard(state: State, event: Heard) -> Result:
     readers = [
         source for source in state.context.settings.source if source.kind == "json" and source.topic == event.topic
     ]
@@ -164,61 +309,63 @@ def _heard(state: State, event: Heard) -> tuple[State, list[Effect]]:
     return state, effects
 
 
-def _or_dropped(
-    state: State, event: Heard, take: Callable[[State], tuple[State, list[Effect]]]
-) -> tuple[State, list[Effect]]:
+def _or_dropped(state: State, event: Heard, take: Callable[[State], Result]) -> Result:
     try:
         return take(state)
     except (MessageError, topics.TopicError, SignalError) as error:
-        state = counted(state, "dropped.message")
-        count = state.counts["dropped.message"]
+        count = state.messages_dropped + 1
         # At 1, 2, 4, 8, ...: a sensor that says the same wrong thing ten times a second must not fill the journal.
         told = Log("warning", f"{event.topic} dropped ({count} so far): {error}")
-        return state, [told] if count.bit_count() == 1 else []
+        return replace(state, messages_dropped=count), [told] if count.bit_count() == 1 else []
 
 
-def _addressed(state: State, where: topics.Topic, payload: bytes) -> tuple[State, list[Effect]]:
-    gateway = state.context.settings.gateway
+def _addressed(state: State, where: topics.Topic, payload: bytes) -> Result:
+    context, gateway = state.context, state.context.settings.gateway
     if where.site != gateway.site or where.gateway not in (gateway.id, topics.ALL):
         raise MessageError(f"it is for gateway {where.gateway} of site {where.site}")
     if where.item == topics.TRIED and not payload:
         return state, []
     if where.channel == "sample":
         return _frame(state, where.item, payload)
-    state = replace(state, outbox=delivery.note_answer(state.outbox, state.context))
+    changes: dict[str, Any] = {"outbox": delivery.note_answer(state.outbox, context)}
+    wanted: Sequence[Wanted] = []
     match where.channel:
         case "round":
-            return participation.invited(state, payload)
+            changes["training"], wanted = participation.invited(state.training, context, state.trust, payload)
         case "keys":
-            return site_keys.heard(state, payload)
+            changes["trust"], wanted = site_keys.heard(state.trust, context, payload)
         case "manifest":
-            return candidate.heard(state, payload, is_own=where.gateway != topics.ALL)
+            is_own = where.gateway != topics.ALL
+            changes["deployment"], wanted = candidate.heard(
+                state.deployment, context, state.trust, payload, is_own=is_own
+            )
         case "newest":
-            return newest.announced(state, payload)
+            changes["trust"], wanted = newest.announced(state.trust, context, payload)
         case "chunk":
-            return _chunk(state, payload)
+            changes["downloads"] = downloads.take_chunk(state.downloads, context, payload)
         case "receipt":
-            return _settle(state, where.item, Receipt.from_bytes(payload))
+            return _settle(replace(state, **changes), where.item, Receipt.from_bytes(payload))
         case "resend":
             missing = Want.from_bytes(payload).missing
-            outbox, sends = delivery.resend(state.outbox, state.context, where.item, missing)
-            return replace(state, outbox=outbox), sends
-    raise MessageError(f"channel {where.channel!r} is not for gateways")
+            changes["outbox"], wanted = delivery.resend(changes["outbox"], context, where.item, missing)
+        case _:
+            raise MessageError(f"channel {where.channel!r} is not for gateways")
+    return _apply(replace(state, **changes), wanted)
 
 
-def _settle(state: State, name: str, receipt: Receipt) -> tuple[State, list[Effect]]:
+def _settle(state: State, name: str, receipt: Receipt) -> Result:
     """Take in a receipt. The status repeats a refusal, and what was said of an update; that an alarm has arrived says
     nothing of the training.
     """
-    item = state.outbox.items.get(name)
+    item, context = state.outbox.items.get(name), state.context
     if item is not None and (item.priority == UPDATE_PRIORITY or not receipt.accepted):
-        state = replace(state, refusal=receipt.reason)
+        context = replace(context, refusal=receipt.reason)
     training, saved = note_receipt(state.training, name) if receipt.accepted else (state.training, [])
-    outbox, effects = delivery.settle(state.outbox, state.context, active_alarms(state), name, receipt)
-    return replace(state, training=training, outbox=outbox), [*effects, *saved]
+    outbox, effects = delivery.settle(state.outbox, context, active_alarms(state.monitor, context), name, receipt)
+    return replace(state, context=context, training=training, outbox=outbox), [*effects, *saved]
 
 
-def _frame(state: State, stream: str, payload: bytes) -> tuple[State, list[Effect]]:
+def _frame(state: State, stream: str, payload: bytes) -> Result:
     source = next((one for one in state.context.settings.source if one.name == stream and one.kind == "frames"), None)
     if source is None:
         raise MessageError(f"no source of kind 'frames' is named {stream!r} in the settings")
@@ -226,76 +373,58 @@ def _frame(state: State, stream: str, payload: bytes) -> tuple[State, list[Effec
     return _sampled(replace(state, monitor=replace(state.monitor, offsets=offsets)), source, block)
 
 
-def _chunk(state: State, payload: bytes) -> tuple[State, list[Effect]]:
-    state = replace(state, downloads=downloads.take_chunk(state.downloads, state.context, payload))
-    state, trains = participation.take_part(state)
-    state, swaps = candidate.put_in_force(state)
-    return _forget(state), [*trains, *swaps]
-
-
-def _reading(state: State, source: Source, payload: bytes) -> tuple[State, list[Effect]]:
+def _reading(state: State, source: Source, payload: bytes) -> Result:
     return _sampled(state, source, json_values.read(source, payload, state.context.now_ns))
 
 
-def _sampled(state: State, source: Source, block: Block) -> tuple[State, list[Effect]]:
-    state = replace(
-        state, monitor=replace(state.monitor, heard_ns={**state.monitor.heard_ns, source.name: state.context.now_ns})
-    )
-    state, effects = alarms.sensor_well(state, f"silent-{source.name}", state.context.now_ns)
+def _sampled(state: State, source: Source, block: Block) -> Result:
+    """Take a block of samples through the pipeline, and what it found in each window to the alarms and the scores."""
+    now_ns = state.context.now_ns
+    monitor = replace(state.monitor, heard_ns={**state.monitor.heard_ns, source.name: now_ns})
+    state, effects = _monitor(state, alarms.sensor_well(monitor, state.context, f"silent-{source.name}", now_ns))
     was_commissioned = state.monitor.pipeline.commissioned
     began_ns = state.context.stopwatch()
-    state, readings, more = probation.pushed(state, block)
-    elapsed_ns, pipeline = state.context.stopwatch() - began_ns, state.monitor.pipeline
-    effects += more
+    try:
+        pipeline, readings = walk.push(state.monitor.pipeline, block)
+    except ModelRefusedError as error:  # the model in force cannot be run on it
+        left = probation.leave(state.deployment, state.context, state.monitor.pipeline, str(error))
+        state, more = _deployment(state, left)
+        effects += more
+        pipeline, readings = walk.push(state.monitor.pipeline, block)
+    elapsed_ns = state.context.stopwatch() - began_ns
+    state = replace(state, monitor=replace(state.monitor, pipeline=pipeline))
     for reading in readings:
         state, more = _read(state, reading)
         effects += more
-    state, more = probation.watched(state, readings, elapsed_ns)
+    pipeline = state.monitor.pipeline
+    state, more = _deployment(state, probation.watched(state.deployment, state.context, pipeline, readings, elapsed_ns))
     effects += more
     if pipeline.commissioned and not was_commissioned:
-        state, more = participation.commissioned(state)
-        state, swaps = candidate.put_in_force(state)
-        effects += [*more, *swaps]
-    elif not pipeline.commissioned:  # a few windows are enough to watch at the level of the site
-        state, swaps = candidate.put_in_force(state)
-        effects += swaps
+        state, more = _commissioned(state)
+        effects += more
     return state, effects
 
 
-def _read(state: State, reading: Reading) -> tuple[State, list[Effect]]:
-    for channel, count in reading.filled.items():
-        state = counted(state, f"filled.{channel}", count)
-    if reading.lost is not None:
-        is_first = not state.monitor.lost_ns  # of a run of lost windows; the count of all stands in the status
-        state, effects = alarms.window_lost(counted(state, "windows_lost"), reading.lost)
-        told = Log("info", f"window lost ({', '.join(reading.lost.channels)}): {reading.lost.reason}")
-        return state, [told, *effects] if is_first else effects
-    state, effects = alarms.window_whole(counted(state, "windows"), reading.faulty, reading.t_ns)
+def _read(state: State, reading: Reading) -> Result:
+    state, effects = _monitor(
+        state, alarms.of_reading(state.monitor, state.context, state.deployment.manifest, reading)
+    )
     if reading.learned and reading.row is not None:
         effects.append(Keep(Seen(reading.row, reading.t_ns)))
-    state, more = alarms.stuck(state, reading.stuck, reading.moved, reading.t_ns)
-    effects += more
-    if reading.height is None:
-        return state, effects
-    if reading.transition is not None:
-        state, more = alarms.of_transition(state, reading.transition, reading.height)
-        effects += more
-    state, more = alarms.outdated(state, reading.t_ns)
-    effects += more
-    if state.context.settings.exchange.publish_scores:
-        score = _score(state, reading.t_ns, reading.height)
-        outbox, more = scores.publish(state.outbox, state.context, active_alarms(state), score)
+    if reading.height is not None and state.context.settings.exchange.publish_scores:
+        score, active = _score(state, reading.t_ns, reading.height), active_alarms(state.monitor, state.context)
+        outbox, more = scores.publish(state.outbox, state.context, active, score)
         state, effects = replace(state, outbox=outbox), [*effects, *more]
     return state, effects
 
 
 def _score(state: State, t_ns: int, height: Height) -> Score:
-    judge, manifest = state.monitor.pipeline.judge, state.deployment.manifest
+    judge = state.monitor.pipeline.judge
     return Score(
         t_ns=t_ns,
         score=height.value,
         rule=height.rule,
         level=judge.levels.raise_level if judge else 0.0,
         alarm=state.monitor.pipeline.alarm.active,
-        model_version=manifest.version if manifest else 0,
+        model_version=state.deployment.version,
     )

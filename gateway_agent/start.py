@@ -1,4 +1,4 @@
-"""An agent's state at its start: made from what the store held, or refused where that does not fit the settings."""
+"""From what a store holds to an agent's state, refused where that does not fit the settings, and back."""
 
 from __future__ import annotations
 
@@ -9,17 +9,29 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Newest
 from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent import store_identity
 from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.deployment import slots
 from fedgate.gateway_agent.deployment.deployment import Deployment
-from fedgate.gateway_agent.deployment.slots import restored
+from fedgate.gateway_agent.events import Effect, Save
 from fedgate.gateway_agent.monitor import pipeline as walk
-from fedgate.gateway_agent.monitor.monitor import Monitor, RaisedBy, RaisedIn
+from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, RaisedBy, RaisedIn, save_alarms, save_memory
 from fedgate.gateway_agent.outbox.outbox import Line, Outbox
 from fedgate.gateway_agent.runtime.signature_worker import Verified
-from fedgate.gateway_agent.state import ALARMS, FEATURES, NEWEST, RESCUED, SECRET, SIGNER, BaselineError, State, Stored
-from fedgate.gateway_agent.store_identity import SEQUENCE, STARTS
-from fedgate.gateway_agent.training.training import COUNTED, INVITED, OWN, PRIVACY, Training
-from fedgate.gateway_agent.trust.trust import Trust
+from fedgate.gateway_agent.state import FEATURES, RESCUED, SECRET, BaselineError, State, Stored
+from fedgate.gateway_agent.training.training import (
+    COUNTED,
+    INVITED,
+    OWN,
+    PRIVACY,
+    Training,
+    save_counted,
+    save_invited,
+    save_ledger,
+    save_own,
+)
+from fedgate.gateway_agent.trust import newest
+from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Trust
 from fedgate.models.arrays import Arrays
 from fedgate.models.features import FeatureSpec
 from fedgate.models.federated.algorithm import SPENT, ledger_of
@@ -56,11 +68,11 @@ def restore(
         anchor_ns=anchor_ns,
         stopwatch=stopwatch,
         secret=stored.blobs.get(SECRET, b""),
-        starts=int(stored.blobs.get(STARTS, b"0")),
+        starts=int(stored.blobs.get(store_identity.STARTS, b"0")),
     )
     outbox = Outbox(
         items=dict(stored.outbox),
-        sequence=int(stored.blobs.get(SEQUENCE, b"0")),
+        sequence=int(stored.blobs.get(store_identity.SEQUENCE, b"0")),
         line=Line(tries={name: 1 for name, item in stored.outbox.items() if len(item.payloads) > 1}),
     )
     trust = Trust(
@@ -69,7 +81,7 @@ def restore(
         newest_ns=now_ns,
         signer=stored.blobs.get(SIGNER, b"").decode(),
     )
-    deployment = Deployment(models=restored(stored.blobs))
+    deployment = Deployment(models=slots.restored(stored.blobs))
     return State(
         context, _monitor(settings, stored, now_ns), trust, outbox=outbox, training=training, deployment=deployment
     )
@@ -101,9 +113,10 @@ def _monitor(settings: GatewaySettings, stored: Stored, now_ns: int) -> Monitor:
     return Monitor(
         pipeline=replace(pipeline, alarm=AlarmState(**held["anomaly"])),
         heard_ns={source.name: now_ns for source in settings.source},
-        raised_by=RaisedBy(*held.get("raised_by", ())),  # 0.3 knew one rule
+        raised_by=RaisedBy(*held.get("raised_by", ())),
         sensor_alarms=held["sensors"],
         raised_in={cause: RaisedIn(*one) for cause, one in held.get("raised_in", {}).items()},
+        alarms_raised=held.get("raised", 0),
     )
 
 
@@ -130,3 +143,28 @@ def _training(stored: Stored, *, can_train: bool, libraries: tuple[str, ...], la
         is_counted=is_counted,
         last_counted=last[0] if last else awaited if is_counted else "",  # 0.4 kept the awaited one alone
     )
+
+
+def save_features(context: Context) -> Save:
+    """Return the effect that stores what the baseline is measured with."""
+    return Save(FEATURES, context.settings.features.model_dump_json().encode())
+
+
+def to_store(state: State) -> Stored:
+    """Return what a store would hold of what the agent knows: for a new one, where the old one cannot be read."""
+    context, monitor, training = state.context, state.monitor, state.training
+    saved: list[Effect] = [
+        save_own(training),
+        *save_ledger(training),
+        save_invited(training),
+        save_counted(training),
+        save_features(context),
+        save_alarms(monitor),
+        *save_memory(monitor.pipeline, context, state.deployment.manifest),
+        *store_identity.save(context.starts, state.outbox.sequence),
+        slots.save(state.deployment.models),
+        *newest.save(state.trust),
+        Save(SECRET, context.secret),
+    ]
+    blobs = {effect.key: effect.body for effect in saved if isinstance(effect, Save)}
+    return Stored(tuple(monitor.pipeline.baseline), blobs, dict(state.outbox.items))

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from fedgate.config.protocol.messages import Transfer
 from fedgate.config.protocol.transfer import split
 from fedgate.gateway_agent import machine
-from fedgate.gateway_agent.events import Connection, Effect, Event, Heard, Publish, Tick
+from fedgate.gateway_agent.events import Connection, Deliver, Effect, Event, Fetch, Heard, Item, Publish, Tick
+from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.state import State
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.records import replace
@@ -51,6 +53,26 @@ def commissioned(shelf: Shelf | None = None, **tables: Any) -> State:
 def changed(state: State, part: str, **changes: Any) -> State:
     """Return a state with one of its records changed."""
     return replace(state, **{part: replace(getattr(state, part), **changes)})
+
+
+def deliver(state: State, name: str, item: Item) -> tuple[State, list[Effect]]:
+    """Queue an item for the aggregator, as a component asks for it."""
+    return machine._apply(state, [Deliver(name, item)])
+
+
+def fetch(state: State, transfer: Transfer) -> State:
+    """Begin to fetch a body, as a component asks for it."""
+    return machine._apply(state, [Fetch(transfer)])[0]
+
+
+def raise_fault(state: State, cause: str, text: str, t_ns: int) -> tuple[State, list[Effect]]:
+    """Raise a sensor fault."""
+    return machine._monitor(state, alarms.sensor(state.monitor, state.context, cause, text, t_ns))
+
+
+def clear_fault(state: State, cause: str, t_ns: int) -> tuple[State, list[Effect]]:
+    """Clear a sensor fault."""
+    return machine._monitor(state, alarms.sensor_well(state.monitor, state.context, cause, t_ns))
 
 
 def kinds(effects: Iterable[Effect], kind: type[Any]) -> list[Any]:

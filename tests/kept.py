@@ -10,8 +10,9 @@ from typing import Any
 from fedgate.config.identity.signing import verified
 from fedgate.gateway_agent.events import CLASSES, Effect, Event, Item, Outward, Publish, Tick
 from fedgate.gateway_agent.runtime.service import Service
-from fedgate.gateway_agent.state import State, deliver
+from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.storage.store import Store
+from tests.agents import deliver
 from tests.sites import KEY, T0_NS, gateway_settings, topic
 
 ME = "north"

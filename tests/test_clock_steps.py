@@ -14,9 +14,9 @@ from fedgate.config.protocol.messages import Alarm, Receipt, Status
 from fedgate.config.runtime import clock
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.events import Anchored, Connection, Effect, Keep, Tick
-from fedgate.gateway_agent.monitor import alarms
-from fedgate.gateway_agent.state import State, status
-from tests.agents import after, changed, heard, kinds, sent
+from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.status import status
+from tests.agents import after, changed, clear_fault, heard, kinds, raise_fault, sent
 from tests.sites import FEATURES, NS, SITE, T0_NS, Shelf, agent, frame, samples
 
 BOOT_S = 100  # from the boot to what the tests do
@@ -72,11 +72,11 @@ def test_windows_go_on_at_the_new_time_and_no_silence_is_made_up(name: str) -> N
 @pytest.mark.parametrize("by_s", STEPS_S.values(), ids=list(STEPS_S))
 def test_an_alarm_keeps_its_id_and_says_enough_to_correct_its_time(by_s: int) -> None:
     state, wrong_ns = booted(by_s)
-    state, raised = alarms.sensor(state, "silent-deck", "nothing comes", wrong_ns)
+    state, raised = raise_fault(state, "silent-deck", "nothing comes", wrong_ns)
     true_ns = wrong_ns + by_s * NS
     state, effects = after(state, Anchored(T0_NS, by_s * NS, "synchronised"), now_ns=true_ns)
     told = Status.from_bytes(sent(effects, "status")[0].payload)
-    state, cleared = alarms.sensor_well(state, "silent-deck", true_ns + 5 * NS)
+    state, cleared = clear_fault(state, "silent-deck", true_ns + 5 * NS)
     first, last = (Alarm.from_bytes(sent(each, "alarm")[0].payload) for each in (raised, cleared))
     assert first.id == last.id and (first.onset_ns, last.onset_ns) == (wrong_ns, wrong_ns)
     assert (first.clock, last.clock) == ("unsynchronised", "synchronised") and first.boot_id == told.boot_id
@@ -87,7 +87,7 @@ def test_an_alarm_keeps_its_id_and_says_enough_to_correct_its_time(by_s: int) ->
 @pytest.mark.parametrize("by_s", STEPS_S.values(), ids=list(STEPS_S))
 def test_patience_goes_on_as_if_nothing_had_happened(by_s: int) -> None:
     state, now_ns = booted(by_s, silent_after_s=1e6)
-    state, _ = alarms.sensor(state, "faulty-load", "stuck", now_ns)
+    state, _ = raise_fault(state, "faulty-load", "stuck", now_ns)
     state, effects = after(state, Anchored(T0_NS, by_s * NS, "synchronised"), now_ns=now_ns + by_s * NS)
     assert not sent(effects, "alarm")
     now_ns += by_s * NS

@@ -27,8 +27,8 @@ from fedgate.firmware_sim import children
 from fedgate.gateway_agent.__main__ import main as gateway_agent
 from fedgate.gateway_agent.deployment.slots import save_model
 from fedgate.gateway_agent.events import Item, Keep, Queue, Save
+from fedgate.gateway_agent.monitor.monitor import ALARMS
 from fedgate.gateway_agent.monitor.recurrence import Seen
-from fedgate.gateway_agent.state import ALARMS
 from fedgate.gateway_agent.storage.store import Store
 from tests.test_aggregator_machine import OPEN
 from tests.test_aggregator_store import CLEARED, RAISED

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from fedgate.gateway_agent.deployment.probation import pushed
+from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.session import RUNNING, ModelRefusedError, Scorer
 from fedgate.gateway_agent.runtime import run_deadline
 from fedgate.gateway_agent.state import State
@@ -44,6 +44,11 @@ def test_a_run_that_does_not_end_is_ended_and_the_next_one_is_not() -> None:
         sound.neutral(x)
 
 
+def sampled(state: State) -> State:
+    """Return a gateway that has taken in a second of samples more."""
+    return machine._sampled(state, state.context.settings.source[0], block(state))[0]
+
+
 def block(state: State) -> Block:
     """Return a second of samples behind those that a gateway has seen."""
     t_ns = max(seen.end_ns or 0 for seen in state.monitor.pipeline.recent)
@@ -66,10 +71,9 @@ def stuck(state: State) -> State:
 def test_on_probation_the_model_before_is_in_force_again() -> None:
     state, _ = offered(in_force(), SECOND)
     assert state.deployment.trial is not None
-    state, _, _ = pushed(stuck(state), block(state))
-    assert (
-        state.deployment.manifest == FIRST[0] and "model 2 rolled back: it gave no score within 30 s" in state.refusal
-    )
+    state = sampled(stuck(state))
+    assert state.deployment.manifest == FIRST[0]
+    assert "model 2 rolled back: it gave no score within 30 s" in state.context.refusal
     assert state.deployment.models.why_not(state.deployment.models.rejected[-1].name)
 
 
@@ -77,22 +81,14 @@ def test_on_probation_the_model_before_is_in_force_again() -> None:
 def test_without_a_probation_the_stored_one_is_loaded_again_in_a_new_session() -> None:
     state = stuck(in_force())
     assert state.deployment.trial is None
-    state, _, _ = pushed(state, block(state))
+    state = sampled(state)
     assert (
         state.deployment.manifest is None
         and state.deployment.reload_due == ""
-        and "left: it gave no score within" in state.refusal
+        and "left: it gave no score within" in state.context.refusal
     )
-    state, _, _ = pushed(
-        stuck(
-            replace(
-                state,
-                deployment=replace(state.deployment, manifest=FIRST[0]),
-                monitor=replace(state.monitor, pipeline=in_force().monitor.pipeline),
-            )
-        ),
-        block(state),
-    )
+    again = replace(state.deployment, manifest=FIRST[0])
+    state = sampled(stuck(replace(state, deployment=again, monitor=in_force().monitor)))
     assert state.deployment.reload_due is not None and state.deployment.reload_due.startswith(
         "left: it gave no score"
     )  # the one before

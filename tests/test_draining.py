@@ -13,7 +13,7 @@ import pytest
 from fedgate.cloud_aggregator.events import Durable, RecordAlarm
 from fedgate.config.protocol.messages import Alarm
 from fedgate.gateway_agent.events import UPDATE_PRIORITY, Connection
-from fedgate.gateway_agent.monitor import alarms
+from tests.agents import clear_fault, raise_fault
 from tests.sites import NS, Site, aggregator_settings, gateway_settings
 
 LIMITS = {"limits": {"max_payload_bytes": 1_024}}
@@ -78,9 +78,9 @@ def raise_alarms(made: Site, count: int) -> list[str]:
         for act in ("raised", "cleared"):
             state = made.agents["north"]
             if act == "raised":
-                state, effects = alarms.sensor(state, "faulty-load", "stuck", made.now_ns)
+                state, effects = raise_fault(state, "faulty-load", "stuck", made.now_ns)
             else:
-                state, effects = alarms.sensor_well(state, "faulty-load", made.now_ns)
+                state, effects = clear_fault(state, "faulty-load", made.now_ns)
             made.agents["north"] = state
             made.shelves["north"].commit(effects)
             made.tick(30.0)
@@ -125,7 +125,7 @@ def test_a_line_that_breaks_every_few_seconds_carries_what_waits_all_the_same(na
     """Each connection is shorter than the spread of a fleet after an outage."""
     made = Site(aggregator_settings(), [gateway_settings(name, exchange={"spread_s": 60.0})])
     made.connect("cloud")
-    made.agents[name], raised = alarms.sensor(made.agents[name], "silent-deck", "no word", made.now_ns)
+    made.agents[name], raised = raise_fault(made.agents[name], "silent-deck", "no word", made.now_ns)
     assert raised and not made.settled()
     for _ in range(7):
         made.connect(name)

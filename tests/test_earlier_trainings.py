@@ -47,7 +47,8 @@ def test_the_number_of_a_training_is_on_the_disk_before_anything_is_answered() -
     shelf.commit(effects)
     state, _ = after(agent(gateway_settings(), shelf), Link(True))
     state, effects = invited(state, 9, training=BEFORE, run="old")
-    assert not kinds(effects, Train) and state.refusal.startswith(f"round 9: it is of training {BEFORE}, an earlier")
+    assert not kinds(effects, Train)
+    assert state.context.refusal.startswith(f"round 9: it is of training {BEFORE}, an earlier")
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -63,7 +64,8 @@ def test_an_invitation_to_an_earlier_training_is_refused_and_nothing_is_forgotte
     if restarted:
         state = after(agent(gateway_settings(), shelf), Link(True))[0]
     state, effects = invited(state, 9, training=BEFORE, run="old")
-    assert not kinds(effects, Train) and state.refusal.startswith(f"round 9: it is of training {BEFORE}, an earlier")
+    assert not kinds(effects, Train)
+    assert state.context.refusal.startswith(f"round 9: it is of training {BEFORE}, an earlier")
     assert Status.from_bytes(sent(effects, "status")[0].payload).refused_round == "old/9"
     assert not kinds(invited(state, 3, training=NOW, run="new")[1], Train)  # answered, and known to be
     assert trained(state, 4, NOW, "new")[1] == name

@@ -19,7 +19,8 @@ from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
 from fedgate.gateway_agent.runtime import model_trial
 from fedgate.gateway_agent.runtime.agent import Agent
 from fedgate.gateway_agent.runtime.model_trial import ONE_THREAD, Tried, UntriedError, examine, prepare_job
-from fedgate.gateway_agent.state import State, status
+from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.status import status
 from fedgate.models.arrays import NEW_SERIES
 from fedgate.models.detectors import DETECTORS, PERSONAL
 from fedgate.models.records import replace

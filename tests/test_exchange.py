@@ -216,7 +216,7 @@ def test_a_gateway_that_comes_after_the_release_gets_the_model_and_no_stale_invi
     made.feed(late, samples(9, WINDOWS), 0.0)
     made.restart(late)
     made.run(made.in_force)
-    assert made.agents[late].refusal == "" and made.agents[late].training.answered is None
+    assert made.agents[late].context.refusal == "" and made.agents[late].training.answered is None
 
 
 def test_gateways_that_vanish_never_hang_a_round() -> None:

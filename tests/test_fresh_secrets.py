@@ -11,7 +11,8 @@ import pytest
 from fedgate.config.protocol import wire
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.runtime import training_worker
-from fedgate.gateway_agent.state import SECRET, status
+from fedgate.gateway_agent.state import SECRET
+from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Arrays, exchange_secret, is_fleeting, parted, ratchet
 from fedgate.models.federated.masking import AGREEMENT, PREFIX

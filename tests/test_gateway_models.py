@@ -24,14 +24,15 @@ from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
 from fedgate.gateway_agent.deployment.slots import MODEL, MODELS
 from fedgate.gateway_agent.events import Log, Save
 from fedgate.gateway_agent.monitor.pipeline import rows_of
-from fedgate.gateway_agent.state import State, status
+from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.training.training import own_in, save_own
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.features import FeatureSpec
 from fedgate.models.federated import build
 from fedgate.models.federated.run import run
-from tests.agents import LIMIT, TICK, after, chunks, commissioned, heard, kinds, sent
+from tests.agents import LIMIT, TICK, after, changed, chunks, commissioned, heard, kinds, sent
 from tests.sites import FEATURES, KEY, NS, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
 
 Made = tuple[Manifest, bytes]
@@ -156,7 +157,7 @@ def test_a_bad_model_leaves_the_one_in_force_and_says_why(fault: str) -> None:
     assert set(state.deployment.models.trying) <= set(
         before.deployment.models.trying
     )  # what was refused in order did not end the agent
-    state, effects = offered(replace(state, refusal="something else"), make())
+    state, effects = offered(changed(state, "context", refusal="something else"), make())
     assert words in status(state).refusal and not state.downloads.fetches and not sent(effects, "want")
     state, effects = offered(state, signed_third())
     assert state.deployment.manifest is not None and (state.deployment.manifest.version, status(state).refusal) == (
@@ -172,7 +173,7 @@ def signed_third() -> Made:
 @pytest.mark.parametrize("payload", [b"{}", GOOD.to_bytes().replace(b'"version":2', b'"version":0'), b"\xff" * 9])
 def test_what_is_no_manifest_is_dropped(payload: bytes) -> None:
     state, _ = after(in_force(), heard("manifest", "current", payload, "all"))
-    assert state.counts["dropped.message"] == 1 and state.deployment.manifest == FIRST[0]
+    assert state.messages_dropped == 1 and state.deployment.manifest == FIRST[0]
 
 
 def test_the_model_in_force_announced_again_changes_nothing() -> None:

@@ -29,10 +29,10 @@ from fedgate.gateway_agent.events import (
     Settle,
     Tick,
 )
-from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.outbox.delivery import BYTES_MAX, ITEMS_MAX
-from fedgate.gateway_agent.state import State, deliver, status
-from tests.agents import ME, TICK, after, changed, commissioned, heard, kinds, sent
+from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.status import status
+from tests.agents import ME, TICK, after, changed, clear_fault, commissioned, deliver, heard, kinds, raise_fault, sent
 from tests.sites import NS, T0_NS, Shelf, agent, gateway_settings, topic
 
 CHANNEL = {
@@ -198,10 +198,10 @@ def test_an_old_change_of_an_alarm_sent_again_is_never_what_late_listeners_see()
     """Raised and cleared wait for their receipts; the alarm is raised anew; then the old ones are due again."""
     state = commissioned()
     for onset, well in ((1, True), (2, False)):
-        state, raised = alarms.sensor(state, "faulty-load", "stuck", onset)
+        state, raised = raise_fault(state, "faulty-load", "stuck", onset)
         assert [one.retain for one in sent(raised, "alarm")] == [True]
         if well:
-            state, cleared = alarms.sensor_well(state, "faulty-load", onset)
+            state, cleared = clear_fault(state, "faulty-load", onset)
             assert [one.retain for one in sent(cleared, "alarm")] == [True]
     state, effects = after(state, TICK, now_ns=T0_NS + 60 * NS)
     again = [(Alarm.from_bytes(one.payload).onset_ns, one.retain) for one in sent(effects, "alarm")]
@@ -210,7 +210,7 @@ def test_an_old_change_of_an_alarm_sent_again_is_never_what_late_listeners_see()
     state, _ = after(state, heard("receipt", name, TAKEN))
     state, effects = after(state, TICK, now_ns=T0_NS + 180 * NS)
     assert [one.retain for one in sent(effects, "alarm")] == [False, False]
-    state, _ = alarms.sensor_well(state, "faulty-load", 3)
+    state, _ = clear_fault(state, "faulty-load", 3)
     state, effects = after(state, TICK, now_ns=T0_NS + 400 * NS)
     assert True in [one.retain for one in sent(effects, "alarm")]
 

@@ -16,8 +16,10 @@ from fedgate.config.protocol.messages import Alarm, Score
 from fedgate.gateway_agent.context import StoreHealth
 from fedgate.gateway_agent.events import SENSOR_PRIORITY, Effect, Heard, Log, Queue
 from fedgate.gateway_agent.monitor.decision import Watch
+from fedgate.gateway_agent.monitor.monitor import ALARMS
 from fedgate.gateway_agent.monitor.pipeline import Judge
-from fedgate.gateway_agent.state import ALARMS, State, status
+from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.status import status
 from fedgate.models.arrays import Floats
 from fedgate.models.threshold import Levels
 from tests.agents import TICK, Told, after, changed, commissioned, heard, kinds, sent
@@ -199,7 +201,7 @@ def test_a_score_that_is_no_number_is_a_lost_window_and_not_the_end() -> None:
         ),
     )
     state, effects = feed(state, samples(0, 15), START_S)
-    assert state.counts["windows_lost"] == 15 and told(effects) == [("faulty-load", "raised")]
+    assert state.monitor.windows_lost == 15 and told(effects) == [("faulty-load", "raised")]
     assert any("the model's score for it is nan" in log.text for log in kinds(effects, Log))
 
 
@@ -296,8 +298,8 @@ def test_cut_repeated_and_late_frames_count_nothing_twice() -> None:
     once, _ = after(state, *[heard("sample", "deck", payload) for payload in frames])
     events = [heard("sample", "deck", part) for payload in frames for part in (payload[:-7], payload, payload)]
     twice, _ = after(state, *events, heard("sample", "deck", frames[2]))
-    assert twice.counts["windows"] == once.counts["windows"] == WINDOWS + 20
-    assert twice.counts["dropped.message"] == len(frames)
+    assert twice.monitor.windows == once.monitor.windows == WINDOWS + 20
+    assert twice.messages_dropped == len(frames)
 
 
 @pytest.mark.parametrize("jump_s", [-86_400.0 * 365, 86_400.0 * 365])
@@ -308,8 +310,8 @@ def test_a_clock_that_jumps_costs_a_window_and_raises_nothing(jump_s: float) -> 
         payload = frame(samples(1, 10)[first : first + WINDOW_SAMPLES], START_S + 5 + jump_s + first / 20)
         state, more = after(state, heard("sample", "deck", payload), now_ns=now_ns)
         effects += more
-    assert told(effects) == [] and state.counts["windows_lost"] == 1
-    assert state.counts["windows"] >= WINDOWS + 5 + 9
+    assert told(effects) == [] and state.monitor.windows_lost == 1
+    assert state.monitor.windows >= WINDOWS + 5 + 9
 
 
 def json_site(**change: Any) -> State:
@@ -328,13 +330,13 @@ def test_sources_that_share_a_topic_each_take_what_is_theirs() -> None:
     for second in range(60):
         payload = b'{"heat": %d}' % second if second % 2 else b'{"wet": %d}' % second
         state, _ = after(state, Heard("zigbee2mqtt/deck", payload), now_ns=T0_NS + second * NS)
-    assert state.counts["dropped.message"] == 60
-    assert state.counts["windows"] >= 4 and "windows_lost" not in state.counts
+    assert state.messages_dropped == 60
+    assert state.monitor.windows >= 4 and state.monitor.windows_lost == 0
     said = []
     for _ in range(3):
         state, effects = after(state, Heard("zigbee2mqtt/deck", b"not JSON"))
         said += [told.text for told in kinds(effects, Log)]
-    assert state.counts["dropped.message"] == 66
+    assert state.messages_dropped == 66
     assert len(said) == 1 and "(64 so far)" in said[0]  # at 1, 2, 4, ...: a flood must not flood the journal too
 
 

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.messages import Receipt
 from fedgate.gateway_agent.events import Connection, Durable, Heard, Item, Keep, Outward, Queue, Save, Settle
+from fedgate.gateway_agent.monitor.monitor import ALARMS, MEMORY
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.runtime.service import SPENT_COMMIT_S, Service
 from fedgate.gateway_agent.runtime.write_batch import Gathering, may_wait
-from fedgate.gateway_agent.state import ALARMS, MEMORY, Stored
+from fedgate.gateway_agent.state import Stored
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.training.training import COUNTED, OWN
 from tests.kept import ME, give, item, opened, said, ticked

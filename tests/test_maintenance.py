@@ -15,7 +15,7 @@ from fedgate.cloud_aggregator.state import State, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Device, Maintenance, Status
 from fedgate.config.settings.settings import GatewaySettings, SettingsError, load
-from fedgate.gateway_agent.state import status as gateway_status
+from fedgate.gateway_agent.status import status as gateway_status
 from tests.sites import (
     KEY,
     NS,

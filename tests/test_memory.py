@@ -16,9 +16,10 @@ from fedgate.gateway_agent.events import Connection, Keep, Publish
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor import recurrence as recall
 from fedgate.gateway_agent.monitor.decision import Watch
+from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.monitor.pipeline import Judge
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Memory, Owner, Seen
-from fedgate.gateway_agent.state import State, save_memory
+from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
 from fedgate.models.signal import Block
@@ -168,7 +169,7 @@ def test_a_restart_between_two_windows_changes_no_score() -> None:
     unbroken, whole = scores_of(state, WINDOWS, 12)
     assert len(whole) >= 11 and not unbroken.monitor.pipeline.settling
     halfway, first = scores_of(state, WINDOWS, 6)
-    shelf.commit(save_memory(halfway))
+    shelf.commit(save_memory(halfway.monitor.pipeline, halfway.context, halfway.deployment.manifest))
     again, _ = after(agent(made.settings["east"], shelf, made.now_ns), Connection(True))  # scores are told over a link
     assert not again.monitor.pipeline.settling
     _, second = scores_of(again, WINDOWS + len(first), 12 - len(first))

@@ -44,7 +44,7 @@ service = Service(
     now_ns=int(sys.argv[4]), clock="synchronised", labelled={}, random_bytes=lambda: bytes(32),
 )
 manifest = service.state.deployment.manifest
-print(manifest.version if manifest else 0, service.state.refusal)
+print(manifest.version if manifest else 0, service.state.context.refusal)
 service.close()
 """
 

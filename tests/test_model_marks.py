@@ -18,7 +18,8 @@ from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.deployment.slots import LOADS_MAX, MODELS, STARTS_MAX, Tries
 from fedgate.gateway_agent.events import Keep, Save
 from fedgate.gateway_agent.runtime.service import Service
-from fedgate.gateway_agent.state import State, status
+from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.storage.store import Store, StoreFullError
 from fedgate.models.arrays import Arrays
 from tests.agents import TICK, after, chunks, heard, kinds
@@ -51,7 +52,7 @@ def test_a_model_that_ends_the_process_is_given_up_after_three_starts() -> None:
         assert start().deployment.manifest == SENSITIVE[0]
     state = start()
     assert state.deployment.manifest == CALM[0] and "the agent ended 3 times in a row" in status(state).rejected["2"]
-    gateway.shelf.commit(stopped(state))
+    gateway.shelf.commit(stopped(state.deployment))
     found = [
         start().deployment.manifest for _ in range(STARTS_MAX + 4)
     ]  # the last one is never given up, and not always loaded
@@ -126,7 +127,7 @@ def test_a_stop_takes_the_mark_of_a_candidate_away_where_no_model_is_in_force() 
     manifest, body = CALM
     gateway.took(*after(gateway.state, heard("manifest", "current", manifest.to_bytes(), "all"), *chunks(body)))
     assert slots.restored(gateway.shelf.blobs).trying and gateway.version == 0  # not yet loaded
-    gateway.shelf.commit(stopped(gateway.state))
+    gateway.shelf.commit(stopped(gateway.state.deployment))
     assert not slots.restored(gateway.shelf.blobs).trying
 
 

@@ -25,8 +25,10 @@ from fedgate.config.protocol.messages import LARGEST, Manifest, MessageError, Ne
 from fedgate.gateway_agent.events import Connection as Link
 from fedgate.gateway_agent.events import Event, Save
 from fedgate.gateway_agent.events import Tick as GatewayTick
-from fedgate.gateway_agent.state import NEWEST, State, status
+from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.trust import newest as kept
+from fedgate.gateway_agent.trust.trust import NEWEST
 from tests.agents import ME, after, commissioned, heard, kinds, sent
 from tests.fleets import Fleet
 from tests.sites import (
@@ -111,7 +113,7 @@ def test_numbers_that_were_not_signed_for_this_site_count_nowhere(payload: bytes
     assert any("was not signed by this aggregator" in one.text for one in effects if isinstance(one, Log))
     gateway = commissioned()
     with pytest.raises(MessageError, match="newest: "):
-        kept.announced(gateway, payload)
+        kept.announced(gateway.trust, gateway.context, payload)
     assert after(gateway, heard("newest", "current", payload, "all"))[0].trust.newest is None
 
 
@@ -164,7 +166,7 @@ def test_a_new_store_takes_no_model_older_than_the_newest_that_was_signed(restar
     state = agent(gateway_settings(), shelf) if restarted else state
     state, _ = offered(state, FIRST)
     assert state.deployment.manifest is None
-    assert state.refusal == "model 1 is older than 2, which the aggregator has signed to be the newest"
+    assert state.context.refusal == "model 1 is older than 2, which the aggregator has signed to be the newest"
     assert offered(state, SECOND)[0].deployment.manifest == GOOD
 
 
@@ -183,7 +185,7 @@ def test_a_model_that_was_signed_for_others_is_not_taken(case: str) -> None:
     manifest = signed_as(GOOD, audience=audience)
     state, effects = after(in_force(), heard("manifest", "current", manifest.to_bytes(), announced_to))
     assert state.deployment.candidate is None and not state.downloads.fetches and not kinds(effects, Save)
-    assert state.refusal.startswith(f"model 2 refused: it is for {audience!r} and was announced to")
+    assert state.context.refusal.startswith(f"model 2 refused: it is for {audience!r} and was announced to")
     assert offered(state, SECOND)[0].deployment.manifest == GOOD  # the right one is not kept out by it
 
 
@@ -193,7 +195,7 @@ def test_an_invitation_that_was_signed_for_others_is_not_answered() -> None:
         payload = signatures.signed(asked, KEY, audience, T0_NS).to_bytes()
         state, _ = after(commissioned(), heard("round", "open", payload, "all"))
         assert (state.training.round is not None) == is_taken
-    assert state.refusal.startswith("round 0: it is for 'other/all' and was announced to")
+    assert state.context.refusal.startswith("round 0: it is for 'other/all' and was announced to")
 
 
 @pytest.mark.parametrize(("clock", "is_taken"), [("synchronised", False), ("unsynchronised", True), ("unknown", True)])
@@ -203,7 +205,7 @@ def test_what_has_expired_is_not_taken_where_the_clock_is_known_to_be_right(cloc
     state = later(commissioned(), after_s, clock=clock)
     taken = offered(replace(state, context=replace(state.context, clock=clock)), FIRST)[0]
     assert (taken.deployment.manifest is not None) == is_taken
-    assert is_taken or "refused: it expired on " in state.refusal + taken.refusal
+    assert is_taken or "refused: it expired on " in state.context.refusal + taken.context.refusal
     asked = after(
         replace(state, context=replace(state.context, clock=clock)), heard("round", "open", invitation(), "all")
     )[0]
@@ -237,7 +239,7 @@ def test_a_model_that_was_refused_with_a_reason_is_not_missing() -> None:
     state, _ = after(in_force(), heard("newest", "current", stated(2), "all"))
     wrong = signed_as(GOOD, opset=99)
     state, _ = after(state, heard("manifest", "current", wrong.to_bytes(), "all"))
-    assert state.refusal.startswith("model 2 refused: it needs opset 99")
+    assert state.context.refusal.startswith("model 2 refused: it needs opset 99")
     assert status(later(state, 2 * kept.WITHHELD_S)).stale == ""
 
 
@@ -255,7 +257,7 @@ def test_what_is_retained_is_signed_anew_each_week_and_is_the_same_in_between() 
     assert not published(cloud_after(state, Tick(), at_s=WEEK_S + 1)[1], "manifest")
     gateway, taken = after(in_force(), *(heard("manifest", "current", published(anew, "manifest")[0].payload, "all"),))
     assert (
-        not kinds(taken, Save) and not gateway.refusal and gateway.deployment.candidate is None
+        not kinds(taken, Save) and not gateway.context.refusal and gateway.deployment.candidate is None
     )  # the one that it has
 
 
@@ -263,7 +265,7 @@ def test_a_site_whose_aggregator_lost_its_store_goes_on_with_models_that_its_gat
     made = Site(aggregator_settings(rounds={"quorum": 2}), [gateway_settings(name) for name in ("north", "south")])
     made.connect_all()
     made.commission()
-    made.run(made.in_force)
+    made.run(lambda: made.in_force() and all(one.trust.newest for one in made.agents.values()))
     training = made.cloud.training
     made.cloud_shelf.training, made.cloud_shelf.released = None, None  # and the broker lost what it kept
     made.retained = {where: body for where, body in made.retained.items() if "/all/" not in where}

@@ -122,9 +122,10 @@ def test_two_agents_cannot_share_a_store(tmp_path: Path) -> None:
 def test_a_level_that_nothing_can_reach_is_said() -> None:
     state = commissioned()
     judge = Judge(Told(), Watch(Levels(raise_level=9.0, clear_level=0.5, median=0.0, samples=20, extrapolated=True)))
-    assert "no window can raise an alarm" in out_of_reach(state, judge) and "asks for 9" in out_of_reach(state, judge)
+    text = out_of_reach(state.monitor.pipeline, judge)
+    assert "no window can raise an alarm" in text and "asks for 9" in text
     reachable = judge._replace(watch=Watch(replace(judge.levels, raise_level=-1.0)))
-    assert out_of_reach(state, reachable) == ""
+    assert out_of_reach(state.monitor.pipeline, reachable) == ""
 
 
 def test_two_high_windows_with_a_hole_between_are_no_lasting_alarm() -> None:

@@ -33,7 +33,8 @@ from fedgate.firmware_sim import children
 from fedgate.gateway_agent.events import Heard, Save
 from fedgate.gateway_agent.runtime import trusted_keys
 from fedgate.gateway_agent.runtime.signature_worker import Taken
-from fedgate.gateway_agent.state import SIGNER, State
+from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.trust.trust import SIGNER
 from tests.agents import after, changed, commissioned, heard, sent
 from tests.cloud_service import cloud, mean_of
 from tests.cloud_service import heard as cloud_heard
@@ -146,13 +147,13 @@ def test_a_model_that_the_key_before_could_not_vouch_for_is_taken_when_the_keys_
     manifest = released(1)[0]
     announced = heard("manifest", "current", manifest.to_bytes(), "all")
     state, _ = after(state, announced)
-    assert "signature" in state.refusal and state.deployment.candidate is None
+    assert "signature" in state.context.refusal and state.deployment.candidate is None
     for _ in range(2):
         state, _ = after(state, announced, heard("keys", "current", bad, "all"))
     assert asked == [bad]
     state, _ = after(state, announced)
     state, effects = after(state, heard("keys", "current", good, "all"))
-    assert state.refusal == "" and sent(effects, "status")  # so the aggregator knows that it may say it again
+    assert state.context.refusal == "" and sent(effects, "status")  # so the aggregator knows that it may say it again
     state, effects = after(state, announced)
     assert state.deployment.candidate == manifest
 
@@ -224,7 +225,7 @@ def test_the_model_in_force_that_another_key_vouches_for_is_neither_fetched_agai
     announced = heard("manifest", "current", by(RELEASE, SECOND)[0].to_bytes(), "all")
     for _ in range(2):
         state, _ = after(state, announced)
-        assert state.deployment.candidate is None and not state.downloads.fetches and state.refusal == ""
+        assert state.deployment.candidate is None and not state.downloads.fetches and state.context.refusal == ""
     assert offered(state, by(RELEASE, FIRST))[0].deployment.manifest == SECOND[0]
 
 

@@ -79,7 +79,7 @@ def test_a_good_model_goes_to_canaries_first_and_then_to_all(between: Callable[[
     assert not any(made.own(name) for name in NAMES)
     between(made)
     made.told()
-    assert set(made.versions().values()) == {2} and not any(one.refusal for one in made.agents.values())
+    assert set(made.versions().values()) == {2} and not any(one.context.refusal for one in made.agents.values())
 
 
 def forbidden() -> Made:
@@ -122,7 +122,7 @@ def test_a_bad_model_reaches_canaries_alone_and_they_get_back_what_all_have(
     assert [name for name in NAMES if made.own(name)] == ["south"]
     between(made)
     made.told()
-    assert made.versions()["south"] == 3 and not made.agents["south"].refusal
+    assert made.versions()["south"] == 3 and not made.agents["south"].context.refusal
     made.order("release", model(9, DEVIATION), share=1.0, to_all=True)
     made.told()
     assert set(made.versions().values()) == {4} and not any(made.own(name) for name in NAMES)

@@ -20,7 +20,8 @@ from fedgate.gateway_agent.events import Keep, Save
 from fedgate.gateway_agent.monitor.alarms import NO_MODEL
 from fedgate.gateway_agent.monitor.recurrence import Memory
 from fedgate.gateway_agent.runtime.service import Service
-from fedgate.gateway_agent.state import State, status
+from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.status import status
 from tests.agents import heard
 from tests.kept import Small, service, ticked
 from tests.sites import Shelf, agent, frame, gateway_settings, samples
@@ -122,8 +123,10 @@ def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
 
 def test_how_fast_the_processor_is_at_a_start_is_no_reason_against_a_stored_model(gateway: Gateway) -> None:
     clock = iter(range(0, 10**18, 10**12))
-    found = startup.reload(_blank(gateway, lambda: next(clock)), gateway.shelf.blobs)[0]
-    assert found.deployment.manifest == SENSITIVE[0]
+    blank = _blank(gateway, lambda: next(clock))
+    pipeline = blank.monitor.pipeline
+    found, *_ = startup.reload(blank.deployment, blank.context, pipeline, blank.training, gateway.shelf.blobs)
+    assert found.manifest == SENSITIVE[0]
 
 
 def _blank(gateway: Gateway, stopwatch: Callable[[], int]) -> State:
@@ -150,7 +153,7 @@ def test_a_proven_model_that_ends_the_process_rests_for_a_start_and_is_tried_aga
     assert [start() for _ in range(STARTS_MAX + 4)] == [2, 2, 2, 1, 2, 1, 2]
     assert not slots.restored(gateway.shelf.blobs).rejected
     state = agent(settings, gateway.shelf)
-    gateway.shelf.commit(stopped(state))
+    gateway.shelf.commit(stopped(state.deployment))
     assert [start() for _ in range(2)] == [2, 2]
 
 

@@ -17,12 +17,13 @@ import pytest
 
 from fedgate.config.protocol.messages import Alarm
 from fedgate.gateway_agent.events import Connection, Heard, Item, Keep, Queue, Save
+from fedgate.gateway_agent.machine import DAMAGED
+from fedgate.gateway_agent.monitor.monitor import ALARMS
 from fedgate.gateway_agent.monitor.recurrence import Seen
-from fedgate.gateway_agent.state import ALARMS, FEATURES, RESCUED
+from fedgate.gateway_agent.state import FEATURES, RESCUED
 from fedgate.gateway_agent.storage import files as store_files
 from fedgate.gateway_agent.storage.files import SET_ASIDE_MAX, set_aside
 from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreError
-from fedgate.gateway_agent.store_faults import DAMAGED
 from fedgate.gateway_agent.training.training import OWN
 from tests.kept import ME, Small, give, item, opened, said, service, ticked
 from tests.sites import T0_NS, WINDOWS, frame, samples, topic

@@ -15,12 +15,12 @@ from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, Receipt, Status
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.events import Connection, Heard, Outward, Queue
+from fedgate.gateway_agent.machine import DAMAGED, FULL
 from fedgate.gateway_agent.outbox.item_size import is_tombstone
 from fedgate.gateway_agent.runtime.service import REGAIN_S, Service
 from fedgate.gateway_agent.storage import files
 from fedgate.gateway_agent.storage.files import set_aside
 from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
-from fedgate.gateway_agent.store_faults import DAMAGED, FULL
 from tests.kept import ME, Small, give, item, names, opened, said, service, ticked
 from tests.sites import T0_NS, WINDOWS, frame, samples, topic
 from tests.waiting import PATIENCE_S
@@ -106,7 +106,7 @@ def test_what_cannot_be_stored_is_not_told_and_is_told_when_it_can(path: Path) -
 def test_sampling_goes_on_and_memory_is_bounded_while_nothing_can_be_stored(path: Path) -> None:
     agent, _ = stuck(path)
     agent.step(agent.state.context.now_ns, Heard(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
-    assert agent.state.counts["windows"] == WINDOWS and agent.state.monitor.pipeline.commissioned and agent._is_stuck
+    assert agent.state.monitor.windows == WINDOWS and agent.state.monitor.pipeline.commissioned and agent._is_stuck
     before = len(agent._gathering.effects)
     for number in range(300):
         name = f"more-{number}"

@@ -20,7 +20,8 @@ from fedgate.gateway_agent.events import CLASSES, Connection, Item, Log, Settle,
 from fedgate.gateway_agent.outbox.eviction import merge
 from fedgate.gateway_agent.outbox.item_size import TOMBSTONES_BYTES, held_bytes, is_tombstone, stored_bytes
 from fedgate.gateway_agent.runtime.write_budget import DAY_NS, Day
-from fedgate.gateway_agent.state import State, status
+from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.status import status
 from tests.agents import after, commissioned, heard, kinds
 from tests.kept import TICK, item, names, queued, said
 from tests.sites import NS, T0_NS

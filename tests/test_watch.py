@@ -16,9 +16,9 @@ from fedgate.gateway_agent.monitor import decision
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor import recurrence as recall
 from fedgate.gateway_agent.monitor.decision import Watching
+from fedgate.gateway_agent.monitor.monitor import memory_owner as owner_of
 from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, Reading
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Owner
-from fedgate.gateway_agent.state import owner as owner_of
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.profile import ProfileError
 from fedgate.models.signal import Block
@@ -229,7 +229,7 @@ def test_rules_that_were_changed_begin_anew() -> None:
     assert recall.from_bytes(stored, owner._replace(rules="others")) == (BLANK, "")
     states = [agent(settings_of(rules={"rules": rules}), Shelf()) for rules in (RULES, {"point": {"kind": "point"}})]
     manifest = next(message for message in MESSAGES if isinstance(message, Manifest))
-    assert len({owner_of(state, manifest).rules for state in states}) == 2
+    assert len({owner_of(state.context, manifest).rules for state in states}) == 2
 
 
 def test_drift_is_watched_over_releases() -> None:

@@ -32,8 +32,8 @@ from fedgate.gateway_agent.deployment.probation import STEADY_S
 from fedgate.gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish
 from fedgate.gateway_agent.outbox import delivery
 from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
-from fedgate.gateway_agent.state import State, deliver, fetch
-from tests.agents import TICK, commissioned, kinds
+from fedgate.gateway_agent.state import State
+from tests.agents import TICK, commissioned, deliver, fetch, kinds
 from tests.agents import after as agent_after
 from tests.sites import CloudShelf, topic
 from tests.soak import some

@@ -18,6 +18,7 @@ from fedgate.gateway_agent.deployment import probation
 from fedgate.gateway_agent.deployment.slots import MODEL, MODELS, OTHER, Models, Rejected, held, save, save_model
 from fedgate.gateway_agent.events import Durable, Effect, Save
 from fedgate.gateway_agent.state import State, Stored
+from tests.agents import changed
 from tests.sites import topic
 from tests.watchers import CALM, SENSITIVE, Gateway
 
@@ -90,7 +91,7 @@ def never_over(seen: Witness) -> None:
 
 def never_counted(seen: Witness) -> None:
     state = on_probation(seen)
-    seen.probations.stepped("north", replace(state, counts={"windows": 10 * OVER}))
+    seen.probations.stepped("north", changed(state, "monitor", windows=10 * OVER))
 
 
 def forgotten_at_a_restart(seen: Witness) -> None:

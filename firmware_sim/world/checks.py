@@ -33,7 +33,7 @@ from fedgate.firmware_sim.world.rounds import Rounds
 from fedgate.firmware_sim.world.time import NS, T0_NS
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.slots import MODEL, OTHER
-from fedgate.gateway_agent.state import ANOMALY
+from fedgate.gateway_agent.monitor.monitor import ANOMALY
 
 Told = Callable[[str, str], None]
 # Why a model may not be taken: what the gateway saw itself.

@@ -113,7 +113,7 @@ class Probations:
 
     def stepped(self, device: str, state: State) -> None:
         """See that the probation at hand has not lasted for longer than it should."""
-        one, current, windows = self._devices[device], state.deployment.models.current, state.counts.get("windows", 0)
+        one, current, windows = self._devices[device], state.deployment.models.current, state.monitor.windows
         if state.deployment.trial is None or state.deployment.is_stood_in_for:
             one.begun, one.watched = ("", 0), None
             return

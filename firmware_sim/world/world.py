@@ -204,7 +204,7 @@ class _Run:
             digest = self.world.witness.released.get(wanted)
             is_same = state.deployment.manifest is not None and digest == state.deployment.manifest.model.digest
             if wanted and held != wanted and not is_refused and not is_same:
-                problems.append(f"{name} has model {held} and not {wanted}: {state.refusal}")
+                problems.append(f"{name} has model {held} and not {wanted}: {state.context.refusal}")
         return problems
 
     def _has_settled(self) -> bool:

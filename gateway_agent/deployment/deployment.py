@@ -42,3 +42,15 @@ class Deployment:
             untried_ns=None if self.untried_ns is None else self.untried_ns + by_ns,
             tried=(self.tried[0], self.tried[1] + by_ns),
         )
+
+    @property
+    def version(self) -> int:
+        """The version of the model in force; 0: none is."""
+        return self.manifest.version if self.manifest else 0
+
+    @property
+    def highest_version(self) -> int:
+        """The highest version of a model that this gateway has, had, refused or is about to have."""
+        refused = max((one.version for one in self.models.rejected), default=0)
+        candidate = self.candidate.version if self.candidate else 0
+        return max(self.models.newest, self.announced, refused, candidate)

@@ -7,143 +7,141 @@ from collections.abc import Mapping
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.protocol.transfer import digest_of
+from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.deployment.deployment import Deployment
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.slots import UNREADABLE, Trial, is_proven, named, read
 from fedgate.gateway_agent.deployment.validation import UNFIT, examined, mismatch, out_of_reach
-from fedgate.gateway_agent.events import Effect, Log
-from fedgate.gateway_agent.monitor import recurrence as recall
+from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted, refuse
+from fedgate.gateway_agent.monitor import recurrence
 from fedgate.gateway_agent.monitor.decision import Watching, restored
-from fedgate.gateway_agent.monitor.pipeline import Judge, beside
+from fedgate.gateway_agent.monitor.monitor import MEMORY, memory_owner
+from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, beside
 from fedgate.gateway_agent.runtime.model_trial import take_any
-from fedgate.gateway_agent.state import MEMORY, State, owner, tell
-from fedgate.gateway_agent.training.participation import refuse
-from fedgate.gateway_agent.training.training import own_in
+from fedgate.gateway_agent.training.training import Training, own_in
 from fedgate.models.records import replace
 
+Swap = tuple[Deployment, Pipeline, list[Wanted]]  # a model in force judges in the pipeline
 
-def reload(state: State, blobs: Mapping[str, bytes], failed: str = "") -> tuple[State, list[Effect]]:
+
+def reload(
+    deployment: Deployment,
+    context: Context,
+    pipeline: Pipeline,
+    training: Training,
+    blobs: Mapping[str, bytes],
+    failed: str = "",
+) -> Swap:
     """Put the stored model back in force, examined like a new one, with what it remembered; where it is unfit now, or
     has just `failed`, the one before it, until the next start tries again.
 
     Its signature was checked before it was stored. Checking it again would leave a gateway without a model after an
     update that knows more of a manifest than the one that stored it.
     """
-    models = state.deployment.models
+    models = deployment.models
     if models.current.version == 0:
-        return state, []
+        return deployment, pipeline, []
     is_there = models.slot in blobs
-    problem = failed or _why_not(state, is_there)
+    problem = failed or _why_not(deployment, context, is_there)
     if not problem:
         try:
-            state, judge = _put(state, blobs, models.slot)
+            deployment, pipeline, judge = _put(deployment, context, pipeline, training, blobs, models.slot)
         except (*UNFIT, *UNREADABLE) as error:
             problem, is_there = f"refused: {error}", not isinstance(error, UNREADABLE)  # then its bytes come anew
         else:
-            return _in_force(state, blobs, judge)
+            trial, effects = _tried(deployment, context, pipeline, training, blobs)
+            unreachable = out_of_reach(pipeline, judge)
+            effects += refuse(unreachable) if unreachable else []
+            return replace(deployment, trial=trial), pipeline, effects
     text = f"stored model {models.current.version} {problem}"
-    state, effects = refuse(
-        replace(
-            state,
-            deployment=replace(
-                state.deployment, refused=(models.current.name, text) if is_there else state.deployment.refused
-            ),
-        ),
-        text,
-    )
+    effects = refuse(text)
+    if is_there:
+        deployment = replace(deployment, refused=(models.current.name, text))
     if not models.previous.version or models.other not in blobs or models.tries(models.previous.digest).rests:
-        # The next start may be months away.
-        is_resting = models.tries(models.current.digest).rests
-        return replace(
-            state, deployment=replace(state.deployment, unrun_ns=state.context.now_ns)
-        ) if is_resting else state, effects
+        if models.tries(models.current.digest).rests:  # the next start may be months away
+            deployment = replace(deployment, unrun_ns=context.now_ns)
+        return deployment, pipeline, effects
     try:
-        state, judge = _put(state, blobs, models.other)
+        deployment, pipeline, _ = _put(deployment, context, pipeline, training, blobs, models.other)
     except (*UNFIT, *UNREADABLE) as error:
-        return state, [*effects, Log("warning", f"stored model {models.previous.version}, the one before: {error}")]
-    told = f"model {models.previous.version}, the one before, is in force until the next start"
-    return state, [*effects, Log("warning", told)]
+        effects.append(Log("warning", f"stored model {models.previous.version}, the one before: {error}"))
+        return deployment, pipeline, effects
+    text = f"model {models.previous.version}, the one before, is in force until the next start"
+    return deployment, pipeline, [*effects, Log("warning", text)]
 
 
-def again(state: State, blobs: Mapping[str, bytes]) -> tuple[State, list[Effect]]:
-    """Load what was asked for, see `State.reload_due`."""
-    failed = state.deployment.reload_due or ""
-    state, effects = reload(replace(state, deployment=replace(state.deployment, reload_due=None)), blobs, failed)
-    if state.deployment.manifest is None or failed or state.deployment.is_stood_in_for:
-        return state, effects
-    text = f"model {state.deployment.manifest.version} is in force again, in a new session"
+def again(
+    deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, blobs: Mapping[str, bytes]
+) -> Swap:
+    """Load what was asked for, see `Deployment.reload_due`."""
+    failed = deployment.reload_due or ""
+    deployment = replace(deployment, reload_due=None)
+    deployment, pipeline, effects = reload(deployment, context, pipeline, training, blobs, failed)
+    if deployment.manifest is None or failed or deployment.is_stood_in_for:
+        return deployment, pipeline, effects
+    text = f"model {deployment.version} is in force again, in a new session"
     if not effects:
-        state = replace(state, refusal="")
-    state, told = tell(state)
-    return state, [*effects, Log("info", text), *told]
+        effects = [SetRefusal("")]
+    return deployment, pipeline, [*effects, Log("info", text), PublishStatus()]
 
 
-def _why_not(state: State, is_there: bool) -> str:
+def _why_not(deployment: Deployment, context: Context, is_there: bool) -> str:
     """Return why the stored model is not even tried, or an empty string."""
-    tries = state.deployment.models.tries(state.deployment.models.current.digest)
+    tries = deployment.models.tries(deployment.models.current.digest)
     if not is_there:
         return "is lost with what the store lost; it is taken again"
     if tries.rests:
         return "rests: the agent ended several times in a row while it loaded it"
-    if state.context.store.is_unstored and tries.in_boot > 1:
+    if context.store.is_unstored and tries.in_boot > 1:
         return "not loaded: the agent ended while it loaded it, and the disk has no room to count how often"
     return ""
 
 
-def _put(state: State, blobs: Mapping[str, bytes], slot: str) -> tuple[State, Judge]:
+def _put(
+    deployment: Deployment,
+    context: Context,
+    pipeline: Pipeline,
+    training: Training,
+    blobs: Mapping[str, bytes],
+    slot: str,
+) -> tuple[Deployment, Pipeline, Judge]:
     """Put the model of a slot in force; raises one of `UNFIT` or `UNREADABLE`."""
-    manifest, judge, watching = _loaded(state, blobs[slot])
+    manifest, judge, watching = _loaded(context, pipeline, training, blobs[slot])
     remembered = blobs.get(MEMORY)
-    memory, watched = recall.from_bytes(remembered, owner(state, manifest)) if remembered else (recall.BLANK, "")
+    owner = memory_owner(context, manifest)
+    memory, watched = recurrence.from_bytes(remembered, owner) if remembered else (recurrence.BLANK, "")
     watching = restored(watched) if watched else watching
-    pipeline = replace(state.monitor.pipeline, judge=judge, memory=memory, watching=watching)
-    return replace(
-        state,
-        deployment=replace(state.deployment, manifest=manifest, tried=(named(manifest), state.context.now_ns)),
-        monitor=replace(state.monitor, pipeline=pipeline),
-    ), judge
+    deployment = replace(deployment, manifest=manifest, tried=(named(manifest), context.now_ns))
+    return deployment, replace(pipeline, judge=judge, memory=memory, watching=watching), judge
 
 
-def _in_force(state: State, blobs: Mapping[str, bytes], judge: Judge) -> tuple[State, list[Effect]]:
-    state, effects = _tried(state, blobs)
-    if problem := out_of_reach(state, judge):
-        state, more = refuse(state, problem)
-        effects += more
-    return state, effects
-
-
-def _loaded(state: State, stored: bytes) -> tuple[Manifest, Judge, Watching]:
+def _loaded(
+    context: Context, pipeline: Pipeline, training: Training, stored: bytes
+) -> tuple[Manifest, Judge, Watching]:
     """Raises one of `UNFIT` or `UNREADABLE`."""
     manifest, body, personal = read(stored)
     if personal is None:
-        personal = {
-            name: own for name, own in own_in(state.training, manifest.run).items() if name in manifest.personal
-        }
-    if problem := mismatch(manifest, state.context.settings):
+        personal = {name: own for name, own in own_in(training, manifest.run).items() if name in manifest.personal}
+    if problem := mismatch(manifest, context.settings):
         raise ModelRefusedError(problem)
     if digest_of(body) != manifest.model.digest:
         raise wire.WireError("its digest differs")
     # It was tried and measured when it was new: a processor that is busy or hot as it starts, or memory that lacks for
     # another process, is no fault of it.
-    return manifest, *examined(
-        replace(
-            state, context=replace(state.context, stopwatch=int), deployment=replace(state.deployment, examine=take_any)
-        ),
-        manifest,
-        body,
-        personal,
-    )
+    unmeasured = replace(context, stopwatch=int)
+    judged = examined(take_any, unmeasured, pipeline, manifest, body, personal, training.own)
+    return manifest, *judged
 
 
-def _tried(state: State, blobs: Mapping[str, bytes]) -> tuple[State, list[Effect]]:
-    """Return the state with the model before in the shadow of the one in force, where that is not yet proven."""
-    models = state.deployment.models
-    if is_proven(models, state.context.settings) or not models.previous.version or models.other not in blobs:
-        return state, []
+def _tried(
+    deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, blobs: Mapping[str, bytes]
+) -> tuple[Trial | None, list[Wanted]]:
+    """Return the model before in the shadow of the one in force, where that is not yet proven."""
+    models = deployment.models
+    if is_proven(models, context.settings) or not models.previous.version or models.other not in blobs:
+        return deployment.trial, []
     try:
-        manifest, judge, watching = _loaded(state, blobs[models.other])
+        manifest, judge, watching = _loaded(context, pipeline, training, blobs[models.other])
     except (*UNFIT, *UNREADABLE) as error:
-        return state, [Log("warning", f"stored model {models.previous.version}, the one before: {error}")]
-    return replace(
-        state,
-        deployment=replace(state.deployment, trial=Trial(manifest, beside(state.monitor.pipeline, judge, watching))),
-    ), []
+        return deployment.trial, [Log("warning", f"stored model {models.previous.version}, the one before: {error}")]
+    return Trial(manifest, beside(pipeline, judge, watching)), []

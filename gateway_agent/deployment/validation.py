@@ -9,12 +9,14 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.protocol.survey import unpacked
 from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment import onnx_policy
 from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
 from fedgate.gateway_agent.monitor.decision import DAY_S, Watching
 from fedgate.gateway_agent.monitor.pipeline import (
     Judge,
+    Pipeline,
     alarms,
     beside,
     calibrated,
@@ -24,8 +26,7 @@ from fedgate.gateway_agent.monitor.pipeline import (
     rows_of,
 )
 from fedgate.gateway_agent.monitor.recurrence import Row
-from fedgate.gateway_agent.runtime.model_trial import prepare_job
-from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.runtime.model_trial import Examine, prepare_job
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.features import feature_names
 from fedgate.models.federated.algorithm import NORMALISATION
@@ -58,21 +59,29 @@ def mismatch(manifest: Manifest, settings: GatewaySettings) -> str:
     return ""
 
 
-def examined(state: State, manifest: Manifest, body: bytes, personal: Arrays) -> tuple[Judge, Watching]:
+def examined(
+    examine: Examine,
+    context: Context,
+    pipeline: Pipeline,
+    manifest: Manifest,
+    body: bytes,
+    personal: Arrays,
+    own: Arrays,
+) -> tuple[Judge, Watching]:
     """Return the judge of a model that is as it should be, with levels from this gateway's own baseline, and what it
-    remembers at first.
+    remembers at first. `own` has the gateway's normalisation, `personal` its tensors that the model names.
 
     Raises one of `UNFIT`.
     """
-    scorer, shadow = loaded(state, manifest, body, personal)
-    units = {name: state.training.own[name] for name in NORMALISATION}
+    scorer, shadow = loaded(examine, context, pipeline, manifest, body, personal)
+    units = {name: own[name] for name in NORMALISATION}
     site = unpacked(manifest.site) if manifest.site else {}
-    windows = state.context.settings.baseline.calibration_windows
-    return calibrated(state.monitor.pipeline, scorer, shadow, windows, units, site)
+    windows = context.settings.baseline.calibration_windows
+    return calibrated(pipeline, scorer, shadow, windows, units, site)
 
 
 def loaded(
-    state: State, manifest: Manifest, body: bytes, personal: Arrays
+    examine: Examine, context: Context, pipeline: Pipeline, manifest: Manifest, body: bytes, personal: Arrays
 ) -> tuple[Scorer, tuple[Floats, NDArray[np.bool_]]]:
     """Return a model that loads, repeats its golden pair and is fast enough, and its scores of this gateway's own
     baseline with which of them can be trusted.
@@ -86,19 +95,19 @@ def loaded(
     onnx_policy.check(body)
     golden_x = _golden_rows(manifest)
     rows, recent = (
-        rows_of(state.monitor.pipeline.baseline),
-        rows_of(state.monitor.pipeline.recent or state.monitor.pipeline.baseline),
+        rows_of(pipeline.baseline),
+        rows_of(pipeline.recent or pipeline.baseline),
     )
-    state.deployment.examine(prepare_job(body, personal, golden_x, rows, gaps_of(state.monitor.pipeline), recent))
+    examine(prepare_job(body, personal, golden_x, rows, gaps_of(pipeline), recent))
     scorer = Scorer(body, personal)
     _check_golden(scorer, manifest, golden_x)
-    began_ns = state.context.stopwatch()
-    shadow = of_baseline(state.monitor.pipeline, scorer)
-    window_s = (state.context.stopwatch() - began_ns) / NS / max(len(state.monitor.pipeline.baseline), 1)
-    if window_s > BUSY_SHARE_MAX * state.context.settings.features.hop_s:
+    began_ns = context.stopwatch()
+    shadow = of_baseline(pipeline, scorer)
+    window_s = (context.stopwatch() - began_ns) / NS / max(len(pipeline.baseline), 1)
+    if window_s > BUSY_SHARE_MAX * context.settings.features.hop_s:
         raise ModelRefusedError(
             f"it takes {window_s:.3g} s a window on this processor, at most {BUSY_SHARE_MAX:.0%} of the "
-            f"{state.context.settings.features.hop_s:g} s from one window to the next are allowed"
+            f"{context.settings.features.hop_s:g} s from one window to the next are allowed"
         )
     if not np.isfinite(shadow[0]).all():
         raise ModelRefusedError("it gives no finite score on this gateway's own baseline")
@@ -123,14 +132,14 @@ def _check_golden(scorer: Scorer, manifest: Manifest, golden_x: Row) -> None:
         raise ModelRefusedError(f"its golden scores differ by {worst:.3g} on this processor")
 
 
-def block_promise(state: State) -> tuple[int, float]:
+def block_promise(context: Context) -> tuple[int, float]:
     """Return how many windows make a block, and the share of blocks that a model may alarm on this gateway."""
-    hop_s = state.context.settings.features.hop_s
+    hop_s = context.settings.features.hop_s
     windows = block_windows(hop_s)
-    return windows, block_share(rate_of(state.context.settings.alarm, DAY_S / hop_s), windows)
+    return windows, block_share(rate_of(context.settings.alarm, DAY_S / hop_s), windows)
 
 
-def run_in_shadow(state: State, judge: Judge, watching: Watching) -> str:
+def run_in_shadow(context: Context, pipeline: Pipeline, judge: Judge, watching: Watching) -> str:
     """Run a candidate over the recent windows beside the model in force; return what was found, for the log.
 
     Both see the same windows from a blank memory. Blocks in which the model in force alarms, or did in truth, say
@@ -139,14 +148,14 @@ def run_in_shadow(state: State, judge: Judge, watching: Watching) -> str:
 
     Raises `BrokenPromiseError`, or `ModelRefusedError` where the candidate gives no finite scores.
     """
-    present = state.monitor.pipeline.judge
-    ends_ns = [seen.end_ns for seen in state.monitor.pipeline.baseline if seen.end_ns is not None]
+    present = pipeline.judge
+    ends_ns = [seen.end_ns for seen in pipeline.baseline if seen.end_ns is not None]
     since_ns = max(ends_ns, default=0)
-    recent = [seen for seen in state.monitor.pipeline.recent if seen.end_ns is not None and seen.end_ns > since_ns]
-    windows, share = block_promise(state)
+    recent = [seen for seen in pipeline.recent if seen.end_ns is not None and seen.end_ns > since_ns]
+    windows, share = block_promise(context)
     if present is None or present.watch.is_borrowed:
         return "no model in force to compare it with"
-    new, old = beside(state.monitor.pipeline, judge, watching), beside(state.monitor.pipeline, present)
+    new, old = beside(pipeline, judge, watching), beside(pipeline, present)
     blocks = alarmed = blind = 0
     for first in range(0, len(recent) - windows + 1, windows):
         is_alarmed = was_alarmed = False
@@ -160,14 +169,14 @@ def run_in_shadow(state: State, judge: Judge, watching: Watching) -> str:
     if blind > BLIND_MAX:
         raise ModelRefusedError(f"it gives no finite score on {blind} recent windows that the model in force can score")
     if is_broken(alarmed, blocks, share):
-        raise BrokenPromiseError(broken_text(state, alarmed, blocks))
+        raise BrokenPromiseError(broken_text(context, alarmed, blocks))
     return f"{alarmed} of {blocks} recent blocks of {windows} windows alarmed that the model in force is calm about"
 
 
-def broken_text(state: State, alarmed: int, blocks: int) -> str:
+def broken_text(context: Context, alarmed: int, blocks: int) -> str:
     """Return how a model broke the promise of this gateway."""
-    windows, share = block_promise(state)
-    promised = state.context.settings.alarm.false_alarms_per_day
+    windows, share = block_promise(context)
+    promised = context.settings.alarm.false_alarms_per_day
     return (
         f"it alarms in {alarmed} of {blocks} blocks of {windows} windows that the model before it is calm about; "
         f"{TOLERANCE:g} times the promised {promised:g} alarms a day would be in "
@@ -175,7 +184,7 @@ def broken_text(state: State, alarmed: int, blocks: int) -> str:
     )
 
 
-def out_of_reach(state: State, judge: Judge) -> str:
+def out_of_reach(pipeline: Pipeline, judge: Judge) -> str:
     """Say where the level lies beyond anything that the model can score; an empty string where it does not.
 
     The model stays in force, as its scores still rank windows for those who look at them; but nobody should wait for
@@ -183,7 +192,7 @@ def out_of_reach(state: State, judge: Judge) -> str:
     """
     if judge.watch.rules is not None:  # of which any may raise it
         return ""
-    reached = float(np.nanmax(judge.model(_far_away(rows_of(state.monitor.pipeline.baseline)))))
+    reached = float(np.nanmax(judge.model(_far_away(rows_of(pipeline.baseline)))))
     if reached >= judge.levels.raise_level:
         return ""
     return (

@@ -8,13 +8,14 @@ import hashlib
 import re
 from typing import Literal
 
-from fedgate.config.protocol.messages import Alarm
+from fedgate.config.protocol.messages import Alarm, Manifest
 from fedgate.config.settings.settings import GatewaySettings, Source
-from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Effect, Item, Log
+from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Deliver, Item, Log, Wanted
 from fedgate.gateway_agent.monitor import evidence
 from fedgate.gateway_agent.monitor.decision import SCORE
-from fedgate.gateway_agent.monitor.monitor import RaisedBy, RaisedIn
-from fedgate.gateway_agent.state import ANOMALY, State, alarm_id, deliver, save_alarms
+from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, RaisedBy, RaisedIn, alarm_id, save_alarms
+from fedgate.gateway_agent.monitor.pipeline import Reading
 from fedgate.models.attribution import Evidence
 from fedgate.models.features import feature_names
 from fedgate.models.records import replace
@@ -37,45 +38,77 @@ NOT_IN_A_CAUSE = re.compile(r"[^A-Za-z0-9_.-]")
 CAUSE_LENGTH, DIGEST_LENGTH = 64, 8  # characters
 
 
-def of_transition(state: State, transition: Transition, height: Height) -> tuple[State, list[Effect]]:
+def watched_causes(settings: GatewaySettings) -> set[str]:
+    """Return the causes of sensor alarms that these settings can raise and clear while the agent runs."""
+    causes = {f"silent-{source.name}" for source in settings.source} | {NO_MODEL}
+    causes |= {OUTDATED} if settings.alarm.drift is not None else set()
+    return causes | {f"faulty-{channel}" for channel in settings.features.channels} | stuck_causes(settings)
+
+
+def of_reading(
+    monitor: Monitor, context: Context, manifest: Manifest | None, reading: Reading
+) -> tuple[Monitor, list[Wanted]]:
+    """Raise and clear alarms by what became of one window; `manifest` is that of the model in force."""
+    if reading.filled:
+        sums = {channel: monitor.values_filled.get(channel, 0) + count for channel, count in reading.filled.items()}
+        monitor = replace(monitor, values_filled={**monitor.values_filled, **sums})
+    if reading.lost is not None:
+        is_first = not monitor.lost_ns  # of a run of lost windows; the count of all stands in the status
+        monitor = replace(monitor, windows_lost=monitor.windows_lost + 1)
+        monitor, effects = window_lost(monitor, context, reading.lost)
+        text = f"window lost ({', '.join(reading.lost.channels)}): {reading.lost.reason}"
+        return monitor, [Log("info", text), *effects] if is_first else effects
+    monitor = replace(monitor, windows=monitor.windows + 1)
+    monitor, effects = window_whole(monitor, context, reading.faulty, reading.t_ns)
+    monitor, more = stuck(monitor, context, reading.stuck, reading.moved, reading.t_ns)
+    effects += more
+    if reading.height is None:
+        return monitor, effects
+    if reading.transition is not None:
+        monitor, more = of_transition(monitor, context, manifest, reading.transition, reading.height)
+        effects += more
+    monitor, more = outdated(monitor, context, reading.t_ns)
+    return monitor, [*effects, *more]
+
+
+def of_transition(
+    monitor: Monitor, context: Context, manifest: Manifest | None, transition: Transition, height: Height
+) -> tuple[Monitor, list[Wanted]]:
     """Queue the message of a raised or cleared anomaly, with the model, rule, level and window it comes from."""
-    judge, manifest = state.monitor.pipeline.judge, state.deployment.manifest
+    judge = monitor.pipeline.judge
     if judge is None or manifest is None:  # a transition needs a judge, and a judge comes with its manifest
         raise AssertionError("a transition without a model in force")
     weather, power = UNMEASURED
     if transition.kind == "raised":
-        state = _begun(
-            replace(state, monitor=replace(state.monitor, raised_by=RaisedBy(height.rule, height.feature or ""))),
-            ANOMALY,
-        )
-        weather, power = evidence.measured(state, transition)
-    by = state.monitor.raised_by
+        monitor = _number(replace(monitor, raised_by=RaisedBy(height.rule, height.feature or "")), context, ANOMALY)
+        weather, power = evidence.measured(monitor.pipeline, context, transition)
+    by = monitor.raised_by
     alarm = Alarm(
-        id=alarm_id(state, ANOMALY, transition.onset_ns),
+        id=alarm_id(monitor, context, ANOMALY, transition.onset_ns),
         cause=ANOMALY,
         kind="anomaly",
         state=transition.kind,
         severity=severity(judge.levels, transition.score),
-        text=_text(state, transition, height) + _accounted(weather=weather, power=power),
+        text=_text(monitor, transition, height) + _accounted(weather=weather, power=power),
         rule=by.rule,
         feature=by.feature,
         onset_ns=transition.onset_ns,
         t_ns=transition.t_ns,
         score=transition.score,
         level=transition.level,
-        window_s=state.context.settings.features.window_s,
+        window_s=context.settings.features.window_s,
         model_version=manifest.version,
         model_digest=manifest.model.digest,
-        baseline_windows=len(state.monitor.pipeline.baseline),
-        clock=state.context.clock,
-        boot_id=state.context.boot_id,
-        monotonic_ns=state.context.monotonic_ns(transition.t_ns),
-        sequence=_sequence(state, ANOMALY),
-        store_id=state.context.store_id,
+        baseline_windows=len(monitor.pipeline.baseline),
+        clock=context.clock,
+        boot_id=context.boot_id,
+        monotonic_ns=context.monotonic_ns(transition.t_ns),
+        sequence=_sequence(monitor, ANOMALY),
+        store_id=context.store_id,
         weather=weather,
         power=power,
     )
-    return _queue(state, alarm)
+    return _queue(monitor, context, alarm)
 
 
 def _accounted(**measured: Evidence) -> str:
@@ -84,42 +117,38 @@ def _accounted(**measured: Evidence) -> str:
     return "".join(f"; {cause} is out of the ordinary and {what}" for cause, what in found.items())
 
 
-def _begun(state: State, cause: str) -> State:
-    """Return the state that knows when an alarm was raised, whatever the clock says."""
-    # What a full disk does not take is told all the same, and the next start counts anew from before.
-    sequence = 0 if state.context.store.is_unstored else state.outbox.sequence + 1
-    return replace(
-        state,
-        monitor=replace(
-            state.monitor, raised_in={**state.monitor.raised_in, cause: RaisedIn(state.context.boot_id, sequence)}
-        ),
-    )
+def _number(monitor: Monitor, context: Context, cause: str) -> Monitor:
+    """Return the monitor that knows when an alarm was raised, whatever the clock says."""
+    # What a full disk does not take is published all the same, and the next start counts anew from before.
+    number = 0 if context.store.is_unstored else monitor.alarms_raised + 1
+    raised_in = {**monitor.raised_in, cause: RaisedIn(context.boot_id, number)}
+    return replace(monitor, raised_in=raised_in, alarms_raised=number or monitor.alarms_raised)
 
 
-def _sequence(state: State, cause: str) -> int:
-    return state.monitor.raised_in[cause].sequence if cause in state.monitor.raised_in else 0  # 0.5 kept none
+def _sequence(monitor: Monitor, cause: str) -> int:
+    return monitor.raised_in[cause].sequence if cause in monitor.raised_in else 0
 
 
-def _text(state: State, transition: Transition, height: Height) -> str:
+def _text(monitor: Monitor, transition: Transition, height: Height) -> str:
     if transition.kind == "cleared":
-        what = "score" if state.monitor.raised_by.rule == SCORE else "height of all rules"
+        what = "score" if monitor.raised_by.rule == SCORE else "height of all rules"
         return f"{what} stayed below {transition.level:.3g}; its peak was {transition.score:.3g}"
-    judge = state.monitor.pipeline.judge
+    judge = monitor.pipeline.judge
     whose = "the site" if judge is not None and judge.watch.is_borrowed else "this gateway's own baseline"
     what = f"{height.rule} of {height.feature}" if height.feature else height.rule
     return f"{what} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}"
 
 
-def outdated(state: State, t_ns: int) -> tuple[State, list[Effect]]:
+def outdated(monitor: Monitor, context: Context, t_ns: int) -> tuple[Monitor, list[Wanted]]:
     """Say once that scores are no longer those from which the level was taken; the next level clears it."""
-    change = state.monitor.pipeline.watching.drift.change
+    change = monitor.pipeline.watching.drift.change
     if change is None:
-        return state, []
+        return monitor, []
     text = (
         f"scores have become {change} than those of the baseline, and stay so: the level promises what it cannot keep; "
         "see whether the sensor was moved or the season changed, and commission this gateway anew"
     )
-    return sensor(state, OUTDATED, text, t_ns)
+    return sensor(monitor, context, OUTDATED, text, t_ns)
 
 
 def stuck_cause(feature: str) -> str:
@@ -140,54 +169,59 @@ def stuck_causes(settings: GatewaySettings) -> set[str]:
     return {stuck_cause(name) for name in rules.watched or feature_names(settings.features)}
 
 
-def stuck(state: State, features: tuple[str, ...], moved: tuple[str, ...], t_ns: int) -> tuple[State, list[Effect]]:
+def stuck(
+    monitor: Monitor, context: Context, features: tuple[str, ...], moved: tuple[str, ...], t_ns: int
+) -> tuple[Monitor, list[Wanted]]:
     """Raise a sensor fault for every feature that is stuck: a bus that repeats itself is no damage, and must not hide
     any. It clears when the feature was seen to change.
     """
-    effects: list[Effect] = []
+    effects: list[Wanted] = []
     for feature in features:
         text = f"{feature} has not changed for longer than it ever did in this gateway's baseline; see to the sensor"
-        state, raised = sensor(state, stuck_cause(feature), text, t_ns, feature)
+        monitor, raised = sensor(monitor, context, stuck_cause(feature), text, t_ns, feature)
         effects += raised
     for feature in moved:
-        state, cleared = sensor_well(state, stuck_cause(feature), t_ns, feature)
+        monitor, cleared = sensor_well(monitor, context, stuck_cause(feature), t_ns, feature)
         effects += cleared
-    return state, effects
+    return monitor, effects
 
 
-def sensor(state: State, cause: str, text: str, t_ns: int, feature: str = "") -> tuple[State, list[Effect]]:
+def sensor(
+    monitor: Monitor, context: Context, cause: str, text: str, t_ns: int, feature: str = ""
+) -> tuple[Monitor, list[Wanted]]:
     """Raise a sensor fault once, of a stuck `feature` where one is named; one that is active changes nothing."""
-    if cause in state.monitor.sensor_alarms:
-        return state, []
-    state = _begun(
-        replace(state, monitor=replace(state.monitor, sensor_alarms={**state.monitor.sensor_alarms, cause: t_ns})),
-        cause,
-    )
-    return _queue(state, _sensor_alarm(state, cause, "raised", text, (t_ns, t_ns), feature))
+    if cause in monitor.sensor_alarms:
+        return monitor, []
+    sensor_alarms = {**monitor.sensor_alarms, cause: t_ns}
+    monitor = _number(replace(monitor, sensor_alarms=sensor_alarms), context, cause)
+    return _queue(monitor, context, _sensor_alarm(monitor, context, cause, "raised", text, (t_ns, t_ns), feature))
 
 
-def sensor_well(state: State, cause: str, t_ns: int, feature: str = "") -> tuple[State, list[Effect]]:
+def sensor_well(
+    monitor: Monitor, context: Context, cause: str, t_ns: int, feature: str = ""
+) -> tuple[Monitor, list[Wanted]]:
     """Clear a sensor fault where it is active."""
-    if cause not in state.monitor.sensor_alarms:
-        return state, []
-    onset_ns = state.monitor.sensor_alarms[cause]
-    state = replace(
-        state,
-        monitor=replace(
-            state.monitor, sensor_alarms={key: at for key, at in state.monitor.sensor_alarms.items() if key != cause}
-        ),
-    )
+    if cause not in monitor.sensor_alarms:
+        return monitor, []
+    onset_ns = monitor.sensor_alarms[cause]
+    monitor = replace(monitor, sensor_alarms={key: at for key, at in monitor.sensor_alarms.items() if key != cause})
     text = OF_NO_SENSOR.get(cause, "the sensor is well again")
-    return _queue(state, _sensor_alarm(state, cause, "cleared", text, (onset_ns, t_ns), feature))
+    return _queue(monitor, context, _sensor_alarm(monitor, context, cause, "cleared", text, (onset_ns, t_ns), feature))
 
 
 def _sensor_alarm(
-    state: State, cause: str, kind: Literal["raised", "cleared"], text: str, span_ns: tuple[int, int], feature: str
+    monitor: Monitor,
+    context: Context,
+    cause: str,
+    kind: Literal["raised", "cleared"],
+    text: str,
+    span_ns: tuple[int, int],
+    feature: str,
 ) -> Alarm:
     """Return the message of a fault from an onset to now, both in `span_ns`."""
     onset_ns, t_ns = span_ns
     return Alarm(
-        id=alarm_id(state, cause, onset_ns),
+        id=alarm_id(monitor, context, cause, onset_ns),
         cause=cause,
         kind="sensor",
         state=kind,
@@ -197,99 +231,94 @@ def _sensor_alarm(
         feature=feature,
         onset_ns=onset_ns,
         t_ns=t_ns,
-        clock=state.context.clock,
-        boot_id=state.context.boot_id,
-        monotonic_ns=state.context.monotonic_ns(t_ns),
-        sequence=_sequence(state, cause),
-        store_id=state.context.store_id,
+        clock=context.clock,
+        boot_id=context.boot_id,
+        monotonic_ns=context.monotonic_ns(t_ns),
+        sequence=_sequence(monitor, cause),
+        store_id=context.store_id,
     )
 
 
-def _queue(state: State, alarm: Alarm) -> tuple[State, list[Effect]]:
+def _queue(monitor: Monitor, context: Context, alarm: Alarm) -> tuple[Monitor, list[Wanted]]:
     priority = ALARM_PRIORITY if alarm.kind == "anomaly" else SENSOR_PRIORITY
-    item = Item(state.context.topic("alarm", alarm.cause), (alarm.to_bytes(),), retain=True, priority=priority)
+    item = Item(context.topic("alarm", alarm.cause), (alarm.to_bytes(),), retain=True, priority=priority)
     if alarm.state == "cleared":
-        state = replace(
-            state,
-            monitor=replace(
-                state.monitor,
-                raised_in={key: boot for key, boot in state.monitor.raised_in.items() if key != alarm.cause},
-            ),
-        )
-    saved = save_alarms(state)
-    state, effects = deliver(state, alarm.item, item)
+        raised_in = {key: boot for key, boot in monitor.raised_in.items() if key != alarm.cause}
+        monitor = replace(monitor, raised_in=raised_in)
     level: Literal["info", "warning"] = "warning" if alarm.state == "raised" else "info"
-    return state, [saved, *effects, Log(level, f"alarm {alarm.cause} {alarm.state}: {alarm.text}")]
+    return monitor, [
+        save_alarms(monitor),
+        Deliver(alarm.item, item),
+        Log(level, f"alarm {alarm.cause} {alarm.state}: {alarm.text}"),
+    ]
 
 
-def _channels(state: State) -> list[tuple[Source, str]]:
-    return [(source, channel.role) for source in state.context.settings.source for channel in source.channels]
+def _channels(context: Context) -> list[tuple[Source, str]]:
+    return [(source, channel.role) for source in context.settings.source for channel in source.channels]
 
 
-def window_whole(state: State, faulty: tuple[str, ...], t_ns: int) -> tuple[State, list[Effect]]:
+def window_whole(
+    monitor: Monitor, context: Context, faulty: tuple[str, ...], t_ns: int
+) -> tuple[Monitor, list[Wanted]]:
     """Raise a fault for every channel whose window, which ended at `t_ns`, was faulty.
 
     It clears when the channel was well for as long as its source may be silent: a sensor that breaks and mends with
     every window is one fault.
     """
-    state = replace(state, monitor=replace(state.monitor, lost_ns={}))
-    effects: list[Effect] = []
-    for source, channel in _channels(state):
+    monitor = replace(monitor, lost_ns={})
+    effects: list[Wanted] = []
+    for source, channel in _channels(context):
         cause = f"faulty-{channel}"
         if channel in faulty:
             text = f"channel {channel} is stuck, clipped or out of all range; its windows are not scored"
-            state, more = sensor(state, cause, text, t_ns)
+            monitor, more = sensor(monitor, context, cause, text, t_ns)
             effects += more
-        if channel in faulty or (cause in state.monitor.sensor_alarms and channel not in state.monitor.faulty_ns):
-            state = replace(state, monitor=replace(state.monitor, faulty_ns={**state.monitor.faulty_ns, channel: t_ns}))
-        elif (
-            cause in state.monitor.sensor_alarms
-            and not 0 <= t_ns - state.monitor.faulty_ns[channel] < source.silent_after_s * NS
-        ):
-            state, more = sensor_well(state, cause, t_ns)
+        if channel in faulty or (cause in monitor.sensor_alarms and channel not in monitor.faulty_ns):
+            monitor = replace(monitor, faulty_ns={**monitor.faulty_ns, channel: t_ns})
+        elif cause in monitor.sensor_alarms and not 0 <= t_ns - monitor.faulty_ns[channel] < source.silent_after_s * NS:
+            monitor, more = sensor_well(monitor, context, cause, t_ns)
             effects += more
-    return state, effects
+    return monitor, effects
 
 
-def window_lost(state: State, lost: Lost) -> tuple[State, list[Effect]]:
+def window_lost(monitor: Monitor, context: Context, lost: Lost) -> tuple[Monitor, list[Wanted]]:
     """Raise a fault for every channel that has kept windows from being whole for as long as its source may be silent:
     a gateway that sees nothing must not look like one at peace.
     """
-    effects: list[Effect] = []
-    for source, channel in _channels(state):
+    effects: list[Wanted] = []
+    for source, channel in _channels(context):
         if channel in lost.channels:
-            since_ns = min(state.monitor.lost_ns.get(channel, lost.t_ns), lost.t_ns)  # the clock may have gone back
-            state = replace(state, monitor=replace(state.monitor, lost_ns={**state.monitor.lost_ns, channel: since_ns}))
+            since_ns = min(monitor.lost_ns.get(channel, lost.t_ns), lost.t_ns)  # the clock may have gone back
+            monitor = replace(monitor, lost_ns={**monitor.lost_ns, channel: since_ns})
             blind_s = (lost.t_ns - since_ns) / NS
             # Where the whole source is silent that is the alarm, and one is enough.
-            if blind_s >= source.silent_after_s and f"silent-{source.name}" not in state.monitor.sensor_alarms:
+            if blind_s >= source.silent_after_s and f"silent-{source.name}" not in monitor.sensor_alarms:
                 text = f"channel {channel} has given no whole window for {blind_s:.0f} s: {lost.reason}"
-                state, raised = sensor(state, f"faulty-{channel}", text, lost.t_ns)
-                state = replace(
-                    state, monitor=replace(state.monitor, faulty_ns={**state.monitor.faulty_ns, channel: lost.t_ns})
-                )
+                monitor, raised = sensor(monitor, context, f"faulty-{channel}", text, lost.t_ns)
+                monitor = replace(monitor, faulty_ns={**monitor.faulty_ns, channel: lost.t_ns})
                 effects += raised
-    return state, effects
+    return monitor, effects
 
 
-def silent_sources(state: State) -> tuple[State, list[Effect]]:
+def silent_sources(monitor: Monitor, context: Context) -> tuple[Monitor, list[Wanted]]:
     """Raise a fault for every source that has said nothing for too long."""
-    effects: list[Effect] = []
-    for source in state.context.settings.source:
-        quiet_s = (state.context.now_ns - state.monitor.heard_ns[source.name]) / NS
+    effects: list[Wanted] = []
+    for source in context.settings.source:
+        quiet_s = (context.now_ns - monitor.heard_ns[source.name]) / NS
         if quiet_s >= source.silent_after_s:
             text = f"source {source.name} has sent nothing usable for {quiet_s:.0f} s"
-            state, raised = sensor(state, f"silent-{source.name}", text, state.context.now_ns)
+            monitor, raised = sensor(monitor, context, f"silent-{source.name}", text, context.now_ns)
             effects += raised
-    return state, effects
+    return monitor, effects
 
 
-def without_model(state: State) -> tuple[State, list[Effect]]:
-    """Raise a fault where a gateway that had a model has none in force: it watches nothing, and looks at peace."""
-    if (
-        state.deployment.manifest is not None
-        or max(state.deployment.models.newest, state.deployment.models.current.version) == 0
-    ):
-        return sensor_well(state, NO_MODEL, state.context.now_ns)
-    text = f"no model is in force, so nothing is watched: {state.refusal or 'it is to come again'}"
-    return sensor(state, NO_MODEL, text, state.context.now_ns)
+def without_model(
+    monitor: Monitor, context: Context, manifest: Manifest | None, newest: int
+) -> tuple[Monitor, list[Wanted]]:
+    """Raise a fault where a gateway that had a model, of version `newest` at most, has none in force: it watches
+    nothing, and looks at peace.
+    """
+    if manifest is not None or newest == 0:
+        return sensor_well(monitor, context, NO_MODEL, context.now_ns)
+    text = f"no model is in force, so nothing is watched: {context.refusal or 'it is to come again'}"
+    return sensor(monitor, context, NO_MODEL, text, context.now_ns)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedgate.gateway_agent.monitor.pipeline import rows_of
-from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.monitor.pipeline import Pipeline, rows_of
 from fedgate.models.attribution import Columns, Evidence, evidence_of
 from fedgate.models.features import feature_names
 from fedgate.models.threshold import Transition
@@ -13,27 +13,25 @@ BOOT_S = 900.0  # within which the first windows after a boot end
 CALENDAR = "calendar."  # begins the names of features that say what the hour or the day is
 
 
-def measured(state: State, transition: Transition) -> tuple[Evidence, Evidence]:
+def measured(pipeline: Pipeline, context: Context, transition: Transition) -> tuple[Evidence, Evidence]:
     """Return what weather (with load) and power say of an anomaly that is raised now."""
     onset_ns, t_ns = transition.onset_ns, transition.t_ns
-    since = [
-        seen for seen in state.monitor.pipeline.recent if seen.end_ns is not None and onset_ns <= seen.end_ns <= t_ns
-    ]
+    since = [seen for seen in pipeline.recent if seen.end_ns is not None and onset_ns <= seen.end_ns <= t_ns]
     if not since:
         return "", ""
-    baseline, is_from_boot = rows_of(state.monitor.pipeline.baseline), _is_from_boot(state, onset_ns)
-    return evidence_of(_columns(state), baseline, rows_of(since), is_from_boot=is_from_boot)
+    baseline, is_from_boot = rows_of(pipeline.baseline), _is_from_boot(pipeline, context, onset_ns)
+    return evidence_of(_columns(context), baseline, rows_of(since), is_from_boot=is_from_boot)
 
 
-def _columns(state: State) -> Columns:
-    names, spec = feature_names(state.context.settings.features), state.context.settings.alarm.covariates
+def _columns(context: Context) -> Columns:
+    names, spec = feature_names(context.settings.features), context.settings.alarm.covariates
     weather, power = (tuple(names.index(name) for name in given) for given in (spec.weather, spec.power))
     return Columns(weather, power, tuple(place for place, name in enumerate(names) if name.startswith(CALENDAR)))
 
 
-def _is_from_boot(state: State, onset_ns: int) -> bool | None:
+def _is_from_boot(pipeline: Pipeline, context: Context, onset_ns: int) -> bool | None:
     """Tell whether an anomaly began with the first window after a boot: what was calm first did not come with it."""
-    after_ns = state.context.monotonic_ns(onset_ns)
+    after_ns = context.monotonic_ns(onset_ns)
     if after_ns is None or after_ns < 0:
         return None
-    return after_ns <= BOOT_S * NS and state.monitor.pipeline.recent[0].end_ns == onset_ns
+    return after_ns <= BOOT_S * NS and pipeline.recent[0].end_ns == onset_ns

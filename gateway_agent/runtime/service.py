@@ -16,15 +16,16 @@ from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment import probation, slots
 from fedgate.gateway_agent.events import Anchored, Durable, Effect, Event, Log, Outward, Reload, Save, StoreState, Tick
+from fedgate.gateway_agent.machine import DAMAGED, FULL
+from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.outbox import scores
 from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
 from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
 from fedgate.gateway_agent.runtime.write_batch import Gathering
 from fedgate.gateway_agent.runtime.write_budget import Day
-from fedgate.gateway_agent.start import restore
-from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Stored, save_memory
+from fedgate.gateway_agent.start import restore, to_store
+from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Stored
 from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
-from fedgate.gateway_agent.store_faults import DAMAGED, FULL, in_mind
 from fedgate.models.arrays import Arrays
 from fedgate.models.records import replace
 
@@ -148,8 +149,8 @@ class Service:
         """
         last = [
             *scores.save_unsent(self.state.outbox, self.state.context),
-            *save_memory(self.state),
-            *probation.stopped(self.state),
+            *save_memory(self.state.monitor.pipeline, self.state.context, self.state.deployment.manifest),
+            *probation.stopped(self.state.deployment),
         ]
         last.append(self._save_flash())
         self._gathering.add(self._durable(last), self.state.context.now_ns)
@@ -227,7 +228,7 @@ class Service:
         """Go on with a new file, which holds what the agent has in mind and what could be read of the old one."""
         if self.state.context.now_ns == self._renewed_ns:  # the new file, too: this disk keeps nothing
             raise StoreDamagedError(reason)
-        stored, self._broken = in_mind(self.state), reason
+        stored, self._broken = to_store(self.state), reason
         try:
             self.store.renew(reason, stored)
         except StoreFullError as error:  # the old file cannot be written, and there is no room for another

@@ -23,8 +23,9 @@ from fedgate.gateway_agent.events import (
     Save,
     Settle,
 )
+from fedgate.gateway_agent.monitor.monitor import MEMORY
 from fedgate.gateway_agent.outbox.item_size import is_tombstone
-from fedgate.gateway_agent.state import FLASH, MEMORY
+from fedgate.gateway_agent.state import FLASH
 from fedgate.gateway_agent.store_identity import SEQUENCE
 from fedgate.gateway_agent.training.training import COUNTED
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fedgate.config.protocol.messages import Newest
 from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
 
+NEWEST, SIGNER = "newest", "signer"  # keys of stored blobs
+
 
 @dataclass(frozen=True)
 class Trust:

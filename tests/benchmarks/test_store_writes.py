@@ -74,5 +74,5 @@ def test_watching_writes_nothing(tmp_path: Path) -> None:
     for arrival in station.arrivals(state.context.settings.features, 5):
         state, effects = machine.step(state, arrival.now_ns, arrival.event)
         durable += [effect for effect in effects if isinstance(effect, Durable)]
-    assert state.counts["windows"] == 5
+    assert state.monitor.windows == 5
     assert durable == []

@@ -1,0 +1,64 @@
+"""What this gateway publishes of itself, from the records of all its components."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedgate.config.protocol.messages import SHORT_MAX, Device, Status, round_number
+from fedgate.config.runtime.version import VERSION
+from fedgate.gateway_agent.deployment import slots
+from fedgate.gateway_agent.outbox.item_size import held_bytes
+from fedgate.gateway_agent.state import State
+from fedgate.models.federated.algorithm import EPSILON
+
+
+def status(state: State) -> Status:
+    """Return what this gateway tells the world of itself."""
+    return Status(
+        state="online",
+        version=VERSION,
+        boot_id=state.context.boot_id,
+        clock=state.context.clock,
+        can_train=state.training.can_train,
+        libraries=state.training.libraries,
+        baseline_windows=len(state.monitor.pipeline.baseline),
+        baseline_needed=state.monitor.pipeline.baseline_needed,
+        windows=state.monitor.windows,
+        windows_lost=state.monitor.windows_lost,
+        values_filled=state.monitor.values_filled,
+        model_version=state.deployment.version,
+        model_digest=state.deployment.manifest.model.digest if state.deployment.manifest else "",
+        settling=state.monitor.pipeline.settling,
+        alarms_active=int(state.monitor.pipeline.alarm.active) + len(state.monitor.sensor_alarms),
+        outbox=len(state.outbox.items),
+        bytes_sent=state.context.bytes_sent,
+        bytes_received=state.context.bytes_received,
+        dropped=_dropped(state),
+        refusal=state.context.refusal,
+        refused_round=state.training.refused_round,
+        training_remarks="; ".join(state.training.remarks.values())[:SHORT_MAX],
+        answered="" if state.training.answered is None else round_number(*state.training.answered),
+        device=None if (device := state.context.settings.gateway.device) is None else Device(**device.model_dump()),
+        privacy_epsilon=None if (spent := float(state.training.own.get(EPSILON, np.inf))) == np.inf else spent,
+        **slots.told(
+            state.deployment.models,
+            state.context.settings,
+            state.deployment.candidate,
+            is_watched=state.deployment.trial is not None,
+        ),
+        store_id=state.context.store_id,
+        starts=state.context.starts,
+        sequence=state.outbox.sequence,
+        t_ns=state.context.now_ns,
+        monotonic_ns=state.context.monotonic_ns(state.context.now_ns),
+        link=state.outbox.line.trouble,
+        outbox_bytes=held_bytes(state.outbox.items),
+        flash_bytes_written=state.context.store.flash.written_bytes,
+        store_problem=state.context.store.problem,
+        stale=state.trust.stale,
+    )
+
+
+def _dropped(state: State) -> dict[str, int]:
+    dropped = {"message": state.messages_dropped, **state.outbox.dropped, "damaged_body": state.downloads.damaged}
+    return {what: count for what, count in dropped.items() if count}
