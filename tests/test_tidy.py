@@ -53,9 +53,16 @@ BASE_INSTALL = {"numpy", "onnxruntime", "paho", "pydantic", "cryptography"}
 BEYOND_BASE_INSTALL = {"models/detectors/graph.py": {"onnx"}, "models/detectors/recurrent_training.py": {"torch"}}
 NEVER_IN_THE_AGENT = {"scipy", "sklearn", "torch", "onnx", "matplotlib", "pyarrow", "sqlalchemy", "amqtt"}
 
-# Components of the agent that know their own record and the context alone, and what they may know besides.
-COMPONENTS = ("gateway_agent/outbox/", "gateway_agent/downloads.py")
-TO_COMPONENTS = ("gateway_agent/context/", "gateway_agent/events/", "gateway_agent/store_identity/")
+# Components take their own record and the context; of another they may read the record, and the values in it.
+COMPONENTS = tuple(
+    f"gateway_agent/{name}" for name in ("deployment/", "downloads", "monitor/", "outbox/", "training/", "trust/")
+)
+TO_COMPONENTS = (
+    *(f"gateway_agent/{name}" for name in ("context", "events", "runtime", "sources", "store_identity")),
+    *(f"gateway_agent/{name}/{name}" for name in ("deployment", "monitor", "outbox", "training", "trust")),
+    *(f"gateway_agent/monitor/{name}" for name in ("decision", "pipeline", "recurrence")),
+    "gateway_agent/trust/signatures",
+)
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for their commands and the folders that do the I/O
 DOES_IO = {"runtime", "storage", "commands", "pki", "backup"}
 COMMANDS = "__main__.py"
@@ -103,7 +110,7 @@ def components(file: Source) -> Iterator[Finding]:
         return
     for line, module in imported(file.tree, file.package):
         name = module.replace(".", "/")
-        if name.startswith("gateway_agent") and not f"{name}/".startswith((own.removesuffix(".py"), *TO_COMPONENTS)):
+        if name.startswith("gateway_agent") and not f"{name}/".startswith((own, *(f"{one}/" for one in TO_COMPONENTS))):
             yield line, f"{own} is a component of its own; take what it needs of {module} as an argument"
 
 

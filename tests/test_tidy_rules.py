@@ -21,6 +21,8 @@ BAD = [
     ("arrows", "cloud_aggregator/web.py", "from fedgate import gateway_agent", 1),
     ("components", "gateway_agent/outbox/queue.py", "from fedgate.gateway_agent.state import State", 1),
     ("components", "gateway_agent/downloads.py", "from fedgate.gateway_agent import outbox", 1),
+    ("components", "gateway_agent/training/participation.py", "from fedgate.gateway_agent.outbox import queue", 1),
+    ("components", "gateway_agent/deployment/candidate.py", "from fedgate.gateway_agent import state", 1),
     ("one_name", "gateway_agent/machine.py", "from models.signal import Block", 1),
     ("one_name", "tests/test_x.py", "def f():\n    import config.protocol.wire as wire", 2),
     ("arrows", "gateway_agent/storage/store.py", "from fedgate.firmware_sim.world.world import World", 1),
@@ -94,6 +96,7 @@ GOOD = [
         "from fedgate.gateway_agent.context import Context\nfrom fedgate.gateway_agent.outbox import delivery",
     ),
     ("components", "gateway_agent/machine.py", "from fedgate.gateway_agent.state import State"),
+    ("components", "gateway_agent/training/training.py", "from fedgate.gateway_agent.outbox.outbox import Outbox"),
     ("one_name", "models/federated/run.py", "from . import models\nimport fedgate.models\nfrom fedgate import config"),
     (
         "arrows",

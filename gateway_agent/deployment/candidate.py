@@ -30,7 +30,7 @@ from fedgate.gateway_agent.monitor.decision import DAY_S, Watch, Watching, spoke
 from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, judged_by, rows_of
 from fedgate.gateway_agent.runtime.model_trial import UntriedError
 from fedgate.gateway_agent.training.training import Training, own_in
-from fedgate.gateway_agent.trust import signatures
+from fedgate.gateway_agent.trust.signatures import check_signed
 from fedgate.gateway_agent.trust.trust import Trust
 from fedgate.models.arrays import FEATURES, Arrays
 from fedgate.models.federated.algorithm import normalise
@@ -72,7 +72,7 @@ def announced(
         return _not_newer(deployment, manifest, newest, is_own=is_own)
     if deployment.candidate is not None and manifest.version < deployment.candidate.version:
         return deployment, []  # announced before the one that is on its way, and arrived after it
-    if problem := signatures.problem(trust, context, manifest, context.settings.gateway.id if is_own else ALL):
+    if problem := check_signed(trust, context, manifest, context.settings.gateway.id if is_own else ALL):
         return _refuse_announcement(deployment, manifest, f"refused: {problem}", is_own=is_own)
     deployment = replace(deployment, announced=max(deployment.announced, manifest.version))
     if name == deployment.models.current.name and not _is_lost(deployment, name):  # in force, signed by a new key

@@ -13,9 +13,8 @@ from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.slots import Rejected, Trial, save
 from fedgate.gateway_agent.deployment.validation import BLIND_MAX, block_promise, broken_text
 from fedgate.gateway_agent.events import Log, PublishStatus, Save, SetRefusal, Wanted
-from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.monitor import save_memory
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, Reading, alarms, beside, judged_beside
+from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, Reading, alarms, beside, judged_beside
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Seen
 from fedgate.models.promise import is_broken, level_at
 from fedgate.models.records import replace
@@ -148,7 +147,7 @@ def _left(deployment: Deployment, context: Context, pipeline: Pipeline, why: str
     is_new = deployment.unrun_ns is None or not 0 <= context.now_ns - deployment.unrun_ns < AGAIN_S * NS
     before = None if deployment.is_stood_in_for else f"left: {why}"
     kept = save_memory(pipeline, context, deployment.manifest)
-    pipeline = replace(pipeline, judge=None, memory=BLANK, watching=walk.UNSEEN)
+    pipeline = replace(pipeline, judge=None, memory=BLANK, watching=UNSEEN)
     reload_due = "" if is_new else before
     deployment = replace(deployment, manifest=None, unrun_ns=context.now_ns, reload_due=reload_due)
     return deployment, pipeline, [*kept, Log("warning", text), SetRefusal(text)]
@@ -161,7 +160,7 @@ def gone_back(deployment: Deployment, pipeline: Pipeline, why: str) -> Swap:
     """
     trial, models, version = deployment.trial, deployment.models, deployment.version
     text = f"model {version} rolled back: {why}"
-    pipeline = replace(pipeline, judge=None, memory=BLANK, watching=walk.UNSEEN)
+    pipeline = replace(pipeline, judge=None, memory=BLANK, watching=UNSEEN)
     if trial is not None and trial.pipeline.judge is not None:
         before, judge = trial.pipeline, trial.pipeline.judge
         alarm = replace(pipeline.alarm, run_ns=None, peak=judge.levels.median)

@@ -13,10 +13,10 @@ from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.slots import UNREADABLE, Trial, is_proven, named, read
 from fedgate.gateway_agent.deployment.validation import UNFIT, examined, mismatch, out_of_reach
 from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted, refuse
-from fedgate.gateway_agent.monitor import recurrence
 from fedgate.gateway_agent.monitor.decision import Watching, restored
 from fedgate.gateway_agent.monitor.monitor import MEMORY, memory_owner
 from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, beside
+from fedgate.gateway_agent.monitor.recurrence import BLANK, from_bytes
 from fedgate.gateway_agent.runtime.model_trial import take_any
 from fedgate.gateway_agent.training.training import Training, own_in
 from fedgate.models.records import replace
@@ -109,7 +109,7 @@ def _put(
     manifest, judge, watching = _loaded(context, pipeline, training, blobs[slot])
     remembered = blobs.get(MEMORY)
     owner = memory_owner(context, manifest)
-    memory, watched = recurrence.from_bytes(remembered, owner) if remembered else (recurrence.BLANK, "")
+    memory, watched = from_bytes(remembered, owner) if remembered else (BLANK, "")
     watching = restored(watched) if watched else watching
     deployment = replace(deployment, manifest=manifest, tried=(named(manifest), context.now_ns))
     return deployment, replace(pipeline, judge=judge, memory=memory, watching=watching), judge

@@ -38,7 +38,7 @@ from fedgate.gateway_agent.training.training import (
     save_ledger,
     save_own,
 )
-from fedgate.gateway_agent.trust import signatures
+from fedgate.gateway_agent.trust.signatures import check_signed
 from fedgate.gateway_agent.trust.trust import Trust
 from fedgate.models.arrays import COUNTED, FEATURES, RADIUS, WEIGHT, Arrays, joined, parted, ratchet
 from fedgate.models.federated.algorithm import normalise
@@ -66,7 +66,7 @@ def invited(training: Training, context: Context, trust: Trust, payload: bytes) 
     shared_bytes, most_bytes = message.shared.size_bytes, context.settings.limits.max_update_bytes
     if message.features != context.settings.features:
         return _refuse_round(training, message, "its features differ from the [features] of this gateway")
-    if problem := signatures.problem(trust, context, message, ALL):
+    if problem := check_signed(trust, context, message, ALL):
         return training, refuse(f"round {message.round_index}: {problem}")
     if shared_bytes > most_bytes:
         reason = f"its shared parameters have {shared_bytes} bytes, at most {most_bytes} are taken"

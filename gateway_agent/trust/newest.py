@@ -10,7 +10,7 @@ from fedgate.config.protocol.messages import MessageError, Newest
 from fedgate.config.protocol.topics import ALL
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import Effect, Log, Publish, PublishStatus, Save, Wanted
-from fedgate.gateway_agent.trust.signatures import NS, SYNCHRONISED, date, problem
+from fedgate.gateway_agent.trust.signatures import NS, SYNCHRONISED, check_signed, date
 from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Trust
 from fedgate.models.records import replace
 
@@ -26,7 +26,7 @@ def announced(trust: Trust, context: Context, payload: bytes) -> tuple[Trust, li
     if known is not None and not _is_newer(message, known):
         is_older = _numbers(message) != _numbers(known)
         return trust, repeated(trust, context) if is_older else []
-    if reason := problem(trust, context, message, ALL):
+    if reason := check_signed(trust, context, message, ALL):
         raise MessageError(f"newest: {reason}")
     trust = replace(trust, newest=message, newest_ns=context.now_ns)
     return trust, [Save(NEWEST, message.received_bytes()), *repeated(trust, context)]

@@ -12,7 +12,7 @@ NS = 1_000_000_000
 SYNCHRONISED = "synchronised"
 
 
-def problem(trust: Trust, context: Context, message: Signed, gateway: str) -> str:
+def check_signed(trust: Trust, context: Context, message: Signed, gateway: str) -> str:
     """Return why a message that was announced to a gateway, or to `topics.ALL`, does not count; else an empty string.
 
     Whether it has expired is asked of a clock that is known to be right alone.
