@@ -166,7 +166,7 @@ def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
     some(
         [
             (rounds, "waited_for", lambda _: set()),
-            (probation, "ticked", lambda state: (state, [])),
+            (probation, "ticked", lambda deployment, *_: (deployment, [])),
             (deploy, "reminders", lambda _: []),
             (rollout, "verdict", lambda *_: ("wait", "")),
         ],

@@ -14,9 +14,8 @@ from fedgate.firmware_sim.world.checks import Witness
 from fedgate.firmware_sim.world.faults import Faults, Processor, Work
 from fedgate.firmware_sim.world.processor import Stopwatch
 from fedgate.firmware_sim.world.time import NS, Scheduler
-from fedgate.gateway_agent.deployment import probation
 from fedgate.gateway_agent.deployment.slots import MODEL, MODELS, OTHER, Models, Rejected, held, save, save_model
-from fedgate.gateway_agent.events import Durable, Effect, Save
+from fedgate.gateway_agent.events import Durable, Save
 from fedgate.gateway_agent.state import State, Stored
 from tests.agents import changed
 from tests.sites import topic
@@ -184,18 +183,3 @@ def test_probations_end_and_models_that_are_too_slow_are_gone_back_from() -> Non
 
 
 PATIENT = 13
-
-
-def test_a_mark_that_a_stop_leaves_is_seen_where_processes_end_as_they_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defect put back: a stop in order stored nothing while no model was in force yet."""
-
-    def stopped(state: State) -> list[Effect]:
-        return [save(state.deployment.models.finished())] if state.deployment.models.current.version else []
-
-    monkeypatch.setattr(probation, "stopped", stopped)
-    monkeypatch.setattr(world, "SETTLE_S", 600.0)
-    found = world.run(UNLUCKY).violations
-    assert any("which is sound" in text and "3 times in a row" in text for text in found)
-
-
-UNLUCKY = 990_285
