@@ -56,20 +56,20 @@ demo-building: $(FOR_DEMO) ## Run it on five rooms with a fault in each; rooms o
 
 test: install check ## Run the checks and all tests but those of soak: minutes on two cores.
 	@echo "test: pytest"
-	@$(BIN)/pytest --ignore-glob 'tests/test_tidy*' --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
+	@$(BIN)/pytest --ignore-glob 'tests/project/test_tidy*' --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
 
 # What tests the mathematics: it imports the models, and runs no service, no world and no study.
 numerical: install ## Run the tests of the models alone, such as under settings that make another processor of this one.
 	@$(BIN)/pytest --benchmark-disable --numprocesses $(JOBS) --dist worksteal -m "not slow and not soak" $$( \
-		grep -lE '^from fedgate.models' tests/test_*.py | \
-		xargs grep -LE '^from (fedgate\.(cloud_aggregator|firmware_sim|gateway_agent\.(events|state))|tests\.sites)')
+		grep -rlE '^from fedgate.models' tests/models tests/laws --include 'test_*.py' | \
+		xargs grep -LE '^from (fedgate\.(cloud_aggregator|firmware_sim|gateway_agent\.(events|state))|tests\.support\.sites)')
 
 check: install ## Check style, types and the rules of the house, in about a minute; no test of behaviour.
 	@echo "check: ruff"
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
 	@echo "check: mypy, tidy"
-	@$(BIN)/mypy & types=$$!; $(BIN)/pytest tests/test_tidy*; rules=$$?; wait $$types && exit $$rules
+	@$(BIN)/mypy & types=$$!; $(BIN)/pytest tests/project/test_tidy*; rules=$$?; wait $$types && exit $$rules
 
 bench: install ## Measure speed, memory and size and print them beside their targets; never fails on a figure.
 	@$(BIN)/pytest tests/benchmarks -s -m "soak or not soak"

@@ -27,7 +27,7 @@ from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.features import FeatureSpec
 from tests.benchmarks import station
 from tests.benchmarks.station import FRAME_S, GATEWAY, NS, SITE, STREAM, T0_NS
-from tests.waiting import until
+from tests.support.waiting import until
 
 BASELINE_WINDOWS = 2_000  # as shipped
 STATUS_S = 1.0

@@ -12,7 +12,7 @@ from fedgate.config.protocol.topics import ALL, Topic, parse, topic_of, watch
 from fedgate.config.settings.settings import Broker
 from fedgate.config.transport.mqtt import Link
 from tests.benchmarks.light_gateways import ONLINE, SITE, Answers
-from tests.waiting import until
+from tests.support.waiting import until
 
 AT_ONCE = 3  # updates on their way; a link refuses to hold more than 4 MiB of them
 PATIENCE_S = 300.0

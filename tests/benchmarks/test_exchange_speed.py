@@ -16,8 +16,8 @@ from fedgate.firmware_sim.broker import broker
 from tests.benchmarks import usage
 from tests.benchmarks.central import centre
 from tests.benchmarks.conftest import Note
-from tests.test_link import alarm_delays_s, needs_mosquitto
-from tests.waiting import PATIENCE_S
+from tests.config.transport.test_link import alarm_delays_s, needs_mosquitto
+from tests.support.waiting import PATIENCE_S
 
 GATEWAYS, ROUNDS, WARM_UP = 16, 30, 5
 ROUND_S_MAX = 0.17

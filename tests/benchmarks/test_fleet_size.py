@@ -24,7 +24,7 @@ from tests.benchmarks.conftest import Note
 from tests.benchmarks.field import toml
 from tests.benchmarks.light_fleet import Fleet
 from tests.benchmarks.station import GATEWAY, NS, SITE, T0_NS
-from tests.test_link import needs_mosquitto
+from tests.config.transport.test_link import needs_mosquitto
 
 SIZES = (16, 100, 1_000)
 GROWTH_MIB_MAX = 5.0

@@ -10,7 +10,7 @@ import pytest
 from fedgate.firmware_sim import children
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import ROOT
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 RUNS = 5
 MODEL = "from pydantic import BaseModel\nclass Message(BaseModel): number: int"

@@ -13,8 +13,8 @@ from fedgate.firmware_sim import children
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import ROOT
 from tests.benchmarks.usage import MIB
-from tests.syntax import PACKAGES
-from tests.waiting import PATIENCE_S
+from tests.support.syntax import PACKAGES
+from tests.support.waiting import PATIENCE_S
 
 FETCH_S = 600.0  # pip does nothing while the index is slow
 LARGEST = 6  # packages that are named in the table

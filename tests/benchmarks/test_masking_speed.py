@@ -18,7 +18,7 @@ from fedgate.models.federated.algorithm import Algorithm, Server, close_round
 from fedgate.models.federated.masked import Masking, masked
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import repeat
-from tests.masked_rounds import QUANTUM, adding, names_of, secret_of
+from tests.support.masked_rounds import QUANTUM, adding, names_of, secret_of
 
 GATEWAYS = names_of(16)
 PARAMETERS = 325_000  # float32: 1.3 MB

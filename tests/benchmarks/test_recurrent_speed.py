@@ -22,7 +22,7 @@ from fedgate.models.federated import build
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import ROOT
 from tests.benchmarks.timing import median_s, repeat
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 CHANNELS, STEPS = 10, 40
 FEATURE_COUNT = CHANNELS * STEPS

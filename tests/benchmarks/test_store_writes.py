@@ -15,8 +15,8 @@ from fedgate.gateway_agent.storage.store import Store
 from tests.benchmarks import station, usage
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s, repeat
-from tests.flash_day import commission, live
-from tests.kept import Small, item, service
+from tests.support.flash_day import commission, live
+from tests.support.kept import Small, item, service
 
 GROUP = 12  # windows of 5 s in a minute
 FEATURES = 12

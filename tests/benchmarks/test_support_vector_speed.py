@@ -11,7 +11,7 @@ from fedgate.models.federated import build
 from fedgate.models.federated.run import Outcome, run
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s, repeat
-from tests.soak import some
+from tests.support.soak import some
 
 GATEWAYS, ROWS = 10, 1_000
 AT_MOST_S = 1.0

@@ -29,8 +29,8 @@ from fedgate.firmware_sim.broker import broker, mosquitto_program
 from fedgate.gateway_agent.__main__ import main as gateway_agent
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.arrays import Floats
-from tests.sites import FEATURES, SITE, WINDOWS, frame, samples, topic
-from tests.waiting import PATIENCE_S, until
+from tests.support.sites import FEATURES, SITE, WINDOWS, frame, samples, topic
+from tests.support.waiting import PATIENCE_S, until
 
 HOST = "127.0.0.1"
 END_S = 10.0

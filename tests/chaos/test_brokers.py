@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.field import BROKER, CLOUD, field
-from tests.sites import WINDOWS, samples
+from tests.support.sites import WINDOWS, samples
 
 NAMES = ("east", "north")
 ALARMS = 12  # raised and cleared, each: more than twice what the broker keeps for the aggregator

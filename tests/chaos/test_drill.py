@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.field import BROKER, CLOUD, command, field
-from tests.sites import WINDOWS, samples
+from tests.support.sites import WINDOWS, samples
 
 NAMES = ("east", "north")
 SHIFT = 60.0

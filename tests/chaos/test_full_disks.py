@@ -14,8 +14,8 @@ import pytest
 
 from fedgate.firmware_sim import children
 from tests.chaos.field import Field, field
-from tests.sites import WINDOWS, samples
-from tests.waiting import PATIENCE_S
+from tests.support.sites import WINDOWS, samples
+from tests.support.waiting import PATIENCE_S
 
 NAMES = ("east", "north")
 SMALL = NAMES[0]

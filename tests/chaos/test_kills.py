@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from tests.chaos.field import BROKER, CLOUD, Field, field, whole
-from tests.sites import WINDOWS, Site, aggregator_settings, gateway_settings, samples
-from tests.test_end_to_end import loop_model
+from tests.end_to_end.test_end_to_end import loop_model
+from tests.support.sites import WINDOWS, Site, aggregator_settings, gateway_settings, samples
 
 NAMES = ("east", "north")  # of two the sum is the same whoever comes first, so models can be held byte against byte
 ROUNDS, ROUND_S = 50, 1.5

@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos.field import field
 from tests.chaos.slow_link import slow_link
-from tests.sites import WINDOWS, samples
+from tests.support.sites import WINDOWS, samples
 
 NAMES = ("east", "north")
 RATE_BYTES_S = 20_000.0

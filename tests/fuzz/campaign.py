@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedgate.firmware_sim import children
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 NICE = 19
 MEMORY_MIB = 2_048

@@ -27,8 +27,8 @@ from fedgate.models.federated import build
 from fedgate.models.federated.algorithm import UpdateError
 from fedgate.models.federated.discriminator import train_discriminator
 from tests.fuzz.target import Target
-from tests.recording_samples import sound_files
-from tests.sites import FEATURES, SITE, faults
+from tests.support.recording_samples import sound_files
+from tests.support.sites import FEATURES, SITE, faults
 
 SPEC = FeatureSpec.model_validate(FEATURES)
 ALGORITHM = {

@@ -15,8 +15,8 @@ from fedgate.models.arrays import Array
 from fedgate.models.detectors import DETECTORS, PERSONAL, linear
 from fedgate.models.operators import OPERATORS
 from tests.fuzz.target import Target
-from tests.graph_tricks import FLOAT, WIDTH, sound, tricks, varint
-from tests.test_graph import nodes_of
+from tests.models.detectors.test_graph import nodes_of
+from tests.support.graph_tricks import FLOAT, WIDTH, sound, tricks, varint
 
 PLACE_BYTES = 2
 # Of random graphs: lengths of sides, numbers in shapes and attributes, and the elements up to which one is run.

@@ -26,13 +26,13 @@ from fedgate.models.arrays import Arrays
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.algorithm import RoundFailedError, Server, UpdateError
 from fedgate.models.federated.masking import LeftOutWarning
-from tests.agents import changed
-from tests.exchanges import Exchange, exchanges_of
 from tests.fuzz.target import Target
-from tests.message_samples import MESSAGES
-from tests.sites import SITE, Shelf, Site, agent, aggregator_settings, frame, gateway_settings, samples
-from tests.test_gateway_models import FIRST, SECOND, in_force
-from tests.toy import FEATURE_COUNT, fleet
+from tests.gateway_agent.deployment.test_gateway_models import FIRST, SECOND, in_force
+from tests.support.agents import changed
+from tests.support.exchanges import Exchange, exchanges_of
+from tests.support.message_samples import MESSAGES
+from tests.support.sites import SITE, Shelf, Site, agent, aggregator_settings, frame, gateway_settings, samples
+from tests.support.toy import FEATURE_COUNT, fleet
 
 NAME = "north"
 BIG = 64 * 1024

@@ -18,8 +18,8 @@ import pyarrow
 import pyarrow.parquet
 
 from fedgate.firmware_sim import children
-from tests.recording_samples import mat_bytes, npz_bytes, wav_bytes
-from tests.waiting import PATIENCE_S
+from tests.support.recording_samples import mat_bytes, npz_bytes, wav_bytes
+from tests.support.waiting import PATIENCE_S
 
 MIB = 2**20
 MOST = 2 * MIB  # that a reader takes here

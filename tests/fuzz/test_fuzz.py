@@ -19,7 +19,7 @@ from tests.fuzz.campaign import campaign, main
 from tests.fuzz.mutation import broken
 from tests.fuzz.target import Target, attempt
 from tests.fuzz.targets import NAMES, target
-from tests.message_samples import MESSAGES
+from tests.support.message_samples import MESSAGES
 
 SOON_S = 5.0
 

@@ -19,8 +19,8 @@ from fedgate.config.settings.settings import Source
 from fedgate.firmware_sim.mutation import resealed
 from fedgate.gateway_agent.sources import json_values
 from tests.fuzz.target import Target
-from tests.message_samples import MESSAGES
-from tests.sites import T0_NS, frame, samples, topic
+from tests.support.message_samples import MESSAGES
+from tests.support.sites import T0_NS, frame, samples, topic
 
 LIMIT = 1_024
 SIZE_MAX = 2**20

@@ -1,0 +1,74 @@
+"""A release that was stopped and another that begins: who had the model of the first leaves it all the same.
+
+Found in the simulated world: what canaries were given back was forgotten as soon as the next release began, and a model
+that had waited meanwhile was released under a version below the one that they had got.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from fedgate.cloud_aggregator.events import Ordered
+from fedgate.cloud_aggregator.orders import obeyed
+from fedgate.cloud_aggregator.releases import deploy, rollout
+from fedgate.cloud_aggregator.releases.rollout import Made, Rollout
+from tests.cloud_aggregator.releases.test_staged_release import fleet
+from tests.support.fleets import Fleet
+from tests.support.watchers import CALM, DEVIATION, SENSITIVE, model
+
+
+def stopped_while_away() -> Fleet:
+    """Return a fleet with a release to south that was stopped while south was away, and another, to north."""
+    made = fleet()
+    made.order("release", SENSITIVE, gateways=["south"])
+    made.told()
+    assert made.versions()["south"] == 2
+    made.connect("south", up=False)
+    made.order("stop")
+    assert made.order("release", model(9, DEVIATION, run="other"), gateways=["north"])[1] == ""
+    made.told()
+    return made
+
+
+def test_who_was_away_at_a_stop_is_given_back_what_all_have_though_another_release_has_begun() -> None:
+    made = stopped_while_away()
+    made.connect("south")
+    made.told()
+    assert made.versions() == {"east": 1, "north": 4, "south": 3, "west": 1}
+    south, east = made.agents["south"].deployment.manifest, made.agents["east"].deployment.manifest
+    assert south is not None and east is not None and south.model == east.model
+    made.order("go-on")
+    made.told()
+    assert set(made.versions().values()) == {4} and not any(made.own(name) for name in made.agents)
+
+
+def test_a_restart_does_not_forget_it() -> None:
+    made = stopped_while_away()
+    made.restart("cloud")
+    made.connect("south")
+    made.told()
+    assert made.versions()["south"] == 3
+
+
+def test_a_model_that_has_waited_is_released_above_what_was_given_back() -> None:
+    made = fleet()
+    made.order("release", SENSITIVE, gateways=["south"])
+    made.told()
+    state, _ = deploy.made(made.cloud, Made(*model(3, DEVIATION, run="other")))
+    state, _ = obeyed(state, Ordered(8, "stop", {}))
+    assert state.staging.recall is not None and state.staging.recall.manifest.version == 4
+    for body in ({"gateways": ["south"]}, {"share": 1.0, "to_all": True}):
+        released, _ = obeyed(state, Ordered(9, "release", body))
+        assert released.staging.waiting is None
+        given = released.staging.candidate or Made(released.manifest or CALM[0], released.model)
+        assert given.manifest.version == 5 and given.manifest.run == "other"
+
+
+def test_of_an_older_store_the_canaries_of_a_stopped_release_are_given_back_what_all_have() -> None:
+    of_before = asdict(Rollout("stopped", 2, 3, canaries=("south",)))
+    del of_before["recalled"]
+    body = json.dumps({"rollout": of_before, "everywhere": 1, "before": 0, "recall": 3}).encode()
+    _, held = rollout.restored(body, lambda version: CALM, None)
+    given = held.of("south")
+    assert given is not None and given.manifest == CALM[0] and held.of("north") is None

@@ -1,0 +1,204 @@
+"""A kill at any instant: nothing counted twice or lost, no round decided twice, and the bytes that the updates make.
+
+Goal: the promise of `fedgate.cloud_aggregator.runtime.service`. Method: three rounds of real gateways and the real
+service with its store on disk are run once; at every instant at which a kill can make a difference (before each commit,
+after it, and between every two of the words that follow) the files are copied as a kill would leave them, a second
+service starts on the copy, and the rounds go on to the end. All instants are tried, not a sample. The oracle adds up
+the updates that were seen on the wire, in the order that the stored rounds name.
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections import deque
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedgate.cloud_aggregator import events as cloud_events
+from fedgate.cloud_aggregator.runtime.service import Service
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol import topics, wire
+from fedgate.config.protocol.transfer import parse_chunk
+from fedgate.gateway_agent import events, machine
+from fedgate.gateway_agent import state as agent_state
+from fedgate.gateway_agent.runtime import training_worker
+from fedgate.models.arrays import Arrays, equal, generator
+from fedgate.models.federated.algorithm import Algorithm, Server, close_round
+from tests.support.sites import KEY, NS, T0_NS, Shelf, Site, aggregator_settings, gateway_settings
+from tests.support.soak import some
+
+ROUNDS = 3
+NAMES = ("east", "north", "west")
+SEED = 5
+CHOICES: dict[str, dict[str, Any]] = {
+    "fedavg": {"rounds": ROUNDS, "components": 16, "loss": "logistic"},
+    "incfed": {"rounds": ROUNDS, "network": {"units": 12, "leak": 0.5, "washout": 4}},
+}
+UP = {"status", "update", "alarm", "want"}
+Seen = dict[tuple[str, int], Arrays]  # gateway and round -> what it sent
+
+
+@dataclass
+class Fleet:
+    """The gateways and the broker: everything but the aggregator; a copy of it goes its own way."""
+
+    agents: dict[str, agent_state.State]
+    shelves: dict[str, Shelf]
+    way: deque[tuple[str, str, bytes]] = field(default_factory=deque)  # receiver, topic, payload
+    jobs: list[tuple[str, bytes]] = field(default_factory=list)
+    seen: Seen = field(default_factory=dict)
+    now_ns: int = T0_NS
+
+    def copied(self) -> Fleet:
+        way, seen = deque(self.way), dict(self.seen)
+        return Fleet(dict(self.agents), copy.deepcopy(self.shelves), way, list(self.jobs), seen, self.now_ns)
+
+    def step(self, who: str, event: events.Event) -> None:
+        self.agents[who], effects = machine.step(self.agents[who], self.now_ns, event)
+        self.shelves[who].commit(effects)
+        for effect in effects:
+            if isinstance(effect, events.Publish):
+                self.told(effect.topic, effect.payload)
+            elif isinstance(effect, events.Train):
+                self.jobs.append((who, effect.job))
+
+    def told(self, where: str, payload: bytes) -> None:
+        parts = topics.parse(where)
+        if parts.channel in UP:
+            self.way.append(("cloud", where, payload))
+            if parts.channel == "update":  # of one chunk each
+                arrays, meta = wire.decode(parse_chunk(payload)[1])
+                self.seen[parts.gateway, meta["round_index"]] = arrays
+        else:
+            self.way += [(who, where, payload) for who in self.agents if parts.gateway in (who, topics.ALL)]
+
+
+@cache
+def answered(job: bytes) -> bytes:
+    """Return what the training child makes of a job; the same after every kill."""
+    return training_worker.answer(job)
+
+
+class Run:
+    """The rounds from somewhere to their end; with `copies` each instant of the aggregator is kept."""
+
+    def __init__(self, name: str, path: Path, fleet: Fleet, copies: list[tuple[Path, Fleet]] | None = None) -> None:
+        self.path, self.fleet, self.instants = path, fleet, 0
+        self.copies = copies
+        choice = {"name": name, "seed": SEED, "settings": CHOICES[name]}
+        settings = aggregator_settings(algorithm=choice, rounds={"quorum": len(NAMES), "rest_s": 1e6})
+        self.service = Service(settings, Store(path), KEY, now_ns=fleet.now_ns, beginning="first")
+        self.store_commit = self.service.store.commit
+        self.service.store.commit = self._commit  # type: ignore[method-assign]  # to be there at every commit
+        self.event: tuple[str, str, bytes] | None = None
+        self.hear(cloud_events.Connection(True))
+
+    def _commit(self, effects: Any) -> None:
+        self._instant(again=True)
+        self.store_commit(effects)
+        self._instant()
+
+    def hear(self, event: cloud_events.Event) -> None:
+        for effect in self.service.step(self.fleet.now_ns, event):
+            if isinstance(effect, cloud_events.Publish):
+                self.fleet.told(effect.topic, effect.payload)
+                self._instant()
+        self.event = None
+
+    def _instant(self, *, again: bool = False) -> None:
+        """Keep the files and the rest of the world as they are now; `again`: the broker has the message still."""
+        self.instants += 1
+        if self.copies is None:
+            return
+        folder = self.path.parent / f"cut-{self.instants}"
+        folder.mkdir()
+        for file in self.path.parent.glob(f"{self.path.name}*"):
+            shutil.copy(file, folder)
+        fleet = self.fleet.copied()
+        if again and self.event is not None:
+            fleet.way.appendleft(self.event)
+        self.copies.append((folder / self.path.name, fleet))
+
+    def finish(self) -> None:
+        fleet = self.fleet
+        for _ in range(2_000):
+            if fleet.way:
+                who, where, payload = fleet.way.popleft()
+                if who == "cloud":
+                    self.event = (who, where, payload)
+                    self.hear(cloud_events.Heard(where, payload))
+                else:
+                    fleet.step(who, events.Heard(where, payload))
+            elif fleet.jobs:
+                who, job = fleet.jobs.pop(0)
+                fleet.step(who, events.Trained(answered(job)))
+            elif self.service.state.server.round_index >= ROUNDS and not any(
+                state.outbox.items for state in fleet.agents.values()
+            ):
+                return
+            else:
+                fleet.now_ns += NS
+                self.hear(cloud_events.Tick())
+                for who in fleet.agents:
+                    fleet.step(who, events.Tick("synchronised", 0, 0))
+        raise AssertionError(f"round {self.service.state.server.round_index} of {ROUNDS} after a kill")
+
+    def rounds(self) -> list[tuple[int, list[str]]]:
+        rows = self.service.store.rows("rounds", "round_index", "gateways")
+        return [(row["round_index"], row["gateways"].split()) for row in rows]
+
+
+def started(name: str) -> Fleet:
+    """Return gateways whose baselines are whole, as they connect."""
+    made = Site(aggregator_settings(algorithm={"name": name}), [gateway_settings(one) for one in NAMES])
+    made.commission()
+    fleet = Fleet(made.agents, made.shelves)
+    for who in NAMES:
+        fleet.step(who, events.Connection(True))
+    return fleet
+
+
+def oracle(algorithm: Algorithm, rounds: list[tuple[int, list[str]]], seen: Seen) -> Server:
+    """Return the server after these rounds, by the definition of a round."""
+    server = algorithm.start(generator(SEED, 0, "cloud"))
+    for index, gateways in rounds:
+        assert index == server.round_index and sorted(gateways) == sorted(NAMES)  # each once, each of them
+        phase, total = algorithm.phases[server.phase], Arrays()
+        for gateway in gateways:
+            update = seen[gateway, index]
+            total = phase.tally.merge(total, phase.admit(server, update)) if update else total
+        server = close_round(algorithm, server, total)
+    return server
+
+
+def checked(run: Run) -> Server:
+    server = run.service.state.server
+    expected = oracle(run.service.state.algorithm, run.rounds(), run.fleet.seen)
+    assert equal(server.shared, expected.shared) and equal(server.kept, expected.kept)  # to the last bit
+    assert len(run.service.store.rows("models")) == 1
+    return server
+
+
+@pytest.mark.parametrize("name", some([*CHOICES]))
+def test_a_kill_at_any_instant_leaves_the_model_that_its_updates_make(name: str, tmp_path: Path) -> None:
+    copies: list[tuple[Path, Fleet]] = []
+    whole = Run(name, tmp_path / "aggregator.db", started(name), copies)
+    whole.finish()
+    model, order, same_order = checked(whole), whole.rounds(), 0
+    assert len(copies) > 40  # instants
+    for path, fleet in copies:
+        killed = Run(name, path, fleet)
+        killed.finish()
+        server = checked(killed)
+        assert equal(server.shared, model.shared, 1e-12)
+        if killed.rounds() == order:  # sums of floats show the order in which they were made
+            same_order += 1
+            assert equal(server.shared, model.shared) and equal(server.kept, model.kept)
+        killed.service.close()
+    whole.service.close()
+    assert same_order > len(copies) / 2

@@ -1,0 +1,322 @@
+"""The aggregator's store: the registry is told everything once, whatever arrives twice, late or in the wrong order."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import permutations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from fedgate.cloud_aggregator.events import (
+    RecordAlarm,
+    RecordGateway,
+    RecordModel,
+    RecordRound,
+    RecordService,
+    SaveTraining,
+)
+from fedgate.cloud_aggregator.storage.store import Store, StoreError
+from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
+from fedgate.config.protocol.messages import LARGEST, Alarm, Status
+from fedgate.firmware_sim import children
+from tests.gateway_agent.deployment.test_gateway_models import FIRST, SECOND
+
+RAISED = Alarm(
+    id="north.anomaly.5",
+    cause="anomaly",
+    kind="anomaly",
+    state="raised",
+    severity="warning",
+    text="score 2 is above the level 1",
+    onset_ns=5,
+    t_ns=6,
+    score=2.0,
+    level=1.0,
+    model_version=1,
+)
+CLEARED = RAISED.model_copy(update={"state": "cleared", "t_ns": 9, "score": 3.0, "severity": "major"})
+ORDERS = list(dict.fromkeys(permutations([RAISED, CLEARED, RAISED, CLEARED])))
+ROUND = RecordRound("run", 0, "fedavg", ("east", "north"), 1, 77)
+KILLS = 3
+COMMITTER = """
+import sys
+from pathlib import Path
+import numpy as np
+from fedgate.cloud_aggregator.events import RecordRound, SaveTraining
+from fedgate.cloud_aggregator.storage.store import Store
+store = Store(Path(sys.argv[1]))
+number = len(store.rows("rounds"))
+while True:
+    number += 1
+    training = SaveTraining({"number": np.full(2_000, number)})
+    store.commit([RecordRound("run", number, "fedavg", ("a",), 0, number), training])
+    print("committed", flush=True)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "aggregator.db"
+
+
+def told(*alarms: Alarm) -> list[RecordAlarm]:
+    return [RecordAlarm("north", alarm, 100 + number) for number, alarm in enumerate(alarms)]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: "-".join(one.state for one in order))
+def test_an_alarm_is_one_row_whatever_the_order_and_the_repeats(path: Path, order: tuple[Alarm, ...]) -> None:
+    store = Store(path)
+    for record in told(*order):
+        store.commit([record])
+    (row,) = store.rows("alarms")
+    store.close()
+    assert (row["id"], row["gateway"], row["onset_ns"], row["raised_ns"], row["cleared_ns"]) == (
+        RAISED.id,
+        "north",
+        5,
+        6,
+        9,
+    )
+    assert (row["score"], row["severity"]) == (3.0, "major")  # the end knows the peak
+    assert row["received_ns"] == 100 + order.index(CLEARED)  # and was received when it came first
+
+
+def test_alarms_are_kept_apart_by_gateway_and_id(path: Path) -> None:
+    store = Store(path)
+    other = RAISED.model_copy(update={"id": "north.anomaly.7"})
+    store.commit([RecordAlarm(gateway, alarm, 1) for gateway, alarm in product(("north", "south"), (RAISED, other))])
+    assert len(store.rows("alarms", "id")) == 4
+    store.close()
+
+
+def test_the_largest_numbers_a_message_can_hold_fit(path: Path) -> None:
+    store = Store(path)
+    huge = {"onset_ns": -LARGEST, "t_ns": LARGEST, "model_version": LARGEST, "score": 1e308, "text": "x" * 100_000}
+    store.commit(told(RAISED.model_copy(update=huge)))
+    (row,) = store.rows("alarms")
+    assert (row["onset_ns"], row["raised_ns"], row["model_version"]) == (-LARGEST, LARGEST, LARGEST)
+    store.close()
+
+
+def test_everything_is_there_when_it_is_opened_again(path: Path) -> None:
+    store = Store(path)
+    assert (store.training(), store.latest_model(), store.statuses()) == (None, None, {})
+    online = Status(state="online", baseline_windows=5)
+    store.commit([SaveTraining({}, {"said": "one"}), ROUND, RecordModel(*SECOND), RecordGateway("north", online, 1)])
+    store.commit([SaveTraining({}, {"said": "two"}), RecordModel(*FIRST), RecordGateway("north", online, 2)])
+    store.close()
+    store = Store(path, create=False)
+    assert store.training() == SaveTraining({}, {"said": "two"}).body
+    assert store.latest_model() == SECOND  # the highest version, in whatever order they were stored
+    assert store.statuses() == {"north": online}
+    assert store.rows("rounds", "gateways", "refused") == [{"gateways": "east north", "refused": 1}]
+    assert [row["version"] for row in store.rows("models", "version")] == [1, 2]
+    assert store.rows("gateways", "gateway", "online", "seen_ns") == [
+        {"gateway": "north", "online": True, "seen_ns": 2}
+    ]
+    store.close()
+
+
+def test_a_commit_that_cannot_be_whole_is_not_there_at_all(path: Path) -> None:
+    store = Store(path)
+    store.commit([SaveTraining({}, {"said": "before"})])
+    broken: Any = RecordRound("run", 1, None, (), 0, 1)  # type: ignore[arg-type]  # what the database refuses
+    with pytest.raises(IntegrityError, match="NOT NULL"):
+        store.commit([SaveTraining({}, {"said": "after"}), ROUND, broken])
+    assert store.training() == SaveTraining({}, {"said": "before"}).body and store.rows("rounds") == []
+    store.commit([ROUND])  # and it goes on working
+    store.close()
+
+
+def test_a_power_cut_leaves_whole_commits_in_their_order(path: Path) -> None:
+    last = 0
+    for _ in range(KILLS):
+        with children.start([sys.executable, "-c", COMMITTER, str(path)], stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None and child.stdout.readline() == b"committed\n"
+            time.sleep(0.1)  # while it goes on
+            child.kill()
+        store = Store(path)
+        numbers = [row["round_index"] for row in store.rows("rounds", "round_index")]
+        assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > last
+        last = len(numbers)
+        assert store.training() == SaveTraining({"number": np.full(2_000, last)}).body
+        store.close()
+
+
+def test_nobody_else_may_read_it(path: Path) -> None:
+    store = Store(path)
+    store.commit([SaveTraining({}, {"said": "secret"})])
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
+    store.close()
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_store_of_a_newer_aggregator_is_refused_and_left_as_it_is(path: Path, create: bool) -> None:
+    Store(path).close()
+    database = sqlite3.connect(path)
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    database.execute("DROP TABLE alarms")
+    database.commit()
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(
+        StoreError, match=rf"it has schema {SCHEMA_VERSION + 1}, this aggregator knows {SCHEMA_VERSION}; update"
+    ):
+        Store(path, create=create)
+    assert path.read_bytes() == before
+
+
+FIRST_SCHEMA = """
+CREATE TABLE rounds (id INTEGER NOT NULL, run VARCHAR NOT NULL, round_index INTEGER NOT NULL,
+    algorithm VARCHAR NOT NULL, gateways VARCHAR NOT NULL, refused INTEGER NOT NULL, closed_ns BIGINT NOT NULL,
+    PRIMARY KEY (id));
+CREATE TABLE alarms (id VARCHAR NOT NULL, gateway VARCHAR NOT NULL, cause VARCHAR NOT NULL, kind VARCHAR NOT NULL,
+    severity VARCHAR NOT NULL, text VARCHAR NOT NULL, onset_ns BIGINT NOT NULL, raised_ns BIGINT, cleared_ns BIGINT,
+    score FLOAT, level FLOAT, model_version INTEGER NOT NULL, model_digest VARCHAR NOT NULL, clock VARCHAR NOT NULL,
+    boot_id VARCHAR NOT NULL, received_ns BIGINT NOT NULL, PRIMARY KEY (id, gateway));
+INSERT INTO rounds VALUES (1, 'run', 0, 'fedavg', 'east north', 1, 77);
+INSERT INTO alarms VALUES ('north.anomaly.5', 'north', 'anomaly', 'anomaly', 'major', 'x', 5, 6, NULL, 2.0, 1.0, 1, '',
+    'synchronised', '', 100);
+PRAGMA user_version = 1;
+"""
+
+
+SECOND_SCHEMA = """
+CREATE TABLE alarms (id VARCHAR NOT NULL, gateway VARCHAR NOT NULL, cause VARCHAR NOT NULL, kind VARCHAR NOT NULL,
+    severity VARCHAR NOT NULL, text VARCHAR NOT NULL, onset_ns BIGINT NOT NULL, raised_ns BIGINT, cleared_ns BIGINT,
+    score FLOAT, level FLOAT, model_version INTEGER NOT NULL, model_digest VARCHAR NOT NULL, clock VARCHAR NOT NULL,
+    boot_id VARCHAR NOT NULL, received_ns BIGINT NOT NULL, common VARCHAR, gateways VARCHAR, PRIMARY KEY (id, gateway));
+CREATE TABLE counts (name VARCHAR NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (name));
+CREATE TABLE discovered (topic VARCHAR NOT NULL, PRIMARY KEY (topic));
+CREATE TABLE gateways (gateway VARCHAR NOT NULL, online BOOLEAN NOT NULL, status VARCHAR NOT NULL,
+    seen_ns BIGINT NOT NULL, PRIMARY KEY (gateway));
+CREATE TABLE models (version INTEGER NOT NULL, digest VARCHAR NOT NULL, manifest VARCHAR NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (version));
+CREATE TABLE posts (number INTEGER NOT NULL, id VARCHAR NOT NULL, body BLOB NOT NULL, PRIMARY KEY (number));
+CREATE TABLE rounds (id INTEGER NOT NULL, run VARCHAR NOT NULL, round_index INTEGER NOT NULL,
+    algorithm VARCHAR NOT NULL, gateways VARCHAR NOT NULL, refused INTEGER NOT NULL, closed_ns BIGINT NOT NULL,
+    bytes_received BIGINT, empty VARCHAR, PRIMARY KEY (id));
+CREATE TABLE training (id INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (id));
+INSERT INTO rounds VALUES (1, 'run', 0, 'fedavg', 'east north', 1, 77, 9, '');
+INSERT INTO gateways VALUES ('north', 1, '{"state":"online","boot_id":"b","windows":7}', 88);
+INSERT INTO posts VALUES (1, 'p', x'01');
+PRAGMA user_version = 2;
+"""
+
+
+def test_a_store_of_0_4_is_taken_over_with_all_that_is_in_it(path: Path) -> None:
+    database = sqlite3.connect(path)
+    database.executescript(SECOND_SCHEMA)
+    held = (FIRST[0].version, FIRST[0].model.digest, FIRST[0].to_bytes().decode(), FIRST[1])
+    database.execute("INSERT INTO models (version, digest, manifest, body) VALUES (?, ?, ?, ?)", held)
+    database.commit()
+    database.close()
+    with pytest.raises(StoreError, match=r"it has schema 2 and is not yet taken over; start the aggregator"):
+        Store(path, create=False)
+    Store(path).close()
+    store = Store(path, create=False)
+    assert store.statuses()["north"].windows == 7 and store.lives()["north"].known == ()
+    assert store.latest_model() == FIRST and len(store.rows("posts")) == 1
+    assert store.held() == {} and store.orders() == [] and not store.registry().certificates
+    store.commit([replace(ROUND, round_index=1, late=(("east", 0),)), *told(RAISED, CLEARED)])
+    assert [row["late"] for row in store.rows("rounds", "late")] == [None, "east:0"]
+    assert store.order("remove", {}) == 1 and len(store.orders()) == 1
+    store.close()
+
+
+def test_a_store_of_0_5_is_taken_over_with_its_alarms(path: Path) -> None:
+    store = Store(path)
+    store.commit([*told(RAISED)])
+    store.close()
+    database = sqlite3.connect(path)
+    database.executescript(
+        "ALTER TABLE alarms DROP COLUMN sequence; ALTER TABLE alarms DROP COLUMN store_id; PRAGMA user_version = 3"
+    )
+    database.close()
+    Store(path).close()
+    store = Store(path, create=False)
+    ((known,),) = (of_gateway.values() for of_gateway in store.outward().alarms.values())
+    assert known.active and known.alarm.sequence == 0
+    store.commit([*told(CLEARED)])
+    assert [row["cleared_ns"] is None for row in store.rows("alarms")] == [False]
+    store.close()
+
+
+def test_a_store_of_schema_5_forgets_which_process_gave_the_last_sign(path: Path) -> None:
+    store = Store(path)
+    store.commit([*told(RAISED)])
+    store.close()
+    database = sqlite3.connect(path)
+    database.executescript(
+        "ALTER TABLE service ADD COLUMN process VARCHAR NOT NULL DEFAULT ''; PRAGMA user_version = 5;"
+        "INSERT INTO service VALUES (1, 1, 2, 1, 1, 'boot 7 9')"
+    )
+    database.close()
+    Store(path).close()
+    store = Store(path, create=False)
+    assert store.service() is None and len(store.rows("alarms")) == 1
+    store.commit([RecordService(3, 4, True, 3)])
+    assert store.service() == RecordService(3, 4, True, 3)
+    store.close()
+
+
+@pytest.mark.parametrize("torn", ["", "ALTER TABLE rounds ADD COLUMN bytes_received BIGINT;"])
+def test_a_store_of_0_3_is_taken_over_also_where_the_power_failed_half_way(path: Path, torn: str) -> None:
+    database = sqlite3.connect(path)
+    database.executescript(FIRST_SCHEMA + torn)
+    database.close()
+    with pytest.raises(StoreError, match=r"it has schema 1 and is not yet taken over; start the aggregator"):
+        Store(path, create=False)
+    Store(path).close()
+    store = Store(path)
+    (known,) = store.outward().alarms["north"].values()
+    assert known.active and known.alarm.cause == "anomaly"
+    store.commit([replace(ROUND, round_index=1, bytes_received=2**40, empty=("east",)), *told(CLEARED)])
+    figures = store.rows("rounds", "round_index", "bytes_received", "empty")
+    assert [tuple(row.values()) for row in figures] == [(0, None, None), (1, 2**40, "east")]
+    assert store.rows("alarms", "raised_ns", "cleared_ns") == [{"raised_ns": 6, "cleared_ns": 9}]
+    store.close()
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_what_is_no_database_is_refused_in_one_line(path: Path, create: bool) -> None:
+    path.write_bytes(b"this is no database" * 100)
+    with pytest.raises(
+        StoreError, match=r"^[^\n]*cannot be opened as the aggregator's store \(file is not a database\)$"
+    ):
+        Store(path, create=create)
+
+
+def test_a_damaged_store_is_named(path: Path) -> None:
+    store = Store(path)
+    store.commit([SaveTraining({"zeros": np.zeros(5_000)})])
+    store.close()
+    body = path.read_bytes()
+    path.write_bytes(body[:4_096] + b"\xff" * (len(body) - 4_096))
+    with pytest.raises(StoreError, match=r"aggregator\.db: cannot be (read|opened)"):
+        Store(path).training()
+
+
+def test_what_is_not_there_is_named_and_looking_does_not_make_it(path: Path) -> None:
+    with pytest.raises(StoreError, match=r"there is no store yet; the aggregator has not run with these settings"):
+        Store(path, create=False)
+    assert not path.exists()
+    with pytest.raises(StoreError, match=r"nowhere/aggregator\.db: cannot be opened as the aggregator's store"):
+        Store(path.parent / "nowhere" / path.name)
+
+
+@pytest.mark.parametrize("name", ["with space.db", "per%20cent.db", "question?.db", "hash#.db"])
+def test_any_file_name_will_do(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path / name)
+    store.commit([SaveTraining({}, {"said": "x"})])
+    store.close()
+    assert [file.name for file in tmp_path.iterdir()] == [name]

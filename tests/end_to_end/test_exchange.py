@@ -1,0 +1,283 @@
+"""Both machines together: whatever the link, the power and the order of things do, the service ends in the model that
+`federated.run` defines, counts nobody twice and records every alarm once.
+
+Goal: the promise of the design that loop and service are one. Method: the real machines and the real trainer in one
+thread, joined by `tests.support.sites`; the loop is run on the baselines that the gateways really stored.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedgate.cloud_aggregator.events import Heard
+from fedgate.cloud_aggregator.storage import store as disk
+from fedgate.config.protocol.messages import Status
+from fedgate.gateway_agent.monitor import pipeline
+from fedgate.gateway_agent.monitor.pipeline import rows_of
+from fedgate.gateway_agent.runtime.training_worker import labelled
+from fedgate.models.arrays import FEATURES as X
+from fedgate.models.arrays import Arrays, equal
+from fedgate.models.federated import build
+from fedgate.models.federated.compressed import AT
+from fedgate.models.federated.masking import PREFIX
+from fedgate.models.federated.run import Outcome, run
+from tests.support.exchange_cases import CASES, NOTHING_NEW, QUICK, SOLVED_TO, UNCHANGED_BY_THE_SAME_ROWS, seeded
+from tests.support.sites import SITE, WINDOWS, Site, aggregator_settings, gateway_settings, samples, topic
+
+NAMES = ("east", "north", "west")
+SEED = 5
+SHIFT = 60.0  # deviations: damage that nobody can miss
+WATCHED_S = float(WINDOWS)  # where the commissioning ends
+
+
+def site(name: str = "support-vector-election", seed: int = 0, gateways: tuple[str, ...] = (), **rounds: Any) -> Site:
+    gateways = gateways or (*NAMES, *(("south", "yard") if "krum" in name else ()))  # which stands no lie among three
+    cloud = aggregator_settings(
+        algorithm={"name": name.partition(" ")[0], "seed": SEED, "settings": QUICK.get(name, {})},
+        rounds={"quorum": len(gateways), **rounds},
+        # Messages as small as they may be, so that a model is many chunks.
+        limits={"max_payload_bytes": 1_024},
+    )
+    made = Site(cloud, [gateway_settings(one, limits={"max_payload_bytes": 1_024}) for one in gateways], seed)
+    made.connect_all()
+    return made
+
+
+def training_data(made: Site) -> dict[str, Arrays]:
+    data: dict[str, Arrays] = {}
+    for who, state in made.agents.items():
+        data[who] = pipeline.training_data(state.monitor.pipeline, state.context.settings.baseline.calibration_windows)
+        if made.cloud.algorithm.labels and state.training.labelled:
+            data[who] = labelled(data[who], state.training.labelled)
+    return data
+
+
+def loop(made: Site, releases: int = 1, fraction: float = 1.0) -> Outcome:
+    """Return what the loop over data sets makes of what the gateways have stored."""
+    choice = made.cloud_settings.algorithm
+    data = training_data(made)
+    algorithm = build(choice.name, next(iter(data.values()))[X].shape[1], choice.settings)
+    rounds = releases * algorithm.rounds
+    secrets = {who: state.context.secret for who, state in made.agents.items()}
+    return run(algorithm, data, seed=choice.seed, rounds=rounds, fraction=fraction, secrets=secrets)
+
+
+def assert_same_as_loop(made: Site, outcome: Outcome, *, in_as_many_rounds: bool = True) -> None:
+    additive = all(phase.tally.additive for phase in made.cloud.algorithm.phases)
+    server = made.cloud.server
+    # Sums of floats depend on their order, stacked rows do not.
+    choice = made.cloud_settings.algorithm
+    roughest = max([1e-12, *(SOLVED_TO[key] for key in (choice.name, *choice.settings) if key in SOLVED_TO)])
+    tolerance = roughest if additive else 0.0
+    assert equal(server.shared, outcome.server.shared, tolerance)
+    if in_as_many_rounds:
+        assert server.round_index == outcome.server.round_index
+        assert equal(server.kept, outcome.server.kept, tolerance)
+    for who, own in outcome.own.items():
+        held = made.agents[who].training.own
+        of_models = {name: array for name, array in own.items() if not name.startswith((PREFIX, AT))}  # keys, digests
+        assert equal({name: held[name] for name in of_models}, of_models, tolerance)
+
+
+def cohorts(made: Site) -> set[tuple[str, ...]]:
+    """Return who was counted together."""
+    return {tuple(sorted(record.gateways)) for record in made.cloud_shelf.rounds}
+
+
+def stormy(made: Site) -> None:
+    """Let the link lose a fifth, repeat a fifth and reorder everything."""
+    made.shuffled = True
+    made.weather = lambda: int(made.rng.choice([0, 1, 1, 1, 2]))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_service_ends_in_the_model_of_the_loop_and_goes_on_from_there(name: str) -> None:
+    made = site(name, rest_s=100.0)
+    made.commission()
+    made.run(made.in_force)
+    assert_same_as_loop(made, loop(made))
+    assert cohorts(made) == {tuple(sorted(made.agents))}
+    for state in made.agents.values():
+        assert state.deployment.manifest is not None and made.cloud.manifest is not None
+        assert state.deployment.manifest.content_bytes() == made.cloud.manifest.content_bytes()
+        assert state.monitor.pipeline.judge is not None
+        assert np.isfinite(state.monitor.pipeline.judge.model(rows_of(state.monitor.pipeline.baseline))).all()
+    if name == NOTHING_NEW:
+        made.run(lambda: any("changes nothing: nobody had anything to send" in line for line in made.log))
+        assert made.cloud.server.shared["step"] == 1 and not made.in_force(2)
+        return
+    unchanged = "cloud: model 1 is as it was, nothing to release"
+    made.run(lambda: made.in_force(2) or (unchanged in made.log and made.settled()), patience_s=200)
+    assert_same_as_loop(made, loop(made, releases=2))
+    assert (unchanged in made.log) == (name in UNCHANGED_BY_THE_SAME_ROWS) == (not made.in_force(2))
+
+
+def test_a_share_of_the_gateways_is_drawn_as_by_the_loop() -> None:
+    four = (*NAMES, "south")
+    made = site("fedavg", gateways=four, quorum=2, fraction=0.5)
+    made.commission()
+    made.run(made.in_force)
+    assert_same_as_loop(made, loop(made, fraction=0.5))
+    assert {len(record.gateways) for record in made.cloud_shelf.rounds} == {2}
+
+
+@pytest.mark.parametrize(("name", "seed"), seeded(4))
+def test_a_bad_link_changes_nothing(name: str, seed: int) -> None:
+    made = site(name, seed)
+    stormy(made)
+    made.commission()
+    for _ in range(600):
+        made.flow()
+        if made.in_force() and made.settled():
+            break
+        made.tick(10.0)  # what is lost comes again after minutes
+    assert made.in_force() and made.settled()
+    assert_same_as_loop(made, loop(made))
+    assert cohorts(made) == {tuple(sorted(made.agents))}
+
+
+@pytest.mark.parametrize(("name", "seed"), seeded(6))
+def test_power_cuts_anywhere_change_nothing(name: str, seed: int) -> None:
+    """Every few deliveries somebody is cut off, half of them after the commit and before anything was sent. A gateway
+    that is cut off drops out of a masked round, as its secrets are in memory alone, and the round is repeated.
+    """
+    made = site(name, seed)
+    chance, is_masked = made.rng, made.cloud.algorithm.stride > 1
+    made.commission()
+    for _ in range(10_000):
+        if not made.on_the_way and not made.jobs:
+            if made.in_force() and made.settled():
+                break
+            made.tick(10.0)
+        elif made.jobs and (not made.on_the_way or chance.random() < 0.3):
+            made.train()
+        elif chance.random() < (0.01 if is_masked else 0.05):
+            made.restart(made.deliver(cut=chance.random() < 0.5))
+        else:
+            made.deliver()
+    assert made.in_force() and made.settled()
+    assert_same_as_loop(made, loop(made), in_as_many_rounds=not is_masked)
+    assert is_masked or cohorts(made) == {tuple(sorted(made.agents))}
+    assert all(state.monitor.pipeline.judge for state in made.agents.values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_alarms_reach_the_registry_once_whatever_the_link(tmp_path: Path, seed: int) -> None:
+    made = site(seed=seed)
+    made.commission()
+    made.run(made.in_force)
+    store = disk.Store(tmp_path / "aggregator.db")
+    made.commits.append(store.commit)
+    stormy(made)
+    for who in NAMES:
+        for start, shift in ((0, 0.0), (10, SHIFT), (20, 0.0), (30, SHIFT)):
+            made.feed(who, samples(start, 10, shift), WATCHED_S + start)
+        made.restart(who)
+        made.feed(who, samples(40, 10), WATCHED_S + 40.0)
+    made.restart("cloud")
+    made.run(made.settled)
+    rows = [row for row in store.rows("alarms") if row["gateway"] in NAMES]  # there may be one of the fleet besides
+    store.close()
+    assert sorted((row["gateway"], row["cause"]) for row in rows) == sorted([(who, "anomaly") for who in NAMES] * 2)
+    for row in rows:
+        assert row["onset_ns"] <= row["raised_ns"] < row["cleared_ns"]
+        assert row["score"] > row["level"] and row["model_version"] == 1
+    assert not any(state.monitor.pipeline.alarm.active for state in made.agents.values())
+    assert {
+        b'"state":"cleared"' in payload for where, payload in made.retained.items() if "/alarm/anomaly" in where
+    } == {True}
+
+
+def test_a_gateway_commissioned_while_the_round_is_open_takes_part() -> None:
+    made = site(quorum=2)
+    for who in NAMES[:2]:
+        made.feed(who, samples(len(who), WINDOWS - 1), 0.0)
+    made.flow()
+    assert made.cloud.opened and not made.jobs
+    for who in NAMES[:2]:
+        made.feed(who, samples(7, 2), WINDOWS - 1.0)
+    made.feed(NAMES[2], samples(8, WINDOWS), 0.0)
+    made.run(made.in_force)
+    assert_same_as_loop(made, loop(made))
+
+
+def test_a_gateway_that_comes_after_the_release_gets_the_model_and_no_stale_invitation() -> None:
+    made = site(quorum=2)
+    late = NAMES[2]
+    for index, who in enumerate(NAMES[:2]):
+        made.feed(who, samples(index, WINDOWS), 0.0)
+    made.run(lambda: made.cloud.manifest is not None)
+    made.flow()
+    assert topic("all", "round", "open") not in made.retained
+    made.feed(late, samples(9, WINDOWS), 0.0)
+    made.restart(late)
+    made.run(made.in_force)
+    assert made.agents[late].context.refusal == "" and made.agents[late].training.answered is None
+
+
+def test_gateways_that_vanish_never_hang_a_round() -> None:
+    """A drawn gateway is gone for good: the deadline asks everyone, and the quorum is found among the others."""
+    four = (*NAMES, "south")
+    made = site(gateways=four, quorum=2, fraction=0.5, deadline_s=60.0)
+    made.commission()
+    made.on_the_way = [message for message in made.on_the_way if message[0] == "cloud"]
+    made.flow()
+    made.tick()
+    asked = made.cloud.asked
+    assert made.cloud.opened and asked is not None and len(asked) == 2
+    gone = asked[0]
+    made.lose(gone)
+    made.run(made.in_force, patience_s=400)
+    assert len(made.cloud_shelf.rounds) == 1
+    assert gone not in made.cloud_shelf.rounds[0].gateways and len(made.cloud_shelf.rounds[0].gateways) >= 2
+
+
+def test_with_a_share_and_nobody_there_at_first_the_round_opens_when_they_come() -> None:
+    made = site(quorum=2, fraction=0.4)
+    made.tick()
+    assert not made.cloud.opened
+    made.commission()
+    made.run(made.in_force, patience_s=30)
+
+
+def test_a_quorum_beyond_the_gateways_waits_and_keeps_what_it_has() -> None:
+    made = site(quorum=4)
+    made.commission()
+    for _ in range(50):
+        made.flow()
+        made.tick(60.0)
+    assert made.cloud.opened and sorted(made.cloud.counted) == sorted(NAMES) and made.settled()
+    made.cloud_settings = made.cloud_settings.model_copy(
+        update={"rounds": made.cloud_settings.rounds.model_copy(update={"quorum": 3})}
+    )
+    made.restart("cloud")
+    made.run(made.in_force, patience_s=5)
+    assert_same_as_loop(made, loop(made))
+
+
+def test_an_aggregator_that_rests_rests_on_after_a_restart_and_no_longer() -> None:
+    made = site(rest_s=1_000.0)
+    made.commission()
+    made.run(made.in_force)
+    until_ns = made.cloud.rest_until_ns
+    made.restart("cloud")
+    assert made.cloud.rest_until_ns == until_ns and not made.cloud.opened
+    made.now_ns -= 10**9 * 86_400 * 365  # the clock was a year ahead, and the machine restarts with the right time
+    for who in ("cloud", *NAMES):  # all go by the same clock here
+        made.restart(who)
+    assert made.cloud.rest_until_ns == made.now_ns + 1_000 * 10**9
+    made.run(lambda: made.in_force(2), patience_s=1_100)
+
+
+def test_other_sites_on_the_same_broker_are_none_of_our_business() -> None:
+    made = site()
+    made.commission()
+    foreign = f"fedgate/v1/{SITE}-2/{NAMES[0]}/alarm/anomaly"
+    payload = Status(state="online", can_train=True, baseline_windows=9, baseline_needed=9).to_bytes()
+    for where in (foreign, f"fedgate/v1/{SITE}-2/{NAMES[0]}/status/agent", topic("all", "status", "agent")):
+        made.step_cloud(Heard(where, payload))
+    assert "all" not in made.cloud.gateways and set(made.cloud.gateways) <= set(NAMES)

@@ -1,0 +1,146 @@
+"""Both machines together under masks, and not all of them there: gateways that vanish, a share that is drawn, a fleet
+that has nothing to say. Only a part of those who began a round is in its sum, and time passes between its exchanges.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedgate.config.protocol import wire
+from fedgate.gateway_agent.runtime import training_worker
+from fedgate.models.arrays import equal, joined, parted
+from fedgate.models.federated.masking import split
+from fedgate.models.federated.masking_gateway import STEPS
+from fedgate.models.federated.run import run
+from tests.end_to_end.test_exchange import NAMES, SEED, assert_same_as_loop, loop, training_data
+from tests.support.exchange_cases import LINEAR, LOGISTIC, SMALL
+from tests.support.given_width import build
+from tests.support.masked_rounds import INPUT, SHARES, UNMASK
+from tests.support.sites import Site, aggregator_settings, gateway_settings
+
+FOUR = (*NAMES, "south")
+DEADLINE_S = 60.0
+MASKED: dict[str, Any] = LINEAR | {"masking": {"fewest": 3}}
+
+
+def masked_site(name: str, settings: dict[str, Any], gateways: tuple[str, ...] = FOUR, **rounds: Any) -> Site:
+    cloud = aggregator_settings(
+        algorithm={"name": name, "seed": SEED, "settings": settings},
+        rounds={"quorum": 3, "deadline_s": DEADLINE_S, **rounds},
+    )
+    made = Site(cloud, [gateway_settings(one) for one in gateways])
+    made.connect_all()
+    made.commission()
+    return made
+
+
+def go_to(made: Site, until: Callable[[], bool]) -> None:
+    """Let things happen one by one until something is so."""
+    for _ in range(10_000):
+        if until():
+            return
+        if made.on_the_way:
+            made.deliver()
+        elif made.jobs:
+            made.train()
+        else:
+            made.tick()
+    raise AssertionError(f"it never was so; the last words were {made.log[-8:]}")
+
+
+@pytest.mark.parametrize("step", [SHARES, INPUT, UNMASK])
+def test_a_gateway_that_vanishes_after_an_exchange_holds_up_nobody_and_counts_where_its_input_came(step: int) -> None:
+    """After its keys, after its shares, after its input: the sum is that of those whose inputs are here."""
+    made = masked_site("incfed", {"network": SMALL, "ridge": 1.0, "masking": {"fewest": 3, "quantum": 2.0**-30}})
+    go_to(made, lambda: made.cloud.server.phase == step)
+    data = training_data(made)
+    made.lose("south")
+    made.run(made.in_force, patience_s=200)
+    assert len(made.cloud_shelf.rounds) == STEPS  # none failed
+    in_sum = FOUR if step == UNMASK else NAMES
+    expected = run(build("incfed", 3, {"network": SMALL, "ridge": 1.0}), {who: data[who] for who in in_sum}, seed=SEED)
+    assert equal(split(made.cloud.server.kept)[0], expected.server.kept, 1e-6)
+
+
+def test_too_few_who_are_left_begin_anew_and_nothing_they_sent_is_lost_to_the_sum() -> None:
+    """With all needed the round fails once one is gone, and the sum of changes is whole when the others repeat it."""
+    settings = {"network": SMALL, "ridge": 1.0, "masking": {"fewest": 3, "quantum": 2.0**-30, "threshold": 0.99}}
+    made = masked_site("incfed", settings)
+    go_to(made, lambda: made.cloud.server.phase == UNMASK)
+    data = training_data(made)
+    made.lose("south")
+    made.run(made.in_force, patience_s=400)
+    assert any("changes nothing: RoundFailedError: unmasking" in line for line in made.log)
+    assert len(made.cloud_shelf.rounds) == 2 * STEPS
+    expected = run(build("incfed", 3, {"network": SMALL, "ridge": 1.0}), {who: data[who] for who in NAMES}, seed=SEED)
+    assert equal(split(made.cloud.server.kept)[0], expected.server.kept, 1e-6)
+
+
+def test_a_drawn_share_goes_through_all_exchanges_of_a_round() -> None:
+    made = masked_site("fedavg", MASKED, fraction=0.75)
+    made.run(made.in_force)
+    assert_same_as_loop(made, loop(made, fraction=0.75))
+    cohorts = [tuple(sorted(record.gateways)) for record in made.cloud_shelf.rounds]
+    assert {len(cohort) for cohort in cohorts} == {3}
+    assert all(len(set(cohorts[at : at + STEPS])) == 1 for at in range(0, len(cohorts), STEPS))
+
+
+SILENT: dict[str, tuple[str, dict[str, Any]]] = {
+    "rows too few": ("incfed", {"network": {**SMALL, "washout": 100}}),
+    "budget spent": ("fedavg", LOGISTIC | {"privacy": {"clip": 1.0, "noise_multiplier": 1.0, "epsilon": 1e-3}}),
+}
+
+
+@pytest.mark.parametrize("why", SILENT)
+def test_a_fleet_that_has_nothing_to_send_rests_and_does_not_spin(why: str) -> None:
+    """It has keys, and only in the third exchange turns out to have no input."""
+    name, settings = SILENT[why]
+    made = masked_site(name, settings | {"masking": {"fewest": 3}}, NAMES, rest_s=DEADLINE_S)
+    began_ns = made.now_ns
+    for _ in range(round(3.5 * DEADLINE_S)):
+        made.flow()
+        made.tick()
+    assert made.now_ns - began_ns > 3 * DEADLINE_S * 10**9
+    assert 3 * (INPUT + 1) <= made.cloud.server.round_index <= 4 * (INPUT + 1)
+    assert made.cloud.manifest is None
+    assert {tuple(sorted(record.gateways)) for record in made.cloud_shelf.rounds} == {NAMES}
+
+
+def relabelled(job: bytes, answer: Callable[[bytes], bytes]) -> bytes:
+    """Return the answer to a job, its masked numbers under another layout."""
+    answered = answer(job)
+    arrays, said = wire.decode(answered, size_max=len(answered))
+    parts = parted(arrays)
+    update = parts.get("update", {})
+    if "masked" in update:
+        text = json.dumps([["a", [len(update["masked"])]]]).encode()
+        update["layout"] = np.frombuffer(text, dtype=np.uint8)
+    return wire.encode(joined({"own": parts.get("own", {}), "update": update}), said)
+
+
+def test_gateways_that_agree_on_an_alien_layout_stop_no_aggregator(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, honest = masked_site("fedavg", MASKED, NAMES), training_worker.answer
+    monkeypatch.setattr(training_worker, "answer", lambda job: relabelled(job, honest))
+    go_to(made, lambda: len(made.cloud_shelf.rounds) == STEPS)
+    assert any("changes nothing: RoundFailedError: layout: expected sums" in line for line in made.log)
+    assert (made.cloud.server.phase, made.cloud.since_release) == (0, 0)
+    monkeypatch.setattr(training_worker, "answer", honest)
+    made.run(made.in_force)
+    plain = run(build("fedavg", 3, LINEAR), training_data(made), seed=SEED)
+    assert equal(made.cloud.server.shared, plain.server.shared, 1e-4)
+
+
+def test_a_first_exchange_that_fails_is_no_round() -> None:
+    """Its range is too large for so many: nothing was done, so there is nothing to release."""
+    made = masked_site("fedavg", LINEAR | {"rounds": 1, "masking": {"fewest": 3, "range": 8.7e12}}, NAMES)
+    for _ in range(round(2.5 * DEADLINE_S)):
+        made.flow()
+        made.tick()
+    assert any("changes nothing: RingError: masking.range" in line for line in made.log)
+    assert (made.cloud.since_release, len(made.cloud_shelf.rounds)) == (0, 3)
+    assert made.cloud.server.phase == 0

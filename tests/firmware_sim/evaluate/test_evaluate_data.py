@@ -1,0 +1,240 @@
+"""Goal: `firmware-sim evaluate` reads what people have, and says in one line what it cannot use and where that is."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from fedgate.firmware_sim.datasets import load_table
+from fedgate.firmware_sim.folders import load_folder
+from fedgate.firmware_sim.splits import Plan, split_folder
+from fedgate.models.arrays import FEATURES
+from fedgate.models.federated import ALGORITHMS
+from tests.firmware_sim.evaluate.test_evaluate import cloud, csv_file, evaluate, result, written
+
+__all__ = ["csv_file"]  # a fixture is used by name alone
+
+FOLDER = """
+healthy = ["healthy.npz"]
+damaged = ["damaged.npz"]
+train_share = 0.6
+
+[gateways]
+north = {{ sensor = "a" }}
+south = {{ sensor = "{south}" }}
+
+[features]
+rate_hz = {rate_hz}
+window_s = 1.0
+hop_s = 0.5
+channels = ["sensor"]
+steps = [{{ kind = "level" }}, {{ kind = "deviation" }}]
+"""
+PLAN = Plan("heldout", "normal", with_labels=False, clients=1, partition="iid")
+# Two sensors in units that differ a thousandfold; damage lowers both by five of their deviations.
+LEVEL, DEVIATION = np.array([10.0, 5000.0]), np.array([0.1, 100.0])
+
+
+def folder(path: Path, *, south: str = "b", rate_hz: float = 100.0, holes: int = 0) -> Path:
+    rng = np.random.default_rng(3)
+    for name, shift in (("healthy", 0.0), ("damaged", -5.0)):
+        values = LEVEL + DEVIATION * (rng.normal(size=(2_000, 2)) + shift)
+        values[:holes, 0] = np.nan
+        np.savez(path / f"{name}.npz", data=values, channels=np.array(["a", "b"]), fs=100.0)
+    (path / "evaluation.toml").write_text(FOLDER.format(south=south, rate_hz=rate_hz))
+    return path
+
+
+def test_a_table_reads_the_same_in_every_packing(tmp_path: Path) -> None:
+    rows = cloud()
+    plain = Path(written(tmp_path / "t.csv", rows))
+    semicolons = tmp_path / "s.csv"
+    semicolons.write_text("\ufeff" + plain.read_text().replace(",", ";"), encoding="utf-8")
+    packed = tmp_path / "t.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    np.savez(tmp_path / "t.npz", label=rows.y, features=rows.x)
+    np.savez_compressed(tmp_path / "columns.npz", a=rows.x[:, 0], b=rows.x[:, 1], c=rows.x[:, 2], label=rows.y == 1)
+    for path in (plain, semicolons, packed, tmp_path / "t.npz", tmp_path / "columns.npz"):
+        table = load_table(path)
+        assert np.array_equal(table.rows.x, rows.x)
+        assert np.array_equal(table.rows.y, rows.y)
+
+
+def test_a_table_is_read_as_a_recording_would_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `info` reads, `evaluate` reads: decimal commas, other encodings, a column of time, text, parquet."""
+    rows = cloud()
+    times = [f"2024-01-01 00:{i // 60:02d}:{i % 60:02d}" for i in range(len(rows.y))]
+    lines = [
+        ";".join([at, "gut", *(f"{value!r}".replace(".", ",") for value in x), str(y)])
+        for at, x, y in zip(times, rows.x.tolist(), rows.y.tolist(), strict=True)
+    ]
+    written_by_a_spreadsheet = tmp_path / "t.csv"
+    written_by_a_spreadsheet.write_text("Zeit;Güte;a [°C];b;c;label\n" + "\n".join(lines) + "\n", encoding="cp1252")
+    columns = {"time": pyarrow.array(times), "a": rows.x[:, 0], "b": rows.x[:, 1], "c": rows.x[:, 2], "label": rows.y}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        table = load_table(tmp_path / name)
+        assert np.array_equal(table.rows.x, rows.x) and np.array_equal(table.rows.y, rows.y)
+        assert "read as time or state and left out: " in table.read_as
+    assert "left out, as they hold no numbers: 'Güte'" in load_table(tmp_path / "t.csv").read_as
+    lines = ["written today", "when,a,b,bad", *(f"{i},{i % 7},{i % 5},{int(i > 30)}" for i in range(40))]
+    (tmp_path / "named.csv").write_text("\n".join(lines) + "\n")
+    read_as = ["--read", "header_line=2", "--read", "timestamp=when", "--read", "label=bad"]
+    words = ("--data", str(tmp_path / "named.csv"), "--clients", "2", "--repeats", "1")
+    assert "40 rows, 2 features" in result(capsys, *words, *read_as)["read_as"]
+    assert "array means nothing for .csv" in one_line(capsys, *words, "--read", "array=x")
+    assert "--read array: expected KEY=VALUE" in one_line(capsys, *words, "--read", "array")
+
+
+def test_a_gateway_trains_on_its_early_healthy_windows_and_is_scored_on_all_others(tmp_path: Path) -> None:
+    split = split_folder(load_folder(folder(tmp_path)), PLAN)
+    # 20 s: windows start each half second, none crosses the border at 12 s: 23 early ones, 15 late ones.
+    assert split.row_counts == [23, 23]
+    for rows in split.test.values():
+        assert np.bincount(rows.y).tolist() == [15, 23 + 15]
+    assert np.allclose(split.train["north"][FEATURES].mean(axis=0), [10.0, 0.1], rtol=0.05)
+    assert np.allclose(split.train["south"][FEATURES].mean(axis=0), [5000.0, 100.0], rtol=0.05)
+
+
+def test_a_split_of_a_folder_with_labels_trains_on_early_damage_too(tmp_path: Path) -> None:
+    split = split_folder(load_folder(folder(tmp_path)), PLAN._replace(train_on="all", with_labels=True))
+    assert split.row_counts == [46, 46]
+    assert [np.bincount(rows.y).tolist() for rows in split.test.values()] == [[15, 15]] * 2
+    whole = split_folder(load_folder(tmp_path), PLAN._replace(protocol="whole", train_on="all"))
+    assert whole.row_counts == [76, 76] == [len(rows.y) for rows in whole.test.values()]
+
+
+@pytest.mark.parametrize("algorithm", ["support-vector-election", "fedavg"])
+def test_each_gateway_is_scored_in_its_own_units_even_when_it_was_never_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: str
+) -> None:
+    options = ("--data", str(folder(tmp_path)), "--algorithm", algorithm, "--repeats", "2", "--fraction", "0.5")
+    report = result(capsys, *options)
+    assert report["mean"] == report["baselines"]["local"]["mean"] == report["baselines"]["distance"]["mean"] == 1.0
+    assert report["settings"] == {"normalisation": "own"}
+
+
+def test_windows_with_missing_samples_are_left_out_and_counted(tmp_path: Path) -> None:
+    read = load_folder(folder(tmp_path, holes=120))  # the first 1.2 s of one channel, in both recordings
+    assert read.lost == 6 and read.read_as.endswith("; 6 windows lost to gaps")
+    assert [len(gateway.rows.y) for gateway in read.gateways.values()] == [70, 76]
+
+
+def one_line(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    assert evaluate(*options) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("firmware-sim evaluate: ")
+    assert printed.err.endswith("\n")
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--algorithm magic", f"algorithm 'magic' is unknown; expected one of {', '.join(ALGORITHMS)}"),
+        ("--set wings=2", "setting 'wings' is unknown to support-vector-election; expected one of nu, c"),
+        ("--set nu=many", "--set nu: expected a valid number"),
+        ("--set nu=1.5", "nu"),
+        ("--set nu=inf", "--set nu: expected less than or equal to 1, got 'inf'"),
+        ("--set nu", "--set: expected KEY=VALUE, got 'nu'"),
+        ("--set nu=0,3", "--set nu: expected a number, true, false, null or a word, got '0,3'"),
+        ("--set masking=1 --set masking.quantum=0.5", "--set masking.quantum: masking is 1 already; expected a table"),
+        ("--algorithm fedavg --set loss=hinge", "--set loss: expected 'one-class' or 'logistic'"),
+        ("--algorithm fedavg --set loss=logistic --train-on normal", "--train-on: fedavg learns from labels"),
+        ("--clients 0", "--clients: expected greater than or equal to 1, got '0'"),
+        ("--clients some", "--clients: expected a valid integer"),
+        ("--clients 500", "no client could train; clients have 0 to 1 rows to train on: use fewer clients"),
+        ("--fraction 1.2", "--fraction: expected less than or equal to 1, got '1.2'"),
+        ("--split half", "--split: expected 'iid' or 'biased', got 'half'"),
+        ("--protocol mine", "--protocol: expected 'heldout' or 'whole', got 'mine'"),
+        ("--train-on some", "--train-on: expected 'normal' or 'all', got 'some'"),
+        ("--metric mcc", "--metric: expected 'auc' or 'f1', got 'mcc'"),
+        ("--json nowhere/out.json", "--json: 'nowhere/out.json' lies in a folder that does not exist"),
+    ],
+)
+def test_a_wrong_option_is_named(csv_file: str, capsys: pytest.CaptureFixture[str], options: str, told: str) -> None:
+    assert told in one_line(capsys, "--data", csv_file, "--repeats", "1", *options.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a,b\n1,2\n", "t.csv: expected one column 'label' and at least one feature among the columns, got 'a', 'b'"),
+        ("label\n1\n0\n", "no column of numbers among 'label'"),
+        ("", "t.csv, line 1: no rows from here on"),
+        ("a,label\n1,0\n2,2\n", "t.csv: column 'label' holds '0', '2'; expected 0 and 1 (1 = anomaly), or -1 and +1"),
+        ("a,label\n1,0\n2,0\n", "both present"),
+        ("a,label\n1,0\n", "holds '0'"),
+        ("a,label\n1,0\n\n x ,1\n", "t.csv, line 4, column 'a': found ' x ', expected a number"),
+        ("a,label\n1,0\n,1\n", "t.csv: data row 2: column 'a' holds nan; fill or drop such rows"),
+        ("a,label\n1,0\n2\n", "t.csv, line 3: 1 cells, expected 2"),
+        ("a,label\n1,0\nnan,1\n", "t.csv: data row 2: column 'a' holds nan; fill or drop such rows"),
+        ('a,label\n"1,0\n', "cannot be split into cells"),
+        ("a,label\n1,0\n2,0\n3,1\n", "t.csv: 1 row of class 1; expected at least 2 of each to hold some out"),
+    ],
+)
+def test_a_wrong_table_is_named_with_the_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    assert told in one_line(capsys, "--data", str(tmp_path / "t.csv"))
+
+
+def test_wrong_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--data is missing" in one_line(capsys)
+    assert "gone.csv: no such file" in one_line(capsys, "--data", str(tmp_path / "gone.csv"))
+    contents = {
+        "t.wav": (b"hello", "expected a table (.csv, .tsv, .txt, .npz, .parquet, also as .gz or .zip) or a folder"),
+        "t.csv.gz": (b"hello", "cannot be unpacked"),
+        "t.npz": (b"hello", "expected the start of a zip archive; save it again with numpy.savez"),
+        "u.npz": (b"PK\x03\x04 cut here", "archive: cannot be read"),
+    }
+    for name, (content, told) in contents.items():
+        (tmp_path / name).write_bytes(content)
+        message = one_line(capsys, "--data", str(tmp_path / name))
+        assert name in message
+        assert told in message
+    np.savez(tmp_path / "v.npz", label=np.array([0, 1]), x=np.zeros(3))
+    assert "array 'x' is float64 of shape (3,)" in one_line(capsys, "--data", str(tmp_path / "v.npz"))
+
+
+def test_wrong_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "evaluation.toml" in one_line(capsys, "--data", str(tmp_path))
+    made = str(folder(tmp_path))
+    assert "--clients belongs to tables" in one_line(capsys, "--data", made, "--clients", "2")
+    file = tmp_path / "evaluation.toml"
+    changes = {
+        '"healthy.npz"': ('"gone.npz"', "gone.npz: no such file"),
+        '"damaged.npz"': ('"healthy.npz"', "is both in healthy and in damaged"),
+        "south = { sensor": ("south = { role", "gateways.south gives channels for ['role']"),
+        '"b"': ('"c"', "gateways.south: healthy.npz: no channel 'c'; expected one of 'a', 'b'"),
+        "rate_hz = 100.0": ("rate_hz = 50.0", "recorded at 100 Hz; expected features.rate_hz, 50 Hz"),
+        "window_s = 1.0": ("window_s = 12.0", "8 s to cut windows from; expected at least 12 s"),
+        "train_share = 0.6": ("train_share = 2", "evaluation.toml:4: train_share"),
+        "hop_s": ("hops_s", "evaluation.toml:13: features.hops_s"),
+    }
+    text = file.read_text()
+    for old, (new, told) in changes.items():
+        file.write_text(text.replace(old, new))
+        assert told in one_line(capsys, "--data", made)
+    folder(tmp_path, holes=1_200)
+    assert "every window has missing samples" in one_line(capsys, "--data", made)
+
+
+def test_a_wrong_experiment_file_is_named_with_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "e.toml"
+    for text, told in {
+        "clients = 3\nclient = 3\n": "e.toml:2: client: is not a known key",
+        'repeats = 1\nfraction = "much"\n': "e.toml:2: fraction: expected",
+        "clients = \n": "e.toml:1: not TOML",
+        "clients = 2\n": "--data is missing",
+    }.items():
+        file.write_text(text)
+        assert told in one_line(capsys, "--experiment", str(file))

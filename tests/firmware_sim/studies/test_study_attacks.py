@@ -1,0 +1,106 @@
+"""The study of lies: its short profile on a made-up table of the real name, and what could flatter an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedgate.firmware_sim.hostile import LIAR, lying
+from fedgate.firmware_sim.studies import STUDIES
+from fedgate.firmware_sim.studies.attacks import Options, cells
+from fedgate.firmware_sim.studies.runner import measured
+from fedgate.firmware_sim.studies.study import load_options
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
+from fedgate.models.federated.algorithm import UpdateError
+from fedgate.models.federated.alone import change_of
+from tests.support.given_width import build
+from tests.support.syntax import ROOT
+
+EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "attacks.toml"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder, rng = tmp_path / "tabular", np.random.default_rng(0)
+    folder.mkdir()
+    y = np.arange(300) % 2
+    x = rng.normal(size=(300, 3)) + y[:, None]
+    rows = [",".join(map(repr, [*row, int(label)])) for row, label in zip(x.tolist(), y, strict=True)]
+    (folder / "banknote.csv").write_text("\n".join(["a,b,c,label", *rows]) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def options(profile: str) -> Options:
+    found = load_options(EXPERIMENT, STUDIES["attacks"], "short" if profile == "short" else "full")
+    assert isinstance(found, Options)
+    return found
+
+
+def test_the_short_profile_says_what_each_answer_is_worth(tmp_path: Path, data: Path) -> None:
+    done = measured(
+        "attacks",
+        options("short"),
+        data,
+        results=tmp_path,
+        profile="short",
+        command="firmware-sim evaluate",
+        jobs=1,
+        say=print,
+    )
+    assert len(done.measured) == 6  # two sharings of nobody and two lies
+    assert all(0.0 <= value <= 1.0 for each in done.measured for value in each.figures.values())
+    for words in ("Gateways alike", "Gateways unlike", "| nobody lies |", "| 2 x sign flip |", "What a defence costs"):
+        assert words in done.text
+
+
+def test_every_lie_meets_every_set_sharing_and_seed() -> None:
+    full = options("full")
+    lied = 1 + len(full.lies) * len(full.liars)
+    assert len(cells(full)) == len(full.sets) * len(full.sharings) * lied * full.seeds
+    assert max(full.liars) < full.gateways / 2
+
+
+def rows() -> Arrays:
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    return {FEATURES: x, LABELS: (x[:, 0] > 0).astype(np.int64)}
+
+
+def test_only_the_marked_lie_and_a_replay_is_the_first_update() -> None:
+    plain = build("fedavg", 2, {"loss": "logistic", "components": 0, "normalisation": "none"})
+    phase, server = lying(plain, "replay").phases[0], plain.start(generator(0, 0, "cloud"))
+    moved = {**server.shared, "weights": server.shared["weights"] + 3.0}
+    own, first = phase.train(server.shared, {}, {**rows(), LIAR: np.ones(1)}, generator(0, 0, "a"))
+    _, again = phase.train(moved, own, {**rows(), LIAR: np.ones(1)}, generator(0, 1, "a"))
+    _, honest = phase.train(moved, {}, rows(), generator(0, 1, "a"))
+    _, expected = plain.phases[0].train(moved, {}, rows(), generator(0, 1, "a"))
+    assert all(np.array_equal(again[name], first[name]) for name in first)
+    assert all(np.array_equal(honest[name], expected[name]) for name in expected)
+    assert not np.array_equal(again["weights"], expected["weights"])
+
+
+def test_the_largest_lie_is_just_admitted() -> None:
+    plain = build("fedavg", 2, {"loss": "logistic", "components": 0, "normalisation": "none", "largest_change": 5.0})
+    server = plain.start(generator(0, 0, "cloud"))
+    lie = lying(plain, "largest, flipped", largest_change=5.0).phases[0]
+    _, update = lie.train(server.shared, {}, {**rows(), LIAR: np.ones(1)}, generator(0, 0, "a"))
+    plain.phases[0].admit(server, update)
+    with pytest.raises(UpdateError, match="expected a size up to 5"):
+        plain.phases[0].admit(server, {**update, "weights": 1.02 * update["weights"]})
+
+
+def test_those_who_collude_send_the_same_as_far_off_as_an_honest_gateway() -> None:
+    plain = build("fedavg", 2, {"loss": "logistic", "components": 0, "normalisation": "none"})
+    honest = [{FEATURES: rows()[FEATURES] + way, LABELS: rows()[LABELS]} for way in (0.0, 0.5, 1.0)]
+    phase, server = lying(plain, "colluding", honest=honest).phases[0], plain.start(generator(0, 0, "cloud"))
+    told = [phase.train(server.shared, {}, {LIAR: np.ones(1)}, generator(0, 0, name))[1] for name in ("a", "b")]
+    assert all(np.array_equal(told[0][name], told[1][name]) for name in told[0])
+    sent = [plain.phases[0].train(server.shared, {}, each, generator(0, 0, "colluding"))[1] for each in honest]
+    asked = np.stack([change_of(server.shared, update) for update in sent])
+    spread = np.sqrt(((asked - asked.mean(axis=0)) ** 2).sum(axis=1).mean())
+    moved = change_of(server.shared, told[0]) - asked.mean(axis=0)
+    np.testing.assert_allclose(np.linalg.norm(moved), spread, rtol=1e-9)
+    assert moved @ asked.mean(axis=0) < 0.0
+    with pytest.raises(ValueError, match="'colluding' given without data of honest gateways"):
+        lying(plain, "colluding")

@@ -1,0 +1,241 @@
+"""Every detector's ONNX graph against its own score, run by the onnxruntime that gateways have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import (
+    DETECTORS,
+    PERSONAL,
+    ensemble,
+    esn,
+    fault_classes,
+    linear,
+    ocsvm,
+    random_map,
+    recurrent,
+    subspace,
+    svdd,
+)
+from fedgate.models.detectors.esn_graph import CARRIED
+from fedgate.models.detectors.graph import IR_VERSION, OPERATORS, OPSET
+from fedgate.models.detectors.network import Network
+from fedgate.models.detectors.principal import WHITENING, whitened
+from fedgate.models.detectors.recurrent_network import Recurrent
+from tests.support.toy import onnx_scores
+
+FEATURES = 5
+
+
+def noise(seed: int, rows: int = 64) -> Floats:
+    return np.random.default_rng(seed).normal(size=(rows, FEATURES))
+
+
+def single(values: Any) -> NDArray[np.float32]:
+    """Return values as features are kept."""
+    return np.asarray(values, dtype=np.float32)
+
+
+def labels(x: Floats) -> Floats:
+    return (x[:, 0] > 0.5).astype(float)
+
+
+def with_home(params: Arrays) -> Arrays:
+    """Return the same model with the weights of its last components as a tensor of their own."""
+    return {**params, "weights": params["weights"][:40], linear.HOME: params["weights"][40:]}
+
+
+def step(x: Floats) -> Arrays:
+    """Return a whitening step to two directions and the residual."""
+    found = subspace.fit(x, components=2)
+    return {name: found[name] for name in ("mean", "deviation", "components", "eigenvalues", "trace")} | {
+        "weight": np.array(2.0)
+    }
+
+
+def prefixed(params: Arrays) -> Arrays:
+    return {WHITENING + name: array for name, array in params.items()}
+
+
+def echo(x: Floats, **settings: Any) -> Arrays:
+    network = Network(units=30, washout=10, **settings)
+    classes = labels(x) + (x[:, 1] > 0.5) if network.task == "classify" else None
+    return esn.fit(x, classes, np.random.default_rng(0), network=network)
+
+
+def recurrent_net(**settings: Any) -> Arrays:
+    """Return an untrained network, which is as good to compare as a trained one."""
+    sizes = {} if settings.get("cell") == "linear" else {"hidden": 6, "dense": 5}
+    params = recurrent.initial(np.random.default_rng(0), Recurrent(**{**sizes, **settings}), FEATURES)
+    return {name: array * 2 if name.startswith("cell.") else array for name, array in params.items()}
+
+
+def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of those inside it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            yield from nodes_of(attribute.g)
+
+
+# One entry per way to train; a detector without one fails the first test.
+FITS: dict[str, tuple[str, Callable[[Floats], Arrays]]] = {
+    "ocsvm": ("ocsvm", ocsvm.fit),
+    "svdd": ("svdd", svdd.fit),
+    "svdd, wide kernel": ("svdd", lambda x: svdd.fit(x, gamma=1e-3)),
+    "svdd, narrow kernel": ("svdd", lambda x: svdd.fit(x, gamma=20.0)),
+    "ocsvm, a plane": ("ocsvm", lambda x: ocsvm.fit(x + 4.0, kernel="linear")),
+    "ocsvm, by ascent": ("ocsvm", lambda x: ocsvm.fit(x, solver="sgd")),
+    "svdd, a sphere": ("svdd", lambda x: svdd.fit(x, kernel="linear")),
+    "svdd, one vector": ("svdd", lambda x: {**svdd.fit(x), "vectors": x[:1], "coefficients": np.ones(1)}),
+    "ensemble": ("ensemble", lambda x: ensemble.joined_members([svdd.fit(x), svdd.fit(x[:20] + 3.0, gamma=1.0)])),
+    "ensemble, one member": ("ensemble", ensemble.fit),
+    "ensemble, by the radius": ("ensemble", lambda x: ensemble.fit(x, literal=True)),
+    "subspace": ("subspace", lambda x: subspace.fit(x, components=2)),
+    "subspace, residual": ("subspace", lambda x: subspace.fit(x, components=3, which="residual")),
+    "svdd, whitened": ("svdd", lambda x: svdd.fit(whitened(step(x), x)) | prefixed(step(x))),
+    "linear": ("linear", lambda x: linear.fit(x, labels(x), np.random.default_rng(0))),
+    "linear-svm": ("linear-svm", lambda x: fault_classes.fit(x, labels(x) + 2.0 * (x[:, 0] < -0.5))),
+    "linear on a map": (
+        "linear",
+        lambda x: linear.fit(x, None, np.random.default_rng(0), loss="one-class", components=64, epochs=20),
+    ),
+}
+FITS |= {
+    "esn": ("esn", echo),
+    "esn, two layers, no inputs": ("esn", lambda x: echo(x, layers=2, direct=False)),
+    "esn, reconstructing": ("esn", lambda x: echo(x, task="reconstruct", targets=(3, 1))),
+    "esn, classes of rows of five steps": ("esn", lambda x: echo(x, task="classify", classes=3, steps=5)),
+}
+FITS |= {
+    "recurrent": ("recurrent", lambda _: recurrent_net()),
+    "recurrent, classes of channels": (
+        "recurrent",
+        lambda _: recurrent_net(steps=1, task="classify", cell="gru", classes=3),
+    ),
+    "recurrent, three layers": ("recurrent", lambda _: recurrent_net(layers=3, horizon=3, change=False)),
+    "recurrent, linear": ("recurrent", lambda _: recurrent_net(cell="linear")),
+}
+FITS["linear with a part at home"] = ("linear", lambda x: with_home(FITS["linear on a map"][1](x)))
+OWN = {"center": np.linspace(-20.0, 20.0, FEATURES), "scale": 10.0 ** np.linspace(-6, 6, FEATURES)}
+
+
+def test_every_detector_is_tested() -> None:
+    assert {detector for detector, _ in FITS.values()} == set(DETECTORS)
+
+
+@pytest.fixture(params=FITS)
+def fitted(request: pytest.FixtureRequest) -> tuple[str, Arrays]:
+    name, fit = FITS[request.param]
+    return name, fit(noise(1))
+
+
+def agree(found: Array, expected: Array, scale: float) -> None:
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-5 * max(scale, float(np.abs(expected).max())))
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_the_graph_scores_as_the_detector_does(fitted: tuple[str, Arrays], batch: int) -> None:
+    name, params = fitted
+    x = single(noise(2, batch) * 2.0)
+    agree(onnx_scores(DETECTORS[name].graph(params, PERSONAL), x), DETECTORS[name].score(params, x), 1.0)
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_it_scores_with_the_gateways_own_tensors(fitted: tuple[str, Arrays], batch: int) -> None:
+    name, params = fitted
+    x = single(noise(3, batch) * OWN["scale"] + OWN["center"])
+    own = {key: single(array) for key, array in OWN.items()}
+    found = onnx_scores(DETECTORS[name].graph(params, PERSONAL), x, own)
+    expected = DETECTORS[name].score({**params, **own}, x)
+    # Close to a centre of 20 float32 holds a millionth of a feature no better than this.
+    lost = float(np.max(np.abs(OWN["center"]) / OWN["scale"] * np.finfo(np.float32).eps))
+    assert np.abs(found - expected)[np.isfinite(expected)].max() <= (1e-5 + lost) * max(1.0, np.abs(expected).max())
+
+
+@pytest.mark.parametrize("distance", [1e1, 1e3, 1e6])
+def test_far_points_score_as_far(fitted: tuple[str, Arrays], distance: float) -> None:
+    name, params = fitted
+    x = single(distance * np.vstack([np.eye(FEATURES), -np.ones((1, FEATURES))]))
+    found = onnx_scores(DETECTORS[name].graph(params, ()), x)
+    assert np.isfinite(found).all()
+    waves = float(np.abs(params["weights"]).sum()) * distance if random_map.held(params) else 0.0
+    agree(found, DETECTORS[name].score(params, x), 1.0 + waves)
+
+
+def test_own_units_end_where_a_wild_value_would_drown_the_others(fitted: tuple[str, Arrays]) -> None:
+    name, params = fitted
+    x = single(np.vstack([np.full(FEATURES, 1e3), np.full(FEATURES, 1e15)]))
+    found = onnx_scores(DETECTORS[name].graph(params, PERSONAL), x)
+    assert np.isfinite(found).all()
+    if not name.startswith(("esn", "recurrent")):  # whose rows follow each other
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("fit", [ocsvm.fit, svdd.fit])
+def test_data_far_from_zero_keeps_its_digits(fit: Callable[[Floats], Arrays]) -> None:
+    """Without normalisation features may sit anywhere; in float32 their squares would drown their distances."""
+    origin = single([1e4, -3e3, 500.0, 0.0, 8e3])
+    params = fit(noise(4) + origin)
+    probes = single(noise(5) * 3.0 + origin)
+    agree(onnx_scores(DETECTORS["svdd"].graph(params, ()), probes), DETECTORS["svdd"].score(params, probes), 10.0)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_no_number_never_looks_normal(fitted: tuple[str, Arrays], value: float) -> None:
+    name, params = fitted
+    x = single(noise(6, 2))
+    x[0, 2] = value
+    found = onnx_scores(DETECTORS[name].graph(params, PERSONAL), x)
+    assert not np.isfinite(found[0])
+    assert np.isfinite(found[1])
+
+
+def test_a_graph_is_small_plain_and_pinned(fitted: tuple[str, Arrays]) -> None:
+    name, params = fitted
+    model = onnx.load_from_string(DETECTORS[name].graph(params, PERSONAL))
+    assert {node.op_type for node in nodes_of(model.graph)} <= OPERATORS.keys()
+    assert {node.domain for node in nodes_of(model.graph)} == {""}
+    assert [(each.domain, each.version) for each in model.opset_import] == [("", OPSET)] == [("", 17)]
+    assert model.ir_version == IR_VERSION == 10
+    fed_back = [each.name for each in model.graph.output if each.name.startswith("next.")]
+    assert {each.name for each in model.graph.output} - {*fed_back, "outputs"} == {"score"}
+    inputs = [each.name for each in model.graph.input]
+    assert inputs[0] == "x" and set(inputs[1:]) == {*PERSONAL, *(name.removeprefix("next.") for name in fed_back)}
+    initialisers = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    assert all(np.isfinite(array).all() for array in initialisers.values())
+    for each in model.graph.input[1:]:
+        declared = [side.dim_value for side in each.type.tensor_type.shape.dim]
+        assert declared == list(initialisers[each.name].shape)
+
+
+def test_equal_parameters_give_equal_bytes(fitted: tuple[str, Arrays]) -> None:
+    name, params = fitted
+    shuffled = {key: params[key].copy() for key in reversed(params)}
+    assert DETECTORS[name].graph(shuffled, PERSONAL) == DETECTORS[name].graph(params, PERSONAL)
+
+
+@pytest.mark.parametrize("personal", [(), ("center", "scale"), ("scale",), ("offset", "intercept")])
+def test_only_personal_tensors_can_be_overridden(fitted: tuple[str, Arrays], personal: tuple[str, ...]) -> None:
+    name, params = fitted
+    session = onnxruntime.InferenceSession(DETECTORS[name].graph(params, personal))
+    assert [each.name for each in session.get_inputs()] == ["x"]
+    overridable = [each.name for each in session.get_overridable_initializers() if each.name not in CARRIED]
+    assert sorted(overridable) == sorted(key for key in personal if key in {*params, *PERSONAL})
+
+
+def test_the_operators_listed_are_the_operators_used() -> None:
+    used: set[str] = set()
+    for name, fit in FITS.values():
+        model = onnx.load_from_string(DETECTORS[name].graph(fit(noise(1)), PERSONAL))
+        used |= {node.op_type for node in nodes_of(model.graph)}
+    assert used == OPERATORS.keys()

@@ -1,0 +1,338 @@
+"""Defences in front of additive algorithms: the laws hold as before, and who harms the model is refused."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedgate.config.protocol.wire import decode, encode
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, equal, generator
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated.algorithm import Algorithm, Server, UpdateError, close_round
+from fedgate.models.federated.defended import PREFIX, Defence, DefenceError, defended, is_defended
+from fedgate.models.federated.discriminator import ContextError, train_discriminator
+from fedgate.models.federated.run import run
+from tests.support.exchanges import SEED, Exchange, as_bytes, exchanges_of, locked
+from tests.support.given_width import build
+from tests.support.toy import FEATURE_COUNT, NAMES, SHIFT, auc, fleet
+
+NETWORK = {"task": "classify", "units": 20, "washout": 5}
+READOUT_SETTINGS: dict[str, Any] = {"network": NETWORK, "rate": 1.0, "rounds": 8}
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "esn-fedavg": READOUT_SETTINGS,
+    "esn-fedcurv": READOUT_SETTINGS,
+    "incfed": {"network": NETWORK, "rounds": 3},
+    "fedavg": {"loss": "logistic", "components": 0, "rounds": 8},
+    "robust-svm-admm": {"rounds": 4},
+    "federated-subspace": {"rounds": 3, "components": 1},
+}
+# Which algorithms each kind can judge.
+KINDS = {
+    "trusted": tuple(ALGORITHMS),
+    "statistic": tuple(ALGORITHMS),
+    "network": ("esn-fedavg", "fedavg"),
+    "norm": ("esn-fedavg", "fedavg", "robust-svm-admm"),
+}
+CASES = [(name, kind) for name in ALGORITHMS for kind, names in KINDS.items() if name in names]
+REASON = r"expected .*got"
+
+
+def plain(name: str) -> Algorithm:
+    return build(name, FEATURE_COUNT, ALGORITHMS[name])
+
+
+def trusted() -> list[Arrays]:
+    return [gateway.data for gateway in list(fleet(77, labelled=True).values())[:2]]
+
+
+def behind(algorithm: Algorithm, kind: Any, **settings: Any) -> Algorithm:
+    network = None
+    if kind == "network":
+        network = train_discriminator(algorithm, trusted(), generator(SEED, 0, "cloud"), rounds=3)
+        network["layer2.bias"] = network["layer2.bias"] + 50.0  # takes everything for clean
+    return defended(algorithm, Defence(kind=kind, **settings), trusted() if kind == "trusted" else (), network)
+
+
+def data_of(algorithm: Algorithm) -> dict[str, Arrays]:
+    return {name: gateway.data for name, gateway in fleet(SEED, labelled=algorithm.labels, rows=90).items()}
+
+
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
+def exchanges(request: pytest.FixtureRequest) -> list[Exchange]:
+    name, kind = request.param
+    algorithm = behind(plain(name), kind)
+    return list(exchanges_of(algorithm, data_of(algorithm)))
+
+
+def admitted(exchange: Exchange, names: tuple[str, ...] = NAMES) -> list[Arrays]:
+    return [exchange.phase.admit(exchange.server, exchange.updates[name]) for name in names]
+
+
+def total_of(exchange: Exchange, names: tuple[str, ...] = NAMES) -> Arrays:
+    total: Arrays = {}
+    for update in admitted(exchange, names):
+        total = exchange.phase.tally.merge(total, update)
+    return total
+
+
+def test_what_is_admitted_adds_up_in_any_order(exchanges: list[Exchange]) -> None:
+    for exchange in exchanges:
+        merge, (a, b, c, _) = exchange.phase.tally.merge, admitted(exchange)
+        assert encode(merge({}, a)) == encode(merge(a, {})) == encode(a)
+        assert equal(merge(merge(a, b), c), merge(a, merge(b, c)), 1e-12)
+        assert equal(merge(a, b), merge(b, a), 1e-12)
+        servers = [close_round(exchange.algorithm, exchange.server, total_of(exchange, names)) for names in orders()]
+        for server in servers:
+            assert equal(server.shared, servers[0].shared, 1e-11)
+            assert equal(server.kept, servers[0].kept, 1e-11)
+
+
+def orders() -> list[tuple[str, ...]]:
+    return [tuple(order) for order in itertools.islice(itertools.permutations(NAMES), 0, None, 5)]
+
+
+def test_a_total_keeps_its_size(exchanges: list[Exchange]) -> None:
+    for exchange in exchanges:
+        first, *_ = admitted(exchange)
+        total = first
+        for _ in range(200):
+            total = exchange.phase.tally.merge(total, first)
+        assert {name: array.shape for name, array in total.items()} == {
+            name: array.shape for name, array in first.items()
+        }
+
+
+def test_no_input_is_changed_and_states_survive_the_wire(exchanges: list[Exchange]) -> None:
+    for exchange in exchanges:
+        shared, kept = (decode(encode(part))[0] for part in (exchange.server.shared, exchange.server.kept))
+        loaded = exchange.server._replace(shared=locked(shared), kept=locked(kept))
+        update = locked(decode(encode(exchange.updates[NAMES[0]]))[0])
+        before = as_bytes(loaded, update)
+        after = exchange.phase.admit(loaded, update)
+        assert encode(after) == encode(admitted(exchange)[0])
+        total = locked(total_of(exchange))
+        advanced = exchange.phase.advance(loaded, total)
+        assert as_bytes(advanced) == as_bytes(exchange.phase.advance(exchange.server, total))
+        assert as_bytes(loaded, update) == before
+
+
+def test_an_empty_exchange_changes_nothing(exchanges: list[Exchange]) -> None:
+    for exchange in exchanges:
+        assert as_bytes(exchange.phase.advance(exchange.server, {})) == as_bytes(exchange.server)
+
+
+def test_what_is_damaged_is_refused_as_before(exchanges: list[Exchange]) -> None:
+    for exchange in exchanges:
+        update = exchange.updates[NAMES[0]]
+        for name in update:
+            for wrong in (np.full(update[name].shape, np.nan), update[name][None], update[name].astype(str)):
+                with pytest.raises(UpdateError, match=REASON):
+                    exchange.phase.admit(exchange.server, {**update, name: wrong})
+        for wrong_names in ({}, {**update, f"{PREFIX}count": np.ones(())}):
+            with pytest.raises(UpdateError, match=REASON):
+                exchange.phase.admit(exchange.server, wrong_names)
+
+
+@pytest.mark.parametrize(("name", "kind"), [case for case in CASES if case[1] != "norm"])  # which first measures
+def test_where_nobody_is_refused_the_model_is_the_same(name: str, kind: str) -> None:
+    """But for rounding, of gateways with as many rows each; and the algorithm never sees what the judge keeps."""
+    algorithm = plain(name)
+    seen: set[str] = set()
+
+    def spied(server: Server, total: Arrays) -> Server:
+        seen.update(server.kept, total)
+        return algorithm.phases[0].advance(server, total)
+
+    watched = algorithm._replace(phases=(algorithm.phases[0]._replace(advance=spied),))
+    settings = {"factor": 1e9} if kind == "trusted" else {"width": 1e9}
+    guarded = behind(watched, kind, **settings)
+    data = data_of(algorithm)
+    expected, found = run(algorithm, data, seed=SEED).server, run(guarded, data, seed=SEED).server
+    assert equal(found.shared, expected.shared, 1e-9)
+    rest = {name: array for name, array in found.kept.items() if not name.startswith(PREFIX)}
+    assert equal(rest, expected.kept, 1e-9)
+    assert not any(name.startswith(PREFIX) for name in seen)
+    assert (rest != found.kept) == (kind != "network")
+
+
+# Sums that move the model by an average; the others add up over rows, and say what is kept from round to round.
+AVERAGES = ("esn-fedavg", "esn-fedcurv", "fedavg", "robust-svm-admm")
+CLAIMING: dict[str, dict[str, Any]] = {
+    "robust-svm-admm": {"weights": "samples"},
+    "robust-svm-subgradient": {"weights": "samples"},
+    "recurrent-fedavg": {"network": {"hidden": 4, "dense": 4, "change": False}, "rounds": 3},
+    "fedper": {"components": 32},
+    "fedprox": {"loss": "logistic"},
+}
+CLAIMED = [case for case in CASES if case[0] in AVERAGES] + [
+    (name, "statistic") for name in CLAIMING if name not in AVERAGES
+]
+
+
+@pytest.mark.parametrize("factor", [1.0 / 64.0, 200.0])
+@pytest.mark.parametrize(("name", "kind"), CLAIMED)
+def test_what_a_gateway_claims_to_weigh_moves_nothing(name: str, kind: str, factor: float) -> None:
+    """A liar of a usual length turned the round by saying that it has 20,000 rows."""
+    algorithm = behind(build(name, FEATURE_COUNT, {**ALGORITHMS.get(name, {}), **CLAIMING.get(name, {})}), kind)
+    weights, sums = {"samples", "weight_sum"}, {"gateways", "curvature", "curved_readout", "reservoir"}
+    for exchange in exchanges_of(algorithm, data_of(algorithm)):
+        update = exchange.updates[NAMES[0]]
+        claimed = {each: array if each in sums else factor * array for each, array in update.items()}
+        found, expected = (
+            admitted(exchange._replace(updates={**exchange.updates, NAMES[0]: each})) for each in (claimed, update)
+        )
+        assert all(float(each[weight]) == 1.0 for each in found for weight in weights & each.keys())
+        servers = [
+            close_round(exchange.algorithm, exchange.server, added(exchange, each)) for each in (found, expected)
+        ]
+        assert all(equal(getattr(servers[0], part), getattr(servers[1], part), 1e-6) for part in ("shared", "kept"))
+
+
+def added(exchange: Exchange, updates: list[Arrays]) -> Arrays:
+    total: Arrays = {}
+    for update in updates:
+        total = exchange.phase.tally.merge(total, update)
+    return total
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in AVERAGES])
+def test_sums_over_rows_are_left_as_they_are(name: str) -> None:
+    algorithm = plain(name)
+    for exchange in exchanges_of(behind(algorithm, "statistic", width=1e9), data_of(algorithm)):
+        bare = exchange.server._replace(
+            kept={k: v for k, v in exchange.server.kept.items() if not k.startswith(PREFIX)}
+        )
+        given = algorithm.phases[0].admit(bare, exchange.updates[NAMES[0]])
+        assert all(np.array_equal(admitted(exchange)[0][each], array) for each, array in given.items())
+
+
+def flipped(data: Arrays) -> Arrays:
+    return {**data, LABELS: 1 - data[LABELS]}
+
+
+def refusals(algorithm: Algorithm, data: dict[str, Arrays], **options: Any) -> tuple[list[str], Arrays]:
+    names: list[str] = []
+    outcome = run(algorithm, data, seed=SEED, on_refusal=lambda name, error: names.append(name), **options)
+    return names, outcome.server.shared
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "federated-subspace"])
+def test_flipped_labels_are_refused_by_trusted_tables(name: str) -> None:
+    algorithm = plain(name)
+    bad = NAMES[:2]  # half of them
+    data = {who: flipped(each) if who in bad else each for who, each in data_of(algorithm).items()}
+    refused, shared = refusals(behind(algorithm, "trusted"), data)
+    assert set(refused) == set(bad)
+    gateway = fleet(SEED, labelled=True)[NAMES[2]]
+    own = {"center": gateway.x[~gateway.y].mean(axis=0), "scale": gateway.x[~gateway.y].std(axis=0)}
+    assert auc(DETECTORS[algorithm.detector].score({**shared, **own}, gateway.x), gateway.y) > 0.95
+
+
+def test_a_model_of_faults_is_refused_where_nothing_was_labelled() -> None:
+    """A gateway that watched a broken machine all along."""
+    tables = [gateway.data for gateway in fleet(77, labelled=True, alike=True).values()]
+    algorithm = build("federated-subspace", FEATURE_COUNT, {"normalisation": "none", "components": 1})
+    data = {name: gateway.data for name, gateway in fleet(SEED, alike=True).items()}
+    data["broken"] = {FEATURES: data[NAMES[0]][FEATURES] + SHIFT}
+    assert refusals(defended(algorithm, Defence(kind="trusted"), tables), data)[0] == ["broken"]
+
+
+def test_a_border_moved_away_is_refused_by_trusted_tables() -> None:
+    algorithm = plain("fedavg")
+    guarded = behind(algorithm, "trusted")
+    data = data_of(algorithm)
+    server = run(guarded, data, seed=SEED).server
+    _, update = algorithm.phases[0].train(server.shared, {}, data[NAMES[0]], generator(0, 0, "a"))
+    guarded.phases[0].admit(server, update)
+    with pytest.raises(UpdateError, match=r"expected a loss up to .* got 0\.2"):
+        guarded.phases[0].admit(server, {**update, "intercept": update["intercept"] - 1e2 * update["samples"]})
+
+
+def test_the_trusted_judge_does_not_depend_on_the_servers_rate() -> None:
+    bad = NAMES[:2]
+    for rate in (1.0, 0.01):
+        algorithm = build("esn-fedavg", FEATURE_COUNT, {**READOUT_SETTINGS, "rate": rate})
+        data = {who: flipped(each) if who in bad else each for who, each in data_of(algorithm).items()}
+        assert set(refusals(behind(algorithm, "trusted"), data)[0]) == set(bad)
+
+
+def test_a_rejected_gateway_of_the_paper_counts_with_no_change() -> None:
+    algorithm = plain("esn-fedavg")
+    network = train_discriminator(algorithm, trusted(), generator(SEED, 0, "cloud"), rounds=3)
+    network["layer2.weights"] = 0.0 * network["layer2.weights"]
+    network["layer2.bias"] = np.array([-9.0])  # takes everything for noisy
+    data = data_of(algorithm)
+    paper = defended(algorithm, Defence(kind="network", paper=True), network=network)
+    server = algorithm.start(generator(SEED, 0, "cloud"))
+    updates = {
+        name: algorithm.phases[0].train(server.shared, {}, data[name], generator(0, 0, name))[1] for name in NAMES
+    }
+    first, second = updates[NAMES[0]], algorithm.phases[0].admit(server, updates[NAMES[1]])
+    stopped = paper.phases[0].admit(server, first)
+    assert float(stopped["samples"]) == float(first["samples"])
+    assert not stopped["readout"].any()
+    both = paper.phases[0].tally.merge(stopped, second)
+    moved = paper.phases[0].advance(server, both).shared["readout"]
+    np.testing.assert_allclose(moved, second["readout"] / (first["samples"] + second["samples"]), rtol=1e-12)
+    with pytest.raises(UpdateError, match=r"expected a change .* got 0\.0001"):
+        defended(algorithm, Defence(kind="network"), network=network).phases[0].admit(server, first)
+    refused, shared = refusals(defended(algorithm, Defence(kind="network"), network=network), data)
+    assert len(refused) == len(NAMES) * algorithm.rounds
+    assert not shared["readout"].any()  # nobody was counted, so the model stays as it was
+
+
+def test_in_the_form_of_the_paper_a_gateway_counts_with_the_rows_it_claims() -> None:
+    algorithm = plain("esn-fedavg")
+    _, update = algorithm.phases[0].train(
+        algorithm.start(generator(SEED, 0, "cloud")).shared, {}, data_of(algorithm)[NAMES[0]], generator(0, 0, "a")
+    )
+    for paper in (True, False):
+        guarded = behind(algorithm, "network", paper=paper)
+        found = guarded.phases[0].admit(guarded.start(generator(SEED, 0, "cloud")), update)
+        assert float(found["samples"]) == (float(update["samples"]) if paper else 1.0)
+
+
+def test_a_network_of_another_seed_is_refused_at_the_start() -> None:
+    algorithm = plain("esn-fedavg")
+    network = train_discriminator(algorithm, trusted(), generator(SEED + 1, 0, "cloud"), rounds=2)
+    guarded = defended(algorithm, Defence(kind="network"), network=network)
+    with pytest.raises(ContextError, match=REASON):
+        guarded.start(generator(SEED, 0, "cloud"))
+
+
+@pytest.mark.parametrize(
+    ("name", "defence", "tables", "reason"),
+    [
+        ("ensemble-svdd", {"kind": "statistic"}, (), "tally 'stack', expected 'sum'"),
+        ("esn-fedavg", {"kind": "trusted"}, (), "without tables"),
+        ("esn-fedavg", {"kind": "network"}, (), "without a network"),
+        ("esn-fedavg", {"kind": "trusted", "paper": True}, trusted(), "expected 'network'"),
+        ("esn-fedavg", {"kind": "trusted"}, ({FEATURES: np.zeros((5, 3))},), "trusted table 0: expected labels"),
+        (
+            "esn-fedavg",
+            {"kind": "trusted"},
+            ({FEATURES: np.zeros((5, 3)), LABELS: np.zeros(5, dtype=np.int64)},),
+            "trusted table 0: expected labels of normal rows",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    name: str, defence: dict[str, Any], tables: tuple[Arrays, ...], reason: str
+) -> None:
+    algorithm = build(name, FEATURE_COUNT, ALGORITHMS.get(name, {}))
+    with pytest.raises(ValueError, match=reason):
+        defended(algorithm, Defence(**defence), tables)
+
+
+def test_settings_are_checked_and_one_defence_is_enough() -> None:
+    for wrong in ({"kind": "luck"}, {"factor": 0.5}, {"width": 0.0}, {"facto": 2.0}):
+        with pytest.raises(ValueError, match=str(next(iter(wrong)))):
+            Defence(**wrong)
+    once = behind(plain("esn-fedavg"), "statistic")
+    assert is_defended(once)
+    assert not is_defended(plain("esn-fedavg"))
+    with pytest.raises(DefenceError, match="has a defence"):
+        behind(once, "statistic")

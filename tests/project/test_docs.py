@@ -1,0 +1,137 @@
+"""The README and every page of docs are executed, so that no command or snippet in them can go stale.
+
+Blocks marked `sh` are run line by line in one folder a page, with a real broker: services as processes, other commands
+of ours in this process, which has imported their libraries already. `python` and `toml` blocks are run or parsed;
+`console` blocks hold what a test must not do (install on the machine) and may hold nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import sys
+import time
+import tomllib
+import warnings
+from pathlib import Path
+
+import pytest
+
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.__main__ import main as firmware_sim
+from fedgate.firmware_sim.broker import broker
+from fedgate.gateway_agent.__main__ import main as gateway_agent
+from tests.support.syntax import ROOT
+from tests.support.waiting import PATIENCE_S, until
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+)\)")
+NOT_RUN = ("sudo", "make", "mosquitto_sub")
+OURS = {"gateway-agent": gateway_agent, "cloud-aggregator": cloud_aggregator, "firmware-sim": firmware_sim}
+COMMANDS = (*OURS, "python", "mkdir")
+STARTED = re.compile(r"fedgate.*: (gateway \S+ watches|aggregator of site)")  # logged once signals are listened to
+SERVE_S = 1.0
+STOP_S = 30.0
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    """Return the blocks of a kind on a page."""
+    return [body for found, body in BLOCK.findall(page.read_text(encoding="utf-8")) if found == kind]
+
+
+def lines(block: str) -> list[str]:
+    """Return the commands of a block, continued lines joined."""
+    return [line for line in block.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
+
+
+PAGES_WITH_COMMANDS = [page for page in PAGES if blocks(page, "sh")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: page.name)
+def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bin_folder = str(Path(sys.executable).parent)
+    environment = os.environ | {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broker").mkdir()
+    for name in ("firmware_sim", "config"):  # a page's commands are run in a checkout
+        (tmp_path / name).symlink_to(ROOT / name)
+    with broker(tmp_path / "broker") as server:
+        for line in (line for block in blocks(page, "sh") for line in lines(block)):
+            words = shlex.split(line)
+            assert words[0] in COMMANDS, f"{page.name}: {line}: mark it console if a test must not run it"
+            if words[1] == "replay":
+                words += ["--broker", str(server.address)]
+            if words[1] == "run":
+                serve(words, tmp_path, environment)
+                continue
+            if words[0] in OURS:
+                assert exit_code(words) == 0, f"{page.name}: {line}"
+                continue
+            done = children.run(words, PATIENCE_S, env=environment, text=True)
+            assert done.returncode == 0, f"{page.name}: {line}\n{done.stderr}"
+
+
+def exit_code(words: list[str]) -> int | str | None:
+    """Return what a command of ours ends with, run here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # as in a process of its own
+        try:
+            return OURS[words[0]](words[1:])
+        except SystemExit as ended:  # by argparse
+            return ended.code
+
+
+def serve(words: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """Start a service, let it run for a moment, and see that SIGTERM ends it well."""
+    log = folder / "service.log"
+    with log.open("w", encoding="utf-8") as output:
+        process = children.start(words, cwd=folder, env=environment, stderr=output)
+    try:
+
+        def has_started() -> bool:
+            said = log.read_text(encoding="utf-8")
+            assert process.poll() is None, f"{shlex.join(words)} did not start:\n{said}"
+            return STARTED.search(said) is not None
+
+        until(has_started, log.read_text)
+        time.sleep(SERVE_S)
+        process.send_signal(signal.SIGTERM)
+        assert children.wait_for_end(process, STOP_S) == 0, log.read_text(encoding="utf-8")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+def test_console_blocks_hold_only_what_a_test_must_not_do(page: Path) -> None:
+    for line in (line for block in blocks(page, "console") for line in lines(block)):
+        assert line.startswith(NOT_RUN), f"{page.name}: {line}: mark the block sh, so that it is run"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_snippets_run(page: Path, tmp_path: Path) -> None:
+    for number, block in enumerate(blocks(page, "python")):
+        script = tmp_path / f"snippet_{number}.py"
+        script.write_text(block, encoding="utf-8")
+        done = children.run([sys.executable, script], PATIENCE_S, text=True)
+        assert done.returncode == 0, f"{page.name}, python block {number + 1}:\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_toml_parses_and_links_lead_somewhere(page: Path) -> None:
+    for block in blocks(page, "toml"):
+        tomllib.loads(block)
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name}: link to {target} leads nowhere"
+
+
+def test_make_has_the_commands_of_the_readme() -> None:
+    named = {line.split()[1] for block in blocks(ROOT / "README.md", "console") for line in lines(block)}
+    rules = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert named
+    assert named <= rules

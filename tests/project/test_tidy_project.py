@@ -1,0 +1,206 @@
+"""Style as a test, for the project as a whole: what must be listed, typed, collected and told in the changelog."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from fedgate.models.federated import ALGORITHMS
+from tests.support.syntax import NAME, PACKAGES, ROOT, Source, imported, name_of, parse, sources, walk
+
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|Users)/\w")
+# A year, an identifier or a numbered part of a publication; or the plain word that there is none.
+CITATION = re.compile(r"\b(19|20)\d\d\b|\barXiv\b|\bdoi\b|\b(Algorithm|Eq\.|Equation|Section|Theorem) \d|\bours\b")
+# Files beside the algorithms that serve all of them.
+FEDERATED_SHARED = {"__init__", "algorithm", "registry", "run", "tally", "weighed", "whitened"} | {
+    "compensated",
+    "common_unit",
+    "kernel_width",
+    "masked",
+    "masking",
+    "masking_cloud",
+    "masking_gateway",
+    "masking_keys",
+    "masking_recovery",
+    "ring",
+    "shamir",
+    "compressed",
+    "private",
+    "surveyed",
+    "feature_step",
+    "server_optimiser",
+    "local_dual",
+    "column_masks",
+    "contributions",
+    "partial_phases",
+    "readout_sums",
+    "series",
+    "reservoir_directions",
+    "median_election",
+    "aligned_events",
+    "alone",
+    "robust_rules",
+    "robustly",
+    "defended",
+    "discriminator",
+    "judges",
+    "norm_judge",
+}
+MODULES_MAX = 15  # of a folder of the services
+SERVICES = ("gateway_agent", "cloud_aggregator", "config")
+FOLDERS_OF_TEST_DATA = {"data", "golden"}
+
+
+def machine_paths(path: str, text: str) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := MACHINE_PATH.search(line):
+            yield f"{path}:{number}: {found[0]}... is a path of one machine; take it as an argument"
+
+
+def uncollected(files: Iterable[str], parsed: Iterable[Source]) -> Iterator[str]:
+    """Yield files of `tests/` that pytest neither collects nor loads: what never runs looks like what passes."""
+    used = {module for file in parsed for _, module in imported(file.tree, file.package)}
+    for path in map(PurePosixPath, files):
+        if path.suffix == ".py":
+            module = ".".join(path.with_suffix("").parts)
+            collected = path.name.startswith("test_") or path.name in {"conftest.py", "__init__.py"}
+            if not collected and module not in used:
+                yield f"{path}:1: pytest does not collect it and no test imports it; name it test_*.py or delete it"
+        elif not FOLDERS_OF_TEST_DATA & set(path.parts):
+            yield f"{path}:1: test data belongs into a folder named {' or '.join(sorted(FOLDERS_OF_TEST_DATA))}"
+
+
+def algorithm_faults(algorithms: Mapping[str, Callable[..., Any]], folder: Path, tests: Path) -> Iterator[str]:
+    """Yield algorithms without a test or a source, and files in `folder` of which no algorithm is listed."""
+    modules = {name: factory.__module__ for name, factory in algorithms.items()}
+    for name, module in modules.items():
+        file = f"{module.removeprefix(NAME).replace('.', '/')}.py:1"
+        test = f"test_{name.replace('-', '_')}.py"
+        if not (tests / test).is_file():
+            yield f"{file}: {name} has no tests/{test}; test it against an oracle"
+        if not CITATION.search(sys.modules[module].__doc__ or ""):
+            yield f"{file}: the docstring names no source; cite the paper and its algorithm, or say it is ours"
+    listed = {module.rpartition(".")[2] for module in modules.values()} | FEDERATED_SHARED
+    for path in sorted(folder.glob("*.py")):
+        if path.stem not in listed:
+            yield f"{folder.name}/{path.name}:1: no algorithm of this file is in ALGORITHMS; list it or delete it"
+
+
+def version_faults(changelog: str, pyproject: str) -> Iterator[str]:
+    wanted = tomllib.loads(pyproject)["project"]["version"]
+    releases = [(n, line) for n, line in enumerate(changelog.splitlines(), start=1) if line.startswith("## ")]
+    line, top = releases[0] if releases else (1, "no release")
+    if not re.match(rf"## \[?{re.escape(wanted)}\]? ", top):
+        yield f"CHANGELOG.md:{line}: {top!r} is on top, but pyproject.toml says {wanted}; tell what it brings"
+
+
+def untyped(root: Path, packages: Iterable[str]) -> Iterator[str]:
+    for package in packages:
+        if not (root / package / "py.typed").is_file():
+            yield f"{package}/py.typed:1: missing, so users' type checkers ignore our types; add the empty file"
+
+
+def crowded(root: Path, packages: Iterable[str]) -> Iterator[str]:
+    """Yield folders with more modules than one can keep in mind, and those of which the map says something else."""
+    page = (root / "docs" / "architecture.md").read_text("utf-8")
+    for package in packages:
+        for folder in sorted({path.parent for path in (root / package).rglob("*.py")}):
+            count = len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
+            if count > MODULES_MAX:
+                yield f"{name_of(folder)}:1: {count} modules, at most {MODULES_MAX}; make a folder for some"
+            text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) or ""
+            sentence = " ".join(text.partition("\n\n")[0].split())
+            if f"| `{name_of(folder)}/` | {sentence} |" not in page:
+                yield f"docs/architecture.md:1: expected a row for {name_of(folder)}/ that says: {sentence}"
+
+
+def told(faults: Iterable[str]) -> str:
+    return "".join(f"\n{fault}" for fault in faults)
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    faults: list[str] = []
+    for path in walk(ROOT):
+        raw = path.read_bytes()
+        if b"\0" not in raw:
+            faults += machine_paths(name_of(path), raw.decode("utf-8", errors="replace"))
+    assert not faults, told(faults)
+
+
+def test_every_file_in_tests_takes_part() -> None:
+    faults = list(uncollected((name_of(path) for path in walk(ROOT / "tests")), sources()))
+    assert not faults, told(faults)
+
+
+def test_every_algorithm_has_a_test_and_a_source() -> None:
+    faults = list(algorithm_faults(ALGORITHMS, ROOT / "models" / "federated", ROOT / "tests"))
+    assert not faults, told(faults)
+
+
+def test_the_changelog_tells_of_this_version() -> None:
+    faults = list(version_faults(*((ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "pyproject.toml"))))
+    assert not faults, told(faults)
+
+
+def test_every_package_ships_its_types() -> None:
+    faults = list(untyped(ROOT, PACKAGES))
+    assert not faults, told(faults)
+
+
+def test_no_folder_of_the_services_is_crowded_and_the_map_is_true() -> None:
+    faults = list(crowded(ROOT, SERVICES))
+    assert not faults, told(faults)
+
+
+def test_a_machine_path_is_caught() -> None:
+    text = "fine\nlog = '/" + "home/someone/log'\n# https://example.org/home/page is a place on the net\n"
+    assert [fault.split(": ")[0] for fault in machine_paths("docs/x.md", text)] == ["docs/x.md:2"]
+
+
+def test_an_uncollected_file_is_caught() -> None:
+    files = [
+        "tests/test_a.py",
+        "tests/conftest.py",
+        "tests/oracle.py",
+        "tests/bench_b.py",
+        "tests/golden/x.bin",
+        "tests/x.bin",
+    ]
+    parsed = [parse("tests/test_a.py", "from tests.oracle import slow")]
+    assert [fault.split(":")[0] for fault in uncollected(files, parsed)] == ["tests/bench_b.py", "tests/x.bin"]
+
+
+def test_an_algorithm_without_test_source_or_listing_is_caught(tmp_path: Path) -> None:
+    folder, tests = tmp_path / "federated", tmp_path / "tests"
+    for made in (folder, tests):
+        made.mkdir()
+    for name in ("__init__.py", "forgotten.py", "test_tidy_project.py"):
+        (folder / name).touch()
+    # This module stands in for the module of an algorithm: it is in the folder, and its docstring cites nothing.
+    faults = [fault.split(": ")[1].split(";")[0] for fault in algorithm_faults({"some-rule": told}, folder, tests)]
+    assert faults == [
+        "some-rule has no tests/test_some_rule.py",
+        "the docstring names no source",
+        "no algorithm of this file is in ALGORITHMS",
+    ]
+    (tests / "test_some_rule.py").touch()
+    (folder / "forgotten.py").unlink()
+    assert len(list(algorithm_faults({"some-rule": told}, folder, tests))) == 1
+
+
+def test_a_version_that_the_changelog_does_not_tell_of_is_caught() -> None:
+    pyproject = '[project]\nversion = "0.2.0"\n'
+    assert not list(version_faults("# Changelog\n\n## [0.2.0] - 2030-01-01\n\n## [0.1.0] - 2029-01-01\n", pyproject))
+    for changelog in ("", "# Changelog\n\n## [0.1.0] - 2029-01-01\n", "## [0.2.0.1] - 2030-01-01\n"):
+        assert len(list(version_faults(changelog, pyproject))) == 1
+
+
+def test_a_package_without_py_typed_is_caught(tmp_path: Path) -> None:
+    (tmp_path / "typed").mkdir()
+    (tmp_path / "typed" / "py.typed").touch()
+    assert [fault.split(":")[0] for fault in untyped(tmp_path, ["typed", "untyped"])] == ["untyped/py.typed"]
