@@ -81,14 +81,23 @@ def algorithm_faults(algorithms: Mapping[str, Callable[..., Any]], folder: Path,
     for name, module in modules.items():
         file = f"{module.removeprefix(NAME).replace('.', '/')}.py:1"
         test = f"test_{name.replace('-', '_')}.py"
-        if not (tests / test).is_file():
-            yield f"{file}: {name} has no tests/{test}; test it against an oracle"
+        if not any(tests.rglob(test)):
+            yield f"{file}: {name} has no {test} in tests; test it against an oracle"
         if not CITATION.search(sys.modules[module].__doc__ or ""):
             yield f"{file}: the docstring names no source; cite the paper and its algorithm, or say it is ours"
     listed = {module.rpartition(".")[2] for module in modules.values()} | FEDERATED_SHARED
     for path in sorted(folder.glob("*.py")):
         if path.stem not in listed:
             yield f"{folder.name}/{path.name}:1: no algorithm of this file is in ALGORITHMS; list it or delete it"
+
+
+def misplaced(root: Path, packages: Iterable[str]) -> Iterator[str]:
+    """Yield folders of tests that mirror no folder of the product."""
+    for package in packages:
+        for folder in sorted({path.parent for path in (root / "tests" / package).rglob("test_*.py")}):
+            if not (root / folder.relative_to(root / "tests")).is_dir():
+                where = folder.relative_to(root).as_posix()
+                yield f"{where}:1: the product has no such folder; tests lie where what they test lies"
 
 
 def version_faults(changelog: str, pyproject: str) -> Iterator[str]:
@@ -157,6 +166,19 @@ def test_no_folder_of_the_services_is_crowded_and_the_map_is_true() -> None:
     assert not faults, told(faults)
 
 
+def test_tests_of_the_services_lie_where_what_they_test_lies() -> None:
+    faults = list(misplaced(ROOT, SERVICES))
+    assert not faults, told(faults)
+
+
+def test_a_folder_of_tests_that_mirrors_nothing_is_caught(tmp_path: Path) -> None:
+    for folder in ("config/old", "config/new"):
+        (tmp_path / "tests" / folder).mkdir(parents=True)
+        (tmp_path / "tests" / folder / "test_x.py").touch()
+    (tmp_path / "config" / "new").mkdir(parents=True)
+    assert [fault.split(":")[0] for fault in misplaced(tmp_path, ("config",))] == ["tests/config/old"]
+
+
 def test_a_machine_path_is_caught() -> None:
     text = "fine\nlog = '/" + "home/someone/log'\n# https://example.org/home/page is a place on the net\n"
     assert [fault.split(": ")[0] for fault in machine_paths("docs/x.md", text)] == ["docs/x.md:2"]
@@ -184,7 +206,7 @@ def test_an_algorithm_without_test_source_or_listing_is_caught(tmp_path: Path) -
     # This module stands in for the module of an algorithm: it is in the folder, and its docstring cites nothing.
     faults = [fault.split(": ")[1].split(";")[0] for fault in algorithm_faults({"some-rule": told}, folder, tests)]
     assert faults == [
-        "some-rule has no tests/test_some_rule.py",
+        "some-rule has no test_some_rule.py in tests",
         "the docstring names no source",
         "no algorithm of this file is in ALGORITHMS",
     ]
