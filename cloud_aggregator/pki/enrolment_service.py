@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import count
+from typing import TYPE_CHECKING
 
 from fedgate.cloud_aggregator.access.registry import (
     Asked,
@@ -34,13 +35,16 @@ from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import RENEWED_BEFORE, SERVER, SERVER_KEY, Authority
 from fedgate.cloud_aggregator.pki.broker_access import Barrier, moment
 from fedgate.cloud_aggregator.pki.broker_process import BrokerError
-from fedgate.cloud_aggregator.pki.server import Answer, Endpoint, Question
+from fedgate.cloud_aggregator.pki.enrolment_request import Answer, EnrolmentRequest
 from fedgate.config.identity import pki
 from fedgate.config.identity.pki import PublicKey
 from fedgate.config.identity.signing import KeyFileError
 from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.records import replace
+
+if TYPE_CHECKING:
+    from fedgate.cloud_aggregator.pki.enrolment_server import EnrolmentServer
 
 LOG = logging.getLogger("fedgate.identity")
 NS = 1_000_000_000
@@ -74,10 +78,12 @@ class Doorkeeper:
         self._waiting: dict[int, tuple[PublicKey, Callable[[Answer], None]]] = {}
         self._barrier = Barrier(settings, spec, self._authority, put)
         self._own_s = self._keys_s = 0.0
-        self._endpoint: Endpoint | None = None
+        self._server: EnrolmentServer | None = None
         if settings.enrolment is not None:
+            from fedgate.cloud_aggregator.pki.enrolment_server import EnrolmentServer  # a web server, for who has one
+
             listen, (certificate, key) = settings.enrolment.listen, (spec.folder / SERVER, spec.folder / SERVER_KEY)
-            self._endpoint = Endpoint(listen, certificate, key, lambda: self._keys_said, self._ask)
+            self._server = EnrolmentServer(listen, certificate, key, lambda: self._keys_said, self._enrol)
 
     def listed(self) -> Listed:
         """Return who is revoked by the broker's list, which may be newer than the store."""
@@ -114,14 +120,14 @@ class Doorkeeper:
         problem = self._barrier.bar(Bar(registry.ended(), barred, tuple(sorted(barred)), registry.outlived()))
         for order in half_answered:
             self._put(Barred(order, DONE, problem))
-        if self._endpoint is not None:
-            self._endpoint.start()
+        if self._server is not None:
+            self._server.start()
 
     def stop(self) -> None:
         """End."""
         self._barrier.stop()
-        if self._endpoint is not None:
-            self._endpoint.stop()
+        if self._server is not None:
+            self._server.stop()
 
     def tick(self) -> None:
         """Do again what could not be done, and renew our own certificates in time."""
@@ -162,8 +168,8 @@ class Doorkeeper:
             found = self.stated(order)
             if found is None:
                 raise KeyFileError(f"{self._spec.folder}: no {site_keys.STATEMENT}")
-            if self._endpoint is not None:
-                self._endpoint.renew()
+            if self._server is not None:
+                self._server.renew()
         except (OSError, ValueError) as error:
             LOG.warning("the new keys of the site are not taken: %s", error)
             self._put(NotStated(order, str(error)))
@@ -171,10 +177,10 @@ class Doorkeeper:
         is_other = self._authority.believed != before
         self._put(replace(found, problem=self._barrier.renew(self._authority) if is_other else ""))
 
-    def _ask(self, question: Question) -> Answer:
-        """Have the machine decide, from a thread of the endpoint."""
+    def _enrol(self, request: EnrolmentRequest) -> Answer:
+        """Have the machine decide, from a thread of the server."""
         answer = queue.SimpleQueue[Answer]()
-        number = self.ask(question, answer.put)
+        number = self.ask(request, answer.put)
         try:
             return answer.get(timeout=ANSWER_S)
         except queue.Empty:
@@ -182,19 +188,19 @@ class Doorkeeper:
         finally:
             self.forget(number)
 
-    def ask(self, question: Question, answered: Callable[[Answer], None]) -> int:
+    def ask(self, request: EnrolmentRequest, answered: Callable[[Answer], None]) -> int:
         """Have the machine decide; `answered` is called with what it said, unless the number returned is forgotten."""
-        digest = pki.token_digest(question.secret) if question.secret else ""
+        digest = pki.token_digest(request.secret) if request.secret else ""
         # The first bit is off: a serial number is positive.
         serial = f"{self._random_bits(8 * SERIAL_BYTES - 1) | 1:x}"
         number = next(self._numbers)
-        self._waiting[number] = (question.key, answered)
-        key, authority = pki.key_digest(question.key), self._authority.fingerprint
-        self._put(Asked(number, question.gateway, key, serial, digest, question.is_same_device, authority))
+        self._waiting[number] = (request.key, answered)
+        key, authority = pki.key_digest(request.key), self._authority.fingerprint
+        self._put(Asked(number, request.gateway, key, serial, digest, request.is_same_device, authority))
         return number
 
     def forget(self, number: int) -> None:
-        """Let nobody wait for the answer to this question any more."""
+        """Let nobody wait for the answer to this request any more."""
         del self._waiting[number]
 
     def _renew_own(self) -> None:
@@ -203,8 +209,8 @@ class Doorkeeper:
             return
         self._authority.write_own(self._settings.aggregator.site, self._authority.hosts(), now)
         LOG.info("server.pem and cloud.pem are new; good until %s", self._authority.own_end().date())
-        if self._endpoint is not None:
-            self._endpoint.renew()
+        if self._server is not None:
+            self._server.renew()
         try:
             self._barrier.reload()
         except BrokerError as error:

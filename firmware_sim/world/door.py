@@ -27,8 +27,8 @@ from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, CA_KEY, SKEW, Authority, found_authority
 from fedgate.cloud_aggregator.pki.broker_access import AGAIN_S, RELOADED_S, Barrier, moment
 from fedgate.cloud_aggregator.pki.broker_process import BrokerError
+from fedgate.cloud_aggregator.pki.enrolment_request import Answer, read_request
 from fedgate.cloud_aggregator.pki.enrolment_service import ANSWER_S, Doorkeeper
-from fedgate.cloud_aggregator.pki.server import Answer, read_question
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.config.identity import pki
 from fedgate.config.settings.identity import Identity, Membership
@@ -366,8 +366,8 @@ class Door:
         if keeper is None or not keeper.host.is_up:
             return
         cloud = keeper.host
-        question = read_question(body)
-        key = pki.key_digest(question.key)
+        request = read_request(body)
+        key = pki.key_digest(request.key)
 
         def answered(answer: Answer) -> None:
             keeper.forget(number)
@@ -377,11 +377,11 @@ class Door:
                 made = pki.read_certificate(answer[1]["certificate"].encode())
                 self.witness.answered(gateway_of(device), key, f"{made.serial_number:x}")
             else:
-                self.witness.turned_away(question.gateway, answer[1]["problem"], is_clock_right=is_right)
+                self.witness.turned_away(request.gateway, answer[1]["problem"], is_clock_right=is_right)
             back(answer, is_right)
 
         waiting = [True]
-        number = keeper.ask(question, answered)
+        number = keeper.ask(request, answered)
         cloud.during_process(ANSWER_S, lambda: self.witness.silent(device) if waiting else None)
 
     # The way between.

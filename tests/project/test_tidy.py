@@ -46,12 +46,14 @@ ARROWS = {
 ONLY_IN = {
     "paho": ("config/transport/mqtt.py", "config/transport/probe.py", "firmware_sim/broker.py", "tests/"),
     "torch": ("models/detectors/recurrent_training.py",),
+    "starlette": ("cloud_aggregator/pki/enrolment_server.py",),
+    "uvicorn": ("cloud_aggregator/pki/enrolment_server.py",),
 }
 ON_A_GATEWAY = ("models/", "config/", "gateway_agent/")
 BASE_INSTALL = {"numpy", "onnxruntime", "paho", "pydantic", "cryptography"}
 # Modules that nothing on a gateway imports outside a training.
 BEYOND_BASE_INSTALL = {"models/detectors/graph.py": {"onnx"}, "models/detectors/recurrent_training.py": {"torch"}}
-NEVER_IN_THE_AGENT = {"scipy", "sklearn", "torch", "onnx", "matplotlib", "pyarrow", "sqlalchemy", "amqtt"}
+NEVER_IN_THE_AGENT = {"scipy", "sklearn", "torch", "onnx", "matplotlib", "pyarrow", "sqlalchemy", "amqtt", "starlette", "uvicorn"}
 
 # Components take their own record and the context; of another they may read the record, and the values in it.
 COMPONENTS = tuple(

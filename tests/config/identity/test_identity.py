@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from fedgate import config
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.pki.authority import SERVER, Authority
-from fedgate.cloud_aggregator.pki.server import PER_MINUTE_MAX, Pace, read_question
+from fedgate.cloud_aggregator.pki.enrolment_request import read_request
+from fedgate.cloud_aggregator.pki.enrolment_server import PER_MINUTE_MAX, RateLimiter
 from fedgate.config.identity import pki
 from fedgate.config.identity.pki import IdentityError, Token
 from fedgate.firmware_sim import children
@@ -57,7 +58,7 @@ def test_a_token_with_wrong_parts_is_refused(change: dict[str, object]) -> None:
 
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_garbage_is_refused_as_such(body: bytes) -> None:
-    for read in (pki.read_request, pki.read_certificate, read_question):
+    for read in (pki.read_request, pki.read_certificate, read_request):
         with pytest.raises(IdentityError):
             read(body)
     with pytest.raises(IdentityError):
@@ -208,7 +209,7 @@ def test_an_authority_whose_files_do_not_belong_together_is_refused(tmp_path: Pa
 
 
 def test_who_asks_too_often_waits_and_others_do_not() -> None:
-    pace = Pace()
+    pace = RateLimiter()
     assert [pace.allows("a", 0.0) for _ in range(PER_MINUTE_MAX + 2)] == [True] * PER_MINUTE_MAX + [False] * 2
     assert pace.allows("b", 1.0) and not pace.allows("a", 59.0) and pace.allows("a", 61.0)
 

@@ -40,7 +40,7 @@ from tests.support.agents import after as agent_after
 from tests.support.sites import CloudShelf, topic
 from tests.support.soak import some
 
-SEED = 600001  # of a world in which an announcement is lost, and a model goes to canaries first
+SEED = 600373  # of a world in which an announcement is lost, and a model goes to canaries first
 STATUS = topic("north", "status", "agent")
 
 

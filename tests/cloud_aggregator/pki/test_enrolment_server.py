@@ -15,7 +15,13 @@ from http.client import HTTPSConnection
 
 import pytest
 
-from fedgate.cloud_aggregator.pki.server import BODY_BYTES_MAX, OF_ADDRESS_MAX, Answer, Endpoint, Question
+from fedgate.cloud_aggregator.pki.enrolment_request import Answer, EnrolmentRequest
+from fedgate.cloud_aggregator.pki.enrolment_server import (
+    BODY_BYTES_MAX,
+    CONNECTIONS_OF_ADDRESS_MAX,
+    HEADER_BYTES_MAX,
+    EnrolmentServer,
+)
 from fedgate.config.transport.tls import trusting
 from tests.support.site_folders import Folder, aggregator_of, founded, free_ports, until
 
@@ -28,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 
 
 def test_what_is_no_request_is_told_so_and_too_much_is_not_read(site: Folder) -> None:
-    def said(method: str, path: str, body: bytes | None = None, length: int | None = None) -> int:
+    def said(method: str, path: str, body: bytes | Iterator[bytes] | None = None, length: int | None = None) -> int:
         headers = {} if length is None else {"Content-Length": str(length)}
         context = trusting(site.path / "ca.pem")
         connection = HTTPSConnection("localhost", site.port + 1, timeout=5.0, context=context)
@@ -41,10 +47,11 @@ def test_what_is_no_request_is_told_so_and_too_much_is_not_read(site: Folder) ->
     assert said("POST", "/v1/other", b"{}") == 404 and said("POST", "/v1/certificate", b"{}") == 400
     assert said("POST", "/v1/certificate", b"[" * 9_000) == 400
     assert said("POST", "/v1/certificate", length=BODY_BYTES_MAX + 1) == 413
-    assert said("POST", "/v1/certificate", length=-1) == 413
+    assert said("POST", "/v1/certificate", length=-1) == 400 and said("DELETE", "/v1/keys") == 405
+    assert said("POST", "/v1/certificate", iter([b"{}"])) == 413  # in chunks, of which nobody says how many come
 
 
-def answering(_question: Question) -> Answer:
+def answering(_request: EnrolmentRequest) -> Answer:
     return HTTPStatus.OK, {}
 
 
@@ -71,7 +78,7 @@ def test_who_says_nothing_and_comes_again_and_again_keeps_nobody_out(site: Folde
                 opened.append(one)
                 one.recv(1)  # until it is cut
 
-    holders = [threading.Thread(target=hold) for _ in range(2 * OF_ADDRESS_MAX)]
+    holders = [threading.Thread(target=hold) for _ in range(2 * CONNECTIONS_OF_ADDRESS_MAX)]
     for one in holders:
         one.start()
     until(lambda: len(opened) >= len(holders))
@@ -82,7 +89,7 @@ def test_who_says_nothing_and_comes_again_and_again_keeps_nobody_out(site: Folde
 
 
 def test_who_does_not_ask_in_time_is_cut_off(site: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedgate.cloud_aggregator.pki.server.ASKED_WITHIN_S", 0.3)
+    monkeypatch.setattr("fedgate.cloud_aggregator.pki.enrolment_server.HEADERS_WITHIN_S", 0.3)
     with socket.create_connection(("127.0.0.1", site.port + 1), 5.0) as silent:
         assert silent.recv(1) == b""
     context = trusting(site.path / "ca.pem")
@@ -95,11 +102,46 @@ def test_who_does_not_ask_in_time_is_cut_off(site: Folder, monkeypatch: pytest.M
         assert slow.recv(1) == b""
 
 
+def raw(site: Folder) -> ssl.SSLSocket:
+    """Return a connection to the server on which anything can be sent."""
+    plain = socket.create_connection(("127.0.0.1", site.port + 1), 5.0)
+    return trusting(site.path / "ca.pem").wrap_socket(plain, server_hostname="localhost")
+
+
+def received(connection: ssl.SSLSocket) -> bytes:
+    """Return all that comes until the connection is ended."""
+    pieces = []
+    with suppress(ssl.SSLError, ConnectionError):
+        while piece := connection.recv(4096):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def test_a_body_that_does_not_come_in_time_ends_the_connection(site: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedgate.cloud_aggregator.pki.enrolment_server.SERVED_WITHIN_S", 0.3)
+    with raw(site) as slow:
+        slow.sendall(b"POST /v1/certificate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        assert b" 200 " not in received(slow)
+    assert is_served(site)
+
+
+def test_headers_without_end_and_rubbish_are_refused_and_a_connection_asks_once(site: Folder) -> None:
+    with raw(site) as endless, suppress(ConnectionError):
+        endless.sendall(b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (2 * HEADER_BYTES_MAX))
+        assert received(endless).startswith(b"HTTP/1.1 4")
+    with raw(site) as rubbish:
+        rubbish.sendall(b"\x16\x03\x01 rubbish\r\n\r\n")
+        assert received(rubbish).startswith(b"HTTP/1.1 400 ")
+    with raw(site) as twice:
+        twice.sendall(2 * b"GET /v1/keys HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert received(twice).count(b"HTTP/1.1 200 ") == 1
+
+
 @pytest.mark.parametrize("is_started", [True, False])
 def test_an_endpoint_can_be_stopped_at_any_moment(site: Folder, is_started: bool) -> None:
     for _ in range(5 if is_started else 1):
         listen = f"127.0.0.1:{free_ports()}"
-        endpoint = Endpoint(listen, site.path / "server.pem", site.path / "server.key", bytes, answering)
+        endpoint = EnrolmentServer(listen, site.path / "server.pem", site.path / "server.key", bytes, answering)
         if is_started:
             endpoint.start()
         stopping = threading.Thread(target=endpoint.stop, daemon=True)
@@ -109,5 +151,5 @@ def test_an_endpoint_can_be_stopped_at_any_moment(site: Folder, is_started: bool
 
 
 def test_the_endpoint_speaks_no_old_tls(site: Folder) -> None:
-    endpoint = Endpoint("127.0.0.1:1", site.path / "server.pem", site.path / "server.key", bytes, answering)
+    endpoint = EnrolmentServer("127.0.0.1:1", site.path / "server.pem", site.path / "server.key", bytes, answering)
     assert endpoint.context.minimum_version == ssl.TLSVersion.TLSv1_2
