@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedgate.config.settings.settings import AggregatorSettings
 
 NAME = "cloud-aggregator"
-LIBRARIES = ("numpy", "pydantic", "cryptography", "scipy", "sklearn", "onnx", "sqlalchemy")
+LIBRARIES = ("numpy", "pydantic", "cryptography", "scipy", "sklearn", "onnx", "sqlalchemy", "starlette", "uvicorn")
 MODELS_KEPT = 50  # for which there should be room
 REACH_S = 3.0
 DAY_NS = 86_400 * 1_000_000_000

@@ -198,7 +198,7 @@ class EnrolmentServer:
         class Protocol(H11Protocol):
             """HTTP that tells the listener of its connections."""
 
-            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
                 super().connection_made(transport)
                 if known := listener.by_client(self.client):
                     known.is_silent = False

@@ -10,6 +10,8 @@ EXTRA_OF = {
     "dp_accounting": "privacy",
     "onnx": "aggregator",
     "sqlalchemy": "aggregator",
+    "starlette": "aggregator",
+    "uvicorn": "aggregator",
     "amqtt": "demo",
     "matplotlib": "demo",
     "pyarrow": "sim",

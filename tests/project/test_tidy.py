@@ -53,7 +53,18 @@ ON_A_GATEWAY = ("models/", "config/", "gateway_agent/")
 BASE_INSTALL = {"numpy", "onnxruntime", "paho", "pydantic", "cryptography"}
 # Modules that nothing on a gateway imports outside a training.
 BEYOND_BASE_INSTALL = {"models/detectors/graph.py": {"onnx"}, "models/detectors/recurrent_training.py": {"torch"}}
-NEVER_IN_THE_AGENT = {"scipy", "sklearn", "torch", "onnx", "matplotlib", "pyarrow", "sqlalchemy", "amqtt", "starlette", "uvicorn"}
+NEVER_IN_THE_AGENT = {
+    "scipy",
+    "sklearn",
+    "torch",
+    "onnx",
+    "matplotlib",
+    "pyarrow",
+    "sqlalchemy",
+    "amqtt",
+    "starlette",
+    "uvicorn",
+}
 
 # Components take their own record and the context; of another they may read the record, and the values in it.
 COMPONENTS = tuple(
