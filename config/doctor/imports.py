@@ -32,6 +32,8 @@ TRIALS: Mapping[str, str] = {
     "torch": "import torch as t; assert float((t.ones(8, 8) @ t.ones(8, 8)).sum()) == 512.0; v = t.__version__",
     "onnx": "import onnx; v = onnx.__version__",
     "sqlalchemy": "import sqlalchemy; v = sqlalchemy.__version__",
+    "starlette": "import starlette; v = starlette.__version__",
+    "uvicorn": "import uvicorn; v = uvicorn.__version__",
     "cryptography": "import cryptography; from cryptography.hazmat.primitives.asymmetric.ed25519 import "
     "Ed25519PrivateKey as K; K.generate().sign(b''); v = cryptography.__version__",
 }
