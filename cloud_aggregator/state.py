@@ -267,30 +267,29 @@ def training_place(training: bytes) -> tuple[Arrays, dict[str, Any]]:
 def _resumed(state: State, training: bytes, held: Mapping[str, HoldUpdate]) -> State:
     arrays, _ = wire.decode(training, size_max=len(training))
     meta = json.loads(arrays.pop("meta").tobytes())
-    known = meta.get("training", 0)  # 0.4 numbered none
     if meta["run"].partition(".")[0] != state.run.partition(".")[0]:
-        return replace(state, training=numbering.beginning(state.now_ns, known))
+        return replace(state, training=numbering.beginning(state.now_ns, meta["training"]))
     parts = {"shared": Arrays(), "kept": Arrays(), "total": Arrays()} | parted(arrays)
     state = replace(
         state,
         run=meta["run"],
-        training=known or state.training,
+        training=meta["training"],
         server=Server(parts["shared"], parts["kept"], meta["phase"], meta["round_index"], meta["cohort_index"]),
         total=parts["total"],
         counted=meta["counted"],
         counted_before=meta["counted_before"],
         asked=_names(meta["asked"]),
         asked_round=meta["asked_round"],
-        sent_round=meta.get("sent_round", -1),
-        answered=meta.get("answered", {}),  # 0.4 refused what came late, and asked nobody what was counted of it
-        remembered=meta.get("remembered", {}),
-        turned_away=frozenset(meta.get("turned_away", ())),
-        given_up=meta.get("given_up", 0),
-        asked_before={index: _names(asked) for index, asked in meta.get("asked_before", ())},
+        sent_round=meta["sent_round"],
+        answered=meta["answered"],
+        remembered=meta["remembered"],
+        turned_away=frozenset(meta["turned_away"]),
+        given_up=meta["given_up"],
+        asked_before={index: _names(asked) for index, asked in meta["asked_before"]},
         held={gateway: one for gateway, one in held.items() if one.run == meta["run"]},
         refused=meta["refused"],
-        bytes_received=meta.get("bytes_received", 0),  # 0.3 counted none
-        empty=tuple(meta.get("empty", ())),
+        bytes_received=meta["bytes_received"],
+        empty=tuple(meta["empty"]),
         since_release=meta["since_release"],
         # Never longer than from now: the clock that it was taken from may have been ahead.
         rest_until_ns=min(meta["rest_until_ns"], state.now_ns + round(state.settings.rounds.rest_s * 1e9)),

@@ -129,19 +129,19 @@ def ledger(stored: Stored, own: Arrays) -> Arrays:
 def _training(stored: Stored, *, can_train: bool, libraries: tuple[str, ...], labelled: Arrays) -> Training:
     """Return the training as `training.save_own` and `save_counted` stored it."""
     own, meta = wire.decode(stored.blobs[OWN]) if OWN in stored.blobs else ({}, {})
-    awaited, is_counted, *last = json.loads(stored.blobs.get(COUNTED, b'["", true]'))  # 0.2 did not ask
+    awaited, is_counted, last_counted = json.loads(stored.blobs.get(COUNTED, b'["", true, ""]'))
     return Training(
         can_train=can_train,
         libraries=libraries,
         labelled=labelled,
         own=own | ledger(stored, own),
         answered=tuple(meta["answered"]) if meta.get("answered") else None,
-        answered_before=dict(meta.get("before", ())),  # 0.5 kept none,
-        remarks=dict(meta.get("remarks", ())),  # nor these
+        answered_before=dict(meta.get("before", ())),
+        remarks=dict(meta.get("remarks", ())),
         newest_training=int(stored.blobs.get(INVITED, b"0")),
         awaited=awaited,
         is_counted=is_counted,
-        last_counted=last[0] if last else awaited if is_counted else "",  # 0.4 kept the awaited one alone
+        last_counted=last_counted,
     )
 
 

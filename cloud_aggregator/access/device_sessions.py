@@ -88,7 +88,7 @@ class Lives:
 def told(lives: Lives, status: Status, now_ns: int) -> tuple[Lives, bool]:
     """Return what is known after one more status, and whether that tells how the gateway is now.
 
-    Gateways before 0.5 do not name their store, and a last will names nothing: of those nothing is known.
+    A last will names no store: of that nothing is known.
     """
     if not status.store_id or status.monotonic_ns is None:
         return lives, True
@@ -150,7 +150,7 @@ def to_text(lives: Lives) -> str:
 
 
 def restored_lives(rows: Iterable[tuple[str, str | None]]) -> dict[str, Lives]:
-    """Return what a store holds, by gateway; stores before 0.5 hold nothing."""
+    """Return what a store holds, by gateway."""
     found = {}
     for gateway, text in rows:
         held = json.loads(text) if text else {}

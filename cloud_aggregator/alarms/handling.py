@@ -164,9 +164,7 @@ def connected(state: State) -> Result:
     state = replace(state, outward=replace(state.outward, quiet={}))
     state, effects = home_assistant.sync(state)
     for gateway in state.outward.alarms:
-        # Stores of 0.3 hold alarms that stand beside later ones.
-        state, ends = _ended(state, gateway, register.superseded(state.outward.alarms, gateway), "superseded")
-        effects += [*ends, *building.of_gateway(state, gateway)]
+        effects += building.of_gateway(state, gateway)
     return state, [*effects, *_fleet_told(state)]
 
 

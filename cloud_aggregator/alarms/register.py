@@ -268,7 +268,7 @@ def restored(rows: Iterable[dict[str, Any]]) -> Alarms:
             if row[f"{state}_ns"] is not None:
                 alarm = Alarm.model_validate({**said(row), "state": state, "t_ns": row[f"{state}_ns"]})
                 alarms, known, _ = take(alarms, gateway, alarm, row["received_ns"])
-                onset_ns = known.onset_ns if begun_ns is None else begun_ns  # 0.3 stored none
+                onset_ns = known.onset_ns if begun_ns is None else begun_ns
                 held = replace(known, onset_ns=onset_ns, ended=row["ended"] or "")
                 alarms = {**alarms, gateway: {**alarms[gateway], alarm.id: held}}
     return alarms

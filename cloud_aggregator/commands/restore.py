@@ -178,10 +178,10 @@ class _Restoring:
         """
         from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
 
-        if manifest.schema_version > SCHEMA_VERSION:
+        if manifest.schema_version != SCHEMA_VERSION:
             raise ValueError(
                 f"the backup is of fedgate {manifest.version} (schema {manifest.schema_version}), this one knows "
-                f"{SCHEMA_VERSION}; update fedgate"
+                f"{SCHEMA_VERSION}; take that version, or an update"
             )
         if not staged.exists() or SETTINGS not in self._small:
             raise ValueError("the backup has no store or no settings; take another backup")

@@ -113,20 +113,16 @@ def restored(
 ) -> tuple[tuple[Manifest, bytes] | None, Staging]:
     """Return the model that all have and how the release at hand stands; `of` finds a stored model by its version.
 
-    Where nothing was ever staged, as in 0.4, the latest model is the one that all have.
+    Where nothing was ever staged the latest model is the one that all have.
     """
     if body is None:
         return latest, Staging()
     held: dict[str, Any] = json.loads(body)
-    lists = {name: tuple(held["rollout"].get(name, ())) for name in ("canaries", "recalled", "stopped")}
-    if "recalled" not in held["rollout"] and held["rollout"]["stage"] == "stopped":  # 0.5 had but these
-        lists["recalled"] = lists["canaries"]
+    lists = {name: tuple(held["rollout"][name]) for name in ("canaries", "recalled", "stopped")}
     rollout = Rollout(**{**held["rollout"], **lists})
     found = {name: of(held[name]) for name in ("candidate", "recall", "waiting") if name in held}
     models = {name: Made(*one) for name, one in found.items() if one is not None}
-    return of(held["everywhere"]) if held["everywhere"] else None, Staging(
-        rollout, before=held.get("before", 0), **models
-    )
+    return of(held["everywhere"]) if held["everywhere"] else None, Staging(rollout, before=held["before"], **models)
 
 
 def able(gateways: Mapping[str, Status]) -> list[str]:

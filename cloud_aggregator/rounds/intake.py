@@ -127,11 +127,10 @@ def _unfit(state: State, gateway: str, meta: dict[str, Any]) -> str:
     if state.asked is not None and gateway not in state.asked:
         return f"this gateway is not asked in round {index}"
     remembered = state.remembered.get(gateway, "")
-    # Gateways before 0.5 do not say; and of whom a store of 0.4 had counted what, nothing is known.
-    is_told = "after" in meta and (bool(remembered) or gateway not in state.counted_before)
-    if state.algorithm.remembers and is_told and meta["after"] != remembered:
+    after = str(meta.get("after", ""))
+    if state.algorithm.remembers and after != remembered:
         return (
-            f"it goes on after {str(meta['after'])[:12] or 'none'}, and the last of it that was counted here is "
+            f"it goes on after {after[:12] or 'none'}, and the last of it that was counted here is "
             f"{remembered[:12] or 'none'}: one of the two stores was lost or set back, so rows would count twice or "
             "not at all; put the store back, or begin a new training with another seed"
         )

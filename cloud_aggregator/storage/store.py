@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Integer, Row, Select, create_engine, delete, event, func, insert, inspect, literal_column, select
+from sqlalchemy import Integer, Row, Select, create_engine, delete, event, func, insert, literal_column, select
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
@@ -44,7 +44,6 @@ from fedgate.cloud_aggregator.events import (
 )
 from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table
 from fedgate.cloud_aggregator.storage.tables import (
-    ADDED,
     ALARMS,
     COUNTS,
     DISCOVERED,
@@ -153,26 +152,14 @@ class Store:
             reason = ""
             if not 0 <= found <= SCHEMA_VERSION:
                 reason = f"it has schema {found}, this aggregator knows {SCHEMA_VERSION}; update the aggregator"
-            elif 0 < found < SCHEMA_VERSION and not create:
-                reason = f"it has schema {found} and is not yet taken over; start the aggregator of this version once"
+            elif 0 < found < SCHEMA_VERSION:
+                reason = f"fedgate 0.5 or before made it (schema {found}); move it away to begin a new training"
             if reason:
                 raise StoreError(f"{self.path}: cannot be opened as the aggregator's store ({reason})")
             self.was_empty = found == 0 and not self.is_new
-            if create and found < SCHEMA_VERSION:
-                self._take_over()
+            if create and found == 0:
                 META.create_all(self._db)
                 self._db.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-    def _take_over(self) -> None:
-        """Add the columns that an older store lacks; also where the power failed between two of them."""
-        tables = inspect(self._db)
-        if tables.has_table(SERVICE.name) and len(tables.get_columns(SERVICE.name)) > len(SERVICE.c):
-            SERVICE.drop(self._db)  # schema 5 named the process; it holds one sign of a service that has ended
-        for column in ADDED:
-            table = column.table.name
-            if tables.has_table(table) and column.name not in {held["name"] for held in tables.get_columns(table)}:
-                kind = column.type.compile(self._db.dialect)
-                self._db.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}")
 
     def commit(self, effects: Iterable[Durable]) -> None:
         """Make the durable effects of one step, or of several, true together, on disk, before this returns."""

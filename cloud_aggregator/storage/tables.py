@@ -36,10 +36,10 @@ ROUNDS = Table(
     Column("gateways", String, nullable=False),
     Column("refused", Integer, nullable=False),
     Column("closed_ns", BigInteger, nullable=False),
-    Column("bytes_received", BigInteger),  # unknown of rounds before 0.4
+    Column("bytes_received", BigInteger),
     Column("empty", String),
     Column("phase", Integer),
-    Column("late", String),  # unknown of rounds before 0.5
+    Column("late", String),
 )
 MODELS = Table(
     "models",
@@ -74,7 +74,7 @@ ALARMS = Table(
     Column("common", String),  # of a fleet alarm: the cause that most of its gateways have measured ...
     Column("gateways", String),  # ... and which they are
     Column("rule", String),  # that raised it, and ...
-    Column("feature", String),  # ... what it is about; unknown of alarms before 0.4
+    Column("feature", String),  # ... what it is about
     Column("begun_ns", BigInteger),  # the onset as far as it can be believed
     Column("ended", String),  # how, where its gateway did not tell the end
     Column("sequence", BigInteger),  # see `Alarm`, and ...
@@ -186,14 +186,7 @@ PASSES = Table(
     Column("key", String, nullable=False),
 )
 
-SCHEMA_VERSION = 6  # 1 before 0.4, 2 before 0.5, 3 before 0.6, 4 and 5 on the way to it
-# Columns that older stores lack; what tables they lack is made as in a new store.
-ADDED = (
-    *(ROUNDS.c.bytes_received, ROUNDS.c.empty, ROUNDS.c.phase, ALARMS.c.common, ALARMS.c.gateways),
-    *(ALARMS.c.rule, ALARMS.c.feature, ALARMS.c.begun_ns, ALARMS.c.ended),
-    *(ALARMS.c.sequence, ALARMS.c.store_id, ALARMS.c.weather, ALARMS.c.power, ROUNDS.c.late, GATEWAYS.c.lives),
-    *(MODELS.c.canary_ns, MODELS.c.released_ns, MODELS.c.stopped_ns, POSTS.c.gateway, CERTIFICATES.c.authority),
-)
+SCHEMA_VERSION = 6
 
 
 def put(db: Connection, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:

@@ -3,8 +3,8 @@ labels, and for an aggregator that judges updates by data it trusts.
 
 A gateway's baseline is normal by declaration and holds no fault; what faults look like, someone has to say. The first
 line of the table names the features it was measured with, since columns of equal names may come from other windows. The
-column `missing` says how many windows are missing before each, and where another recording begins; tables of 0.2 have
-none and are taken for one recording.
+column `missing` says how many windows are missing before each, and where another recording begins; a table without it
+is taken for one recording.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read(path: Path, spec: FeatureSpec) -> Arrays:
                 )
             reader = csv.reader(file)
             header = next(reader, [])
-            if GAP not in header:  # 0.2
+            if GAP not in header:
                 names.remove(GAP)
             if sorted(header) != sorted(names):
                 wrong = sorted(set(names).symmetric_difference(header)) or "a column twice"

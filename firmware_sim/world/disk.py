@@ -188,7 +188,7 @@ class GatewayStore(gateway_store.Store):
 
     def contents(self) -> Contents:
         """Return all that it holds and that is whole."""
-        stored = rows.read(self._db, rows.SCHEMA_VERSION).stored
+        stored = rows.read(self._db).stored
         windows = {("window", place): (one.row.tobytes(), one.end_ns) for place, one in enumerate(stored.baseline)}
         blobs = {("blob", key): body for key, body in stored.blobs.items()}
         return windows | blobs | {("item", name): item for name, item in stored.outbox.items()}

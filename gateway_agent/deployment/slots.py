@@ -23,7 +23,7 @@ from fedgate.gateway_agent.monitor.pipeline import Pipeline
 from fedgate.models.arrays import Arrays, joined, parted
 from fedgate.models.records import replace
 
-MODELS, MODEL, OTHER = "models", "model", "model.b"  # keys of stored blobs; 0.4 had but the second
+MODELS, MODEL, OTHER = "models", "model", "model.b"  # keys of stored blobs
 UNREADABLE = (wire.WireError, MessageError, KeyError)
 REJECTED_MAX = 8  # remembered; what is older is below the newest version anyway
 REASON_LENGTH = 300
@@ -171,20 +171,14 @@ def save(models: Models) -> Save:
 
 
 def restored(blobs: Mapping[str, bytes]) -> Models:
-    """Return what the store remembers of models; of one that 0.4 stored, what can be known."""
+    """Return what the store remembers of models."""
     if MODELS in blobs:
         known: dict[str, Any] = json.loads(blobs[MODELS])
         rejected = tuple(Rejected(*one) for one in known["rejected"])
         slots = {"current": Held(*known["current"]), "previous": Held(*known["previous"])}
         trying = {digest: Tries(*one) for digest, one in known["trying"].items()}
         return Models(**{**known, **slots, "rejected": rejected, "trying": trying})
-    if MODEL not in blobs:
-        return Models()
-    try:
-        manifest, _, _ = read(blobs[MODEL])
-    except UNREADABLE:  # which whoever loads it says
-        return Models()
-    return Models(newest=manifest.version, current=held(manifest))
+    return Models()
 
 
 def save_model(manifest: Manifest, body: bytes, personal: Arrays, slot: str = MODEL) -> Save:
@@ -194,13 +188,13 @@ def save_model(manifest: Manifest, body: bytes, personal: Arrays, slot: str = MO
     return Save(slot, wire.encode({**blobs, **joined({"personal": personal})}, {"personal": sorted(personal)}))
 
 
-def read(stored: bytes) -> tuple[Manifest, bytes, Arrays | None]:
-    """Return manifest, bytes and own tensors of a stored model; of the last 0.1 stored none, which is None.
+def read(stored: bytes) -> tuple[Manifest, bytes, Arrays]:
+    """Return manifest, bytes and own tensors of a stored model.
 
     Raises one of `UNREADABLE` for what is no stored model.
     """
-    arrays, meta = wire.decode(stored, size_max=len(stored))
-    personal = parted(arrays).get("personal", {}) if "personal" in meta else None
+    arrays, _ = wire.decode(stored, size_max=len(stored))
+    personal = parted(arrays).get("personal", {})
     return Manifest.from_bytes(arrays["manifest"].tobytes()), arrays["onnx"].tobytes(), personal
 
 

@@ -18,7 +18,7 @@ from fedgate.gateway_agent.monitor.monitor import MEMORY, memory_owner
 from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, beside
 from fedgate.gateway_agent.monitor.recurrence import BLANK, from_bytes
 from fedgate.gateway_agent.runtime.model_trial import take_any
-from fedgate.gateway_agent.training.training import Training, own_in
+from fedgate.gateway_agent.training.training import Training
 from fedgate.models.records import replace
 
 Swap = tuple[Deployment, Pipeline, list[Wanted]]  # a model in force judges in the pipeline
@@ -120,8 +120,6 @@ def _loaded(
 ) -> tuple[Manifest, Judge, Watching]:
     """Raises one of `UNFIT` or `UNREADABLE`."""
     manifest, body, personal = read(stored)
-    if personal is None:
-        personal = {name: own for name, own in own_in(training, manifest.run).items() if name in manifest.personal}
     if problem := mismatch(manifest, context.settings):
         raise ModelRefusedError(problem)
     if digest_of(body) != manifest.model.digest:

@@ -120,6 +120,6 @@ def from_bytes(stored: bytes, owner: Owner) -> tuple[Memory, str]:
     is_timed = meta["boot_id"] == owner.boot_id or meta["clock"] == owner.clock == "synchronised"
     if meta["model"] != owner.model or not is_timed:
         return BLANK, ""
-    watched = tensors.pop(WATCHED, np.zeros(0, np.uint8)).tobytes().decode()  # 0.3 stored none
+    watched = tensors.pop(WATCHED).tobytes().decode()
     watched = watched if meta.get("rules") == owner.rules else ""  # what other rules remember means nothing to these
     return Memory(tensors, meta["rows"], meta["last_ns"]), watched

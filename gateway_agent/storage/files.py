@@ -1,4 +1,4 @@
-"""The files of the agent's store: opened, locked, made anew in the place of an older one, set aside where damaged.
+"""The files of the agent's store: opened, locked, set aside and made anew where damaged.
 
 A new file is made beside the old one, closed, and then renamed into its place, so at every instant there is one that
 is whole: `tidied` finds out which after a power cut.
@@ -22,7 +22,6 @@ from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION, Found
 from fedgate.gateway_agent.training.training import OWN, PRIVACY
 from fedgate.models.federated.algorithm import lost_ledger
 
-FIRST_SCHEMA = 1
 APPLICATION = 0x0FED_6000  # plus the schema; a second place for it, so that a damaged byte is no newer agent
 NEWER_MAX = 100
 PRIVATE_MASK, PRIVATE_MODE = 0o077, 0o600
@@ -47,8 +46,8 @@ def locked(path: Path) -> int:
         raise StoreError(f"{path}: cannot be opened as the agent's store ({reason})") from None
 
 
-def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> tuple[sqlite3.Connection, int]:
-    """Return the open database, a new one where there is none, and its schema; raises `StoreError` and its kinds."""
+def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> sqlite3.Connection:
+    """Return the open database, a new one where there is none; raises `StoreError` and its kinds."""
     was_cut_off = path.with_name(path.name + "-wal").exists()  # a clean end takes the log along
     is_new = not path.exists()
     if not (is_new or path.stat().st_size or read_only):  # SQLite would take it for a new one
@@ -57,9 +56,9 @@ def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> tuple[
     db: sqlite3.Connection | None = None
     try:
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}", uri=True)
-        schema = _schema(db)
+        is_empty = _is_empty(db)
         if not read_only:
-            _prepare(db, schema)
+            _prepare(db, is_empty)
             if was_cut_off and not is_new:
                 _check(db)
             if log_bytes:
@@ -76,7 +75,7 @@ def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> tuple[
         raise
     finally:
         os.umask(before)
-    return db, schema or SCHEMA_VERSION
+    return db
 
 
 def _forget_empty(path: Path, is_new: bool) -> None:
@@ -92,37 +91,42 @@ def _is_read_only_by_itself(path: Path, error: sqlite3.Error) -> bool:
     return is_told_so and os.access(path, os.W_OK)
 
 
-def _schema(db: sqlite3.Connection) -> int:
-    """Return the schema of an open database, 0 of an empty one; raises `sqlite3.Error` for what is none of ours."""
+def _is_empty(db: sqlite3.Connection) -> bool:
+    """Tell whether an open database has nothing in it; raises `sqlite3.Error` or `StoreError` for what is no store of
+    this version.
+    """
     schema = int(db.execute("PRAGMA user_version").fetchone()[0])
     again = int(db.execute("PRAGMA application_id").fetchone()[0]) - APPLICATION
+    reason = ""
     if schema > SCHEMA_VERSION and again == schema <= NEWER_MAX:
         reason = f"it has schema {schema}, this agent knows {SCHEMA_VERSION}; update the agent"
+    elif 0 < schema < SCHEMA_VERSION and again == -APPLICATION:
+        reason = f"fedgate 0.4 or before made it; move {_path(db)} away, and this gateway is commissioned anew"
+    if reason:
         raise StoreError(f"{_path(db)}: cannot be opened as the agent's store ({reason})")
-    known = {(0, -APPLICATION), (SCHEMA_VERSION, SCHEMA_VERSION)}
-    known |= {(old, -APPLICATION) for old in range(FIRST_SCHEMA, SCHEMA_VERSION)}
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if tables and not tables >= OURS:
         reason = "it is the database of another program; name another file"
         raise StoreError(f"{_path(db)}: cannot be opened as the agent's store ({reason})")
-    if (schema, again) not in known or (schema == 0 and tables):
+    is_empty = (schema, again) == (0, -APPLICATION) and not tables
+    if not is_empty and (schema, again) != (SCHEMA_VERSION, SCHEMA_VERSION):
         raise StoreDamagedError(f"{_path(db)}: its header is not what was written")
-    return schema
+    return is_empty
 
 
 def _path(db: sqlite3.Connection) -> str:
     return str(db.execute("PRAGMA database_list").fetchone()[2])
 
 
-def _prepare(db: sqlite3.Connection, schema: int) -> None:
-    if schema == 0:
+def _prepare(db: sqlite3.Connection, is_empty: bool) -> None:
+    if is_empty:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     db.execute("PRAGMA journal_mode = WAL")
     db.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
     db.execute("PRAGMA foreign_keys = ON")
     db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    if schema == 0:
+    if is_empty:
         numbers = f"PRAGMA user_version = {SCHEMA_VERSION};PRAGMA application_id = {APPLICATION + SCHEMA_VERSION};"
         db.executescript(f"BEGIN;{rows.SCHEMA}{numbers}COMMIT;")
 
@@ -170,20 +174,10 @@ def tidied(path: Path) -> None:
         new.with_name(new.name + suffix).unlink(missing_ok=True)
 
 
-def made(path: Path, stored: Stored) -> None:
-    """Put a new file that holds this in the place of the one at `path`, which is closed."""
-    new = path.with_name(path.name + ".new")
-    _written(new, stored)
-    for suffix in WITH_IT[1:]:
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    new.replace(path)
-    _sync(path.parent)
-
-
 def _written(new: Path, stored: Stored) -> None:
     for suffix in WITH_IT:  # of an attempt for which there was no room
         new.with_name(new.name + suffix).unlink(missing_ok=True)
-    db, _ = opened(new)
+    db = opened(new)
     try:
         with db:
             for seen in stored.baseline:
@@ -202,25 +196,10 @@ def rescued(path: Path, reason: str) -> Found:
     """Return what can still be read of a damaged file that nobody has open, and what is wrong with it."""
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
     try:
-        schema = _guessed(db)
-        found = rows.read(db, schema)
+        found = rows.read(db)
     finally:
         db.close()
     return Found(found.stored, tuple(dict.fromkeys((reason, *found.damage))))
-
-
-def _guessed(db: sqlite3.Connection) -> int:
-    """Return the schema of a damaged file, by its tables and not by its header."""
-    for schema, probe in (
-        (SCHEMA_VERSION, "SELECT checksum FROM blob"),
-        (SCHEMA_VERSION - 1, "SELECT end_ns FROM baseline"),
-    ):
-        try:
-            db.execute(f"{probe} LIMIT 0")
-        except sqlite3.Error:
-            continue
-        return schema
-    return FIRST_SCHEMA
 
 
 def renewed(path: Path, found: Found) -> str:

@@ -53,12 +53,6 @@ TABLES = {
     "outbox": Table("rowid", "name, topic, retain, priority, payloads, t_ns", (str, str, int, int, int, int)),
     "payload": Table("name, number", "name, number, body", (str, int, bytes)),
 }
-PAYLOADS = "(SELECT count(*) FROM payload WHERE payload.name = outbox.name)"
-OLDER_COLUMNS = {  # of 0.4 and before: (schema, table) -> what stands for the columns
-    (1, "baseline"): "row, NULL",  # 0.2 kept no times
-    (1, "outbox"): f"name, topic, retain, priority, {PAYLOADS}, 0",
-    (2, "outbox"): f"name, topic, retain, priority, {PAYLOADS}, 0",
-}
 
 
 class Found(NamedTuple):
@@ -101,10 +95,10 @@ def apply(db: sqlite3.Connection, effect: Durable) -> None:
             db.execute("DELETE FROM outbox WHERE name = ?", (name,))
 
 
-def read(db: sqlite3.Connection, schema: int) -> Found:
-    """Return everything that can be read whole, of this schema or an older one, whose rows have no checksums."""
+def read(db: sqlite3.Connection) -> Found:
+    """Return everything that can be read whole."""
     damage: list[str] = []
-    tables = {table: list(_rows(db, table, schema, damage)) for table in TABLES}
+    tables = {table: list(_rows(db, table, damage)) for table in TABLES}
     payloads: dict[str, dict[int, bytes]] = {}
     for name, number, body in tables["payload"]:
         payloads.setdefault(name, {})[number] = body
@@ -123,17 +117,17 @@ def read(db: sqlite3.Connection, schema: int) -> Found:
     return Found(stored, tuple(damage))
 
 
-def _rows(db: sqlite3.Connection, table: str, schema: int, damage: list[str]) -> list[tuple[Any, ...]]:
+def _rows(db: sqlite3.Connection, table: str, damage: list[str]) -> list[tuple[Any, ...]]:
     """Return the whole rows of a table in order: those before a page that cannot be read, and those behind it."""
-    kinds, is_checked = TABLES[table].kinds, schema >= SCHEMA_VERSION
+    kinds = TABLES[table].kinds
     rows: dict[tuple[Value, ...], tuple[Any, ...]] = {}
     late: list[tuple[Any, ...]] = []
     for is_first in (True, False):
         broken: list[str] = []
-        for key, row, total in _readable(db, table, schema, is_first, broken):
+        for key, row, total in _readable(db, table, is_first, broken):
             if key in rows:  # met in the middle
                 break
-            if not all(map(isinstance, row, kinds)) or (is_checked and checksum(row) != total):
+            if not all(map(isinstance, row, kinds)) or checksum(row) != total:
                 damage.append(f"{table}: row {key} is not what was written")
             elif is_first:
                 rows[key] = row
@@ -148,32 +142,30 @@ def _rows(db: sqlite3.Connection, table: str, schema: int, damage: list[str]) ->
 Row = tuple[tuple[Value, ...], tuple[Any, ...], Value]  # its key, what is in it, and its checksum
 
 
-def _readable(db: sqlite3.Connection, table: str, schema: int, is_first: bool, broken: list[str]) -> Iterator[Row]:
+def _readable(db: sqlite3.Connection, table: str, is_first: bool, broken: list[str]) -> Iterator[Row]:
     """Yield the rows from one end of a table to the first page that cannot be read; why not is put into `broken`."""
     key: tuple[Value, ...] = ()
     try:
-        for row in _selected(db, table, schema, is_first):
+        for row in _selected(db, table, is_first):
             key = row[0]
             yield row
     except (sqlite3.Error, OverflowError) as error:
         broken.append(f"{table}: {error}")
         # Python's module is a row ahead of what it hands over, and loses the last one before the page.
         with suppress(sqlite3.Error, OverflowError):
-            yield from _selected(db, table, schema, is_first, key)
+            yield from _selected(db, table, is_first, key)
 
 
 def _selected(
-    db: sqlite3.Connection, table: str, schema: int, is_first: bool, behind: tuple[Value, ...] | None = None
+    db: sqlite3.Connection, table: str, is_first: bool, behind: tuple[Value, ...] | None = None
 ) -> Iterator[Row]:
     """Yield the rows of a table from one end; with a key, or an empty one, the row behind it, or the first, alone."""
     key, columns, _ = TABLES[table]
-    columns = OLDER_COLUMNS.get((schema, table), columns)
-    total = "checksum" if schema >= SCHEMA_VERSION else "NULL"
     order = ", ".join(f"{part} {'ASC' if is_first else 'DESC'}" for part in key.split(", "))
     count = len(key.split(", "))
     side, marks = ">" if is_first else "<", ", ".join("?" * count)
     where = f"WHERE ({key}) {side} ({marks})" if behind else ""
     limit = "" if behind is None else "LIMIT 1"
-    statement = f"SELECT {key}, {columns}, {total} FROM {table} {where} ORDER BY {order} {limit}"  # noqa: S608 - names of our own
+    statement = f"SELECT {key}, {columns}, checksum FROM {table} {where} ORDER BY {order} {limit}"  # noqa: S608 - names of our own
     for row in db.execute(statement, behind or ()):
         yield row[:count], row[count:-1], row[-1]

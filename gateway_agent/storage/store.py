@@ -70,9 +70,8 @@ class Store:
 
     def _open(self) -> None:
         if self._is_read_only:
-            self._db, self._schema = files.opened(self.path, read_only=True)
+            self._db = files.opened(self.path, read_only=True)
             return
-        self._schema = SCHEMA_VERSION
         before = _written_bytes()
         files.tidied(self.path)
         try:
@@ -91,26 +90,19 @@ class Store:
             self._renew(files.rescued(self.path, str(error)))
 
     def _open_whole(self) -> None:
-        """Open a file that is as it was left; one of an older agent becomes a new one that holds what it held."""
-        self._db, schema = files.opened(self.path, log_bytes=self.log_bytes)
+        """Open a file that is as it was left."""
+        self._db = files.opened(self.path, log_bytes=self.log_bytes)
         try:
-            found = rows.read(self._db, schema)
-            if found.damage:
-                raise StoreDamagedError("; ".join(found.damage))
-            if schema == SCHEMA_VERSION:
-                self._regain()
+            if damage := rows.read(self._db).damage:
+                raise StoreDamagedError("; ".join(damage))
+            self._regain()
         except StoreError:
             self._db.close()
             raise
-        if schema < SCHEMA_VERSION:
-            self._db.close()
-            files.made(self.path, found.stored)
-            self._db, _ = files.opened(self.path, log_bytes=self.log_bytes)
-            self._regain()
 
     def _renew(self, found: Found) -> None:
         self.damage = files.renewed(self.path, found)
-        self._db, _ = files.opened(self.path, log_bytes=self.log_bytes)
+        self._db = files.opened(self.path, log_bytes=self.log_bytes)
         self._regain()
 
     def renew(self, reason: str, stored: Stored) -> None:
@@ -196,7 +188,7 @@ class Store:
 
     def read(self) -> Stored:
         """Return everything the store holds."""
-        found = rows.read(self._db, self._schema)
+        found = rows.read(self._db)
         if found.damage and not self._is_read_only:
             raise StoreDamagedError(f"{self.path}: {found.damage[0]}")
         return found.stored
@@ -216,7 +208,7 @@ class Store:
             "model": in_force(held.blobs),
             "privacy_epsilon": _epsilon(held),
             "flash_bytes_written": json.loads(held.blobs.get("flash", b"[0, 0]"))[1],
-            "damage": list(rows.read(self._db, self._schema).damage),
+            "damage": list(rows.read(self._db).damage),
             "set_aside": [str(file) for file in files.set_aside(self.path)],
         }
 

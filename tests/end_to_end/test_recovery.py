@@ -15,7 +15,6 @@ from fedgate.cloud_aggregator.state import TRAINING_FORMAT, restore, save_traini
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.runtime import cli
-from fedgate.gateway_agent.deployment.slots import MODEL
 from fedgate.gateway_agent.deployment.validation import out_of_reach
 from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY
 from fedgate.gateway_agent.monitor import pipeline as walk
@@ -27,7 +26,7 @@ from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.signal import Block
 from fedgate.models.threshold import AlarmState, Levels
 from tests.cloud_aggregator.test_aggregator_machine import OPEN, after, opened, published, started, update
-from tests.gateway_agent.deployment.test_gateway_models import FIRST, in_force
+from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.agents import Told, commissioned
 from tests.support.sites import KEY, T0_NS, WINDOWS, CloudShelf, Shelf, agent, aggregator_settings, gateway_settings
 
@@ -71,18 +70,6 @@ def test_the_exchanges_of_a_stored_training_are_those_of_its_format() -> None:
     }
     assert exchanges.pop("conditional-fedavg") == (1, 4) and TRAINING_FORMAT == 3
     assert {exchanges[name] for name in exchanges.keys() - alone} == {(1, 2)}
-
-
-def test_a_model_that_an_older_release_stored_comes_back_in_force() -> None:
-    shelf = Shelf()
-    before = in_force(shelf)
-    arrays, _ = wire.decode(shelf.blobs[MODEL])
-    shelf.blobs[MODEL] = wire.encode({name: arrays[name] for name in ("manifest", "onnx")})
-    after_restart = agent(gateway_settings(), shelf)
-    assert (
-        after_restart.deployment.manifest == before.deployment.manifest
-        and after_restart.monitor.pipeline.judge is not None
-    )
 
 
 def test_vectors_that_would_only_spoil_the_shared_model_are_refused() -> None:

@@ -6,13 +6,10 @@ that had waited meanwhile was released under a version below the one that they h
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-
 from fedgate.cloud_aggregator.events import Ordered
 from fedgate.cloud_aggregator.orders import obeyed
-from fedgate.cloud_aggregator.releases import deploy, rollout
-from fedgate.cloud_aggregator.releases.rollout import Made, Rollout
+from fedgate.cloud_aggregator.releases import deploy
+from fedgate.cloud_aggregator.releases.rollout import Made
 from tests.cloud_aggregator.releases.test_staged_release import fleet
 from tests.support.fleets import Fleet
 from tests.support.watchers import CALM, DEVIATION, SENSITIVE, model
@@ -63,12 +60,3 @@ def test_a_model_that_has_waited_is_released_above_what_was_given_back() -> None
         assert released.staging.waiting is None
         given = released.staging.candidate or Made(released.manifest or CALM[0], released.model)
         assert given.manifest.version == 5 and given.manifest.run == "other"
-
-
-def test_of_an_older_store_the_canaries_of_a_stopped_release_are_given_back_what_all_have() -> None:
-    of_before = asdict(Rollout("stopped", 2, 3, canaries=("south",)))
-    del of_before["recalled"]
-    body = json.dumps({"rollout": of_before, "everywhere": 1, "before": 0, "recall": 3}).encode()
-    _, held = rollout.restored(body, lambda version: CALM, None)
-    given = held.of("south")
-    assert given is not None and given.manifest == CALM[0] and held.of("north") is None

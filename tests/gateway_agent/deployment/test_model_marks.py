@@ -195,15 +195,6 @@ def test_a_slot_that_is_damaged_leaves_the_other() -> None:
     assert gateway.version == 2 and status(gateway.state).previous_version == 1
 
 
-def test_a_store_of_0_4_knows_its_model_and_how_new_it_is() -> None:
-    gateway = Gateway(CALM)
-    del gateway.shelf.blobs[MODELS]
-    gateway.restart()
-    assert gateway.version == 1 and gateway.state.deployment.models.newest == 1
-    gateway.offer(SENSITIVE)
-    assert (gateway.version, status(gateway.state).previous_version) == (2, 1)
-
-
 class Choked(Small):
     """A store on a disk that takes nothing while it is full."""
 

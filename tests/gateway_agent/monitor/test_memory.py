@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgate.gateway_agent.events import Connection, Keep, Publish
+from fedgate.gateway_agent.events import Connection, Publish
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor import recurrence as recall
 from fedgate.gateway_agent.monitor.decision import Watch
@@ -20,7 +18,6 @@ from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.monitor.pipeline import Judge
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Memory, Owner, Seen
 from fedgate.gateway_agent.state import State
-from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
 from fedgate.models.signal import Block
 from fedgate.models.threshold import Levels
@@ -122,29 +119,6 @@ def test_recent_windows_are_kept_for_the_next_model_and_shown_to_one_that_rememb
         assert len(watched(Sum(washout_rows=washout_rows), 9)[0].recent) == 9
     swapped = walk.judged_by(watched(Sum(), 9)[0], Judge(Sum(), Watch(LEVELS)))
     assert swapped.memory.rows == 0
-
-
-def test_a_store_of_0_2_is_read_and_gets_times_from_now_on(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.db"
-    row = np.arange(3, dtype="<f4")
-    with sqlite3.connect(path) as old:
-        old.execute("CREATE TABLE baseline (number INTEGER PRIMARY KEY, row BLOB NOT NULL)")
-        old.execute("CREATE TABLE blob (key TEXT PRIMARY KEY, body BLOB NOT NULL)")
-        old.execute("CREATE TABLE outbox (name TEXT PRIMARY KEY, topic TEXT, retain INTEGER, priority INTEGER)")
-        old.execute("CREATE TABLE payload (name TEXT, number INTEGER, body BLOB, PRIMARY KEY (name, number))")
-        old.execute("INSERT INTO baseline (row) VALUES (?)", (row.tobytes(),))
-        old.execute("PRAGMA user_version = 1")
-    old.close()
-    path.chmod(0o600)
-    looking = Store(path, read_only=True)
-    assert [window.end_ns for window in looking.read().baseline] == [None]
-    looking.close()
-    store = Store(path)
-    store.commit([Keep(Seen(row, T0_NS))])
-    held = store.read().baseline
-    store.close()
-    assert [window.end_ns for window in held] == [None, T0_NS]
-    np.testing.assert_array_equal(walk.rows_of(held), [row, row])
 
 
 def scores_of(state: State, start_s: float, windows: int) -> tuple[State, list[float]]:

@@ -131,18 +131,25 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_store_of_a_newer_agent_is_refused_and_left_as_it_is(tmp_path: Path, read_only: bool) -> None:
-    path, newer = tmp_path / "gateway.db", SCHEMA_VERSION + 1
+@pytest.mark.parametrize(
+    ("schema", "application", "reason"),
+    [
+        (SCHEMA_VERSION + 1, APPLICATION + SCHEMA_VERSION + 1, f"this agent knows {SCHEMA_VERSION}; update the agent"),
+        (SCHEMA_VERSION - 1, 0, "fedgate 0.4 or before made it; move .*/gateway.db away"),
+    ],
+)
+def test_a_store_of_another_agent_is_refused_and_left_as_it_is(
+    tmp_path: Path, read_only: bool, schema: int, application: int, reason: str
+) -> None:
+    path = tmp_path / "gateway.db"
     Store(path).close()
     with sqlite3.connect(path) as database:
-        database.execute(f"PRAGMA user_version = {newer}")
-        database.execute(f"PRAGMA application_id = {APPLICATION + newer}")
+        database.execute(f"PRAGMA user_version = {schema}")
+        database.execute(f"PRAGMA application_id = {application}")
         database.execute("CREATE TABLE from_the_future (x)")
     database.close()
     before = path.read_bytes()
-    with pytest.raises(
-        StoreError, match=rf"it has schema {newer}, this agent knows {SCHEMA_VERSION}; update the agent"
-    ):
+    with pytest.raises(StoreError, match=reason):
         Store(path, read_only=read_only)
     assert path.read_bytes() == before
 
@@ -158,57 +165,7 @@ def test_the_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: 
     assert path.read_bytes() == before
 
 
-OLDER = """
-CREATE TABLE baseline (number INTEGER PRIMARY KEY, row BLOB NOT NULL{times});
-CREATE TABLE blob (key TEXT PRIMARY KEY, body BLOB NOT NULL);
-CREATE TABLE outbox (name TEXT PRIMARY KEY, topic TEXT NOT NULL, retain INTEGER NOT NULL, priority INTEGER NOT NULL);
-CREATE TABLE payload (
-    name TEXT NOT NULL REFERENCES outbox (name) ON DELETE CASCADE, number INTEGER NOT NULL, body BLOB NOT NULL,
-    PRIMARY KEY (name, number)
-);
-INSERT INTO blob VALUES ('own', x'0102');
-INSERT INTO outbox VALUES ('second', 't/2', 1, 0), ('first', 't/1', 0, 2), ('empty', 't/3', 0, 0);
-INSERT INTO payload VALUES ('first', 1, x'62'), ('first', 0, x'61'), ('second', 0, x'63');
-PRAGMA user_version = {schema};
-"""
-
-
-@pytest.mark.parametrize("is_cut_off", [False, True])
-@pytest.mark.parametrize("schema", [1, 2])
-def test_a_store_of_0_2_or_0_4_is_taken_over_whole(tmp_path: Path, schema: int, is_cut_off: bool) -> None:
-    """The file that 0.2 (schema 1) or 0.4 (schema 2) left, also one whose agent was killed, its log beside it."""
-    path = tmp_path / "gateway.db"
-    database = sqlite3.connect(path if not is_cut_off else tmp_path / "running.db")
-    database.execute("PRAGMA journal_mode = WAL")
-    database.executescript(OLDER.format(times=", end_ns INTEGER" if schema == 2 else "", schema=schema))
-    row = np.array([1.5, 2.5], "<f4").tobytes()
-    with database:
-        database.execute("INSERT INTO baseline (row) VALUES (?)", (row,))
-        if schema == 2:
-            database.execute("UPDATE baseline SET end_ns = 7")
-    for suffix in ("", "-wal") if is_cut_off else ():
-        path.with_name(path.name + suffix).write_bytes((tmp_path / f"running.db{suffix}").read_bytes())
-    database.close()
-    expected = Stored(
-        baseline=(Seen(np.array([1.5, 2.5], np.float32), 7 if schema == 2 else None),),
-        blobs={"own": b"\x01\x02"},
-        outbox={
-            "second": Item("t/2", (b"c",), True, 0),
-            "first": Item("t/1", (b"a", b"b"), False, 2),
-            "empty": Item("t/3", (), False, 0),
-        },
-    )
-    reader = Store(path, read_only=True)  # before any newer agent ran
-    assert same(reader.read(), expected)
-    reader.close()
-    for _ in range(2):
-        store = Store(path)
-        assert same(store.read(), expected) and store.damage == ""
-        store.close()
-    assert not list(tmp_path.glob("*damaged*")) and not list(tmp_path.glob("*.new*"))
-
-
-def test_a_power_cut_while_an_older_store_is_taken_over_leaves_one_that_opens(tmp_path: Path) -> None:
+def test_a_power_cut_while_a_damaged_store_is_made_anew_leaves_one_that_opens(tmp_path: Path) -> None:
     path = tmp_path / "gateway.db"
     Store(path).close()
     path.rename(tmp_path / "gateway.db.new")  # all that is left where the power fails between the two names

@@ -22,7 +22,7 @@ from tests.support.sites import SITE, gateway_settings, samples
 
 SETTINGS = gateway_settings()
 MARK, WITH_GAPS = head(SETTINGS.features)
-HEADER = WITH_GAPS.replace(",missing", "")  # as in 0.2
+HEADER = WITH_GAPS.replace(",missing", "")
 NAMES = HEADER.split(",")[:-1]
 
 
