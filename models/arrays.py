@@ -1,7 +1,7 @@
 """The one data structure: a flat mapping from dotted names to numpy arrays.
 
 Model parameters, updates, gateway state, server state and training data are all `Arrays`, so one codec, one checkpoint,
-one sum and one equality check serve them all (docs/decisions/0001).
+one sum and one equality check serve them all (docs/decisions/01).
 """
 
 from __future__ import annotations

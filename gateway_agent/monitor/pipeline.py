@@ -28,7 +28,7 @@ NS = 1_000_000_000
 GAP_HOPS = 2.5  # from the end of one window to the next; more means that windows are missing
 UNSEEN = Watching()
 RECALLED_WINDOWS = 256  # of the recent ones, shown to a new model so that it remembers them as if it had been in force
-# Kept to run a candidate beside the model in force before it takes its place, see docs/decisions/0053: with windows
+# Kept to run a candidate beside the model in force before it takes its place, see docs/decisions/14: with windows
 # every 5 s these are 85 minutes, and with 16 features a third of a MiB.
 RECENT_WINDOWS = 1_024
 RECENT_BYTES = 1_048_576

@@ -9,7 +9,7 @@ anomalous, zero the border of the union:
     logarithmic   inside  -log(1 + max_k (f(x) - f_k) / mean f_k)  outside  log Σ_k f_k - log Σ_k f(x)
 
 Both order all rows in the same way, since each half of the one is a rising function of the same half of the other. The
-logarithmic one is the default, as in docs/decisions/0005: it keeps growing with distance where the literal one
+logarithmic one is the default, as in docs/decisions/04: it keeps growing with distance where the literal one
 saturates, and with one member it is the score of `fedgate.models.detectors.svdd`. Logarithms of single members, summed,
 would grow as well, but in another order, and a worse one: the farthest members would decide. AUC on data of the paper,
 ten members of KMeans parts, ten ν in [0.2, 0.8] (on satellite three), anonymised: .905 for the above and .751 for that

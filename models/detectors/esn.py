@@ -6,7 +6,7 @@ Three uses of one readout W over regressors s = [states, inputs, 1] (`network.Ta
     reconstruct   e_t = u_t[targets] - W s_t        how far some inputs are from what the others say
     classify      W s_t                             one output a class, or one alone: the logit of an anomaly
 
-    predict, reconstruct   score = log(mean e² / variance + floor) - log(border + floor)   (docs/decisions/0005)
+    predict, reconstruct   score = log(mean e² / variance + floor) - log(border + floor)   (docs/decisions/04)
     classify               score = max of the classes from 1 on - class 0, or the logit
 
 The variance is that on healthy data, the mean over outputs and the steps of a row; the border is what a share `outside`

@@ -7,7 +7,7 @@ We score with
 
     score(x) = -log f(x) - offset,        offset = -log f on the border
 
-which orders points exactly as R² does, is zero on the border and keeps growing with distance (docs/decisions/0005).
+which orders points exactly as R² does, is zero on the border and keeps growing with distance (docs/decisions/04).
 """
 
 from __future__ import annotations

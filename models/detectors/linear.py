@@ -8,7 +8,7 @@ tensor of their own, which a gateway keeps at home. Two losses train the same sc
 where labels exist, `one-class` where there are none, by the dual of the one-class SVM with margin 1 (`dual_ascent`).
 
 Without labels -φ(z)·w is a kernel sum f(z), all but zero for everything far away, and b is its border. As for support
-vectors (docs/decisions/0005) the score is then log b - log f(z), down to a `floor` of f / b: the same order and border,
+vectors (docs/decisions/04) the score is then log b - log f(z), down to a `floor` of f / b: the same order and border,
 and far from the border where the kernel sum itself hardly moves any more.
 """
 

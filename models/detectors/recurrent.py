@@ -3,7 +3,7 @@
 A row of features is one window and is read from zero state, so nothing is remembered from row to row. With outputs o
 
     predict    e = x(T) - o,  or x(T) - x(T - horizon) - o where the change is predicted
-               score = log(mean e² / variance + floor) - log(border + floor)     (docs/decisions/0005)
+               score = log(mean e² / variance + floor) - log(border + floor)     (docs/decisions/04)
     classify   score = max of the classes from 1 on - class 0
 
 The variance is that of e on healthy data, one for each target; the border is what a share `outside` of normally

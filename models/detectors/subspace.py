@@ -8,7 +8,7 @@ With r the residual (mean one on healthy data), d² = Σ coordinate² and k dire
 
     score(x) = log(q + floor) - log(border + floor)
 
-so that far is told from farther (docs/decisions/0005). The border is the value of q that a share `outside` of normally
+so that far is told from farther (docs/decisions/04). The border is the value of q that a share `outside` of normally
 distributed data exceeds; q times its freedom is about χ² (Box 1954), its quantile that of Wilson and Hilferty 1931.
 """
 

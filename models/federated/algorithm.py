@@ -237,7 +237,7 @@ def normalise(own: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Array]:
     """Return the gateway's state with its normalisation, and the features (n, F) in normalised units.
 
     With mode `own` each feature is centred and scaled by the gateway's own commissioning data, once: later rounds keep
-    the first centre and scale so that a model and its normalisation always belong together (docs/decisions/0004). Rows
+    the first centre and scale so that a model and its normalisation always belong together (docs/decisions/03). Rows
     that are labelled as faults are no commissioning data. With mode `none` the features are taken as they are, for
     tables whose columns already share one scale.
     """

@@ -3,7 +3,7 @@
 `defended` returns the algorithm with another `admit` in the exchange that makes the model. Each update is first
 admitted as before, then judged against the server as it was when the exchange began, so the order of arrival does not
 matter. Who passes counts once, whatever weight it claims: a judge sees directions and lengths, and a liar of a usual
-length that claimed the most rows turned the round by itself (docs/decisions/0162). What a judge must remember goes with
+length that claimed the most rows turned the round by itself (docs/decisions/13). What a judge must remember goes with
 the update as more numbers to be added, is taken out of the total before the algorithm sees it, and rests in `kept`
 under `judge.`, out of the algorithm's sight.
 

@@ -8,7 +8,7 @@ interpolated, so that a distance that falls to the other side of an edge hardly 
 is a rule of the detector (`exact_width` and `map_width` in `fedgate.models.detectors.training`).
 
 A gateway sends shares of its pairs in 4,096ths, so it counts for its weight, one at most, and not for its rows: of ten,
-one that lies can move the quantiles no farther than to others of the honest nine (docs/decisions/0086).
+one that lies can move the quantiles no farther than to others of the honest nine (docs/decisions/05).
 """
 
 from __future__ import annotations

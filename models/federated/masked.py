@@ -15,7 +15,7 @@ Shared masks cancel in the sum. Those of gateways that dropped out after exchang
 and taken off, and the own masks of the others by their seeds. Of nobody both are ever known, so an input that comes too
 late stays hidden for good. Who has nothing new sends no input, and a sum is opened only if `fewest` have. The inner
 algorithm's `admit` is asked on the gateway, where the update can still be read, and again of nobody: the cloud sees the
-sum. What this holds against and what not: docs/decisions/0032.
+sum. What this holds against and what not: docs/decisions/11.
 """
 
 from __future__ import annotations

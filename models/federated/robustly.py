@@ -10,7 +10,7 @@ With fewer than three updates an exchange comes to nothing and is repeated: of t
 does where the share of liars is nobody: a trimmed mean of four without a fifth of them is the plain one. What is
 measured beside the change (squared residuals, class counts) follows the same rule; under `clipped` it is the median of
 each number, and Krum's distances are those of the changes alone. Exchanges before the last of a round (whitening) stay
-plain sums, bounded one by one (docs/decisions/0022) and not robust.
+plain sums, bounded one by one (docs/decisions/13) and not robust.
 """
 
 from __future__ import annotations

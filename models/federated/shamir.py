@@ -3,7 +3,7 @@ Secret").
 
 The secret is the value at zero of a polynomial of degree threshold - 1 over a prime field, a share its value at one
 other point. The coefficients are an argument: they must be uniform over the field, and nobody may know them. Why these
-lines are ours: docs/decisions/0032.
+lines are ours: docs/decisions/11.
 
 Shares are a Reed-Solomon code, so wrong ones among them can be found: Gao 2003, "A New Algorithm for Decoding
 Reed-Solomon Codes", Algorithm 1. Polynomials are lists of coefficients, the lowest first, without zeros at the end.

@@ -291,10 +291,10 @@ def test_a_plain_file_in_the_place_of_a_sealed_one_is_refused(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"schema_version": SCHEMA_VERSION + 1}, "this one knows 6; take that version, or an update"),
+        ({"schema_version": SCHEMA_VERSION + 1}, f"this one knows {SCHEMA_VERSION}; take that version, or an update"),
         ({"format": 2}, "it has format 2, this version reads 1"),
         ({"site": "tower"}, "the backup of 'tower'; name another folder"),
-        ({"schema_version": 3}, f"has schema {SCHEMA_VERSION}, its manifest says 3"),
+        ({"schema_version": 3}, f"(schema 3), this one knows {SCHEMA_VERSION}; take that version"),
     ],
 )
 def test_another_version_or_site_is_refused(
