@@ -35,7 +35,8 @@ TEXTS: dict[Trouble, str] = {
     "identity-twin": "two devices speak under this id by turns; its updates stay unanswered while they do. Give one of "
     "them another id, or take it off the network",
     "identity-restored": "its store went back to an earlier state, such as an old SD card image; what it sent since is "
-    "here and it does not know. Where the algorithm remembers gateways (docs/run-aggregator.md), begin a new training",
+    "here and it does not know. Where the algorithm remembers gateways, begin a new training "
+    "(docs/reference/aggregator.md, A round)",
     "identity-replaced": "it speaks with another store: it lost the one before, or is another device under this id. "
     "Nothing to do if that was meant",
 }

@@ -288,7 +288,7 @@ def test_nothing_that_is_secret_can_be_read_on_the_wire(site: Folder, capsys: py
 def test_an_operator_looks_on_as_the_page_says(site: Folder, tmp_path: Path) -> None:
     words = ["certificate", "operator", "-c", str(site.path / "aggregator.toml"), "--out", str(tmp_path / "me")]
     assert cloud_aggregator(words) == 0
-    page = (ROOT / "docs" / "run-aggregator.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "aggregator.md").read_text(encoding="utf-8")
     shown = [shlex.split(line) for line in page.splitlines() if line.startswith("mosquitto_sub ")]
     assert len(shown) == 3
     own = ["--cert", str(tmp_path / "me.pem"), "--key", str(tmp_path / "me.key")]
