@@ -20,7 +20,8 @@ from fedgate.config.protocol.messages import Manifest, audience_of
 from fedgate.config.protocol.topics import Topic, topic_of
 from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.gateway_agent import machine
-from fedgate.gateway_agent.deployment.slots import MODEL, save_model
+from fedgate.gateway_agent.deployment import slots
+from fedgate.gateway_agent.deployment.slots import MODEL, MODELS, save_model
 from fedgate.gateway_agent.events import Connection, Effect, Event, Heard, Publish
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.start import restore
@@ -113,9 +114,9 @@ def commissioned() -> State:
     rows = baseline(chosen.features, chosen.baseline.windows)
     manifest, body = released(chosen.features, key, chosen.limits.max_payload_bytes)
     model = save_model(manifest, body, own_of(rows)).body
-    stored = Stored(
-        tuple(Seen(row, None) for row in rows), {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model}
-    )
+    slot = slots.save(slots.Models(current=slots.held(manifest)))
+    blobs = {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model, MODELS: slot.body}
+    stored = Stored(tuple(Seen(row, None) for row in rows), blobs)
     state = restore(chosen, partial(verified, key.public_key()), stored, boot_id="bench", can_train=False, now_ns=T0_NS)
     state, effects = machine.begin(state, stored)
     assert state.deployment.manifest == manifest, effects
