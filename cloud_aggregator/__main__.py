@@ -130,11 +130,11 @@ def _train_discriminator(arguments: argparse.Namespace) -> int:
 
     settings = load(arguments.config, AggregatorSettings)
     material = defence.Material(defence.read_tables(settings))
-    body, said = defence.trained(settings, material, arguments.noise)
+    body, meta = defence.train(settings, material, arguments.noise)
     arguments.out.write_bytes(body)
-    told_apart = f"tells updates of clean tables from noisy ones, {said['accuracy']:.1%} of those held out"
-    text = f"{arguments.out}: {told_apart}"
-    _show(arguments, {**said, "file": str(arguments.out), "size_bytes": len(body)}, text)
+    accuracy = f"tells updates of clean tables from noisy ones, {meta['accuracy']:.1%} of those held out"
+    text = f"{arguments.out}: {accuracy}"
+    _show(arguments, {**meta, "file": str(arguments.out), "size_bytes": len(body)}, text)
     return 0
 
 

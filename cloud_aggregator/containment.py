@@ -13,7 +13,7 @@ from traceback import walk_tb
 from typing import TypeVar
 
 from fedgate.cloud_aggregator.alarms import handling
-from fedgate.cloud_aggregator.events import Answered, Effect, Heard, Log, Ordered, Publish
+from fedgate.cloud_aggregator.events import Answered, Effect, Log, Ordered, Publish, Received
 from fedgate.cloud_aggregator.state import HourlyCount, State, topic
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.losses import Tombstone
@@ -53,17 +53,17 @@ def is_blocked(state: State, gateway: str) -> bool:
     return known.count >= FAILURES_MAX and _is_running(known, state.now_ns)
 
 
-def contain(state: State, message: Heard, error: Exception) -> Result:
+def contain(state: State, message: Received, error: Exception) -> Result:
     """Return the state of before a message, and what is told of the error that it led to."""
     where = topics.parse(message.topic)
     failures = one_more(state.failures.get(where.gateway), state.now_ns)
     state = replace(state, failures={**state.failures, where.gateway: failures})
     text = f"{where.gateway}: a message of channel {where.channel} could not be handled ({_described(error)})"
-    told = Log("warning", f"{text}; number {failures.count} within an hour")
+    log = Log("warning", f"{text}; number {failures.count} within an hour")
     blocked = f"{FAILURES_MAX} of its messages could not be handled; nothing of it is, for an hour from the first"
     is_full = failures.count == FAILURES_MAX
     state, raised = handling.raise_ours(state, where.gateway, CAUSE, "major", blocked) if is_full else (state, [])
-    return state, [told, *_answer(state, where, message.payload), *raised]
+    return state, [log, *_answer(state, where, message.payload), *raised]
 
 
 def refused(order: Ordered, error: Exception) -> list[Effect]:
@@ -77,13 +77,13 @@ def unblock(state: State) -> Result:
     effects: list[Effect] = []
     for gateway in state.outward.alarms:
         for alarm in () if is_blocked(state, gateway) else handling.of_ours(state, gateway, CAUSE):
-            state, told = handling.end_ours(state, gateway, alarm, "its messages are handled again")
-            effects += told
+            state, log = handling.end_ours(state, gateway, alarm, "its messages are handled again")
+            effects += log
     return state, effects
 
 
 def _is_running(known: HourlyCount, now_ns: int) -> bool:
-    return 0 <= now_ns - known.begun_ns < HOUR_NS
+    return 0 <= now_ns - known.started_ns < HOUR_NS
 
 
 def _described(error: Exception) -> str:

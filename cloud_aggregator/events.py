@@ -11,7 +11,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedgate.cloud_aggregator.access.registry import Asked, Barred, Listed, NotStated, Recorded, Stated, Told
+from fedgate.cloud_aggregator.access.registry import (
+    Barred,
+    CertificateRequested,
+    EnrolmentEffect,
+    Listed,
+    NotStated,
+    Recorded,
+    Stated,
+)
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, Manifest, Status
@@ -20,7 +28,7 @@ from fedgate.models.arrays import Arrays
 
 
 @dataclass(frozen=True)
-class Heard:
+class Received:
     """A message arrived."""
 
     topic: str
@@ -63,7 +71,7 @@ class OrderError(ValueError):
     """An order that cannot be carried out; the message says why and what to do."""
 
 
-Event = Heard | Connection | Tick | Posted | Ordered | Asked | Barred | Listed | Stated | NotStated
+Event = Received | Connection | Tick | Posted | Ordered | CertificateRequested | Barred | Listed | Stated | NotStated
 
 
 @dataclass(frozen=True)
@@ -281,5 +289,5 @@ Durable = (
     | Answered
     | Recorded
 )
-Outward = Publish | Send | Log | Told
+Outward = Publish | Send | Log | EnrolmentEffect
 Effect = Durable | Outward

@@ -15,7 +15,7 @@ from fedgate.cloud_aggregator.state import State
 from fedgate.models.records import replace
 
 
-def obeyed(state: State, order: Ordered) -> tuple[State, list[Effect]]:
+def carry_out(state: State, order: Ordered) -> tuple[State, list[Effect]]:
     """Carry out an order, or say why not."""
     try:
         state, effects, text = _carried_out(state, order)
@@ -24,11 +24,11 @@ def obeyed(state: State, order: Ordered) -> tuple[State, list[Effect]]:
     if not any(isinstance(effect, Bar | TakeKeys) for effect in effects):
         return state, [Answered(order.number, text), *effects, Log("info", text)]
     # It is done, and its answer waits for the broker: see `told`.
-    told = [replace(one, order=order.number, answer=text) if isinstance(one, Bar) else one for one in effects]
-    return state, [Answered(order.number, ""), *told, Log("info", text)]
+    answered = [replace(one, order=order.number, answer=text) if isinstance(one, Bar) else one for one in effects]
+    return state, [Answered(order.number, ""), *answered, Log("info", text)]
 
 
-def told(state: State, barred: Barred) -> tuple[State, list[Effect]]:
+def answer_order(state: State, barred: Barred) -> tuple[State, list[Effect]]:
     """Answer an order now that the broker was told who is shut out, or could not be."""
     if not barred.problem:
         return state, [Answered(barred.order, barred.answer)]
@@ -43,9 +43,9 @@ def _carried_out(state: State, order: Ordered) -> tuple[State, list[Effect], str
         case "certified":
             return admission.certified(state, order.body)
         case "revoke":
-            return admission.revoked(state, order.body)
+            return admission.revoke_gateway(state, order.body)
         case "remove":
-            return admission.removed(state, order.body)
+            return admission.remove_gateway(state, order.body)
         case "keys":
             return state, [TakeKeys(order.number)], "new keys of the site are looked at"
         case "release":

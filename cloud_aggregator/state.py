@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedgate.cloud_aggregator.access.device_sessions import Lives
+from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
 from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms.records import Outward
 from fedgate.cloud_aggregator.events import HoldUpdate, RecordService, SaveTraining
@@ -43,10 +43,10 @@ class Incoming:
     """
 
     assembly: Assembly
-    heard_ns: int  # something new of it
+    received_ns: int  # something new of it
     asks: int = 0
     parked: bool = False
-    begun_ns: int = 0
+    started_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class HourlyCount:
     """How often something happened within an hour, and when that hour began."""
 
     count: int = 0
-    begun_ns: int = 0
+    started_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class State:
     first_update_ns: int | None = None
     shared: Parcel | None = None  # the parameters of the open round
     gateways: dict[str, Status] = field(default_factory=dict)
-    lives: dict[str, Lives] = field(default_factory=dict)  # gateway -> who speaks under its name
+    sessions: dict[str, DeviceSessions] = field(default_factory=dict)  # gateway -> who speaks under its name
     spent: dict[str, float] = field(default_factory=dict)  # gateway -> the most it said of its privacy, also if revoked
     seen: dict[str, int] = field(default_factory=dict)  # gateway -> when it was last heard live, see `presence`
     incoming: dict[str, Incoming] = field(default_factory=dict)  # one a gateway, by gateway
@@ -128,7 +128,7 @@ class State:
     keys: bytes = b""  # the statement of keys that the site goes by; empty: it has no root key
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
     failures: dict[str, HourlyCount] = field(default_factory=dict)  # by gateway: messages whose handling failed
-    fetched: dict[str, Spent] = field(default_factory=dict)  # by gateway: bodies, see `announce.wanted`
+    fetched: dict[str, Spent] = field(default_factory=dict)  # by gateway: bodies, see `announce.send_due_chunks`
     alarmed: dict[str, Spent] = field(default_factory=dict)  # by gateway: changes, `alarms.handling.heard`
     described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when others were told of its device
     undescribed: frozenset[str] = frozenset()  # gateways of whose device others are to be told anew
@@ -167,7 +167,7 @@ def restore(
     material: defence.Material = defence.NOTHING,
     outward: Outward | None = None,
     held: Mapping[str, HoldUpdate] | None = None,
-    lives: Mapping[str, Lives] | None = None,
+    sessions: Mapping[str, DeviceSessions] | None = None,
     staging: Staging | None = None,
 ) -> State:
     """Return the state of an aggregator that starts with what its store held.
@@ -187,16 +187,16 @@ def restore(
         reminded_ns=now_ns,
         gateways=gateways,
         spent={name: one.privacy_epsilon for name, one in gateways.items() if one.privacy_epsilon is not None},
-        lives=dict(lives or {}),
+        sessions=dict(sessions or {}),
         outward=outward or Outward(),
-        staging=_begun_by(staging or Staging(), now_ns),
+        staging=_clip_start(staging or Staging(), now_ns),
     )
     if released is not None:
         state = replace(state, manifest=build.fitting(*released, settings.limits), model=released[1])
     return state if training is None else _resumed(state, training, held or {})
 
 
-def _begun_by(staging: Staging, now_ns: int) -> Staging:
+def _clip_start(staging: Staging, now_ns: int) -> Staging:
     """Return how a release stands, begun now at the latest: the clock that it began by may have been ahead."""
     stage = staging.rollout
     return replace(staging, rollout=replace(stage, since_ns=min(stage.since_ns, now_ns)))

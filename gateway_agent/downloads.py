@@ -78,7 +78,7 @@ def ask(downloads: Downloads, context: Context) -> tuple[Downloads, list[Effect]
     return replace(downloads, fetches=fetches), effects
 
 
-def ask_anew(downloads: Downloads, context: Context) -> Downloads:
+def ask_again(downloads: Downloads, context: Context) -> Downloads:
     """Start the patience of every fetch afresh: after an outage nobody should wait out the longest pause."""
     ask_at_ns = context.now_ns + round(FIRST_WAIT_S * NS)
     fresh = {digest: replace(fetch, ask_at_ns=ask_at_ns, tries=0) for digest, fetch in downloads.fetches.items()}

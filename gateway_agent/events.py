@@ -18,7 +18,7 @@ from fedgate.gateway_agent.monitor.recurrence import Seen
 
 
 @dataclass(frozen=True)
-class Heard:
+class Received:
     """A message arrived."""
 
     topic: str
@@ -75,7 +75,7 @@ class Reload:
     blobs: Mapping[str, bytes]
 
 
-Event = Heard | Connection | Tick | Anchored | Trained | StoreState | Reload
+Event = Received | Connection | Tick | Anchored | Trained | StoreState | Reload
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,12 @@ from fedgate.gateway_agent.events import (
     Effect,
     Event,
     Fetch,
-    Heard,
     Keep,
     KeysChanged,
     Log,
     Publish,
     PublishStatus,
+    Received,
     Reload,
     Save,
     SetRefusal,
@@ -79,12 +79,12 @@ def begin(state: State, stored: Stored) -> Result:
     if stored.blobs.get(FEATURES) != features.body:
         effects.append(features)
     for cause in sorted(state.monitor.sensor_alarms.keys() - alarms.watched_causes(context.settings)):
-        state, cleared = _monitor(state, alarms.sensor_well(state.monitor, context, cause, context.now_ns))
+        state, cleared = _monitor(state, alarms.clear_fault(state.monitor, context, cause, context.now_ns))
         effects += cleared
     if not state.monitor.pipeline.commissioned:
         return state, effects
     if "center" not in state.training.own:  # fewer windows are wanted than before
-        state, more = _commissioned(state)
+        state, more = _finish_baseline(state)
         effects += more
     pipeline, training = state.monitor.pipeline, state.training
     state, more = _deployment(state, startup.reload(state.deployment, state.context, pipeline, training, stored.blobs))
@@ -101,12 +101,12 @@ def step(state: State, now_ns: int, event: Event) -> Result:
 
 def _route(state: State, event: Event) -> Result:
     match event:
-        case Heard():
-            return _heard(state, event)
+        case Received():
+            return _receive(state, event)
         case Tick():
             return _tick(state, event)
         case Trained():
-            training, effects = participation.trained(state.training, state.context, event)
+            training, effects = participation.receive_answer(state.training, state.context, event)
             return _apply(replace(state, training=training), effects)
         case Connection(up=up):
             return _connection(state, up)
@@ -160,7 +160,7 @@ def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
 def _change_keys(state: State, *, is_other_release_key: bool) -> Result:
     effects: list[Wanted] = []
     if is_other_release_key:
-        training, effects = participation.forget_signed(state.training)
+        training, effects = participation.forget_numbers(state.training)
         state = replace(state, training=training)
     deployment, more = candidate.change_keys(state.deployment, state.context, is_other_release_key=is_other_release_key)
     return _apply(replace(state, deployment=deployment), [*effects, *more])
@@ -178,8 +178,8 @@ def _deployment(state: State, swap: candidate.Swap) -> Result:
     return _apply(replace(state, deployment=deployment), wanted)
 
 
-def _commissioned(state: State) -> Result:
-    training, effects = participation.commissioned(state.training, state.context, state.monitor.pipeline)
+def _finish_baseline(state: State) -> Result:
+    training, effects = participation.fix_normalisation(state.training, state.context, state.monitor.pipeline)
     return _apply(replace(state, training=training), effects)
 
 
@@ -190,10 +190,10 @@ def _connection(state: State, up: bool) -> Result:
     state = replace(
         state,
         outbox=delivery.begin_connection(state.outbox, state.context),
-        downloads=downloads.ask_anew(state.downloads, state.context),
+        downloads=downloads.ask_again(state.downloads, state.context),
     )
-    state, effects = _apply(state, [PublishStatus(), *newest.repeated(state.trust, state.context)])
-    outbox, kept = scores.queue_kept(state.outbox, state.context, active_alarms(state.monitor, state.context))
+    state, effects = _apply(state, [PublishStatus(), *newest.repeat_numbers(state.trust, state.context)])
+    outbox, kept = scores.queue_unsent(state.outbox, state.context, active_alarms(state.monitor, state.context))
     state, sends = _send_due(replace(state, outbox=outbox))
     return state, [*effects, *kept, *sends]
 
@@ -225,8 +225,8 @@ def _store_state(state: State, event: StoreState) -> Result:
     context = state.context
     if event.problem == DAMAGED:  # a thing of the past as soon as it is told: the store is a new one
         # Another damage while one is still an active alarm is an alarm of its own.
-        state, ended = _monitor(state, alarms.sensor_well(state.monitor, context, DAMAGED, context.now_ns))
-        raised = alarms.sensor(state.monitor, context, DAMAGED, event.text, context.now_ns)
+        state, ended = _monitor(state, alarms.clear_fault(state.monitor, context, DAMAGED, context.now_ns))
+        raised = alarms.raise_fault(state.monitor, context, DAMAGED, event.text, context.now_ns)
         state, effects = _monitor(state, raised)
         return state, [*ended, *effects]
     context = replace(context, store=replace(context.store, problem=event.problem))
@@ -234,9 +234,9 @@ def _store_state(state: State, event: StoreState) -> Result:
     if event.problem == FULL:
         outbox, given_up = eviction.give_up_telemetry(state.outbox, context)
         state = replace(state, outbox=outbox)
-        changed = alarms.sensor(state.monitor, context, FULL, event.text, context.now_ns)
+        changed = alarms.raise_fault(state.monitor, context, FULL, event.text, context.now_ns)
     else:
-        changed = alarms.sensor_well(state.monitor, context, FULL, context.now_ns)
+        changed = alarms.clear_fault(state.monitor, context, FULL, context.now_ns)
     state, effects = _monitor(state, changed)
     state, published = _apply(state, [PublishStatus()])
     return state, [*given_up, *effects, *published]
@@ -259,7 +259,7 @@ def _tick(state: State, event: Tick) -> Result:
 
 
 def _silent_sources(state: State) -> Result:
-    return _monitor(state, alarms.silent_sources(state.monitor, state.context))
+    return _monitor(state, alarms.check_silence(state.monitor, state.context))
 
 
 def _send_due(state: State) -> Result:
@@ -273,14 +273,14 @@ def _ask(state: State) -> Result:
 
 
 def _probation(state: State) -> Result:
-    deployment, effects = probation.ticked(state.deployment, state.context, state.monitor.windows)
+    deployment, effects = probation.clear_marks(state.deployment, state.context, state.monitor.windows)
     return _apply(replace(state, deployment=deployment), effects)
 
 
 def _without_model(state: State) -> Result:
     deployment = state.deployment
     newest_version = max(deployment.models.newest, deployment.models.current.version)
-    return _monitor(state, alarms.without_model(state.monitor, state.context, deployment.manifest, newest_version))
+    return _monitor(state, alarms.check_model(state.monitor, state.context, deployment.manifest, newest_version))
 
 
 def _watch_age(state: State) -> Result:
@@ -296,7 +296,7 @@ def _remember(state: State) -> Result:
     return state, [*save_memory(state.monitor.pipeline, state.context, state.deployment.manifest)]
 
 
-def _heard(state: State, event: Heard) -> Result:
+def _receive(state: State, event: Received) -> Result:
     readers = [
         source for source in state.context.settings.source if source.kind == "json" and source.topic == event.topic
     ]
@@ -309,14 +309,14 @@ def _heard(state: State, event: Heard) -> Result:
     return state, effects
 
 
-def _or_dropped(state: State, event: Heard, take: Callable[[State], Result]) -> Result:
+def _or_dropped(state: State, event: Received, take: Callable[[State], Result]) -> Result:
     try:
         return take(state)
     except (MessageError, topics.TopicError, SignalError) as error:
         count = state.messages_dropped + 1
         # At 1, 2, 4, 8, ...: a sensor that says the same wrong thing ten times a second must not fill the journal.
-        told = Log("warning", f"{event.topic} dropped ({count} so far): {error}")
-        return replace(state, messages_dropped=count), [told] if count.bit_count() == 1 else []
+        log = Log("warning", f"{event.topic} dropped ({count} so far): {error}")
+        return replace(state, messages_dropped=count), [log] if count.bit_count() == 1 else []
 
 
 def _addressed(state: State, where: topics.Topic, payload: bytes) -> Result:
@@ -331,16 +331,18 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> Result:
     wanted: Sequence[Wanted] = []
     match where.channel:
         case "round":
-            changes["training"], wanted = participation.invited(state.training, context, state.trust, payload)
+            changes["training"], wanted = participation.receive_invitation(
+                state.training, context, state.trust, payload
+            )
         case "keys":
-            changes["trust"], wanted = site_keys.heard(state.trust, context, payload)
+            changes["trust"], wanted = site_keys.receive_statement(state.trust, context, payload)
         case "manifest":
             is_own = where.gateway != topics.ALL
-            changes["deployment"], wanted = candidate.heard(
+            changes["deployment"], wanted = candidate.receive_announcement(
                 state.deployment, context, state.trust, payload, is_own=is_own
             )
         case "newest":
-            changes["trust"], wanted = newest.announced(state.trust, context, payload)
+            changes["trust"], wanted = newest.receive_numbers(state.trust, context, payload)
         case "chunk":
             changes["downloads"] = downloads.take_chunk(state.downloads, context, payload)
         case "receipt":
@@ -380,8 +382,8 @@ def _reading(state: State, source: Source, payload: bytes) -> Result:
 def _sampled(state: State, source: Source, block: Block) -> Result:
     """Take a block of samples through the pipeline, and what it found in each window to the alarms and the scores."""
     now_ns = state.context.now_ns
-    monitor = replace(state.monitor, heard_ns={**state.monitor.heard_ns, source.name: now_ns})
-    state, effects = _monitor(state, alarms.sensor_well(monitor, state.context, f"silent-{source.name}", now_ns))
+    monitor = replace(state.monitor, received_ns={**state.monitor.received_ns, source.name: now_ns})
+    state, effects = _monitor(state, alarms.clear_fault(monitor, state.context, f"silent-{source.name}", now_ns))
     was_commissioned = state.monitor.pipeline.commissioned
     began_ns = state.context.stopwatch()
     try:
@@ -397,17 +399,19 @@ def _sampled(state: State, source: Source, block: Block) -> Result:
         state, more = _read(state, reading)
         effects += more
     pipeline = state.monitor.pipeline
-    state, more = _deployment(state, probation.watched(state.deployment, state.context, pipeline, readings, elapsed_ns))
+    state, more = _deployment(
+        state, probation.watch_model(state.deployment, state.context, pipeline, readings, elapsed_ns)
+    )
     effects += more
     if pipeline.commissioned and not was_commissioned:
-        state, more = _commissioned(state)
+        state, more = _finish_baseline(state)
         effects += more
     return state, effects
 
 
 def _read(state: State, reading: Reading) -> Result:
     state, effects = _monitor(
-        state, alarms.of_reading(state.monitor, state.context, state.deployment.manifest, reading)
+        state, alarms.check_reading(state.monitor, state.context, state.deployment.manifest, reading)
     )
     if reading.learned and reading.row is not None:
         effects.append(Keep(Seen(reading.row, reading.t_ns)))

@@ -81,7 +81,7 @@ def restore(
         newest_ns=now_ns,
         signer=stored.blobs.get(SIGNER, b"").decode(),
     )
-    deployment = Deployment(models=slots.restored(stored.blobs))
+    deployment = Deployment(models=slots.restore_models(stored.blobs))
     return State(
         context, _monitor(settings, stored, now_ns), trust, outbox=outbox, training=training, deployment=deployment
     )
@@ -112,7 +112,7 @@ def _monitor(settings: GatewaySettings, stored: Stored, now_ns: int) -> Monitor:
     )
     return Monitor(
         pipeline=replace(pipeline, alarm=AlarmState(**held["anomaly"])),
-        heard_ns={source.name: now_ns for source in settings.source},
+        received_ns={source.name: now_ns for source in settings.source},
         raised_by=RaisedBy(*held.get("raised_by", ())),
         sensor_alarms=held["sensors"],
         raised_in={cause: RaisedIn(*one) for cause, one in held.get("raised_in", {}).items()},

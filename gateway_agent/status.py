@@ -40,7 +40,7 @@ def status(state: State) -> Status:
         answered="" if state.training.answered is None else round_number(*state.training.answered),
         device=None if (device := state.context.settings.gateway.device) is None else Device(**device.model_dump()),
         privacy_epsilon=None if (spent := float(state.training.own.get(EPSILON, np.inf))) == np.inf else spent,
-        **slots.told(
+        **slots.status_fields(
             state.deployment.models,
             state.context.settings,
             state.deployment.candidate,

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from fedgate.cloud_aggregator.access import duplicates
 from fedgate.cloud_aggregator.access.registry import (
-    Asked,
     Bar,
     Certificate,
+    CertificateRequested,
     ForgetCertificates,
     ForgetGateway,
     ForgetPasses,
@@ -50,7 +50,7 @@ class SecondDeviceError(AdmissionError):
     """A device came with a good token under a name that another device has."""
 
 
-def begun(state: State, registry: Registry) -> State:
+def start_with_registry(state: State, registry: Registry) -> State:
     """Return a state that goes on with this registry where the site has one; who is not in it counts no more."""
     if state.settings.identity is None:
         return state
@@ -66,7 +66,7 @@ def check(state: State, gateway: str) -> None:
         raise MessageError(f"{gateway} is not enrolled; 'cloud-aggregator gateways token {gateway}' lets it in")
 
 
-def asked(state: State, request: Asked) -> Result:
+def decide_request(state: State, request: CertificateRequested) -> Result:
     """Decide on a request for a certificate."""
     try:
         return _admitted(state, request) if request.digest else _renewed(state, request)
@@ -90,7 +90,7 @@ def _site(state: State) -> tuple[Registry, Identity]:
     return state.registry, state.settings.identity
 
 
-def _admitted(state: State, request: Asked) -> Result:
+def _admitted(state: State, request: CertificateRequested) -> Result:
     registry, _ = _site(state)
     token = registry.passes.get(request.digest)
     if token is None or token.gateway != request.gateway:
@@ -112,7 +112,7 @@ def _admitted(state: State, request: Asked) -> Result:
     state, ends = _end(state, (one for one in others if not one.reason), "replaced")
     # Of the same device with another key, what it says of itself and its alarms go on.
     is_another = bool(others) and is_first and not request.is_same_device
-    state, left = _left(state, request.gateway, "replaced") if is_another else (state, [])
+    state, left = _forget_device(state, request.gateway, "replaced") if is_another else (state, [])
     state = _with_pass(state, used := replace(token, key=request.key))
     state, effects = _issued(state, request)
     stored = [one for one in ends if not isinstance(one, Bar)]
@@ -122,13 +122,13 @@ def _admitted(state: State, request: Asked) -> Result:
     return state, [RecordPass(used), *stored, *effects, *left]
 
 
-def _check_key(registry: Registry, request: Asked) -> None:
+def _check_key(registry: Registry, request: CertificateRequested) -> None:
     """Raise `AdmissionError` for a key that was revoked under any name: whoever copied it has it still."""
     if (whose := registry.revoked_keys.get(request.key)) is not None:
         raise AdmissionError(f"this key was revoked as that of {whose}, and is let in under no name; {NEW_KEY}")
 
 
-def _renewed(state: State, request: Asked) -> Result:
+def _renewed(state: State, request: CertificateRequested) -> Result:
     registry, identity = _site(state)
     _check_key(registry, request)
     held = [one for one in registry.of(request.gateway) if one.key == request.key]
@@ -142,7 +142,7 @@ def _renewed(state: State, request: Asked) -> Result:
     return _issued(state, request)
 
 
-def _issued(state: State, request: Asked) -> Result:
+def _issued(state: State, request: CertificateRequested) -> Result:
     """Hand out the certificate that this key has, where half of its life is left, else a new one."""
     registry, identity = _site(state)
     held = [one for one in registry.of(request.gateway) if one.key == request.key and not one.reason]
@@ -158,9 +158,9 @@ def _issued(state: State, request: Asked) -> Result:
     old = _expired_long_ago(registry, request.gateway, state.now_ns - round(identity.grace_days * DAY_NS))
     kept = {serial: one for serial, one in registry.certificates.items() if serial not in old}
     state = replace(state, registry=replace(registry, certificates={**kept, made.serial: made}))
-    told = Log("info", f"{request.gateway} has a certificate for {identity.certificate_days:g} days")
+    log = Log("info", f"{request.gateway} has a certificate for {identity.certificate_days:g} days")
     stored: list[Effect] = [ForgetCertificates(old)] if old else []
-    return state, [*stored, RecordCertificate(made), Issue(request.number, made), told]
+    return state, [*stored, RecordCertificate(made), Issue(request.number, made), log]
 
 
 def _expired_long_ago(registry: Registry, gateway: str, before_ns: int) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ def certified(state: State, body: dict[str, Any]) -> Answer:
     return state, [*effects, _bar(state, ())] if was_barred else effects, f"{name} has a certificate"
 
 
-def revoked(state: State, body: dict[str, Any]) -> Answer:
+def revoke_gateway(state: State, body: dict[str, Any]) -> Answer:
     """Shut a gateway out. What of it was counted stays in the sum; what is on its way is dropped."""
     gateway = str(body["gateway"])
     held = [one for one in _registry(state).of(gateway) if not one.reason]
@@ -235,7 +235,7 @@ def revoked(state: State, body: dict[str, Any]) -> Answer:
     return state, [*voided, *ends, *closing], f"{gateway} is revoked: its messages count no more"
 
 
-def removed(state: State, body: dict[str, Any]) -> Answer:
+def remove_gateway(state: State, body: dict[str, Any]) -> Answer:
     """Forget a gateway that is gone for good: nobody waits for it, its alarms are ended."""
     gateway = str(body["gateway"])
     held = [] if state.registry is None else [one for one in state.registry.of(gateway) if not one.reason]
@@ -243,19 +243,19 @@ def removed(state: State, body: dict[str, Any]) -> Answer:
         raise OrderError(f"no gateway {gateway!r} is known; 'cloud-aggregator gateways list' shows which are")
     state, voided = _without_passes(state, gateway)
     state, ends = _end(state, held, "removed")
-    state, left = _left(state, gateway, "removed")
+    state, left = _forget_device(state, gateway, "removed")
     return state, [*voided, *ends, *left], f"{gateway} is forgotten"
 
 
-def _left(state: State, gateway: str, how: Literal["removed", "replaced"]) -> Result:
+def _forget_device(state: State, gateway: str, how: Literal["removed", "replaced"]) -> Result:
     """Forget what a device that is gone said of itself, end its alarms, and take away what the broker shows of it."""
     causes = {known.alarm.cause for known in state.outward.alarms.get(gateway, {}).values()}
-    state, told = handling.gone(state, gateway, how)
+    state, ends = handling.end_alarms_of_device(state, gateway, how)
     state, closing = rounds.close_if_due(_without(state, gateway))
     state = replace(state, spent={name: most for name, most in state.spent.items() if name != gateway})
     retained = [("status", "agent"), ("manifest", "current"), *(("alarm", cause) for cause in sorted(causes))]
     cleared = [Publish(topic(state, gateway, channel, item), b"", retain=True) for channel, item in retained]
-    return state, [ForgetGateway(gateway), *told, *closing, *cleared]
+    return state, [ForgetGateway(gateway), *ends, *closing, *cleared]
 
 
 def _registry(state: State) -> Registry:
@@ -281,6 +281,6 @@ def _without(state: State, gateway: str) -> State:
         gateways={name: one for name, one in state.gateways.items() if name != gateway},
         incoming={name: one for name, one in state.incoming.items() if name != gateway},
         held={name: one for name, one in state.held.items() if name != gateway},
-        lives={name: one for name, one in state.lives.items() if name != gateway},
+        sessions={name: one for name, one in state.sessions.items() if name != gateway},
         seen={name: one for name, one in state.seen.items() if name != gateway},
     )

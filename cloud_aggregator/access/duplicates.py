@@ -7,7 +7,7 @@ to the webhook and the building, and clears by itself when there was no sign of 
 from __future__ import annotations
 
 from fedgate.cloud_aggregator.access import device_sessions
-from fedgate.cloud_aggregator.access.device_sessions import Lives
+from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
 from fedgate.cloud_aggregator.alarms import handling
 from fedgate.cloud_aggregator.events import Effect, RecordGateway
 from fedgate.cloud_aggregator.state import State
@@ -19,13 +19,13 @@ REFUSED_STANDS_S = 3_600.0
 Result = tuple[State, list[Effect]]
 
 
-def heard(state: State, gateway: str, status: Status) -> tuple[State, list[Effect], bool]:
+def note_status(state: State, gateway: str, status: Status) -> tuple[State, list[Effect], bool]:
     """Take in who says a status, and whether it tells how the gateway is now: a late one does not."""
-    before = state.lives.get(gateway, Lives())
-    after, is_news = device_sessions.told(before, status, state.now_ns)
+    before = state.sessions.get(gateway, DeviceSessions())
+    after, is_news = device_sessions.note_status(before, status, state.now_ns)
     if after is before:
         return state, [], is_news
-    state = replace(state, lives={**state.lives, gateway: after})
+    state = replace(state, sessions={**state.sessions, gateway: after})
     if after.trouble is None:
         return state, [], is_news
     state, effects = _changed(state, gateway, before, after)
@@ -54,10 +54,10 @@ def _passed(state: State) -> Result:
     return state, effects
 
 
-def ticked(state: State) -> Result:
+def end_conflicts(state: State) -> Result:
     """End the troubles that have given no sign for long enough."""
     state, effects = _passed(state)
-    for gateway, one in state.lives.items():
+    for gateway, one in state.sessions.items():
         if device_sessions.over(one, state.now_ns) and gateway in state.gateways:
             state, more = _over(state, gateway, one)
             effects += [*more, record(state, gateway)]
@@ -66,26 +66,26 @@ def ticked(state: State) -> Result:
 
 def record(state: State, gateway: str) -> RecordGateway:
     """Return the effect that stores what is known of a gateway."""
-    speaks = device_sessions.to_text(state.lives[gateway]) if gateway in state.lives else ""
+    speaks = device_sessions.to_text(state.sessions[gateway]) if gateway in state.sessions else ""
     return RecordGateway(gateway, state.gateways[gateway], state.seen.get(gateway, 0), speaks)
 
 
-def _changed(state: State, gateway: str, before: Lives, after: Lives) -> Result:
+def _changed(state: State, gateway: str, before: DeviceSessions, after: DeviceSessions) -> Result:
     effects: list[Effect] = []
     if before.trouble is not None and (before.trouble, before.since_ns) != (after.trouble, after.since_ns):
-        state, effects = _told(state, gateway, replace(before, until_ns=state.now_ns))
+        state, effects = _record_alarm(state, gateway, replace(before, until_ns=state.now_ns))
     if (before.trouble, before.since_ns) == (after.trouble, after.since_ns):
         return state, effects
-    state, more = _told(state, gateway, after)
+    state, more = _record_alarm(state, gateway, after)
     return state, [*effects, *more]
 
 
-def _over(state: State, gateway: str, known: Lives) -> Result:
-    state, effects = _told(state, gateway, known)
+def _over(state: State, gateway: str, known: DeviceSessions) -> Result:
+    state, effects = _record_alarm(state, gateway, known)
     quiet = replace(known, trouble=None, since_ns=0, until_ns=0)
-    return replace(state, lives={**state.lives, gateway: quiet}), effects
+    return replace(state, sessions={**state.sessions, gateway: quiet}), effects
 
 
-def _told(state: State, gateway: str, known: Lives) -> Result:
+def _record_alarm(state: State, gateway: str, known: DeviceSessions) -> Result:
     alarm = device_sessions.alarm_of(gateway, known, state.now_ns)
-    return (state, []) if alarm is None else handling.taken(state, gateway, alarm)
+    return (state, []) if alarm is None else handling.apply_change(state, gateway, alarm)

@@ -13,7 +13,7 @@ from fedgate.models.records import replace
 NEVER = -1
 
 
-def taken(state: State, event: Stated) -> tuple[State, list[Effect]]:
+def take_keys(state: State, event: Stated) -> tuple[State, list[Effect]]:
     """Go by these keys from now on. What is retained is signed anew at the next tick, as in a new week."""
     text = f"statement {event.keys.number} of the site's keys is in force"
     answered: list[Effect] = [Answered(event.order, text, event.problem)] if event.order else []

@@ -105,7 +105,7 @@ class Registry:
 
 
 @dataclass(frozen=True)
-class Asked:
+class CertificateRequested:
     """A device asks for a certificate, and has proved that it holds the key; an event."""
 
     number: int  # of the request, for the answer
@@ -223,4 +223,4 @@ class NotStated:
 
 
 Recorded = RecordCertificate | ForgetCertificates | RecordPass | ForgetPasses | ForgetGateway
-Told = Issue | TurnAway | Bar | TakeKeys
+EnrolmentEffect = Issue | TurnAway | Bar | TakeKeys

@@ -34,7 +34,7 @@ def check(store: str, registry: Registry, event: Listed) -> None:
     )
 
 
-def taken(state: State, event: Listed) -> tuple[State, list[Effect]]:
+def take_list(state: State, event: Listed) -> tuple[State, list[Effect]]:
     """Take in what the list names at the start. Of a certificate that was made after the backup nobody knows whose."""
     if state.registry is None:
         return state, []
@@ -49,7 +49,10 @@ def taken(state: State, event: Listed) -> tuple[State, list[Effect]]:
         f"this store is older than revoked.crl, which names {len(over)} certificates more: {words}. They stay revoked; "
         "what else came since the store was saved is not known here, see docs/reference/operations.md, How to restore"
     )
-    return admission.begun(state, registry), [*(RecordCertificate(one) for one in over), Log("warning", text)]
+    return admission.start_with_registry(state, registry), [
+        *(RecordCertificate(one) for one in over),
+        Log("warning", text),
+    ]
 
 
 def _is_ended(known: Certificate | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from fedgate.cloud_aggregator.alarms.register import NS, Standing, current
+from fedgate.cloud_aggregator.alarms.register import NS, AlarmRecord, current
 from fedgate.cloud_aggregator.events import Effect, Publish
 from fedgate.cloud_aggregator.state import State, topic
 from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm, Maintenance
@@ -19,7 +19,7 @@ def device_of(state: State, gateway: str) -> Device | None:
     return None if status is None else status.device
 
 
-def of_change(state: State, gateway: str, known: Standing) -> list[Effect]:
+def of_change(state: State, gateway: str, known: AlarmRecord) -> list[Effect]:
     """Return the message of an alarm that has changed.
 
     It is retained where it says how its cause is now: the late end of an earlier alarm is told, but must not hide

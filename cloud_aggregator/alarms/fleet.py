@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedgate.cloud_aggregator.alarms.register import NS, Alarms, Standing, active, said
+from fedgate.cloud_aggregator.alarms.register import NS, AlarmRecord, Alarms, active, alarm_fields
 from fedgate.config.protocol.messages import Common, FleetAlarm, Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import FleetSpec
@@ -39,7 +39,7 @@ SURE = 3  # gateways that must have measured a cause: two of three were wrong on
 NAMED_MAX = 10  # gateways that the text of an alarm names
 SEVERITIES: tuple[Literal["warning", "major", "critical"], ...] = ("warning", "major", "critical")
 CAUSES: tuple[Literal["power", "weather"], ...] = ("power", "weather")  # the first that most have measured is named
-SAID: dict[Evidence, str] = {
+EVIDENCE_WORDS: dict[Evidence, str] = {
     "explained": "out of the ordinary and accounts for it on",
     "unusual": "out of the ordinary and does not account for it on",
     "usual": "no change measured on",
@@ -60,7 +60,7 @@ class Fleet:
         return self.alarm is not None and self.alarm.state == "raised"
 
 
-Group = dict[str, Standing]  # gateway -> its anomaly
+Group = dict[str, AlarmRecord]  # gateway -> its anomaly
 
 
 def judge(spec: FleetSpec, fleet: Fleet, gateways: Mapping[str, Status], alarms: Alarms, now_ns: int) -> Fleet:
@@ -98,7 +98,7 @@ def largest_group(alarms: Alarms, window_ns: int) -> Group:
     return dict(sorted(group.items()))
 
 
-def _anomalies(alarms: Alarms, gateway: str) -> list[Standing]:
+def _anomalies(alarms: Alarms, gateway: str) -> list[AlarmRecord]:
     return [known for known in active(alarms, gateway) if known.alarm.kind == "anomaly"]
 
 
@@ -138,24 +138,24 @@ def _text(common: Common, group: Group, watching: set[str]) -> str:
     parts = [
         f"cause: {common}",
         f"{len(group)} gateways ({names}) changed within {math.ceil((max(onsets) - min(onsets)) / NS)} s",
-        *(f"{cause}: {_said(group, cause)}" for cause in CAUSES),
+        *(f"{cause}: {_describe_evidence(group, cause)}" for cause in CAUSES),
         f"{at_peace} others that watch have no anomaly with them" if at_peace else "no other gateway watches",
     ]
     return "; ".join(parts)
 
 
-def _said(group: Group, cause: Literal["power", "weather"]) -> str:
+def _describe_evidence(group: Group, cause: Literal["power", "weather"]) -> str:
     counts = Counter(getattr(known.alarm, cause) for known in group.values())
-    return ", ".join(f"{words} {counts[evidence]}" for evidence, words in SAID.items() if counts[evidence])
+    return ", ".join(f"{words} {counts[evidence]}" for evidence, words in EVIDENCE_WORDS.items() if counts[evidence])
 
 
-def restored_fleet(rows: Iterable[Mapping[str, Any]]) -> Fleet:
+def restore_fleet(rows: Iterable[Mapping[str, Any]]) -> Fleet:
     """Return the latest fleet alarm of those in the store."""
     latest = max(rows, key=lambda row: int(row["raised_ns"]), default=None)
     if latest is None:
         return Fleet()
     state = "raised" if latest["cleared_ns"] is None else "cleared"
     common = latest["common"] if latest["common"] in CAUSES else "undetermined"  # before 0.6 others were named
-    told = {**said(latest), "common": common}
-    told |= {"state": state, "t_ns": latest[f"{state}_ns"], "gateways": tuple(latest["gateways"].split())}
-    return Fleet(FleetAlarm.model_validate(told))
+    fields = {**alarm_fields(latest), "common": common}
+    fields |= {"state": state, "t_ns": latest[f"{state}_ns"], "gateways": tuple(latest["gateways"].split())}
+    return Fleet(FleetAlarm.model_validate(fields))

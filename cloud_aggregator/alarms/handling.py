@@ -24,7 +24,7 @@ CHANGES, CHANGE_S, RESERVED = 1_000, 3.0, 200
 DESCRIBED_S = 60.0  # between two times at which others are told of what a gateway says of its device
 
 
-def heard(state: State, gateway: str, alarm: Alarm) -> Result:
+def receive_alarm(state: State, gateway: str, alarm: Alarm) -> Result:
     """Take in a change of a gateway's alarm; one that was told before only gets its receipt again.
 
     Raises `MessageError` where too many came lately. Such a change has no answer, so its gateway keeps it and sends it
@@ -33,9 +33,9 @@ def heard(state: State, gateway: str, alarm: Alarm) -> Result:
     state = _with_quiet(state, gateway, None)
     if reason := register.refusal(state.outward.alarms, gateway, alarm):
         return _refused(state, gateway, alarm, reason)
-    if not register.is_told(state.outward.alarms.get(gateway, {}).get(alarm.id), alarm):
+    if not register.is_known(state.outward.alarms.get(gateway, {}).get(alarm.id), alarm):
         state = _with_change(state, gateway, alarm)
-    state, effects = taken(state, gateway, alarm)
+    state, effects = apply_change(state, gateway, alarm)
     receipt = Publish(topic(state, gateway, "receipt", alarm.item), Receipt(accepted=True).to_bytes())
     return state, [*effects, receipt]
 
@@ -49,9 +49,9 @@ def _with_change(state: State, gateway: str, alarm: Alarm) -> State:
     return replace(state, alarmed={**state.alarmed, gateway: Spent(before + 1, state.now_ns)})
 
 
-def taken(state: State, gateway: str, alarm: Alarm) -> Result:
+def apply_change(state: State, gateway: str, alarm: Alarm) -> Result:
     """Store a change of an alarm and tell of it: one that the gateway told, or that is about the gateway itself."""
-    cards = device_sessions.cards(state.lives[gateway]) if gateway in state.lives else {}
+    cards = device_sessions.cards(state.sessions[gateway]) if gateway in state.sessions else {}
     alarms, known, is_news = register.take(state.outward.alarms, gateway, alarm, state.now_ns, cards)
     stored = RecordAlarm(gateway, alarm, state.now_ns, known.onset_ns)
     if not is_news:
@@ -62,9 +62,9 @@ def taken(state: State, gateway: str, alarm: Alarm) -> Result:
     state, others = _ended(state, gateway, [end for end in ends if end.id != alarm.id], "superseded")
     state, posts = _post(state, gateway, alarm, active=known.active and not its_own)
     state, discovery = home_assistant.cause_seen(state, gateway)
-    told = [] if its_own else building.of_change(state, gateway, known)
+    published = [] if its_own else building.of_change(state, gateway, known)
     state, late = _ended(state, gateway, its_own, "superseded")
-    return state, [stored, *others, *posts, *told, *discovery, _log(gateway, alarm), *late]
+    return state, [stored, *others, *posts, *published, *discovery, _log(gateway, alarm), *late]
 
 
 def of_ours(state: State, gateway: str, cause: str) -> list[Alarm]:
@@ -80,12 +80,14 @@ def raise_ours(state: State, gateway: str, cause: str, severity: Severity, text:
     now_ns = state.now_ns
     named = {"id": f"{gateway}.{cause}.{now_ns}", "cause": cause, "kind": "sensor", "state": "raised"}
     alarm = Alarm.model_validate(named | {"severity": severity, "text": text, "onset_ns": now_ns, "t_ns": now_ns})
-    return taken(state, gateway, alarm)
+    return apply_change(state, gateway, alarm)
 
 
 def end_ours(state: State, gateway: str, alarm: Alarm, text: str) -> Result:
     """End an alarm of our own, and say why."""
-    return taken(state, gateway, alarm.model_copy(update={"state": "cleared", "t_ns": state.now_ns, "text": text}))
+    return apply_change(
+        state, gateway, alarm.model_copy(update={"state": "cleared", "t_ns": state.now_ns, "text": text})
+    )
 
 
 def _refused(state: State, gateway: str, alarm: Alarm, reason: str) -> Result:
@@ -128,10 +130,10 @@ def _forgotten(state: State, gateway: str) -> Result:
     return _ended(state, gateway, ends, "forgotten")
 
 
-def gone(state: State, gateway: str, how: Literal["removed", "replaced"]) -> Result:
+def end_alarms_of_device(state: State, gateway: str, how: Literal["removed", "replaced"]) -> Result:
     """End the alarms of a device that is gone: taken away, or another has its name."""
     state = _with_quiet(state, gateway, None)
-    return _ended(state, gateway, register.gone(state.outward.alarms, gateway, state.now_ns, how), how)
+    return _ended(state, gateway, register.end_of_device(state.outward.alarms, gateway, state.now_ns, how), how)
 
 
 def status_changed(state: State, gateway: str, before: Status | None) -> Result:
@@ -140,8 +142,8 @@ def status_changed(state: State, gateway: str, before: Status | None) -> Result:
     state, ends = _forgotten(state, gateway)
     if before is not None and (before.device, before.version) == (after.device, after.version):
         return state, ends
-    state, told = _described(state, gateway)
-    return state, [*ends, *told]
+    state, published = _described(state, gateway)
+    return state, [*ends, *published]
 
 
 def _described(state: State, gateway: str) -> Result:
@@ -159,16 +161,16 @@ def _described(state: State, gateway: str) -> Result:
     return state, [*effects, *building.of_gateway(state, gateway)]
 
 
-def connected(state: State) -> Result:
+def publish_alarms(state: State) -> Result:
     """Tell again how every alarm is now: brokers forget, and not every message arrived."""
     state = replace(state, outward=replace(state.outward, quiet={}))
     state, effects = home_assistant.sync(state)
     for gateway in state.outward.alarms:
         effects += building.of_gateway(state, gateway)
-    return state, [*effects, *_fleet_told(state)]
+    return state, [*effects, *_publish_fleet(state)]
 
 
-def ticked(state: State) -> Result:
+def judge_fleet(state: State) -> Result:
     """Judge the fleet, and send what waits for the webhook."""
     before, settings = state.outward.fleet, state.settings.fleet
     now = fleet.judge(settings, before, state.gateways, state.outward.alarms, state.now_ns)
@@ -177,17 +179,17 @@ def ticked(state: State) -> Result:
     if now.alarm is not None and now.alarm != before.alarm:
         state, effects = _fleet_changed(state, before.alarm, now.alarm)
     for gateway in sorted(state.undescribed):
-        state, told = _described(state, gateway)
-        effects += told
+        state, published = _described(state, gateway)
+        effects += published
     state, sends = _send(state)
     return state, [*effects, *sends]
 
 
-def posted(state: State, event: Posted) -> Result:
+def note_posted(state: State, event: Posted) -> Result:
     """Take in how an attempt to post went."""
     if state.settings.webhook is None:
         return state, []
-    queue, effects = webhook.posted(state.outward.queue, state.settings.webhook, event, state.now_ns)
+    queue, effects = webhook.receive_result(state.outward.queue, state.settings.webhook, event, state.now_ns)
     return replace(state, outward=replace(state.outward, queue=queue)), effects
 
 
@@ -197,7 +199,7 @@ def _fleet_changed(state: State, before: FleetAlarm | None, now: FleetAlarm) -> 
     if before is None or (before.id, before.state) != (now.id, now.state):
         state, posts = _post(state, ALL, now, active=now.state == "raised")
         effects += [*posts, _log("site", now)]
-    return state, [*effects, *_fleet_told(state)]
+    return state, [*effects, *_publish_fleet(state)]
 
 
 def _log(who: str, alarm: Alarm) -> Log:
@@ -205,7 +207,7 @@ def _log(who: str, alarm: Alarm) -> Log:
     return Log(level, f"{who}: {alarm.cause} {alarm.state}: {alarm.text}")
 
 
-def _fleet_told(state: State) -> list[Effect]:
+def _publish_fleet(state: State) -> list[Effect]:
     alarm = state.outward.fleet.alarm
     if alarm is None:
         return []

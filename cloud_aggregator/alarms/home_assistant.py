@@ -32,31 +32,31 @@ def sync(state: State) -> tuple[State, list[Effect]]:
     """Return everything there is to tell after a connect, and what is to be taken back."""
     wanted: dict[str, bytes] = {}
     for gateway in (ALL, *state.gateways):
-        wanted |= _wanted(state, gateway)
+        wanted |= _documents_of(state, gateway)
     stale = sorted(state.outward.discovered - wanted.keys())
-    state, effects = _tell(state, wanted)
+    state, effects = _publish_new(state, wanted)
     return state, [*effects, *(Publish(where, b"", retain=True) for where in stale)]
 
 
 def gateway_changed(state: State, gateway: str) -> tuple[State, list[Effect]]:
     """Tell of a gateway that has appeared, or of what it has changed in what it says of itself."""
-    return _tell(state, _wanted(state, gateway))
+    return _publish_new(state, _documents_of(state, gateway))
 
 
 def cause_seen(state: State, gateway: str) -> tuple[State, list[Effect]]:
     """Tell of the alarms of a gateway that have not been told of."""
-    wanted = _wanted(state, gateway)
-    return _tell(state, {where: body for where, body in wanted.items() if where not in state.outward.discovered})
+    wanted = _documents_of(state, gateway)
+    return _publish_new(state, {where: body for where, body in wanted.items() if where not in state.outward.discovered})
 
 
-def _tell(state: State, wanted: Mapping[str, bytes]) -> tuple[State, list[Effect]]:
+def _publish_new(state: State, wanted: Mapping[str, bytes]) -> tuple[State, list[Effect]]:
     new = wanted.keys() - state.outward.discovered
     state = replace(state, outward=replace(state.outward, discovered=state.outward.discovered | new))
     effects: list[Effect] = [RecordDiscovery(where) for where in sorted(new)]
     return state, [*effects, *(Publish(where, body, retain=True) for where, body in wanted.items())]
 
 
-def _wanted(state: State, gateway: str) -> dict[str, bytes]:
+def _documents_of(state: State, gateway: str) -> dict[str, bytes]:
     """Return the documents of one gateway, or of the site itself, by topic."""
     if not state.settings.home_assistant.enabled:
         return {}
@@ -117,14 +117,14 @@ def _device(state: State, gateway: str) -> dict[str, Any]:
     if gateway == ALL:
         return {"identifiers": [_node(state, ALL)], "name": f"fedgate site {site}", "sw_version": VERSION}
     device, status = device_of(state, gateway), state.gateways.get(gateway)
-    told = {
+    fields = {
         "manufacturer": device.manufacturer if device else "",
         "model": device.model if device else "",
         "serial_number": device.serial if device else "",
         "suggested_area": device.location if device else "",
         "sw_version": status.version if status else "",
     }
-    known = {key: value for key, value in told.items() if value}
+    known = {key: value for key, value in fields.items() if value}
     return {
         "identifiers": [_node(state, gateway)],
         "name": f"{site} {gateway}",

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedgate.cloud_aggregator.alarms.fleet import Fleet, restored_fleet
-from fedgate.cloud_aggregator.alarms.register import Alarms, Quiet, restored
+from fedgate.cloud_aggregator.alarms.fleet import Fleet, restore_fleet
+from fedgate.cloud_aggregator.alarms.register import Alarms, Quiet, restore_alarms
 from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, Queue, in_turns
 from fedgate.cloud_aggregator.events import Post
 from fedgate.config.protocol.topics import ALL
@@ -36,8 +36,8 @@ def outward(
     """Return what a store holds of it; `alarms` in the order they were received."""
     rows = [dict(row) for row in alarms]
     return Outward(
-        alarms=restored(row for row in rows if row["gateway"] != ALL),
-        fleet=restored_fleet(row for row in rows if row["gateway"] == ALL),
+        alarms=restore_alarms(row for row in rows if row["gateway"] != ALL),
+        fleet=restore_fleet(row for row in rows if row["gateway"] == ALL),
         alarms_refused=counts.get(ALARMS_REFUSED, 0),
         queue=Queue(in_turns(posts), dropped=counts.get(DROPPED, 0), refused=counts.get(REFUSED, 0)),
         discovered=frozenset(discovered),

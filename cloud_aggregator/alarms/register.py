@@ -46,7 +46,7 @@ WHY: dict[Literal["removed", "replaced"], str] = {
 
 
 @dataclass(frozen=True)
-class Standing:
+class AlarmRecord:
     """What is known of one alarm."""
 
     alarm: Alarm  # the clearing message where it is here, else the raising one
@@ -61,33 +61,33 @@ class Standing:
         return self.is_raised and not self.is_cleared
 
 
-Alarms = dict[str, dict[str, Standing]]  # by gateway and id, in the order they became known
+Alarms = dict[str, dict[str, AlarmRecord]]  # by gateway and id, in the order they became known
 
 
 def take(
     alarms: Alarms, gateway: str, alarm: Alarm, now_ns: int, cards: Mapping[str, str] | None = None
-) -> tuple[Alarms, Standing, bool]:
+) -> tuple[Alarms, AlarmRecord, bool]:
     """Return the alarms with one more message, what is now known of its alarm, and whether it said anything new.
 
     `cards`: by boot, where more is known of its card than the alarm says; see `device_sessions.cards`.
     """
     of_gateway = alarms.get(gateway, {})
     known = of_gateway.get(alarm.id)
-    if known is not None and is_told(known, alarm):
+    if known is not None and is_known(known, alarm):
         return alarms, known, False
-    now_known = _begun(of_gateway, alarm, now_ns, cards or {}) if known is None else _joined(known, alarm)
+    now_known = _with_onset(of_gateway, alarm, now_ns, cards or {}) if known is None else _joined(known, alarm)
     of_gateway = {**of_gateway, alarm.id: now_known}
     return {**alarms, gateway: _pruned(of_gateway, alarm.cause)}, now_known, True
 
 
-def is_told(known: Standing | None, alarm: Alarm) -> bool:
+def is_known(known: AlarmRecord | None, alarm: Alarm) -> bool:
     """Tell whether a message says nothing that is not known of its alarm."""
     if known is None:
         return False
     return known.is_raised if alarm.state == "raised" else known.is_cleared and not known.ended
 
 
-def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, cards: Mapping[str, str]) -> Standing:
+def _with_onset(of_gateway: dict[str, AlarmRecord], alarm: Alarm, now_ns: int, cards: Mapping[str, str]) -> AlarmRecord:
     is_possible = SET_NS <= alarm.onset_ns <= now_ns + AHEAD_NS
     is_believed = is_possible and alarm.clock != "unsynchronised"
     same = [known for known in of_gateway.values() if known.alarm.cause == alarm.cause]
@@ -107,7 +107,7 @@ def _begun(of_gateway: dict[str, Standing], alarm: Alarm, now_ns: int, cards: Ma
             (earlier_ns if is_later else later_ns).append(known.onset_ns + (1 if is_later else -1))
     if alarm.cause.startswith(OF_OURS):  # raised here, one after the other, wherever our clock has gone meanwhile
         earlier_ns, later_ns = [known.onset_ns + 1 for known in same], []
-    return Standing(
+    return AlarmRecord(
         alarm,
         onset_ns=min([max([alarm.onset_ns if is_believed else now_ns, *earlier_ns]), *later_ns]),
         is_raised=alarm.state == "raised",
@@ -134,12 +134,12 @@ def _is_later_in_its_boot(one: Alarm, other: Alarm) -> bool | None:
     return one.monotonic_ns > other.monotonic_ns
 
 
-def _joined(known: Standing, alarm: Alarm) -> Standing:
+def _joined(known: AlarmRecord, alarm: Alarm) -> AlarmRecord:
     both = replace(known, is_raised=True, is_cleared=True)
     return replace(both, alarm=alarm, ended="") if alarm.state == "cleared" else both
 
 
-def _pruned(of_gateway: dict[str, Standing], cause: str) -> dict[str, Standing]:
+def _pruned(of_gateway: dict[str, AlarmRecord], cause: str) -> dict[str, AlarmRecord]:
     """Forget those alarms of a cause first that are over and became known first, and never the latest."""
     same = [key for key, known in of_gateway.items() if known.alarm.cause == cause]
     latest = max(same, key=lambda key: _age(of_gateway[key]))
@@ -148,25 +148,25 @@ def _pruned(of_gateway: dict[str, Standing], cause: str) -> dict[str, Standing]:
     return {key: known for key, known in of_gateway.items() if key not in surplus}
 
 
-def active(alarms: Alarms, gateway: str) -> list[Standing]:
+def active(alarms: Alarms, gateway: str) -> list[AlarmRecord]:
     """Return the alarms of a gateway that stand, the latest last."""
     standing = [known for known in alarms.get(gateway, {}).values() if known.active]
     return sorted(standing, key=_age)
 
 
-def current(alarms: Alarms, gateway: str) -> dict[str, Standing]:
+def current(alarms: Alarms, gateway: str) -> dict[str, AlarmRecord]:
     """Return, for each cause of a gateway, the alarm that says how it is now: one that stands, else the last to end."""
     ordered = sorted(alarms.get(gateway, {}).values(), key=lambda known: (known.active, *_age(known)))
     return {known.alarm.cause: known for known in ordered}
 
 
-def _age(known: Standing) -> tuple[int, int, int, str]:
+def _age(known: AlarmRecord) -> tuple[int, int, int, str]:
     return (known.onset_ns, known.alarm.sequence, known.alarm.onset_ns, known.alarm.id)
 
 
 def superseded(alarms: Alarms, gateway: str) -> list[Alarm]:
     """Return the ends of the alarms of a gateway that stand although it has told of a later one of their cause."""
-    latest: dict[str, Standing] = {}
+    latest: dict[str, AlarmRecord] = {}
     for known in sorted(alarms.get(gateway, {}).values(), key=_age):
         latest[known.alarm.cause] = known
     ends = []
@@ -185,16 +185,16 @@ def forgotten(alarms: Alarms, gateway: str, now_ns: int) -> list[Alarm]:
     return [_end(known, now_ns, text) for known in of_its_own]
 
 
-def gone(alarms: Alarms, gateway: str, now_ns: int, how: Literal["removed", "replaced"]) -> list[Alarm]:
+def end_of_device(alarms: Alarms, gateway: str, now_ns: int, how: Literal["removed", "replaced"]) -> list[Alarm]:
     """Return the ends of all alarms of a gateway that stand, as its device is gone for good."""
     return [_end(known, now_ns, WHY[how]) for known in active(alarms, gateway)]
 
 
-def _end(known: Standing, t_ns: int, text: str) -> Alarm:
+def _end(known: AlarmRecord, t_ns: int, text: str) -> Alarm:
     return known.alarm.model_copy(update={"state": "cleared", "t_ns": t_ns, "text": text})
 
 
-def ended(alarms: Alarms, gateway: str, end: Alarm, how: Ended) -> tuple[Alarms, Standing]:
+def ended(alarms: Alarms, gateway: str, end: Alarm, how: Ended) -> tuple[Alarms, AlarmRecord]:
     """Return the alarms with one ended that its gateway has not ended, and what is now known of it."""
     over = replace(alarms[gateway][end.id], alarm=end, is_cleared=True, ended=how)
     return {**alarms, gateway: {**alarms[gateway], end.id: over}}, over
@@ -220,8 +220,8 @@ class Quiet:
 
 def quieted(known: Quiet | None, status: Status, now_ns: int) -> Quiet | None:
     """Return since when a gateway is quiet with one more status of it; None where it is not, or does not say so."""
-    is_said = {"alarms_active", "outbox"} <= status.model_fields_set and status.boot_id != ""
-    if status.state != "online" or not is_said or status.alarms_active or status.outbox:
+    is_stated = {"alarms_active", "outbox"} <= status.model_fields_set and status.boot_id != ""
+    if status.state != "online" or not is_stated or status.alarms_active or status.outbox:
         return None
     if known is None or known.boot_id != status.boot_id or known.since_ns > now_ns:
         return Quiet(status.boot_id, now_ns)
@@ -254,21 +254,21 @@ def _characters(alarm: Alarm) -> int:
     return sum(map(len, (alarm.id, alarm.text, alarm.feature, alarm.rule, alarm.boot_id, alarm.model_digest)))
 
 
-def said(row: Mapping[str, Any]) -> dict[str, Any]:
+def alarm_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a row of the store says of an alarm, but for its state; what an older store lacks is left out."""
     return {name: row[name] for name in ROW if row[name] is not None}
 
 
-def restored(rows: Iterable[dict[str, Any]]) -> Alarms:
+def restore_alarms(rows: Iterable[dict[str, Any]]) -> Alarms:
     """Return what is known of alarms from their rows in the store, given in the order they were received."""
     alarms: Alarms = {}
     for row in rows:
-        gateway, begun_ns = row["gateway"], row["begun_ns"]
+        gateway, started_ns = row["gateway"], row["begun_ns"]
         for state in ("raised", "cleared"):
             if row[f"{state}_ns"] is not None:
-                alarm = Alarm.model_validate({**said(row), "state": state, "t_ns": row[f"{state}_ns"]})
+                alarm = Alarm.model_validate({**alarm_fields(row), "state": state, "t_ns": row[f"{state}_ns"]})
                 alarms, known, _ = take(alarms, gateway, alarm, row["received_ns"])
-                onset_ns = known.onset_ns if begun_ns is None else begun_ns
+                onset_ns = known.onset_ns if started_ns is None else started_ns
                 held = replace(known, onset_ns=onset_ns, ended=row["ended"] or "")
                 alarms = {**alarms, gateway: {**alarms[gateway], alarm.id: held}}
     return alarms

@@ -34,8 +34,8 @@ def scored(state: State, gateway: str, item: str, payload: bytes) -> list[Effect
     try:
         scores = Scores.from_bytes(payload)
     except MessageError as error:
-        told = Log("warning", f"{gateway}: scores refused: {error}")
-        return [_receipt(state, gateway, item, str(error)), told]
+        log = Log("warning", f"{gateway}: scores refused: {error}")
+        return [_receipt(state, gateway, item, str(error)), log]
     return [RecordScores(gateway, item, scores, state.now_ns), _receipt(state, gateway, item)]
 
 

@@ -50,16 +50,16 @@ def post_of(site: str, gateway: str, alarm: Alarm, device: Device | None, *, act
 
     `active` tells of the alarm, where the change may be told of late.
     """
-    said = {
+    fields = {
         "site": site,
         "gateway": gateway,
         "active": active,
         "device": None if device is None else device.model_dump(mode="json"),
         "alarm": alarm.model_dump(mode="json"),
     }
-    text = json.dumps(said, separators=(",", ":"))
+    text = json.dumps(fields, separators=(",", ":"))
     change = hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
-    return Post(change, json.dumps({"id": change, **said}, separators=(",", ":")).encode(), gateway)
+    return Post(change, json.dumps({"id": change, **fields}, separators=(",", ":")).encode(), gateway)
 
 
 def in_turns(posts: Iterable[Post]) -> tuple[Post, ...]:
@@ -116,7 +116,7 @@ def due(queue: Queue, spec: Webhook, now_ns: int) -> tuple[Queue, list[Effect]]:
     return replace(queue, under_way=True), [Send(queue.waiting[0])]
 
 
-def posted(queue: Queue, spec: Webhook, event: Posted, now_ns: int) -> tuple[Queue, list[Effect]]:
+def receive_result(queue: Queue, spec: Webhook, event: Posted, now_ns: int) -> tuple[Queue, list[Effect]]:
     """Take in how the sending of the first change went."""
     if not queue.under_way or queue.waiting[0].id != event.id:
         return queue, []  # it was given up meanwhile

@@ -119,8 +119,8 @@ def write(
         sealer = None if passphrase is None else Sealer(raw, passphrase, secrets.token_bytes(SALT_BYTES))
         with tarfile.open(fileobj=cast(BinaryIO, sealer or raw), mode="w|", format=tarfile.PAX_FORMAT) as tar:
             body = manifest.to_bytes()
-            for name, said in ((MANIFEST, body), (ITS_DIGEST, _digest_line(body))):
-                _add(tar, part_of(name, said, PRIVATE_MODE, advance), io.BytesIO(said), manifest.made_ns, advance)
+            for name, content in ((MANIFEST, body), (ITS_DIGEST, _digest_line(body))):
+                _add(tar, part_of(name, content, PRIVATE_MODE, advance), io.BytesIO(content), manifest.made_ns, advance)
             for part in manifest.parts:
                 with _opened(contents[part.name]) as file:
                     _add(tar, part, file, manifest.made_ns, advance)

@@ -146,13 +146,13 @@ class Progress:
 
     def __init__(self, what: str, total_bytes: int) -> None:
         self._what, self._total, self._done = what, total_bytes, 0
-        self._said_s = time.monotonic()
+        self._reported_s = time.monotonic()
 
     def advance(self, size_bytes: int) -> None:
         """So many bytes more are done."""
         self._done += size_bytes
-        if time.monotonic() - self._said_s >= WORD_S:
-            self._said_s = time.monotonic()
+        if time.monotonic() - self._reported_s >= WORD_S:
+            self._reported_s = time.monotonic()
             share = min(self._done / max(self._total, 1), 1.0)
             sys.stderr.write(f"{NAME}: {self._what}: {share:.0%} of {self._total / MIB:.0f} MiB\n")
 
@@ -264,7 +264,7 @@ def copy_store(store: Path, copy: Path) -> None:
     progress: list[Progress] = []
     page_bytes = 0
 
-    def said(_status: int, remaining: int, total: int) -> None:
+    def report(_status: int, remaining: int, total: int) -> None:
         if not progress:
             progress.append(Progress("copying", total * page_bytes))
         progress[0].advance(min(PAGES, total - remaining) * page_bytes)
@@ -276,7 +276,7 @@ def copy_store(store: Path, copy: Path) -> None:
         source.execute("BEGIN")
         page_bytes = int(source.execute("PRAGMA page_size").fetchone()[0])
         source.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # from here on it is the store of this moment
-        source.backup(target, pages=PAGES, progress=said)
+        source.backup(target, pages=PAGES, progress=report)
         check(target, store)
         target.execute("PRAGMA journal_mode = DELETE")  # one file, which is whole by itself
 
@@ -318,7 +318,7 @@ def facts_of(db: sqlite3.Connection) -> Facts:
     )
 
 
-def told(facts: Facts) -> str:
+def describe_facts(facts: Facts) -> str:
     """Return the facts of a store as one line."""
     return (
         f"{facts.models} models, the newest {facts.model_version}; {facts.alarms} alarms; {facts.gateways} gateways, "
@@ -335,12 +335,17 @@ def _show(arguments: argparse.Namespace, manifest: Manifest) -> None:
     file: Path = arguments.file
     size = file.stat().st_size
     if arguments.json:
-        said = {"file": str(file), "size_bytes": size, "made": time_of(manifest.made_ns), "has_keys": manifest.has_keys}
+        report = {
+            "file": str(file),
+            "size_bytes": size,
+            "made": time_of(manifest.made_ns),
+            "has_keys": manifest.has_keys,
+        }
         print(
             json.dumps(
-                {**said, "parts": [part.name for part in manifest.parts], **manifest.facts.model_dump()}, indent=2
+                {**report, "parts": [part.name for part in manifest.parts], **manifest.facts.model_dump()}, indent=2
             )
         )
         return
     keys = "sealed, with the keys" if manifest.has_keys else "WITHOUT release.key and ca.key: keep those apart"
-    print(f"{file}: {size / MIB:.1f} MiB of {time_of(manifest.made_ns)}, {keys}\n{told(manifest.facts)}")
+    print(f"{file}: {size / MIB:.1f} MiB of {time_of(manifest.made_ns)}, {keys}\n{describe_facts(manifest.facts)}")

@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
 def _make(arguments: argparse.Namespace) -> int:
     from cryptography import x509
 
-    from fedgate.cloud_aggregator.pki.authority import OWN_LIFE, Authority
+    from fedgate.cloud_aggregator.pki.authority import OWN_VALIDITY, Authority
     from fedgate.config.identity import pki
 
     settings = load(arguments.config, AggregatorSettings)
@@ -45,10 +45,14 @@ def _make(arguments: argparse.Namespace) -> int:
     key, serial = pki.new_key(key_file), x509.random_serial_number()
     body = {"name": arguments.role, "serial": f"{serial:x}", "key": pki.key_digest(key.public_key())}
     body["authority"] = authority.fingerprint
-    said = placed(arguments.config, "certified", {**body, "not_after_ns": round((now + OWN_LIFE).timestamp()) * NS})
-    if said.problem:
-        return said.shown(arguments)
-    made = authority.issue(arguments.role, key.public_key(), serial, now, now + OWN_LIFE)
+    answer = placed(
+        arguments.config, "certified", {**body, "not_after_ns": round((now + OWN_VALIDITY).timestamp()) * NS}
+    )
+    if answer.problem:
+        return answer.shown(arguments)
+    made = authority.issue(arguments.role, key.public_key(), serial, now, now + OWN_VALIDITY)
     pki.write(file, made, pki.PUBLIC_MODE)
-    print(f"{key_file} and {file}: {arguments.role}, until {now + OWN_LIFE:%Y-%m-%d}; the key is for its owner only")
+    print(
+        f"{key_file} and {file}: {arguments.role}, until {now + OWN_VALIDITY:%Y-%m-%d}; the key is for its owner only"
+    )
     return 0

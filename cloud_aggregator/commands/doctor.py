@@ -215,17 +215,17 @@ def _store(path: Path) -> Iterator[Finding]:
         yield ok("store", f"{path} is made when the aggregator starts")
         return
 
-    def whole() -> str:
+    def check() -> str:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            said = db.execute("PRAGMA quick_check(3)").fetchall()
-        if said != [("ok",)]:
-            raise sqlite3.DatabaseError("; ".join(str(line[0]) for line in said))
+            found = db.execute("PRAGMA quick_check(3)").fetchall()
+        if found != [("ok",)]:
+            raise sqlite3.DatabaseError("; ".join(str(line[0]) for line in found))
         with closing(Store(path, create=False)) as store:
             counts = {name: len(store.rows(name, key)) for name, key in (("rounds", "id"), ("models", "version"))}
         return f"{path} is whole: {counts['rounds']} rounds, {counts['models']} models"
 
     advice = "stop the service, restore store and release key from one backup"
-    yield guarded("store", (sqlite3.Error, StoreError), advice, whole)
+    yield guarded("store", (sqlite3.Error, StoreError), advice, check)
     yield last_backup(path, time.time_ns())
 
 
@@ -284,15 +284,15 @@ def broker_file(path: Path, largest_bytes: int) -> Iterator[Finding]:
     except (OSError, UnicodeDecodeError) as error:
         yield warning("broker file", one_line(error), "let this user read it")
         return
-    said = dict(line.strip().partition(" ")[::2] for line in lines if line.strip() and not line.startswith("#"))
+    found = dict(line.strip().partition(" ")[::2] for line in lines if line.strip() and not line.startswith("#"))
     name = path.name
-    if said.get("persistence", "false") != "true":
+    if found.get("persistence", "false") != "true":
         text = f"{name}: what the broker holds for others is gone when it restarts"
         yield warning("broker file", text, "persistence true")
-    elif 0 < int(said.get("max_packet_size", "0")) < largest_bytes + 1_024:
-        text = f"{name}: max_packet_size {said['max_packet_size']} is too small for {largest_bytes} and its topic"
+    elif 0 < int(found.get("max_packet_size", "0")) < largest_bytes + 1_024:
+        text = f"{name}: max_packet_size {found['max_packet_size']} is too small for {largest_bytes} and its topic"
         yield failure("broker file", text, "raise it")
-    elif said.get("allow_anonymous") == "true" and "127.0.0.1" not in said.get("listener", ""):
+    elif found.get("allow_anonymous") == "true" and "127.0.0.1" not in found.get("listener", ""):
         yield warning("broker file", f"{name} lets anybody in", "allow_anonymous false")
     else:
         yield ok("broker file", f"{name}: sessions and retained messages survive a restart of the broker")

@@ -114,13 +114,13 @@ def _token(arguments: argparse.Namespace) -> int:
     secret = secrets.token_urlsafe(SECRET_BYTES)
     token = Token(arguments.gateway, settings.enrolment.address, root, secret)
     body = {"gateway": token.gateway, "digest": token.digest, "hours": arguments.hours, "replaces": arguments.replace}
-    said = placed(arguments.config, "token", body)
-    if said.problem:
-        return said.shown(arguments)
+    answer = placed(arguments.config, "token", body)
+    if answer.problem:
+        return answer.shown(arguments)
     if arguments.json:
-        print(json.dumps({"token": token.text(), "text": said.text}, indent=2))
+        print(json.dumps({"token": token.text(), "text": answer.text}, indent=2))
     else:
-        print(f"{said.text}; on it:\n\n  gateway-agent enrol -c gateway.toml --token {token.text()}\n")
+        print(f"{answer.text}; on it:\n\n  gateway-agent enrol -c gateway.toml --token {token.text()}\n")
     return 0
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedgate.cloud_aggregator.commands.order_client import Said, placed
+from fedgate.cloud_aggregator.commands.order_client import OrderAnswer, placed
 from fedgate.config.runtime import cli
 from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.settings import load
@@ -111,7 +111,7 @@ def _show(arguments: argparse.Namespace) -> int:
         {"fingerprint": pki.fingerprint(one), "until": f"{one.not_valid_after_utc:%Y-%m-%d}"} for one in held
     ]
     lacking = _lacking(settings, spec.folder) if len(held) > 1 else []
-    said = {
+    answer = {
         "site": keys.site,
         "statement": keys.number,
         "since": datetime.fromtimestamp(keys.created_ns // site_keys.NS, UTC).isoformat(timespec="seconds"),
@@ -120,9 +120,9 @@ def _show(arguments: argparse.Namespace) -> int:
         "members": len(keys.members),
     }
     if arguments.json:
-        print(json.dumps({**said, "authorities": authorities, "lacking": lacking}, indent=2))
+        print(json.dumps({**answer, "authorities": authorities, "lacking": lacking}, indent=2))
         return 0
-    rows = [(name, str(value)) for name, value in said.items()]
+    rows = [(name, str(value)) for name, value in answer.items()]
     rows += [("authority", f"{one['fingerprint']} until {one['until']}") for one in authorities]
     if len(held) > 1:
         rows.append(("to be certified", ", ".join(lacking) or "nobody: 'keys finish' may drop the one before"))
@@ -151,7 +151,7 @@ def _rotate(arguments: argparse.Namespace) -> int:
             "to, and 'cloud-aggregator keys finish' then drops the one before. People and machines that look on need "
             "new certificates: 'cloud-aggregator certificate'"
         )
-    return _announced(arguments, settings, spec, keys.number, left)
+    return _announce_statement(arguments, settings, spec, keys.number, left)
 
 
 def _finish(arguments: argparse.Namespace) -> int:
@@ -165,10 +165,10 @@ def _finish(arguments: argparse.Namespace) -> int:
             "remove' those that are gone; with --anyway they are shut out until they have fetched one by themselves, "
             "and who looks on until he gets a new one"
         )
-        return Said(None, False, "", problem).shown(arguments)  # 1: it may be tried again
+        return OrderAnswer(None, False, "", problem).shown(arguments)  # 1: it may be tried again
     root = _root(arguments, spec)
     keys = site_keys.drop_before(spec.folder, settings.aggregator.release_key, root, datetime.now(UTC))
-    return _announced(arguments, settings, spec, keys.number, "")
+    return _announce_statement(arguments, settings, spec, keys.number, "")
 
 
 def _members(arguments: argparse.Namespace) -> int:
@@ -180,7 +180,7 @@ def _members(arguments: argparse.Namespace) -> int:
     settings, spec = _owned(arguments)
     root, now = _root(arguments, spec), datetime.now(UTC)
     keys = site_keys.pin(spec.folder, settings.aggregator.release_key, root, members, now)
-    return _announced(arguments, settings, spec, keys.number, _left_out(_held(settings), members))
+    return _announce_statement(arguments, settings, spec, keys.number, _list_left_out(_held(settings), members))
 
 
 def _shown_members(arguments: argparse.Namespace) -> int:
@@ -196,8 +196,8 @@ def _shown_members(arguments: argparse.Namespace) -> int:
         rows = [{"key": key, "gateway": name, "member": key in members} for key, name in names.items()]
         print(json.dumps({"pinned": bool(members), "members": rows}, indent=2))
         return 0
-    said = f"the {len(members)} members of statement {keys.number}" if members and keys else "nobody: any gateway may"
-    print(f"# who takes part in masked sums: {said}")
+    listed = f"the {len(members)} members of statement {keys.number}" if members and keys else "nobody: any gateway may"
+    print(f"# who takes part in masked sums: {listed}")
     for key, name in names.items():
         print(f"{key} {name or 'nobody has this key now'}{' (a member)' if key in members else ''}")
     return 0
@@ -213,7 +213,7 @@ def _held(settings: SiteSettings) -> dict[str, str]:
         return store.registry().members
 
 
-def _left_out(gateways: dict[str, str], members: Sequence[str]) -> str:
+def _list_left_out(gateways: dict[str, str], members: Sequence[str]) -> str:
     """Say which enrolled gateways take part in no masked sum any more, and which members are not enrolled."""
     if not members:
         return ""
@@ -261,16 +261,20 @@ def _root(arguments: argparse.Namespace, spec: Identity) -> Any:
     return signing.load_private(path)
 
 
-def _announced(arguments: argparse.Namespace, settings: SiteSettings, spec: Identity, number: int, left: str) -> int:
+def _announce_statement(
+    arguments: argparse.Namespace, settings: SiteSettings, spec: Identity, number: int, left: str
+) -> int:
     """Have the service go by the new statement, and say what is left to do. One that never ran has no store for an
     order and needs none: it reads the statement when it starts.
     """
-    said = Said(None, False, f"statement {number} is in the site's folder; the service goes by it when it starts", "")
+    answer = OrderAnswer(
+        None, False, f"statement {number} is in the site's folder; the service goes by it when it starts", ""
+    )
     if settings.aggregator.store.exists():
-        said = placed(arguments.config, "keys", {"number": number})
+        answer = placed(arguments.config, "keys", {"number": number})
     path = arguments.root_key or spec.root_key
-    if not said.problem and not arguments.json:
+    if not answer.problem and not arguments.json:
         left += f"\ntake {path} off this machine again"
-        print(f"{said.text}{left}")
+        print(f"{answer.text}{left}")
         return 0
-    return said.shown(arguments)
+    return answer.shown(arguments)

@@ -19,7 +19,7 @@ LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
-class Said:
+class OrderAnswer:
     """What became of an order."""
 
     number: int | None  # None: none was given
@@ -32,12 +32,12 @@ class Said:
         if self.problem and not arguments.json:
             cli.complain("cloud-aggregator", self.problem)
             return cli.SERVICE_ERROR
-        said = {"order": self.number, "is_done": self.is_done, "text": self.problem or self.text}
-        print(json.dumps(said, indent=2) if arguments.json else self.text)
+        report = {"order": self.number, "is_done": self.is_done, "text": self.problem or self.text}
+        print(json.dumps(report, indent=2) if arguments.json else self.text)
         return cli.SERVICE_ERROR if self.problem else 0
 
 
-def placed(config: Path, kind: str, body: dict[str, Any]) -> Said:
+def placed(config: Path, kind: str, body: dict[str, Any]) -> OrderAnswer:
     """Give an order to the service with these settings and wait for its answer.
 
     A service that does not run carries it out when it is started; that is said, and is no failure.
@@ -51,7 +51,7 @@ def placed(config: Path, kind: str, body: dict[str, Any]) -> Said:
             time.sleep(LOOK_S)
     later = f"order {number} waits: the service takes it as soon as it runs, and 'cloud-aggregator orders' tells"
     text, problem = answer or (later, "")
-    return Said(number, answer is not None and not problem, text, problem)
+    return OrderAnswer(number, answer is not None and not problem, text, problem)
 
 
 def ordered(arguments: argparse.Namespace, kind: str, body: dict[str, Any]) -> int:

@@ -90,22 +90,22 @@ def _show(arguments: argparse.Namespace) -> int:
     settings = load(arguments.config, AggregatorSettings)
     with closing(Store(settings.aggregator.store, create=False)) as store:
         latest = store.models.latest()
-        current, staging = rollout.restored(store.models.rollout(), store.models.of, latest)
+        current, staging = rollout.restore_staging(store.models.rollout(), store.models.of, latest)
         gateways = store.statuses()
     stage, hop_s = staging.rollout, settings.features.hop_s
     base = current[0].version if current else 0
-    told = rollout.report(stage, gateways, base, settings.release, hop_s)
+    report = rollout.report(stage, gateways, base, settings.release, hop_s)
     why = stage.why
     if stage.stage == "watching":
-        _, why = rollout.verdict(stage, told, settings.release, stage.since_ns)
+        _, why = rollout.verdict(stage, report, settings.release, stage.since_ns)
     rows = [
         {
             "gateway": name,
             "state": gateways[name].state if name in gateways else "unknown",
             "model_version": gateways[name].model_version if name in gateways else 0,
-            "watched_h": round(told.watched_s.get(name, 0.0) / 3600, 2),
-            "alarms": gateways[name].model_alarms if name in told.watched_s else 0,
-            "rejected": told.rejected.get(name, ""),
+            "watched_h": round(report.watched_s.get(name, 0.0) / 3600, 2),
+            "alarms": gateways[name].model_alarms if name in report.watched_s else 0,
+            "rejected": report.rejected.get(name, ""),
         }
         for name in stage.canaries
     ]
@@ -117,8 +117,8 @@ def _show(arguments: argparse.Namespace) -> int:
         "recall": stage.recall,
         "waiting": staging.waiting.manifest.version if staging.waiting else 0,
         "why": why,
-        "alarms": told.alarms,
-        "alarms_expected": told.expected,
+        "alarms": report.alarms,
+        "alarms_expected": report.expected,
         "canaries": rows,
     }
     print(json.dumps(summary, indent=2) if arguments.json else _text(summary))

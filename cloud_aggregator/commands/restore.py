@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fedgate.cloud_aggregator.commands import backup
-from fedgate.cloud_aggregator.commands.backup import SETTINGS, time_of, told
+from fedgate.cloud_aggregator.commands.backup import SETTINGS, describe_facts, time_of
 from fedgate.config.runtime import cli, store_lock
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ def _restore(arguments: argparse.Namespace) -> int:
     arguments.asks = arguments.passphrase_file is None and is_sealed(arguments.file)
     try:
         _refuse_beside(arguments)
-        said = _put_back(arguments, backup.passphrase_of(arguments, is_new=False))
+        report = _put_back(arguments, backup.passphrase_of(arguments, is_new=False))
     except (sqlite3.Error, OSError) as error:
         return cli.again(backup.NAME, error)
-    print(json.dumps(said, indent=2) if arguments.json else _text(said))
+    print(json.dumps(report, indent=2) if arguments.json else _text(report))
     return 0
 
 
@@ -104,19 +104,19 @@ def _put_back(arguments: argparse.Namespace, passphrase: str | None) -> dict[str
     """Check all of a backup and put it in place; return what there is to say of it."""
     from fedgate.cloud_aggregator.backup.archive import reading
 
-    begun = _Restoring(arguments.file, arguments.config)
+    restoring = _Restoring(arguments.file, arguments.config)
     with _staging(arguments.config.parent) as staged:
         with reading(arguments.file, passphrase) as (manifest, parts):
             progress = backup.Progress("reading", arguments.file.stat().st_size)
             for part, content in parts:
-                begun.take(part.name, part.mode, content, staged, progress)
-        settings = begun.check(manifest, staged)
-        said: dict[str, Any] = {"file": str(arguments.file), "made": time_of(manifest.made_ns)}
-        said |= manifest.facts.model_dump()
+                restoring.take(part.name, part.mode, content, staged, progress)
+        settings = restoring.check(manifest, staged)
+        report: dict[str, Any] = {"file": str(arguments.file), "made": time_of(manifest.made_ns)}
+        report |= manifest.facts.model_dump()
         if arguments.check:
-            return {**said, "is_changed": False, "has_keys": manifest.has_keys}
-        done = begun.put(manifest, settings, staged, is_replacing=arguments.replace)
-        return {**said, "is_changed": True, "has_keys": manifest.has_keys, **done}
+            return {**report, "is_changed": False, "has_keys": manifest.has_keys}
+        done = restoring.put(manifest, settings, staged, is_replacing=arguments.replace)
+        return {**report, "is_changed": True, "has_keys": manifest.has_keys, **done}
 
 
 @contextmanager
@@ -256,7 +256,7 @@ class _Restoring:
         try:
             _refuse_over(store, is_replacing=is_replacing)
             known, lost = _known(store, manifest)
-            lines = _set_anew(staged, manifest, known)
+            lines = _prepare_store(staged, manifest, known)
             places = backup.places(self._config, settings)
             written, kept = self._write_small(manifest, places)
             lines += _certificates_as_stated(settings)
@@ -345,7 +345,7 @@ def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
     needed = [folder / name for name in (CA_KEY, site_keys.ROOT_PUB, SERVER, CLOUD_CERTIFICATE)]
     if not all(path.exists() for path in (release_file, *needed)):
         return []
-    with pki.alone(folder):
+    with pki.lock_folder(folder):
         keys = site_keys.stated(folder)
         if keys is None:
             return []
@@ -357,7 +357,7 @@ def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
         return [f"server.pem and cloud.pem are of the authority of {site_keys.STATEMENT} (number {keys.number})"]
 
 
-def _set_anew(staged: Path, manifest: Manifest, known: list[Certificate]) -> list[str]:
+def _prepare_store(staged: Path, manifest: Manifest, known: list[Certificate]) -> list[str]:
     """Make the store that was read good to go on with, and one of this version; return what that means."""
     from fedgate.cloud_aggregator.backup.restored_store import Stored, renewed
     from fedgate.cloud_aggregator.storage.store import Store
@@ -419,16 +419,17 @@ def _lost(manifest: Manifest) -> list[str]:
     ]
 
 
-def _text(said: dict[str, Any]) -> str:
+def _text(report: dict[str, Any]) -> str:
     from fedgate.cloud_aggregator.backup.archive import Facts
 
-    lines = [f"{said['file']}: of {said['made']}; {told(Facts(**{name: said[name] for name in Facts.model_fields}))}"]
-    if not said["is_changed"]:
-        return f"{lines[0]}\nit is whole{'' if said['has_keys'] else ', and without keys'}; nothing was changed"
-    lines.append(f"put back: {said['store']}, {len(said['written'])} files")
-    lines += [f"set aside: {said['set_aside']}"] if said["set_aside"] else []
-    lines += [f"kept as it is, and not as in the backup: {one}" for one in said["kept"]]
-    lines += [f"set anew: {one}" for one in said["set_anew"]]
-    lines += [f"lost: {one}" for one in said["lost"]]
-    lines += [f"MISSING: {one}; put it back from its own backup before the start" for one in said["missing"]]
+    facts = describe_facts(Facts(**{name: report[name] for name in Facts.model_fields}))
+    lines = [f"{report['file']}: of {report['made']}; {facts}"]
+    if not report["is_changed"]:
+        return f"{lines[0]}\nit is whole{'' if report['has_keys'] else ', and without keys'}; nothing was changed"
+    lines.append(f"put back: {report['store']}, {len(report['written'])} files")
+    lines += [f"set aside: {report['set_aside']}"] if report["set_aside"] else []
+    lines += [f"kept as it is, and not as in the backup: {one}" for one in report["kept"]]
+    lines += [f"set anew: {one}" for one in report["set_anew"]]
+    lines += [f"lost: {one}" for one in report["lost"]]
+    lines += [f"MISSING: {one}; put it back from its own backup before the start" for one in report["missing"]]
     return "\n".join(lines)

@@ -105,7 +105,7 @@ def _status(arguments: argparse.Namespace) -> int:
         summary = summarised(arguments.config, time.time_ns())
         code, reason = checked(summary)
     except (ValueError, OSError) as error:
-        summary, code, reason = {}, UNKNOWN, " ".join(cli.in_words(error).split())
+        summary, code, reason = {}, UNKNOWN, " ".join(cli.describe(error).split())
     line = f"{WORDS[code]} - {reason}"
     print(json.dumps({"code": code, "reason": reason, **summary}, indent=2) if arguments.json else line)
     return code
@@ -142,7 +142,7 @@ def summarised(config: Path, now_ns: int) -> dict[str, Any]:
         "fleet": fleet.alarm.model_dump(mode="json") if fleet.alarm and fleet.active else None,
         "webhook": {"waiting": len(queue.waiting), "dropped": queue.dropped, "refused": queue.refused},
         "alarms_refused": outward.alarms_refused,
-        "store_is_older": set_back.told(known, place["run"], place["round_index"]) if place else "",
+        "store_is_older": set_back.describe_set_back(known, place["run"], place["round_index"]) if place else "",
     }
 
 
@@ -172,15 +172,15 @@ def _service(found: Health, now_ns: int) -> dict[str, Any]:
 
 def _gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns: int) -> dict[str, Any]:
     trouble = json.loads(row["lives"] or "{}").get("trouble") or ""
-    said = {**json.loads(row["status"]), "gateway": row["gateway"], "seen": cli.moment(row["seen_ns"] or None)}
+    shown = {**json.loads(row["status"]), "gateway": row["gateway"], "seen": cli.moment(row["seen_ns"] or None)}
     if row["gateway"] in barred:
-        said["state"] = "revoked"
+        shown["state"] = "revoked"
     elif not found.is_live:
-        said["state"] = "unknown"
-    said["unknown_since"] = cli.moment(found.as_of_ns) if said["state"] == "unknown" else ""
+        shown["state"] = "unknown"
+    shown["unknown_since"] = cli.moment(found.as_of_ns) if shown["state"] == "unknown" else ""
     quiet_s = (now_ns - max(row["seen_ns"], found.link_ns or 0)) / NS  # nobody could hear it before the connection
-    said["is_silent"] = said["state"] == "online" and quiet_s > SILENT_S
-    return {**said, "identity": trouble.removeprefix("identity-")}
+    shown["is_silent"] = shown["state"] == "online" and quiet_s > SILENT_S
+    return {**shown, "identity": trouble.removeprefix("identity-")}
 
 
 def _training(stored: bytes, settings: AggregatorSettings) -> dict[str, Any]:
@@ -194,8 +194,8 @@ def _training(stored: bytes, settings: AggregatorSettings) -> dict[str, Any]:
 
     arrays, meta = training_place(stored)
     choice = settings.algorithm
-    begun = build(choice.name, len(feature_names(settings.features)), choice.settings)
-    constant = begun.start(generator(choice.seed, 0, "cloud")).shared
+    server = build(choice.name, len(feature_names(settings.features)), choice.settings)
+    constant = server.start(generator(choice.seed, 0, "cloud")).shared
     numbers = {name: array for name, array in arrays.items() if array.shape == ()}
     figures = {name: float(array) for name, array in numbers.items() if name not in constant or array != constant[name]}
     return {name: meta[name] for name in ("run", "round_index", "phase")} | {

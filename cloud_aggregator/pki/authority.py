@@ -30,10 +30,10 @@ BARRED = "# Revoked gateways. The aggregator writes what is below this line.\n"
 # A gateway without a battery-backed clock boots in 1970 and must be able to believe the broker all the same.
 SINCE_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 SKEW = timedelta(days=1)  # by which the clocks of aggregator and broker may differ
-CA_LIFE = timedelta(days=30 * 365)
-OWN_LIFE = timedelta(days=2 * 365)
+CA_VALIDITY = timedelta(days=30 * 365)
+OWN_VALIDITY = timedelta(days=2 * 365)
 CLIENT_USE = ExtendedKeyUsageOID.CLIENT_AUTH
-RENEWED_BEFORE = OWN_LIFE / 3
+RENEWED_BEFORE = OWN_VALIDITY / 3
 KEY_USAGES = (
     *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
     *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
@@ -97,7 +97,7 @@ class Authority:
         ):
             path = self.folder / key_file
             key = pki.load_key(path) if path.exists() else pki.new_key(path)
-            validity = (SINCE_EVER, now + OWN_LIFE)
+            validity = (SINCE_EVER, now + OWN_VALIDITY)
             made = self._signed(name, key.public_key(), x509.random_serial_number(), validity, usages, names)
             pki.write(self.folder / file, pki.certificate_pem(made), PUBLIC_MODE)
 
@@ -177,7 +177,7 @@ def authority_certificate(name: str, key: pki.PrivateKey, now: datetime) -> byte
     broker finds the list of revoked certificates.
     """
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    builder = _builder(name, issuer, key.public_key(), x509.random_serial_number(), (SINCE_EVER, now + CA_LIFE))
+    builder = _builder(name, issuer, key.public_key(), x509.random_serial_number(), (SINCE_EVER, now + CA_VALIDITY))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
     return pki.certificate_pem(builder.sign(key, hashes.SHA256()))

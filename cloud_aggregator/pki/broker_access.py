@@ -84,7 +84,7 @@ class Barrier:
             bar = replace(bar, cut=tuple(sorted({*bar.cut, *self._undone.cut})))
         self._undone, self._now = bar, replace(bar, cut=(), order=0, answer="")
         try:
-            problem = self._told(bar)
+            problem = self._update_broker(bar)
         except (OSError, IdentityError) as error:
             self._again_s = self._now_s() + AGAIN_S
             self._undone = replace(bar, order=0)
@@ -106,7 +106,7 @@ class Barrier:
             LOG.warning(by_hand)
         return by_hand
 
-    def _told(self, bar: Bar) -> str:
+    def _update_broker(self, bar: Bar) -> str:
         changed = self._authority.write_revoked((int(serial, 16), moment(t_ns)) for serial, t_ns in bar.ended)
         self._process, before = broker_process.running(self._spec), self._held
         held = self._quarantine.held(bar.ended, bar.outlived, self._process)

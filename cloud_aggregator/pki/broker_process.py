@@ -63,8 +63,8 @@ def _pid(pid_file: Path) -> int:
 def _name(pid: int) -> str:
     """Return boot, number and starting time of a process: numbers are given anew, also within one boot."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    said = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    return f"{boot} {pid} {said.rpartition(')')[2].split()[STARTED]}"
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return f"{boot} {pid} {stat.rpartition(')')[2].split()[STARTED]}"
 
 
 def _hang_up(pid_file: Path) -> None:

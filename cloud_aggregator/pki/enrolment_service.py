@@ -18,16 +18,16 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from fedgate.cloud_aggregator.access.registry import (
-    Asked,
     Bar,
     Barred,
+    CertificateRequested,
+    EnrolmentEffect,
     Issue,
     Listed,
     NotStated,
     Registry,
     Stated,
     TakeKeys,
-    Told,
     TurnAway,
 )
 from fedgate.cloud_aggregator.events import Event
@@ -60,7 +60,7 @@ KEYS_CHECK_S = 60.0
 DONE = "done; the aggregator ended before it could say so"
 
 
-class Doorkeeper:
+class EnrolmentService:
     """The hands of the machine at the door; `carry_out` and `tick` are called by the thread that steps it."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Doorkeeper:
     ) -> None:
         self._random_bits = random_bits
         self._settings, self._spec, self._put = settings, spec, put
-        self._statement, self._keys_said = b"", b""  # of keys: as it was signed, and as devices are told
+        self._statement, self._keys_answer = b"", b""  # of keys: as it was signed, and as devices are told
         self._authority = Authority(spec.folder)
         self._numbers = count(1)
         self._waiting: dict[int, tuple[PublicKey, Callable[[Answer], None]]] = {}
@@ -83,7 +83,7 @@ class Doorkeeper:
             from fedgate.cloud_aggregator.pki.enrolment_server import EnrolmentServer  # a web server, for who has one
 
             listen, (certificate, key) = settings.enrolment.listen, (spec.folder / SERVER, spec.folder / SERVER_KEY)
-            self._server = EnrolmentServer(listen, certificate, key, lambda: self._keys_said, self._enrol)
+            self._server = EnrolmentServer(listen, certificate, key, lambda: self._keys_answer, self._enrol)
 
     def listed(self) -> Listed:
         """Return who is revoked by the broker's list, which may be newer than the store."""
@@ -100,7 +100,7 @@ class Doorkeeper:
         Raises `OSError` or `ValueError` where they cannot be had.
         """
         folder, release_file = self._spec.folder, self._settings.aggregator.release_key
-        with pki.alone(folder):  # a command may be about to state keys that it has made
+        with pki.lock_folder(folder):  # a command may be about to state keys that it has made
             keys = site_keys.stated(folder)
             if keys is None:
                 return None
@@ -108,7 +108,7 @@ class Doorkeeper:
         self._authority = Authority(folder)
         self._statement = body = (folder / site_keys.STATEMENT).read_bytes()
         root = (folder / site_keys.ROOT_PUB).read_text(encoding="ascii")
-        self._keys_said = json.dumps({"root_key": root, "keys": body.decode()}).encode()
+        self._keys_answer = json.dumps({"root_key": root, "keys": body.decode()}).encode()
         return Stated(keys, body, site_keys.release_key(self._settings.aggregator, folder), order)
 
     def start(self, registry: Registry, half_answered: Iterable[int] = ()) -> None:
@@ -142,17 +142,17 @@ class Doorkeeper:
             if self._statement and path.exists() and path.read_bytes() != self._statement:
                 self._take_keys(0)
 
-    def carry_out(self, effect: Told) -> None:
+    def carry_out(self, effect: EnrolmentEffect) -> None:
         """Do what the machine decided; what it rests on is stored."""
         match effect:
             case Issue(number=number, certificate=one):
                 if held := self._waiting.get(number):
                     moments = (moment(one.issued_ns), moment(one.not_after_ns))
                     body = self._authority.issue(one.gateway, held[0], int(one.serial, 16), *moments)
-                    said = {"certificate": body.decode()}
+                    answer = {"certificate": body.decode()}
                     if self._barrier.is_held(one.gateway):
-                        said["notice"] = NOTICE.format(one.gateway)
-                    held[1]((HTTPStatus.OK, said))
+                        answer["notice"] = NOTICE.format(one.gateway)
+                    held[1]((HTTPStatus.OK, answer))
             case TurnAway(number=number, reason=reason):
                 if held := self._waiting.get(number):
                     held[1]((HTTPStatus.FORBIDDEN, {"problem": reason}))
@@ -196,7 +196,7 @@ class Doorkeeper:
         number = next(self._numbers)
         self._waiting[number] = (request.key, answered)
         key, authority = pki.key_digest(request.key), self._authority.fingerprint
-        self._put(Asked(number, request.gateway, key, serial, digest, request.is_same_device, authority))
+        self._put(CertificateRequested(number, request.gateway, key, serial, digest, request.is_same_device, authority))
         return number
 
     def forget(self, number: int) -> None:

@@ -92,7 +92,7 @@ def rotate(
 
     Raises `KeyFileError` where that cannot be; then nothing has changed.
     """
-    with pki.alone(folder):
+    with pki.lock_folder(folder):
         before = _settled(folder, release_file, root)
         number, public = before.number + 1, before.release_key.encode()
         authorities = [one.encode() for one in before.authorities]
@@ -105,7 +105,7 @@ def rotate(
             pki.write(release_file, signing.private_pem(new) + _read(release_file), PRIVATE_MODE)
             public = signing.public_pem(new)
         if authority:
-            key = pki.made_key()
+            key = pki.create_key()
             pki.write(folder / CA_KEY, pki.private_pem(key) + _read(folder / CA_KEY), PRIVATE_MODE)
             authorities.insert(0, authority_certificate(f"fedgate {before.site} {number}", key, now))
         keys = _state(folder, root, before.site, number, public, authorities, now, before.members)
@@ -115,7 +115,7 @@ def rotate(
 
 def drop_before(folder: Path, release_file: Path, root: Ed25519PrivateKey, now: datetime) -> Keys:
     """Drop the authority before the newest; broker and aggregator show certificates of the newest from now on."""
-    with pki.alone(folder):
+    with pki.lock_folder(folder):
         before = _settled(folder, release_file, root)
         if len(before.authorities) < AT_ONCE:
             raise KeyFileError(f"{folder}: one authority is in force, and none is to be dropped")
@@ -130,7 +130,7 @@ def pin(folder: Path, release_file: Path, root: Ed25519PrivateKey, members: Sequ
 
     Raises `KeyFileError` where that cannot be; then nothing has changed.
     """
-    with pki.alone(folder):
+    with pki.lock_folder(folder):
         before = _settled(folder, release_file, root)
         authorities = [one.encode() for one in before.authorities]
         return _followed(folder, release_file, root, before, authorities, now, members)

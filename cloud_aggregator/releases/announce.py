@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedgate.cloud_aggregator.events import Effect, Publish
 from fedgate.cloud_aggregator.releases import signatures
-from fedgate.cloud_aggregator.releases.rollout import Made
+from fedgate.cloud_aggregator.releases.rollout import BuiltModel
 from fedgate.cloud_aggregator.state import Parcel, Spent, State, topic
 from fedgate.config.protocol.messages import Manifest, MessageError, audience_of
 from fedgate.config.protocol.topics import ALL
@@ -30,12 +30,12 @@ def manifest(state: State, current: Manifest, gateway: str = ALL) -> Publish:
     return Publish(topic(state, gateway, "manifest", "current"), signed.to_bytes(), retain=True)
 
 
-def taken_back(state: State, gateway: str) -> Publish:
+def retract(state: State, gateway: str) -> Publish:
     """Return what ends the announcement to one gateway: what all are told holds for it too."""
     return Publish(topic(state, gateway, "manifest", "current"), b"", retain=True)
 
 
-def announced(state: State, made: Made, gateway: str = ALL) -> list[Effect]:
+def announce(state: State, made: BuiltModel, gateway: str = ALL) -> list[Effect]:
     """Return the announcement of a model and its chunks."""
     return [manifest(state, made.manifest, gateway), *chunks(state, gateway, Parcel(made.manifest.model, made.body))]
 
@@ -48,11 +48,11 @@ def keys(state: State) -> list[Publish]:
 def known(state: State) -> list[Effect]:
     """Return the announcements that hold now, for a broker that may have lost them; without the models themselves."""
     effects: list[Effect] = [] if state.manifest is None else [manifest(state, state.manifest)]
-    alone = ((name, state.staging.of(name)) for name in state.staging.alone)
+    alone = ((name, state.staging.of(name)) for name in state.staging.recipients)
     return [*effects, *(manifest(state, made.manifest, name) for name, made in alone if made is not None)]
 
 
-def wanted(state: State, gateway: str, digest: str, missing: tuple[int, ...]) -> tuple[State, list[Effect]]:
+def send_due_chunks(state: State, gateway: str, digest: str, missing: tuple[int, ...]) -> tuple[State, list[Effect]]:
     """Return the chunks a gateway asks for, of a model or of the shared parameters; raises `MessageError`.
 
     A question of 20 bytes may ask for megabytes, on a line that all share. So a gateway gets `BODIES` bodies as it
@@ -68,7 +68,7 @@ def wanted(state: State, gateway: str, digest: str, missing: tuple[int, ...]) ->
 
 
 def _parcel(state: State, gateway: str, digest: str) -> Parcel:
-    everywhere = None if state.manifest is None else Made(state.manifest, state.model)
+    everywhere = None if state.manifest is None else BuiltModel(state.manifest, state.model)
     for made in (everywhere, state.staging.of(gateway)):
         if made is not None and digest == made.manifest.model.digest:
             return Parcel(made.manifest.model, made.body)

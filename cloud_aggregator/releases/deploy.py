@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fedgate.cloud_aggregator.events import Effect, Log, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases import announce, build, newest, rollout
-from fedgate.cloud_aggregator.releases.rollout import Made, Rollout, Staging, able, drawn
+from fedgate.cloud_aggregator.releases.rollout import BuiltModel, Rollout, Staging, able, drawn
 from fedgate.cloud_aggregator.state import State
 from fedgate.models.detectors.graph import is_alike
 from fedgate.models.records import replace
@@ -23,7 +23,7 @@ def next_version(state: State) -> int:
     return newest.of(state).highest_version + 1
 
 
-def made(state: State, new: Made) -> Result:
+def receive_model(state: State, new: BuiltModel) -> Result:
     """Take in a model that the training has made: to all, to canaries, or to wait, as the settings say."""
     waiting, mode, stage = state.staging.waiting, state.settings.release.mode, state.staging.rollout
     candidate = state.staging.candidate
@@ -31,15 +31,15 @@ def made(state: State, new: Made) -> Result:
     if new.manifest.model.digest in stage.stopped or was_stopped:
         text = f"the model that the training made is one whose release was stopped ({new.manifest.model.digest[:12]})"
         return state, [Log("warning", f"{text}: released by order alone, cloud-aggregator release --version")]
-    current = Made(state.manifest, state.model) if state.manifest else None
+    current = BuiltModel(state.manifest, state.model) if state.manifest else None
     latest = waiting or (candidate if stage.is_under_way else None) or current
     if latest is not None and _is_known(state, new, latest):
         # Of sums over rows that have not changed; a fleet on cellular links need not fetch it again.
         return state, [Log("info", f"model {latest.manifest.version} is as it was, nothing to release")]
     version = new.manifest.version
     state = replace(state, staging=replace(state.staging, waiting=new))
-    told = Log("info", f"model {version} made: {len(new.body)} bytes, {new.manifest.model.digest[:12]}")
-    effects: list[Effect] = [RecordModel(*new), told]
+    log = Log("info", f"model {version} made: {len(new.body)} bytes, {new.manifest.model.digest[:12]}")
+    effects: list[Effect] = [RecordModel(*new), log]
     if stage.is_under_way:
         why = f"the release of model {stage.version} is under way"
         return state, [*effects, _saved(state), Log("info", f"model {version} waits: {why}")]
@@ -49,62 +49,68 @@ def made(state: State, new: Made) -> Result:
     return state, [*effects, *more]
 
 
-def is_same(one: Made, other: Made) -> bool:
+def is_same(one: BuiltModel, other: BuiltModel) -> bool:
     """Tell whether two models say the same. Of the same rows, updates that arrive in another order or are made on
     another processor make a model whose last bits differ, and so does its digest.
     """
     return one.manifest.model.digest == other.manifest.model.digest or is_alike(one.body, other.body)
 
 
-def _is_known(state: State, new: Made, known: Made) -> bool:
+def _is_known(state: State, new: BuiltModel, known: BuiltModel) -> bool:
     """Tell whether a model is one that gateways have or can have: they take none below the newest that was signed."""
     is_taken = known.manifest.version >= state.newest.version
     return is_taken and known.manifest.run == new.manifest.run and is_same(known, new)
 
 
 def _saved(state: State) -> SaveRollout:
-    return SaveRollout(rollout.stored(state.staging, state.manifest.version if state.manifest else 0), state.now_ns)
+    return SaveRollout(
+        rollout.dump_staging(state.staging, state.manifest.version if state.manifest else 0), state.now_ns
+    )
 
 
 def _next(state: State) -> Result:
     """Release the model that waits, where there is one and the settings do not leave that to the operator."""
     new, table = state.staging.waiting, state.settings.release
-    if new is not None and state.manifest is not None and _is_known(state, new, Made(state.manifest, state.model)):
+    if (
+        new is not None
+        and state.manifest is not None
+        and _is_known(state, new, BuiltModel(state.manifest, state.model))
+    ):
         state, new = emptied(state), None  # all have been given the same meanwhile
     if new is None or table.mode == "manual":
         return state, [_saved(state)]
     new, effects = renumbered(state, new)
     state = replace(state, staging=replace(state.staging, waiting=None))
-    state, more = everywhere(state, new) if table.mode == "all" else begun(state, new, table.canary)
+    state, more = everywhere(state, new) if table.mode == "all" else begin_rollout(state, new, table.canary)
     return state, [*effects, *more]
 
 
-def renumbered(state: State, new: Made) -> tuple[Made, list[Effect]]:
+def renumbered(state: State, new: BuiltModel) -> tuple[BuiltModel, list[Effect]]:
     """Return a model that has waited under a version that every gateway takes: some may have been given a higher one
     since it was made.
     """
     version = next_version(state)
     if new.manifest.version + 1 == version:
         return new, []
-    new = Made(build.again(new.manifest, version, state.now_ns), new.body)
+    new = BuiltModel(build.again(new.manifest, version, state.now_ns), new.body)
     return new, [RecordModel(*new)]
 
 
-def everywhere(state: State, new: Made) -> Result:
+def everywhere(state: State, new: BuiltModel) -> Result:
     """Give a model to all; who was given one alone is told that what all are told holds for it too."""
-    alone, stage = state.staging.alone, state.staging.rollout
+    alone, stage = state.staging.recipients, state.staging.rollout
     if stage.stage != "none":
         left = stage.without(new.manifest.model.digest)
         stage = replace(stage, stage="everywhere", version=new.manifest.version, canaries=(), recalled=(), stopped=left)
     before, waiting = state.manifest.version if state.manifest else 0, state.staging.waiting
     state = replace(state, manifest=new.manifest, model=new.body)
     state = replace(state, staging=Staging(stage, waiting=waiting, before=before))
-    told = Log("info", f"model {new.manifest.version} released to all gateways")
-    back: list[Effect] = [announce.taken_back(state, name) for name in alone]
-    return state, [_saved(state), *announce.announced(state, new), *back, told]
+    log = Log("info", f"model {new.manifest.version} released to all gateways")
+    back: list[Effect] = [announce.retract(state, name) for name in alone]
+    return state, [_saved(state), *announce.announce(state, new), *back, log]
 
 
-def begun(state: State, new: Made, share: float, names: tuple[str, ...] = ()) -> Result:
+def begin_rollout(state: State, new: BuiltModel, share: float, names: tuple[str, ...] = ()) -> Result:
     """Give a model to some first: to those named, or to a share that is drawn. Who had one that was stopped and may not
     have left it yet, is still given back what all have.
     """
@@ -114,17 +120,17 @@ def begun(state: State, new: Made, share: float, names: tuple[str, ...] = ()) ->
     begin = replace(begin, recalled=recalled, stopped=left)
     begin = drawn(begin, state.gateways, state.settings.algorithm.seed)
     state = replace(state, staging=replace(state.staging, rollout=begin, candidate=new))
-    return state, [_saved(state), *_given(state, new, begin.canaries)]
+    return state, [_saved(state), *_announce_to(state, new, begin.canaries)]
 
 
-def _given(state: State, new: Made, names: tuple[str, ...]) -> list[Effect]:
+def _announce_to(state: State, new: BuiltModel, names: tuple[str, ...]) -> list[Effect]:
     if not names:
         return [Log("info", "no gateway with a whole baseline is online: the model waits for its canaries")]
-    told = Log("info", f"model {new.manifest.version} released to {len(names)} canaries: {', '.join(names[:9])}")
-    return [effect for name in names for effect in announce.announced(state, new, name)] + [told]
+    log = Log("info", f"model {new.manifest.version} released to {len(names)} canaries: {', '.join(names[:9])}")
+    return [effect for name in names for effect in announce.announce(state, new, name)] + [log]
 
 
-def watched(state: State) -> Result:
+def watch_rollout(state: State) -> Result:
     """Decide what follows from what the canaries tell."""
     stage, table = state.staging.rollout, state.settings.release
     if stage.stage != "watching":
@@ -136,22 +142,22 @@ def watched(state: State) -> Result:
             return state, []
         stage = replace(stage, since_ns=state.now_ns)
         state = replace(state, staging=replace(state.staging, rollout=stage))
-        return state, [_saved(state), *_given(state, candidate, stage.canaries)]
-    word, why = rollout.verdict(stage, told(state), table, state.now_ns)
+        return state, [_saved(state), *_announce_to(state, candidate, stage.canaries)]
+    word, why = rollout.verdict(stage, report_canaries(state), table, state.now_ns)
     if word == "go on":
-        return gone_on(state, why)
+        return continue_rollout(state, why)
     if word == "stop":
-        return stopped(state, why)
-    return paused(state, why) if word == "pause" else (state, [])
+        return stop_rollout(state, why)
+    return pause_rollout(state, why) if word == "pause" else (state, [])
 
 
-def told(state: State) -> rollout.Report:
+def report_canaries(state: State) -> rollout.Report:
     """Return what the canaries tell of the release at hand."""
     base, hop_s = state.manifest.version if state.manifest else 0, state.settings.features.hop_s
     return rollout.report(state.staging.rollout, state.gateways, base, state.settings.release, hop_s)
 
 
-def gone_on(state: State, why: str) -> Result:
+def continue_rollout(state: State, why: str) -> Result:
     """Give the model of the canaries to all."""
     candidate = state.staging.candidate
     if candidate is None:
@@ -163,21 +169,21 @@ def gone_on(state: State, why: str) -> Result:
     return state, [Log("info", f"release of model {candidate.manifest.version} goes on: {why}"), *effects, *more]
 
 
-def paused(state: State, why: str) -> Result:
+def pause_rollout(state: State, why: str) -> Result:
     """Leave the model with the canaries, until the operator decides."""
     stage = replace(state.staging.rollout, stage="paused", why=why)
     state = replace(state, staging=replace(state.staging, rollout=stage))
     return state, [_saved(state), Log("warning", f"release of model {stage.version} is paused: {why}")]
 
 
-def stopped(state: State, why: str) -> Result:
+def stop_rollout(state: State, why: str) -> Result:
     """Give the canaries back what all have, under a new version: gateways refuse a lower one."""
     stage, base = state.staging.rollout, state.manifest
     effects: list[Effect] = [Log("warning", f"release of model {stage.version} is stopped: {why}")]
-    recall, recalled = None, state.staging.alone
+    recall, recalled = None, state.staging.recipients
     if base is not None:
         again = build.again(base, next_version(state), state.now_ns)
-        recall = Made(again, state.model)
+        recall = BuiltModel(again, state.model)
         effects.append(RecordModel(*recall))
     candidate, waiting = state.staging.candidate, state.staging.waiting
     digests = stage.stopping(candidate.manifest.model.digest) if candidate else stage.stopped
@@ -188,10 +194,10 @@ def stopped(state: State, why: str) -> Result:
     # What was stopped is kept: the training goes on, and may make it again in other last bits.
     state = replace(state, staging=Staging(stage, candidate, recall, waiting, before=state.staging.before))
     if recall is not None and recalled:
-        effects += [effect for name in recalled for effect in announce.announced(state, recall, name)]
+        effects += [effect for name in recalled for effect in announce.announce(state, recall, name)]
         effects.append(Log("info", f"{', '.join(recalled[:9])} given back what all have, as model {stage.recall}"))
     elif recall is None:
-        effects += [announce.taken_back(state, name) for name in stage.canaries]
+        effects += [announce.retract(state, name) for name in stage.canaries]
         effects.append(Log("warning", "there is no model before it: canaries that have it keep it until the next"))
     saved = _saved(state)  # what the canaries are given back, before all are given what has waited
     state, more = _next(state) if state.staging.waiting is not None else (state, [])
@@ -203,7 +209,7 @@ def reminders(state: State) -> list[Effect]:
     effects: list[Effect] = []
     if state.manifest is not None and any(one.lacks(state.manifest.version) for one in state.gateways.values()):
         effects.append(announce.manifest(state, state.manifest))
-    for name in state.staging.alone:
+    for name in state.staging.recipients:
         new, status = state.staging.of(name), state.gateways.get(name)
         if new is not None and status is not None and status.lacks(new.manifest.version):
             effects.append(announce.manifest(state, new.manifest, name))

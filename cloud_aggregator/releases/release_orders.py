@@ -6,14 +6,14 @@ from typing import Any
 
 from fedgate.cloud_aggregator.events import Effect, Ordered, OrderError, RecordModel
 from fedgate.cloud_aggregator.releases import build, deploy
-from fedgate.cloud_aggregator.releases.rollout import Made
+from fedgate.cloud_aggregator.releases.rollout import BuiltModel
 from fedgate.cloud_aggregator.state import State
 
 Result = tuple[State, list[Effect], str]
 BY_HAND = "by order of the operator"
 
 
-def release_of(state: State, order: Ordered) -> tuple[Made, list[Effect]]:
+def release_of(state: State, order: Ordered) -> tuple[BuiltModel, list[Effect]]:
     """Return the model that is to be released: the one that waits, or the stored one that the order names, which is
     released once more under a new version. Raises `OrderError`.
     """
@@ -32,7 +32,7 @@ def release_of(state: State, order: Ordered) -> tuple[Made, list[Effect]]:
     if manifest.features != state.settings.features:
         raise OrderError(f"model {named} is of other [features]: every gateway would refuse it")
     fitting = build.fitting(manifest, body, state.settings.limits)
-    new = Made(build.again(fitting, deploy.next_version(state), state.now_ns), body)
+    new = BuiltModel(build.again(fitting, deploy.next_version(state), state.now_ns), body)
     return new, [RecordModel(*new)]
 
 
@@ -53,7 +53,7 @@ def release_ordered(state: State, order: Ordered) -> Result:
     if order.body.get("to_all"):
         state, more = deploy.everywhere(state, new)
         return state, [*effects, *more], f"model {new.manifest.version} is released to all gateways"
-    state, more = deploy.begun(state, new, share, names)
+    state, more = deploy.begin_rollout(state, new, share, names)
     who = ", ".join(state.staging.rollout.canaries) or "nobody yet, for no gateway with a whole baseline is online"
     return state, [*effects, *more], f"model {new.manifest.version} is released to {who}"
 
@@ -67,7 +67,7 @@ def decided(state: State, kind: str) -> Result:
         )
     if kind == "pause" and stage.stage == "paused":
         raise OrderError(f"the release of model {stage.version} is paused already; give --go-on or --stop")
-    act = {"go-on": deploy.gone_on, "pause": deploy.paused, "stop": deploy.stopped}[kind]
+    act = {"go-on": deploy.continue_rollout, "pause": deploy.pause_rollout, "stop": deploy.stop_rollout}[kind]
     state, effects = act(state, BY_HAND)
     text = {"go-on": "goes on to all gateways", "pause": "is paused", "stop": "is stopped"}[kind]
     return state, effects, f"release of model {stage.version} {text}"

@@ -30,7 +30,7 @@ Verdict = Literal["wait", "go on", "pause", "stop"]
 UNDER_WAY = ("watching", "paused")
 
 
-class Made(NamedTuple):
+class BuiltModel(NamedTuple):
     """A model and what is said of it."""
 
     manifest: Manifest
@@ -71,17 +71,17 @@ class Staging:
     """The release at hand with the models that it is about; the one that all have is not among them."""
 
     rollout: Rollout = field(default_factory=Rollout)
-    candidate: Made | None = None  # of the canaries, while it is under way; what was stopped, after that
-    recall: Made | None = None  # of those who had a model that was stopped
-    waiting: Made | None = None  # made since, and given to nobody yet
+    candidate: BuiltModel | None = None  # of the canaries, while it is under way; what was stopped, after that
+    recall: BuiltModel | None = None  # of those who had a model that was stopped
+    waiting: BuiltModel | None = None  # made since, and given to nobody yet
     before: int = 0  # the version that all had before, to be kept for whoever wants it back
 
     @property
-    def alone(self) -> tuple[str, ...]:
+    def recipients(self) -> tuple[str, ...]:
         """Who was given something that not all have."""
         return tuple(dict.fromkeys((*self.rollout.canaries, *self.rollout.recalled)))
 
-    def of(self, gateway: str) -> Made | None:
+    def of(self, gateway: str) -> BuiltModel | None:
         """Return what is announced to a gateway alone, None where it is what all have."""
         if self.rollout.is_under_way and gateway in self.rollout.canaries:
             return self.candidate
@@ -94,7 +94,7 @@ class Staging:
         return max(self.rollout.version, self.rollout.recall, *(one.manifest.version for one in held if one), 0)
 
 
-def stored(staging: Staging, everywhere: int) -> bytes:
+def dump_staging(staging: Staging, everywhere: int) -> bytes:
     """Return how a release stands as bytes, with the version that all have; the models themselves lie elsewhere."""
     held = {name: getattr(staging, name) for name in ("candidate", "recall", "waiting")}
     versions = {name: one.manifest.version for name, one in held.items() if one is not None}
@@ -108,7 +108,7 @@ def needed(body: bytes | None) -> set[int]:
     return {held[name] for name in ("everywhere", "before", "candidate", "recall", "waiting") if held.get(name)}
 
 
-def restored(
+def restore_staging(
     body: bytes | None, of: Callable[[int], tuple[Manifest, bytes] | None], latest: tuple[Manifest, bytes] | None
 ) -> tuple[tuple[Manifest, bytes] | None, Staging]:
     """Return the model that all have and how the release at hand stands; `of` finds a stored model by its version.
@@ -121,7 +121,7 @@ def restored(
     lists = {name: tuple(held["rollout"][name]) for name in ("canaries", "recalled", "stopped")}
     rollout = Rollout(**{**held["rollout"], **lists})
     found = {name: of(held[name]) for name in ("candidate", "recall", "waiting") if name in held}
-    models = {name: Made(*one) for name, one in found.items() if one is not None}
+    models = {name: BuiltModel(*one) for name, one in found.items() if one is not None}
     return of(held["everywhere"]) if held["everywhere"] else None, Staging(rollout, before=held["before"], **models)
 
 
@@ -187,35 +187,35 @@ def _rejects(status: Status, rollout: Rollout) -> bool:
     return str(rollout.version) in status.rejected and status.model_version != rollout.version
 
 
-def verdict(rollout: Rollout, told: Report, table: ReleaseTable, now_ns: int) -> tuple[Verdict, str]:
+def verdict(rollout: Rollout, report: Report, table: ReleaseTable, now_ns: int) -> tuple[Verdict, str]:
     """Return what follows from what the canaries tell, and why."""
     count = len(rollout.canaries)
     if count == 0:
         return "wait", "no gateway with a whole baseline is online yet, so there are no canaries"
-    if len(told.rejected) > max(table.rejected_share * count, count >= OUTVOTED):
-        name, why = next(iter(told.rejected.items()))
-        return "stop", f"{len(told.rejected)} of {count} canaries rejected it; {name}: {why}"
-    if is_alarming(told):
-        return "stop", f"the canaries raised {told.alarms} alarms, at most {told.expected:.1f} are expected of them"
-    lacking = [name for name in rollout.canaries if name not in told.rejected and not _is_done(name, told)]
+    if len(report.rejected) > max(table.rejected_share * count, count >= OUTVOTED):
+        name, why = next(iter(report.rejected.items()))
+        return "stop", f"{len(report.rejected)} of {count} canaries rejected it; {name}: {why}"
+    if is_alarming(report):
+        return "stop", f"the canaries raised {report.alarms} alarms, at most {report.expected:.1f} are expected of them"
+    lacking = [name for name in rollout.canaries if name not in report.rejected and not _is_done(name, report)]
     if not lacking:
-        return "go on", f"{count} canaries have watched with it, and raised {told.alarms} alarms"
-    text = f"{first_of(lacking)} have not watched with it for {told.least_s / 3600:.3g} h"
-    text += f"; offline or silent: {first_of(told.away)}" if told.away else ""
+        return "go on", f"{count} canaries have watched with it, and raised {report.alarms} alarms"
+    text = f"{first_of(lacking)} have not watched with it for {report.least_s / 3600:.3g} h"
+    text += f"; offline or silent: {first_of(report.away)}" if report.away else ""
     if now_ns - rollout.since_ns > table.patience_s * NS:
         return "pause", f"{text}, and {table.patience_s / 3600:g} h have passed"
     return "wait", text
 
 
-def _is_done(name: str, told: Report) -> bool:
-    return told.watched_s.get(name, 0.0) >= told.least_s
+def _is_done(name: str, report: Report) -> bool:
+    return report.watched_s.get(name, 0.0) >= report.least_s
 
 
-def is_alarming(told: Report) -> bool:
+def is_alarming(report: Report) -> bool:
     """Tell whether the canaries raise more alarms than the limit explains. Each alarm is a look of its own, so that all
     looks together blame a model that keeps the limit with a probability of `fedgate.models.promise.LEVEL` at most.
     """
-    if told.alarms < LEAST_BLOCKS:
+    if report.alarms < LEAST_BLOCKS:
         return False
-    at_least = gammainc(told.alarms, told.expected)  # P(N >= alarms) of a Poisson count N, whatever its size
-    return bool(at_least <= level_at(told.alarms))
+    at_least = gammainc(report.alarms, report.expected)  # P(N >= alarms) of a Poisson count N, whatever its size
+    return bool(at_least <= level_at(report.alarms))

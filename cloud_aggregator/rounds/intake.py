@@ -43,12 +43,12 @@ def chunk_arrived(state: State, gateway: str, payload: bytes) -> tuple[State, li
     state, body = uploads.add(state, gateway, header, piece)
     if body is None:
         return state, []
-    state, effects = _whole(state, gateway, digest, body)
+    state, effects = _receive_update(state, gateway, digest, body)
     state, asked = uploads.unpark(state)
     return state, [*effects, *asked]
 
 
-def _whole(state: State, gateway: str, digest: str, body: bytes) -> tuple[State, list[Effect]]:
+def _receive_update(state: State, gateway: str, digest: str, body: bytes) -> tuple[State, list[Effect]]:
     try:
         update, meta = wire.decode(body, state.settings.limits.max_update_bytes)
     except wire.WireError as error:
@@ -107,8 +107,8 @@ def _not_now(state: State, gateway: str, *, is_present: bool) -> str:
     """
     if is_present and not state.opened:
         return f"round {state.server.round_index} is not open"
-    lives = state.lives.get(gateway)
-    if lives is not None and lives.is_twin:
+    sessions = state.sessions.get(gateway)
+    if sessions is not None and sessions.is_twin:
         return "two devices speak under this gateway's id; nothing is counted of it while they do"
     return ""
 
@@ -153,8 +153,8 @@ def _not_its_own(state: State, gateway: str, update: Arrays) -> str:
 
 def _refuse(state: State, gateway: str, digest: str, reason: str) -> tuple[State, list[Effect]]:
     state = replace(state, refused=state.refused + 1)
-    told = Log("warning", f"update of {gateway} refused: {reason[:REASON_LENGTH]}")
-    return state, [*_receipt(state, gateway, digest, reason), told]
+    log = Log("warning", f"update of {gateway} refused: {reason[:REASON_LENGTH]}")
+    return state, [*_receipt(state, gateway, digest, reason), log]
 
 
 def _receipt(state: State, gateway: str, item: str, reason: str = "") -> list[Effect]:

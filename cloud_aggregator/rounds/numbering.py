@@ -17,8 +17,8 @@ def beginning(now_ns: int, known: int = 0) -> int:
     return max(now_ns // NS, above(known))
 
 
-def above(told: int) -> int:
-    """Return the number that is higher than one told. Beyond the highest there is none: then numbers order nothing any
+def above(number: int) -> int:
+    """Return the number after this one. Beyond the highest there is none: then numbers order nothing any
     more, and invitations are taken as before there were any.
     """
-    return min(told + 1, LARGEST)
+    return min(number + 1, LARGEST)

@@ -13,7 +13,7 @@ from fedgate.cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, Re
 from fedgate.cloud_aggregator.names import first_of
 from fedgate.cloud_aggregator.releases import build, deploy, signatures
 from fedgate.cloud_aggregator.releases.announce import chunks
-from fedgate.cloud_aggregator.releases.rollout import Made
+from fedgate.cloud_aggregator.releases.rollout import BuiltModel
 from fedgate.cloud_aggregator.rounds import late_updates, numbering, set_back
 from fedgate.cloud_aggregator.state import State, packed, save_training, topic
 from fedgate.config.protocol.messages import RoundOpen, audience_of, round_number
@@ -46,7 +46,7 @@ def open_round(state: State) -> tuple[State, list[Effect]]:
         return state, [Publish(topic(state, ALL, "round", "open"), b"", retain=True)]
     if state.asked_round < state.server.cohort_index:  # who takes part in one phase is asked again in the next
         state = replace(state, asked=_drawn(state), asked_round=state.server.round_index)
-    told = Log("info", f"round {state.server.round_index} of {state.settings.algorithm.name} is open")
+    log = Log("info", f"round {state.server.round_index} of {state.settings.algorithm.name} is open")
     if state.opened:
         state = replace(state, invited_ns=state.now_ns)
         return state, [invitation(state)]
@@ -57,7 +57,7 @@ def open_round(state: State) -> tuple[State, list[Effect]]:
     state = replace(state, opened=True, opened_ns=state.now_ns, invited_ns=state.now_ns)
     # The rest is over for good: a clock that goes back must not close a round to those who have answered it.
     state = replace(state, shared=shared, sent_round=sent_round, rest_until_ns=0)
-    return state, [save_training(state), invitation(state), *sent, told]
+    return state, [save_training(state), invitation(state), *sent, log]
 
 
 def invitation(state: State) -> Publish:
@@ -99,15 +99,15 @@ def remind(state: State) -> tuple[State, list[Effect]]:
     """
     effects: list[Effect] = []
     if state.now_ns - state.invited_ns >= REMIND_S * NS:
-        state, effects = replace(state, invited_ns=state.now_ns), _invited_again(state)
+        state, effects = replace(state, invited_ns=state.now_ns), _repeat_invitations(state)
     if state.now_ns - state.reminded_ns < REMIND_S * NS:
         return state, effects
-    if state.opened and (text := set_back.told(state.gateways, state.run, state.server.round_index)):
+    if state.opened and (text := set_back.describe_set_back(state.gateways, state.run, state.server.round_index)):
         effects.append(Log("warning", text))
     return replace(state, reminded_ns=state.now_ns), [*effects, *deploy.reminders(state)]
 
 
-def _invited_again(state: State) -> list[Effect]:
+def _repeat_invitations(state: State) -> list[Effect]:
     waited = sorted(waited_for(state)) if state.opened else []
     if not waited:
         return []
@@ -133,7 +133,7 @@ def waited_for(state: State) -> set[str]:
     asked = ready_gateways(state) if state.asked is None else set(state.asked).intersection(ready_gateways(state))
     number = round_number(state.run, state.server.round_index)
     refusing = {gateway for gateway in asked if state.gateways[gateway].refused_round == number}
-    twins = {gateway for gateway, lives in state.lives.items() if lives.is_twin}
+    twins = {gateway for gateway, sessions in state.sessions.items() if sessions.is_twin}
     return set(asked) - state.counted.keys() - state.turned_away - refusing - twins
 
 
@@ -163,7 +163,7 @@ def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:
     return state, [save_training(state), invitation(state), Log("warning", text)]
 
 
-def begin_anew_if_lost(state: State) -> tuple[State, list[Effect]]:
+def give_up_if_lost(state: State) -> tuple[State, list[Effect]]:
     """Give a round up that can have no quorum: the answers of some were refused, or they have answered and hold no
     answer any more, as where their stores were damaged, and the others are too few. Nobody answers twice, as masks and
     noise are drawn from the round. Where the algorithm remembers what was counted of whom, what is given up would be
@@ -175,14 +175,14 @@ def begin_anew_if_lost(state: State) -> tuple[State, list[Effect]]:
     rounds, number = state.settings.rounds, round_number(state.run, state.server.round_index)
     waited = {name: state.gateways[name] for name in waited_for(state)} if state.opened else {}
     patience_s = max(rounds.deadline_s, LOST_S) * 2 ** min(state.given_up, DOUBLINGS_MAX)
-    gone = sorted(name for name, one in waited.items() if one.answered == number and not one.outbox)
+    lost = sorted(name for name, one in waited.items() if one.answered == number and not one.outbox)
     is_early = not state.opened or state.now_ns - state.opened_ns < patience_s * NS
-    if is_early or state.algorithm.remembers or not (gone or state.turned_away):
+    if is_early or state.algorithm.remembers or not (lost or state.turned_away):
         return state, []
-    if len(state.counted) + len(waited) - len(gone) >= rounds.quorum:
+    if len(state.counted) + len(waited) - len(lost) >= rounds.quorum:
         return state, []
     why = [f"the answers of {first_of(sorted(state.turned_away))} were refused"] if state.turned_away else []
-    why += [f"{first_of(gone)} answered it, and the answers were lost"] if gone else []
+    why += [f"{first_of(lost)} answered it, and the answers were lost"] if lost else []
     text = f"round {state.server.round_index} is given up: {'; '.join(why)}"
     state, effects = _close(replace(state, total={}), is_given_up=True)
     return state, [Log("warning", text), *effects]
@@ -268,8 +268,8 @@ def _record(state: State, counted: tuple[str, ...], kept: tuple[HoldUpdate, ...]
 
 def _has_learned(state: State) -> bool:
     """Tell whether the model is another than that with which its training began."""
-    begun = state.algorithm.start(generator(state.settings.algorithm.seed, 0, "cloud"))
-    return not alike(begun.shared, state.server.shared) and not lacking(state.server)
+    server = state.algorithm.start(generator(state.settings.algorithm.seed, 0, "cloud"))
+    return not alike(server.shared, state.server.shared) and not lacking(state.server)
 
 
 def _advanced(state: State) -> tuple[Server, str, bool]:
@@ -305,7 +305,7 @@ def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:
     )
     if isinstance(made, Exception):  # the same parameters would be there after a restart
         return _rested(state), [Log("warning", f"no model can be made: {type(made).__name__}: {made}")]
-    state, effects = deploy.made(_rested(state), Made(*made))
+    state, effects = deploy.receive_model(_rested(state), BuiltModel(*made))
     return state, effects
 
 

@@ -14,7 +14,7 @@ from fedgate.config.protocol.messages import Status, round_number
 DIGITS_MAX = 18  # of the index of a round; what a gateway says is not to be trusted to be a number
 
 
-def told(gateways: Mapping[str, Status], run: str, round_index: int) -> str:
+def describe_set_back(gateways: Mapping[str, Status], run: str, round_index: int) -> str:
     """Return what is wrong where gateways have answered later rounds of this training than the present one; else
     nothing.
     """

@@ -31,8 +31,8 @@ def add(state: State, gateway: str, header: ChunkHeader, piece: bytes) -> tuple[
         state = without(state, gateway)
         is_parked = not has_room(state, transfer.size_bytes)
         # Who changes what he sends is as old as he was: otherwise he could keep others out without end.
-        begun_ns = state.now_ns if known is None or known.parked else known.begun_ns
-        known = Incoming(Assembly(transfer), state.now_ns, parked=is_parked, begun_ns=begun_ns)
+        started_ns = state.now_ns if known is None or known.parked else known.started_ns
+        known = Incoming(Assembly(transfer), state.now_ns, parked=is_parked, started_ns=started_ns)
     if not known.parked:
         try:
             assembly = known.assembly.add(header, piece)
@@ -42,7 +42,7 @@ def add(state: State, gateway: str, header: ChunkHeader, piece: bytes) -> tuple[
             known = replace(known, assembly=Assembly(transfer))
         else:
             if assembly is not known.assembly:  # the same again is no sign that it goes on
-                known = replace(known, assembly=assembly, heard_ns=state.now_ns, asks=0)
+                known = replace(known, assembly=assembly, received_ns=state.now_ns, asks=0)
     return replace(state, incoming={**state.incoming, gateway: known}), None
 
 
@@ -75,7 +75,7 @@ def unpark(state: State) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for gateway, one in list(state.incoming.items()):
         if one.parked and has_room(state, one.assembly.transfer.size_bytes):
-            asked = replace(one, parked=False, heard_ns=state.now_ns, begun_ns=state.now_ns)
+            asked = replace(one, parked=False, received_ns=state.now_ns, started_ns=state.now_ns)
             state = replace(state, incoming={**state.incoming, gateway: asked})
             effects.append(_ask(state, gateway, one.assembly, ()))
     return state, effects
@@ -89,17 +89,17 @@ def ask_for_missing(state: State) -> tuple[State, list[Effect]]:
     incoming = dict(state.incoming)
     others_wait = any(one.parked for one in incoming.values())
     for gateway, known in state.incoming.items():
-        if others_wait and not known.parked and state.now_ns - known.begun_ns > AGE_S * NS:
+        if others_wait and not known.parked and state.now_ns - known.started_ns > AGE_S * NS:
             del incoming[gateway]
             continue
-        if known.parked or state.now_ns - known.heard_ns < RESEND_S * NS:
+        if known.parked or state.now_ns - known.received_ns < RESEND_S * NS:
             continue
         if known.asks >= ASKS_MAX:
             del incoming[gateway]
             continue
         missing = known.assembly.missing[:ASK_MAX] if known.assembly.pieces else ()
         effects.append(_ask(state, gateway, known.assembly, missing))
-        incoming[gateway] = replace(known, heard_ns=state.now_ns, asks=known.asks + 1)
+        incoming[gateway] = replace(known, received_ns=state.now_ns, asks=known.asks + 1)
     state, more = unpark(replace(state, incoming=incoming))
     return state, [*effects, *more]
 

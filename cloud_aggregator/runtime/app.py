@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from fedgate.cloud_aggregator.access import registry_sync
 from fedgate.cloud_aggregator.access.registry import Bar, Issue, TakeKeys, TurnAway
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
-from fedgate.cloud_aggregator.events import Connection, Event, Heard, Log, Outward, Publish, Send, Tick
+from fedgate.cloud_aggregator.events import Connection, Event, Log, Outward, Publish, Received, Send, Tick
 from fedgate.cloud_aggregator.pki import site_keys
-from fedgate.cloud_aggregator.pki.enrolment_service import Doorkeeper
+from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
 from fedgate.cloud_aggregator.runtime import defence
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.runtime.webhook_client import Poster
@@ -64,11 +64,11 @@ class Aggregator:
             beginning=secrets.token_hex(BEGINNING_BYTES),
             material=defence.read(settings),
         )
-        self._doorkeeper = None
+        self._enrolment = None
         if settings.identity is not None:
-            self._doorkeeper = Doorkeeper(settings, settings.identity, self._loop.put)
+            self._enrolment = EnrolmentService(settings, settings.identity, self._loop.put)
             if not store.is_new:
-                registry_sync.check(str(store.path), store.registry(), self._doorkeeper.listed())
+                registry_sync.check(str(store.path), store.registry(), self._enrolment.listed())
         self._poster = None if settings.webhook is None else Poster(settings.webhook, self._loop.put)
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
@@ -77,11 +77,11 @@ class Aggregator:
             settings.broker,
             f"{CLOUD}.{site}",
             [watch(site, ANY_GATEWAY, channel) for channel in WATCHED],
-            lambda topic, payload: self._loop.offer(Heard(topic, payload), len(payload), party(topic)),
+            lambda topic, payload: self._loop.offer(Received(topic, payload), len(payload), party(topic)),
             lambda up: self._loop.put(Connection(up)),
             Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
             lambda topic, payload: self._loop.offer(
-                Heard(topic, payload, is_retained=True), len(payload), party(topic)
+                Received(topic, payload, is_retained=True), len(payload), party(topic)
             ),
         )
 
@@ -90,15 +90,15 @@ class Aggregator:
         self._link.start()
         LOG.info("aggregator of site %s, %s", self.settings.aggregator.site, self.settings.algorithm.name)
         try:
-            if self._doorkeeper is not None and self.service.state.registry is not None:
-                stated = self._doorkeeper.stated()
-                self._step_all([self._doorkeeper.listed(), *([] if stated is None else [stated])])
-                self._doorkeeper.start(self.service.state.registry, self.service.store.half_answered())
+            if self._enrolment is not None and self.service.state.registry is not None:
+                stated = self._enrolment.stated()
+                self._step_all([self._enrolment.listed(), *([] if stated is None else [stated])])
+                self._enrolment.start(self.service.state.registry, self.service.store.half_answered())
             self._loop.run_all(self._step_all, self._tick)
         finally:
-            if self._doorkeeper is not None:
-                self._doorkeeper.stop()
-            self._tell("offline")
+            if self._enrolment is not None:
+                self._enrolment.stop()
+            self._publish_status("offline")
             self._link.stop()
             self.service.close()
             store_lock.release(self._lock)
@@ -111,8 +111,8 @@ class Aggregator:
         self._follow_clock()
         for order in self.service.orders():
             self._step_all([order])
-        if self._doorkeeper is not None:
-            self._doorkeeper.tick()
+        if self._enrolment is not None:
+            self._enrolment.tick()
         return Tick()
 
     def _follow_clock(self) -> None:
@@ -126,12 +126,12 @@ class Aggregator:
 
     def _step_all(self, events: Sequence[Event]) -> None:
         # Without our own word, sent back to us by our own subscription.
-        news = [event for event in events if not (isinstance(event, Heard) and event.topic in self._own_topics)]
+        news = [event for event in events if not (isinstance(event, Received) and event.topic in self._own_topics)]
         self._carry_out(self.service.step_all(self._clock.now_ns(), news))
         if Connection(True) in news:
-            self._tell("online")
+            self._publish_status("online")
 
-    def _tell(self, state: str) -> None:
+    def _publish_status(self, state: str) -> None:
         status = Status.model_validate({"state": state, "version": VERSION, "clock": self._clock.quality()})
         self._link.publish(self._status_topic, status.to_bytes(), retain=True)
 
@@ -142,7 +142,7 @@ class Aggregator:
                     self._link.publish(topic, payload, retain=retain)
                 case Send(post=post) if self._poster is not None:
                     self._poster.send(post)
-                case Issue() | TurnAway() | Bar() | TakeKeys() if self._doorkeeper is not None:
-                    self._doorkeeper.carry_out(effect)
+                case Issue() | TurnAway() | Bar() | TakeKeys() if self._enrolment is not None:
+                    self._enrolment.carry_out(effect)
                 case Log(level=level, text=text):
                     LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", shown(text))

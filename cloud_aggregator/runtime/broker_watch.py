@@ -72,8 +72,8 @@ class Question:
             with suppress(OSError, ssl.SSLError):  # then without: it answers all the same
                 context.load_cert_chain(*self._own)
             line = context.wrap_socket(line)
-        said = b"\x00\x04MQTT\x04\x02\x00\x00" + len(NAME).to_bytes(2) + NAME
-        line.sendall(b"\x10" + bytes([len(said)]) + said)
+        packet = b"\x00\x04MQTT\x04\x02\x00\x00" + len(NAME).to_bytes(2) + NAME
+        line.sendall(b"\x10" + bytes([len(packet)]) + packet)
         return line
 
 
@@ -90,12 +90,12 @@ def settings(conf: Path) -> dict[str, list[str]]:
 
 def watch(question: Question, supervisor: Supervisor, broker: int) -> None:
     """Ask the broker, whose process has this number, for as long as it is there, and pass on that it answers."""
-    has_begun = False
+    was_found = False
     while os.getppid() == broker:
         if question.is_answered():
             supervisor.works()
-            has_begun = True
-        time.sleep(min(supervisor.pause_s, PAUSE_S) if has_begun else BEGIN_S)
+            was_found = True
+        time.sleep(min(supervisor.pause_s, PAUSE_S) if was_found else BEGIN_S)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -47,12 +47,12 @@ def _network(path: Path, settings: AggregatorSettings) -> Arrays:
     made = "make it with cloud-aggregator train-discriminator"
     try:
         body = path.read_bytes()
-        network, said = wire.decode(body, size_max=len(body))
+        network, meta = wire.decode(body, size_max=len(body))
     except OSError as error:
         raise MaterialError(f"{path}: cannot be read ({error.strerror}); {made}") from None
     except wire.WireError as error:
         raise MaterialError(f"{path}: is no discriminator ({error}); {made}") from None
-    wanted, found = settings.algorithm.model_dump(mode="json"), said.get("algorithm")
+    wanted, found = settings.algorithm.model_dump(mode="json"), meta.get("algorithm")
     if found != wanted:
         raise MaterialError(f"{path}: was trained for {found}, expected the [algorithm] at hand, {wanted}; {made}")
     return network
@@ -83,7 +83,7 @@ def algorithm_of(settings: AggregatorSettings, material: Material) -> Algorithm:
     return guarded
 
 
-def trained(settings: AggregatorSettings, material: Material, noise: float) -> tuple[bytes, dict[str, Any]]:
+def train(settings: AggregatorSettings, material: Material, noise: float) -> tuple[bytes, dict[str, Any]]:
     """Return the discriminator for this training as the bytes of its file, and what is to be told of it.
 
     Raises `ValueError` where the algorithm or the tables do not allow one.
@@ -100,5 +100,5 @@ def trained(settings: AggregatorSettings, material: Material, noise: float) -> t
             "those held out; take more or longer tables, another algorithm, or kind = 'trusted', which looks at what "
             "an update does"
         )
-    said = {"algorithm": choice.model_dump(mode="json"), "tables": len(material.trusted), "noise": noise}
-    return wire.encode(network, said), {**said, "accuracy": accuracy}
+    meta = {"algorithm": choice.model_dump(mode="json"), "tables": len(material.trusted), "noise": noise}
+    return wire.encode(network, meta), {**meta, "accuracy": accuracy}

@@ -18,7 +18,7 @@ QUEUED_S = 30.0  # after a connection began, in which what comes may have waited
 Result = tuple[State, list[Effect]]
 
 
-def begun(state: State, seen: dict[str, int], before: RecordService | None) -> State:
+def start_presence(state: State, seen: dict[str, int], before: RecordService | None) -> State:
     """Return the state of a service that begins, without a connection: since the last sign of the one before it, where
     that had one. `seen` and `before` are what the store holds.
     """
@@ -31,18 +31,18 @@ def begun(state: State, seen: dict[str, int], before: RecordService | None) -> S
 
 def connection_changed(state: State, up: bool) -> Result:
     """Note that the broker's connection came or went."""
-    return _beaten(replace(state, connected=up, connected_ns=state.now_ns))
+    return _write_heartbeat(replace(state, connected=up, connected_ns=state.now_ns))
 
 
-def beat_if_due(state: State) -> Result:
+def write_heartbeat_if_due(state: State) -> Result:
     """Write that the service works, where that was last written long enough ago."""
     last = state.heartbeat
     if last is None or 0 <= state.now_ns - last.beat_ns < BEAT_S * NS:
         return state, []
-    return _beaten(state)
+    return _write_heartbeat(state)
 
 
-def _beaten(state: State) -> Result:
+def _write_heartbeat(state: State) -> Result:
     last = state.heartbeat
     if last is None:
         return state, []
@@ -50,7 +50,7 @@ def _beaten(state: State) -> Result:
     return replace(state, heartbeat=now), [now]
 
 
-def noted(state: State, gateway: str, status: Status, *, is_retained: bool) -> State:
+def note_seen(state: State, gateway: str, status: Status, *, is_retained: bool) -> State:
     """Return the state with when a gateway was last heard, where a status shows that it was there then.
 
     What the broker had kept does not, nor does an offline status: a last will is the broker's word, and comes late to
@@ -59,9 +59,9 @@ def noted(state: State, gateway: str, status: Status, *, is_retained: bool) -> S
     if is_retained or status.state == "offline":
         return state
     if status.clock == "synchronised" and status.t_ns is not None:
-        said_ns = min(status.t_ns, state.now_ns)
+        stated_ns = min(status.t_ns, state.now_ns)
     elif state.now_ns - state.connected_ns < QUEUED_S * NS:
         return state
     else:
-        said_ns = state.now_ns
-    return replace(state, seen={**state.seen, gateway: max(said_ns, min(state.seen.get(gateway, 0), state.now_ns))})
+        stated_ns = state.now_ns
+    return replace(state, seen={**state.seen, gateway: max(stated_ns, min(state.seen.get(gateway, 0), state.now_ns))})

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator import containment, machine
 from fedgate.cloud_aggregator.access import admission
-from fedgate.cloud_aggregator.events import Durable, Effect, Event, Heard, Ordered, Outward
+from fedgate.cloud_aggregator.events import Durable, Effect, Event, Ordered, Outward, Received
 from fedgate.cloud_aggregator.releases import rollout
 from fedgate.cloud_aggregator.runtime import defence, presence
 from fedgate.cloud_aggregator.state import State, restore
@@ -37,7 +37,7 @@ class Service:
     ) -> None:
         """Go on with what the store holds; `beginning` names a training that starts anew."""
         self.store = store
-        everywhere, staging = rollout.restored(store.models.rollout(), store.models.of, store.models.latest())
+        everywhere, staging = rollout.restore_staging(store.models.rollout(), store.models.of, store.models.latest())
         self.state = restore(
             settings,
             key,
@@ -49,11 +49,11 @@ class Service:
             material,
             store.outward(),
             store.held(),
-            store.lives(),
+            store.sessions(),
             staging,
         )
-        self.state = presence.begun(self.state, store.seen(), store.service())
-        self.state = admission.begun(self.state, store.registry())
+        self.state = presence.start_presence(self.state, store.seen(), store.service())
+        self.state = admission.start_with_registry(self.state, store.registry())
 
     def step(self, now_ns: int, event: Event) -> list[Outward]:
         """Take in one event and return what is to be told, all it rests on being on disk."""
@@ -68,28 +68,28 @@ class Service:
         raised, and what was stored before them is told after a restart.
         """
         before = self.state
-        told = containment.attempt(lambda: self._taken(machine.step, now_ns, events))
-        if not isinstance(told, Exception):
-            return told
+        result = containment.attempt(lambda: self._run_events(machine.step, now_ns, events))
+        if not isinstance(result, Exception):
+            return result
         self.state = before
-        return [effect for event in events for effect in self._alone(now_ns, event)]
+        return [effect for event in events for effect in self._step_in_order(now_ns, event)]
 
-    def _alone(self, now_ns: int, event: Event) -> list[Outward]:
+    def _step_in_order(self, now_ns: int, event: Event) -> list[Outward]:
         before = self.state
-        told = containment.attempt(lambda: self._taken(machine.take_in, now_ns, [event]))
-        if isinstance(told, Exception):
+        result = containment.attempt(lambda: self._run_events(machine.take_in, now_ns, [event]))
+        if isinstance(result, Exception):
             before = replace(before, now_ns=now_ns)
-            if isinstance(event, Heard):
-                self.state, effects = containment.contain(before, event, told)
+            if isinstance(event, Received):
+                self.state, effects = containment.contain(before, event, result)
             elif isinstance(event, Ordered):  # it would be there again at every start
-                self.state, effects = before, containment.refused(event, told)
+                self.state, effects = before, containment.refused(event, result)
             else:
-                raise told
-            told = self._stored(effects)
+                raise result
+            result = self._stored(effects)
         self.state, effects = machine.advance(self.state, event)
-        return [*told, *self._stored(effects)]
+        return [*result, *self._stored(effects)]
 
-    def _taken(
+    def _run_events(
         self, act: Callable[[State, int, Event], machine.Result], now_ns: int, events: Sequence[Event]
     ) -> list[Outward]:
         effects: list[Effect] = []

@@ -16,7 +16,7 @@ from sqlalchemy import Integer, Row, Select, create_engine, delete, event, func,
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from fedgate.cloud_aggregator.access.device_sessions import Lives, restored_lives
+from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions, restore_sessions
 from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms.records import Outward, outward
 from fedgate.cloud_aggregator.alarms.register import KEPT
@@ -270,9 +270,9 @@ class Store:
         """Return when every gateway was last heard live; 0: not yet."""
         return {row.gateway: row.seen_ns for row in self._read(select(GATEWAYS.c.gateway, GATEWAYS.c.seen_ns))}
 
-    def lives(self) -> dict[str, Lives]:
+    def sessions(self) -> dict[str, DeviceSessions]:
         """Return who speaks under the name of every gateway."""
-        return restored_lives((row.gateway, row.lives) for row in self._read(select(GATEWAYS)))
+        return restore_sessions((row.gateway, row.lives) for row in self._read(select(GATEWAYS)))
 
     def held(self) -> dict[str, HoldUpdate]:
         """Return the updates that came after their round, by gateway, in the order of arrival."""

@@ -41,7 +41,7 @@ class Trial:
     site: str
     name: str  # the second part of its own topics: a gateway's id, or `all`
     largest_bytes: int  # of one message
-    says: tuple[str, ...]  # topics that it must be allowed to publish to
+    topics: tuple[str, ...]  # topics that it must be allowed to publish to
     never: tuple[str, ...]  # topics that it must not be allowed to publish to
     others: str = ""  # a subscription that must not tell it anything of others; empty: it may hear all
     why_mute: Callable[[], str] = str  # asks somebody else why nothing passes; empty where he does not know
@@ -60,16 +60,16 @@ class Trial:
 def of_gateway(broker: Broker, site: str, name: str, largest_bytes: int) -> Trial:
     """Return what a gateway tries."""
     up = ("status", "score", "alarm", "update", "want", "telemetry", "tombstone")
-    says = tuple(topic_of(Topic(site, name, channel, TRIED)) for channel in up)
+    topics = tuple(topic_of(Topic(site, name, channel, TRIED)) for channel in up)
     nobody = f"not-{name}"[:64]
     never = (topic_of(Topic(site, nobody, "doctor", "x")), topic_of(Topic(site, name, "receipt", TRIED)))
-    return Trial(broker, broker.user or name, site, name, largest_bytes, says, never, watch(site, "+", "status"))
+    return Trial(broker, broker.user or name, site, name, largest_bytes, topics, never, watch(site, "+", "status"))
 
 
 def of_aggregator(broker: Broker, user: str, site: str, largest_bytes: int) -> Trial:
     """Return what an aggregator tries: it may hear and say everything at its site, so topics of nobody will do."""
-    says = tuple(topic_of(Topic(site, "no-gateway", channel, TRIED)) for channel in ("receipt", "chunk", "resend"))
-    return Trial(broker, broker.user or user, site, "all", largest_bytes, says, ())
+    topics = tuple(topic_of(Topic(site, "no-gateway", channel, TRIED)) for channel in ("receipt", "chunk", "resend"))
+    return Trial(broker, broker.user or user, site, "all", largest_bytes, topics, ())
 
 
 REFUSED = (
@@ -85,11 +85,11 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
     try:
         with trial.probe() as probe:
             yield ok("broker login", f"user {trial.user} is let in by {_place(trial.broker)}")
-            heard = _echoed(trial, probe, b"here")
+            received = _echoed(trial, probe, b"here")
     except ProbeError as error:
         yield _not_let_in(trial, error)
         return
-    if not heard:
+    if not received:
         own = watch(trial.site, trial.name, "doctor")
         advice = trial.why_mute() or (
             f"if another device had the name {trial.user} before, restart the broker (docs/reference/security.md, A "
@@ -102,8 +102,8 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
         ("broker session", _session),
         ("broker queue", _queue),
         ("broker retained", _retained),
-        ("broker may say", _may_say),
-        ("broker others' topics", _kept_apart),
+        ("broker may say", _check_publish),
+        ("broker others' topics", _check_isolation),
     )
     for name, test in tests:
         if time.monotonic() > until_s:
@@ -146,7 +146,7 @@ def _echoed(trial: Trial, probe: Probe, payload: bytes, item: str = "echo") -> b
     marker = secrets.token_bytes(8)
     probe.publish(where, payload)
     probe.publish(where, marker)
-    while (message := probe.heard(where)) is not None and message.payload != marker:
+    while (message := probe.receive(where)) is not None and message.payload != marker:
         if message.payload == payload:
             return True
     return False
@@ -186,7 +186,7 @@ def _away(trial: Trial, part: str, count: int) -> tuple[bool, int]:
                 speaker.publish(where, payload)
         with trial.probe(part, keeps_session=True) as back:
             waiting, kept = set(payloads), back.session_present
-            while waiting and (message := back.heard(where, 1.0)) is not None:
+            while waiting and (message := back.receive(where, 1.0)) is not None:
                 waiting.discard(bytes(message.payload))
     finally:
         with trial.probe(part):  # a clean session takes the place of the kept one, which is forgotten
@@ -218,13 +218,13 @@ def _retained(trial: Trial) -> Finding:
         probe.publish(where, payload, retain=True)
         try:
             probe.subscribe(where)
-            message = probe.heard(where)
+            message = probe.receive(where)
             kept = message is not None and message.payload == payload
         finally:
             probe.publish(where, b"", retain=True)
     with trial.probe() as late:
         late.subscribe(where)
-        if kept and late.heard(where, LISTEN_S) is not None:
+        if kept and late.receive(where, LISTEN_S) is not None:
             return failure(name, "a retained message cannot be taken back", "use another broker")
     if not kept:
         advice = (
@@ -234,21 +234,21 @@ def _retained(trial: Trial) -> Finding:
     return ok(name, "a retained message reaches who comes later, and goes when it is taken back")
 
 
-def _may_say(trial: Trial) -> Finding:
+def _check_publish(trial: Trial) -> Finding:
     name = "broker may say"
     try:
         with trial.probe(speaks_5=True) as probe:
-            refused = {where: reason for where in trial.says if (reason := probe.publish(where, b""))}
+            refused = {where: reason for where in trial.topics if (reason := probe.publish(where, b""))}
     except ProbeError:
         return ok(name, "not tried: the broker speaks MQTT 3.1.1 only, which hides what it refuses")
     if refused:
         where = ", ".join(refused)
         advice = "allow it in the broker's access list (config/mosquitto.acl)"
         return failure(name, f"user {trial.user} may not write {where} ({next(iter(refused.values()))})", advice)
-    return ok(name, f"user {trial.user} may write all {len(trial.says)} kinds of topics that it has to")
+    return ok(name, f"user {trial.user} may write all {len(trial.topics)} kinds of topics that it has to")
 
 
-def _kept_apart(trial: Trial) -> Finding:
+def _check_isolation(trial: Trial) -> Finding:
     name = "broker others' topics"
     if not trial.never:
         return ok(name, "not tried: an aggregator may hear and say everything at its site")
@@ -280,4 +280,4 @@ def _allowed(trial: Trial) -> list[str]:
 def _comes_back(probe: Probe, where: str) -> bool:
     probe.subscribe(where)
     probe.publish(where, b"")
-    return probe.heard(where, LISTEN_S) is not None
+    return probe.receive(where, LISTEN_S) is not None

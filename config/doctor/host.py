@@ -35,7 +35,7 @@ class Mount(NamedTuple):
     read_only: bool
 
 
-def clock(files: Iterable[Path], *, now_s: float, said: Quality, has_rtc: bool) -> Iterator[Finding]:
+def clock(files: Iterable[Path], *, now_s: float, stated: Quality, has_rtc: bool) -> Iterator[Finding]:
     """Yield whether the clock can be believed: by what the kernel says of it, and by files that were written before."""
     shown = datetime.fromtimestamp(now_s, UTC).isoformat(timespec="seconds")
     newest_s = max((path.stat().st_mtime for path in files if path.exists()), default=0.0)
@@ -46,9 +46,9 @@ def clock(files: Iterable[Path], *, now_s: float, said: Quality, has_rtc: bool) 
         yield warning("clock", f"it says {shown}, a file here was written {later}", "connect to a time server")
     else:
         yield ok("clock", f"it says {shown}")
-    if said == "synchronised":
+    if stated == "synchronised":
         yield ok("clock source", "the kernel's clock is kept by a time server")
-    elif said == "unknown":
+    elif stated == "unknown":
         yield warning("clock source", "the kernel does not say what keeps its clock", "see timedatectl")
     else:
         text = "nothing keeps the clock" + ("" if has_rtc else ", and no battery does while the power is off")
@@ -58,7 +58,7 @@ def clock(files: Iterable[Path], *, now_s: float, said: Quality, has_rtc: bool) 
 
 def clock_here(files: Iterable[Path]) -> Iterator[Finding]:
     """Yield what the clock of this machine is worth."""
-    return clock(files, now_s=time.time(), said=quality(), has_rtc=(SYS / "class/rtc/rtc0").exists())
+    return clock(files, now_s=time.time(), stated=quality(), has_rtc=(SYS / "class/rtc/rtc0").exists())
 
 
 def mount_of(folder: Path, mounts: Path = MOUNTS) -> Mount:
@@ -104,7 +104,7 @@ def _kind(mount: Mount) -> Finding:
 
 
 def _writes(folder: Path) -> Finding:
-    path, begun_s = folder / f".doctor-{os.getpid()}", time.monotonic()
+    path, started_s = folder / f".doctor-{os.getpid()}", time.monotonic()
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -115,7 +115,7 @@ def _writes(folder: Path) -> Finding:
             path.unlink()
     except OSError as error:
         return failure("disk writes", f"{folder}: {error.strerror}", "run this as the user of the service; free space")
-    took_s = time.monotonic() - begun_s
+    took_s = time.monotonic() - started_s
     if took_s > 1.0:
         return warning("disk writes", f"one page took {took_s:.1f} s to be on the disk", "a worn or overloaded card")
     return ok("disk writes", f"one page is on the disk within {took_s * 1e3:.0f} ms")
@@ -125,10 +125,10 @@ def wear(device: str, sys: Path = SYS) -> Iterator[Finding]:
     """Yield how much of its life a flash device has behind it, where it tells: eMMC does, SD cards do not."""
     block = re.sub(r"^(mmcblk\d+|nvme\d+n\d+)p\d+$|^([a-z]{2,3})\d+$", r"\1\2", Path(device).name)
     folder = sys / "class" / "block" / block / "device"
-    kind = _said(folder / "type")
-    if (told := _said(folder / "life_time")) is not None:
-        tenths = max((int(part, 16) for part in told.split() if re.fullmatch(r"0x[0-9a-fA-F]+", part)), default=0)
-        end = PRE_END.get(int(_said(folder / "pre_eol_info") or "0", 16), "")
+    kind = _read_text(folder / "type")
+    if (stated := _read_text(folder / "life_time")) is not None:
+        tenths = max((int(part, 16) for part in stated.split() if re.fullmatch(r"0x[0-9a-fA-F]+", part)), default=0)
+        end = PRE_END.get(int(_read_text(folder / "pre_eol_info") or "0", 16), "")
         text = f"{block}: {max(tenths - 1, 0) * 10} to {tenths * 10} % of its life are behind it" if tenths else block
         if tenths > WORN_TENTHS or end:
             yield warning("disk wear", f"{text}{', ' if end else ''}{end}", "replace it")
@@ -142,7 +142,7 @@ def wear(device: str, sys: Path = SYS) -> Iterator[Finding]:
         yield ok("disk wear", f"{block or 'the device'} does not tell")
 
 
-def _said(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     try:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

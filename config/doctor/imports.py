@@ -45,14 +45,14 @@ def imports(needed: tuple[str, ...], optional: Mapping[str, str], until_s: float
     children = {name: _started(name) for name in (*needed, *optional)}
     for name, child in children.items():
         try:
-            said, complaint = child.communicate(timeout=max(until_s - time.monotonic(), 0.1))
+            output, complaint = child.communicate(timeout=max(until_s - time.monotonic(), 0.1))
         except subprocess.TimeoutExpired:
             child.kill()
             child.communicate()
             advice = "the machine is overloaded, or its card is slow; ask again"
             yield warning(f"import {name}", "not done in time", advice)
             continue
-        yield _judged(name, child.returncode, said, complaint, optional.get(name))
+        yield _judged(name, child.returncode, output, complaint, optional.get(name))
 
 
 def _started(name: str) -> subprocess.Popen[str]:
@@ -62,10 +62,10 @@ def _started(name: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-P", "-c", code], stdout=pipe, stderr=pipe, text=True, env=environment)  # noqa: S603 - our own words
 
 
-def _judged(name: str, code: int, said: str, complaint: str, lack: str | None) -> Finding:
+def _judged(name: str, code: int, output: str, complaint: str, lack: str | None) -> Finding:
     line, package = f"import {name}", PACKAGES.get(name, name)
     if code == 0:
-        return ok(line, f"{package} {said.strip()} works")
+        return ok(line, f"{package} {output.strip()} works")
     if code < 0:
         number = -code
         end = "an illegal instruction" if number == signal.SIGILL else signal.strsignal(number) or f"signal {number}"

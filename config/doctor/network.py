@@ -22,7 +22,7 @@ SOON_DAYS = 30.0
 LATE_SHARE = 1 / 3  # of a certificate's life, below which it should have been renewed
 
 
-class Life(NamedTuple):
+class Validity(NamedTuple):
     """From when to when a certificate holds, in Unix seconds, and whose it is."""
 
     begins_s: float
@@ -70,10 +70,10 @@ def _name(broker: Broker) -> Finding:
 
 
 def _port(broker: Broker) -> Finding:
-    name, place, begun_s = "broker port", f"{broker.host}:{broker.port}", time.monotonic()
+    name, place, started_s = "broker port", f"{broker.host}:{broker.port}", time.monotonic()
     try:
         with socket.create_connection((broker.host, broker.port), timeout=STEP_S):
-            took_s = time.monotonic() - begun_s
+            took_s = time.monotonic() - started_s
     except OSError as error:
         advice = "does the broker run, does it listen on this port, does a firewall stand between?"
         return failure(name, f"{place} takes no connection ({error})", advice)
@@ -96,13 +96,13 @@ def _tls(broker: Broker) -> Finding:
     except ssl.SSLCertVerificationError as error:
         return failure(name, f"the broker's certificate is refused ({error.verify_message})", _advice(error, broker))
     except (OSError, ValueError) as error:
-        said = one_line(error)
-        advice = tls.REVOKED if tls.REVOKED in tls.advised(said) else "is this the port with TLS?"
-        return failure(name, f"no secured connection ({said})", advice)
+        problem = one_line(error)
+        advice = tls.REVOKED if tls.REVOKED in tls.advised(problem) else "is this the port with TLS?"
+        return failure(name, f"no secured connection ({problem})", advice)
     begins_s, ends_s = (ssl.cert_time_to_seconds(str(shown[key])) for key in ("notBefore", "notAfter"))
-    life = Life(begins_s, ends_s, "the broker's certificate")
+    validity = Validity(begins_s, ends_s, "the broker's certificate")
     renewal = "renew it at the aggregator and restart the broker"
-    return age(name, life, time.time(), renewal, f"{version}; ")
+    return age(name, validity, time.time(), renewal, f"{version}; ")
 
 
 def _advice(error: ssl.SSLCertVerificationError, broker: Broker) -> str:
@@ -116,18 +116,18 @@ def _advice(error: ssl.SSLCertVerificationError, broker: Broker) -> str:
     return f"broker.ca_file {broker.ca_file} must be of the authority that made it"
 
 
-def age(name: str, life: Life, now_s: float, renewal: str, said: str = "") -> Finding:
+def age(name: str, validity: Validity, now_s: float, renewal: str, problem: str = "") -> Finding:
     """Return what the age of a certificate means."""
-    left_days, whole_days = (life.ends_s - now_s) / DAY_S, (life.ends_s - life.begins_s) / DAY_S
+    left_days, whole_days = (validity.ends_s - now_s) / DAY_S, (validity.ends_s - validity.begins_s) / DAY_S
     # Our authority's own begin in 1970, so that a gateway without a clock can use them; so their age is not known.
-    late_days = whole_days * LATE_SHARE if life.begins_s > DAY_S else 0.0
-    text = f"{said}{life.subject} holds until {_day(life.ends_s)}"
-    if now_s < life.begins_s:
+    late_days = whole_days * LATE_SHARE if validity.begins_s > DAY_S else 0.0
+    text = f"{problem}{validity.subject} holds until {_day(validity.ends_s)}"
+    if now_s < validity.begins_s:
         return failure(
-            name, f"{life.subject} holds from {_day(life.begins_s)}", f"set the clock, which says {_day(now_s)}"
+            name, f"{validity.subject} holds from {_day(validity.begins_s)}", f"set the clock, which says {_day(now_s)}"
         )
     if left_days < 0:
-        return failure(name, f"{life.subject} expired on {_day(life.ends_s)}", renewal)
+        return failure(name, f"{validity.subject} expired on {_day(validity.ends_s)}", renewal)
     if left_days < min(SOON_DAYS, whole_days / 2) or left_days < late_days:
         return warning(name, f"{text}, {left_days:.0f} days", renewal)
     return ok(name, f"{text}, {left_days:.0f} days")
@@ -155,8 +155,8 @@ def certificates(broker: Broker, user: str, renewal: str) -> Iterator[Finding]:
         except IdentityError as error:
             yield failure(name, one_line(error), renewal)
             continue
-        life = Life(shown.not_valid_before_utc.timestamp(), shown.not_valid_after_utc.timestamp(), _file(path))
-        yield age(name, life, time.time(), advice)
+        validity = Validity(shown.not_valid_before_utc.timestamp(), shown.not_valid_after_utc.timestamp(), _file(path))
+        yield age(name, validity, time.time(), advice)
         names = [str(part.value) for part in shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         if name == "certificate" and user not in names:
             text = f"{_file(path)} is of {', '.join(names) or 'nobody'}, this is {user}"

@@ -123,12 +123,12 @@ def new_key(path: Path) -> PrivateKey:
     """Make a key, readable by its owner only, and return it; an existing file raises `IdentityError`."""
     if path.exists():
         raise IdentityError(f"{path}: a key exists already; move it away to make a new one")
-    key = made_key()
+    key = create_key()
     write(path, private_pem(key), PRIVATE_MODE)
     return key
 
 
-def made_key() -> PrivateKey:
+def create_key() -> PrivateKey:
     """Return a new key that lies nowhere yet."""
     return ec.generate_private_key(ec.SECP256R1())
 
@@ -256,7 +256,7 @@ def common_name(certificate: x509.Certificate) -> str:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Keep out other processes that change the files of a folder and ask in this way; wait for one that does."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -34,7 +34,7 @@ class Scores(Message):
     boot_id: Name = ""
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_lengths(self) -> Self:
         count = len(self.after_ms)
         if len(self.scores) != count:
             raise ValueError(f"scores: {len(self.scores)} for {count} windows")

@@ -97,7 +97,7 @@ def _number(text: str) -> float:
     return number
 
 
-def _whole(text: str) -> int:
+def _parse_whole_number(text: str) -> int:
     if len(text) > DIGITS_MAX:
         raise ValueError(f"{text[:DIGITS_MAX]}... has {len(text)} digits, at most {DIGITS_MAX} expected")
     return int(text)
@@ -105,7 +105,7 @@ def _whole(text: str) -> int:
 
 def _header(line: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(line, parse_int=_whole, parse_float=_number, parse_constant=_number)
+        header = json.loads(line, parse_int=_parse_whole_number, parse_float=_number, parse_constant=_number)
         json.dumps(header, ensure_ascii=False).encode()  # half of a surrogate pair is no text, and fits in no message
     except (ValueError, RecursionError) as error:
         raise WireError(f"header: not JSON ({error})") from None

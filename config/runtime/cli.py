@@ -47,7 +47,7 @@ def run(
         sys.stdout = None  # or the interpreter complains about it once more at the end
         return 0
     except ours as error:
-        complain(name, in_words(error))
+        complain(name, describe(error))
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -58,7 +58,7 @@ def complain(name: str, text: str) -> None:
     sys.stderr.write(f"{name}: {text}\n")
 
 
-def in_words(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """Return what an error says, without the number by which the system calls it."""
     if not isinstance(error, OSError) or error.errno is None or not error.strerror:
         return str(error)
@@ -81,7 +81,7 @@ def again(name: str, error: Exception) -> int:
     """Say why a service cannot start now, and return the exit code after which it is tried again: a disk that is full
     or a store that another still holds is not so for ever.
     """
-    complain(name, in_words(error))
+    complain(name, describe(error))
     return SERVICE_ERROR
 
 

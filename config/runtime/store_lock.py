@@ -94,8 +94,8 @@ def described(process: int) -> str:
     """Return which process it is, since when it runs and how to see it."""
     if process == 0:
         return "a process that is not seen from here, such as one in another container"
-    begun = _begun(process)
-    return f"process {process}{f', since {begun}' if begun else ''} (ps -fp {process}, systemctl status {process})"
+    started = _start_time(process)
+    return f"process {process}{f', since {started}' if started else ''} (ps -fp {process}, systemctl status {process})"
 
 
 def _in_use(store: Path, program: str, process: int) -> InUseError:
@@ -109,8 +109,8 @@ def _is_ours(path: Path) -> bool:
         return False
 
 
-def _identity(said: os.stat_result) -> tuple[int, int]:
-    return said.st_dev, said.st_ino
+def _identity(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino
 
 
 def _holder(lock: int) -> int | None:
@@ -120,12 +120,12 @@ def _holder(lock: int) -> int | None:
     return None if kind == fcntl.F_UNLCK else max(int(process), 0)  # below 0: of another machine
 
 
-def _begun(process: int) -> str:
+def _start_time(process: int) -> str:
     """Return when a process began, empty where the kernel does not say."""
     try:
         ticks = int((PROC / str(process) / "stat").read_text().rpartition(")")[2].split()[START_FIELD])
         up_s = float((PROC / "uptime").read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return ""
-    begun_s = time.time() - up_s + ticks / os.sysconf("SC_CLK_TCK")
-    return datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="seconds")
+    started_s = time.time() - up_s + ticks / os.sysconf("SC_CLK_TCK")
+    return datetime.fromtimestamp(started_s, UTC).isoformat(timespec="seconds")

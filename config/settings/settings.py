@@ -54,7 +54,7 @@ class Broker(Table):
     max_packet_bytes: Annotated[int, Field(ge=2 * PAYLOAD_BYTES_MIN)] = PACKET_BYTES_MAX
 
     @model_validator(mode="after")
-    def _whole(self) -> Broker:
+    def _check_together(self) -> Broker:
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("certificate_file and key_file belong together; give both or neither")
         if self.certificate_file is not None and self.ca_file is None:
@@ -86,7 +86,7 @@ class Source(Table):
     silent_after_s: Positive = 60.0
 
     @model_validator(mode="after")
-    def _whole(self) -> Source:
+    def _check_together(self) -> Source:
         if self.kind == "json" and not self.topic:
             raise ValueError("a json source needs the topic of its sensor")
         if set(self.topic) & set("+#\0"):

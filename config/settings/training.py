@@ -58,7 +58,7 @@ class DefenceChoice(Table):
     settings: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _whole(self) -> DefenceChoice:
+    def _check_together(self) -> DefenceChoice:
         if self.kind == "none" and not self.settings:
             return self
         from fedgate.models.federated.defended import Defence  # late: a gateway reads settings too, and never judges

@@ -109,7 +109,7 @@ class Link:
         return bool(self._client.is_connected())
 
     @property
-    def trouble(self) -> str:
+    def conflict(self) -> str:
         """What keeps ending the connection, empty where nothing does."""
         return self._contention.trouble
 
@@ -163,7 +163,7 @@ class Link:
                 number = self._client.publish(message.topic, message.payload, message.qos, message.retain).mid
                 self.bytes_sent += message.size
                 with self._lock:
-                    self._backlog.handed(number, message, time.monotonic())
+                    self._backlog.note_handed_over(number, message, time.monotonic())
                     message = self._backlog.next()
 
     def _connected(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:

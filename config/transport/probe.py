@@ -101,7 +101,7 @@ class Probe:
         refused = [str(code) for code in self._answer(sent.rc, sent.mid, f"{len(payload)} bytes") if code.is_failure]
         return refused[0] if refused else ""
 
-    def heard(self, topic: str, within_s: float | None = None) -> paho.MQTTMessage | None:
+    def receive(self, topic: str, within_s: float | None = None) -> paho.MQTTMessage | None:
         """Return the next message on a topic, none where it does not come in time; others are thrown away."""
         self._wait(lambda: any(message.topic == topic for message in self.messages), within_s)
         while self.messages:
@@ -143,5 +143,5 @@ class Probe:
         if level == paho.MQTT_LOG_ERR:  # with TLS 1.3 the broker's reason to refuse us stands there
             self._complaint = f": {text}"
 
-    def _on_disconnect(self, *_said: object) -> None:
+    def _on_disconnect(self, *_details: object) -> None:
         self._ended = True

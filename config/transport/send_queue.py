@@ -63,7 +63,7 @@ class Backlog:
         self._handed_turn: dict[int, int] = {}
         self._on_line: dict[int, tuple[Outgoing, float | None]] = {}  # id -> message, when handed over
         self._on_line_bytes = 0
-        self._in_hand = 0  # bytes of the message that `next` gave out and `handed` has not taken back
+        self._in_hand = 0  # bytes of the message that `next` gave out and `note_handed_over` has not taken back
         self.is_open = False  # while there is a connection
         self.window_bytes = WINDOW_BYTES_START
 
@@ -99,7 +99,7 @@ class Backlog:
         return True
 
     def next(self) -> Outgoing | None:
-        """Return the message to hand over now, None where the line has enough; `handed` is to follow."""
+        """Return the message to hand over now, None where the line has enough; `note_handed_over` is to follow."""
         if not self.is_open or not self._heaps or len(self._on_line) >= MESSAGES_MAX:
             return None
         urgency = self._due()
@@ -133,7 +133,7 @@ class Backlog:
             self._passed[other] = 0
         self._passed[urgency] = self._passed[urgency] + size if max(self._heaps) > urgency else 0
 
-    def handed(self, number: int, message: Outgoing, now_s: float) -> None:
+    def note_handed_over(self, number: int, message: Outgoing, now_s: float) -> None:
         """Remember that a message was handed over, and under which id."""
         self._in_hand = 0
         self._on_line[number] = (message, now_s)

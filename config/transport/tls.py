@@ -80,10 +80,10 @@ def reading_files(broker: Broker) -> ssl.SSLContext | None:
 
 def advised(problem: str) -> str:
     """Return what the other side's end of a connection says, with what to do where it is about our certificate."""
-    told = problem.upper().replace(" ", "_")
-    if "CERTIFICATE_REVOKED" in told:
+    reason = problem.upper().replace(" ", "_")
+    if "CERTIFICATE_REVOKED" in reason:
         return f"{problem}; {REVOKED}"
-    if "CERTIFICATE_EXPIRED" in told:
+    if "CERTIFICATE_EXPIRED" in reason:
         return f"{problem}; our certificate has expired: see that it can be renewed"
     return problem
 

@@ -162,7 +162,7 @@ def _named(site: Site, group: Mapping[str, Raised], limits: Limits) -> str:
         baseline = site.baseline[int(gateway[1:])]
         measured = evidence_of(COLUMNS, baseline, one.rows, is_from_boot=one.is_from_boot, limits=limits)
         alarm = _alarm(gateway, one, *measured)
-        found[gateway] = register.Standing(alarm, alarm.onset_ns, is_raised=True, is_cleared=False)
+        found[gateway] = register.AlarmRecord(alarm, alarm.onset_ns, is_raised=True, is_cleared=False)
     return fleet.cause_of(found)
 
 

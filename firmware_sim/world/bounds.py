@@ -26,7 +26,7 @@ from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.firmware_sim.stage import toml
 from fedgate.firmware_sim.world.disk import PAGE
 
-HELD = ("gateways", "lives", "incoming", "outward", "failures", "fetched", "dropped", "held", "staging")
+HELD = ("gateways", "sessions", "incoming", "outward", "failures", "fetched", "dropped", "held", "staging")
 COMMANDS = (("status",), ("gateways", "list"), ("models",), ("alarms",), ("rounds",), ("losses",), ("orders",))
 
 # In a world of this length honest gateways take up to 30 kB of memory and 3 MB of disk, with a hostile one ten times

@@ -1,4 +1,4 @@
-"""Certificates in a simulated world: the product's authority, doorkeeper, barrier and renewal, on simulated time.
+"""Certificates in a simulated world: the product's authority, enrolment, barrier and renewal, on simulated time.
 
 What is simulated is what they touch outside: the way of a question to the aggregator and back, the broker that reads
 the list of revoked certificates, and what a power cut leaves of a file. A certificate lives for minutes, and all that
@@ -22,13 +22,18 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fedgate.cloud_aggregator.access.registry import Asked, Certificate, RecordCertificate, Told
+from fedgate.cloud_aggregator.access.registry import (
+    Certificate,
+    CertificateRequested,
+    EnrolmentEffect,
+    RecordCertificate,
+)
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, CA_KEY, SKEW, Authority, found_authority
 from fedgate.cloud_aggregator.pki.broker_access import AGAIN_S, RELOADED_S, Barrier, moment
 from fedgate.cloud_aggregator.pki.broker_process import BrokerError
 from fedgate.cloud_aggregator.pki.enrolment_request import Answer, read_request
-from fedgate.cloud_aggregator.pki.enrolment_service import ANSWER_S, Doorkeeper
+from fedgate.cloud_aggregator.pki.enrolment_service import ANSWER_S, EnrolmentService
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.config.identity import pki
 from fedgate.config.settings.identity import Identity, Membership
@@ -119,8 +124,8 @@ def files_of(settings: GatewaySettings) -> Files:
     return Files(**renewal.files_of(settings))
 
 
-class Keeper(Doorkeeper):
-    """The product's doorkeeper, of one process of the aggregator."""
+class Keeper(EnrolmentService):
+    """The product's enrolment service, of one process of the aggregator."""
 
     def __init__(self, door: Door, host: CloudHost, spec: Identity) -> None:
         def put(event: Event) -> None:
@@ -132,7 +137,7 @@ class Keeper(Doorkeeper):
         self._barrier = Bars(door, host, spec, self._authority, put)
 
     def _put_now(self, event: Event) -> None:
-        if isinstance(event, Asked):
+        if isinstance(event, CertificateRequested):
             self._door.witness.asked(event.serial, event.gateway, event.key)
         self.host.step(event)
 
@@ -350,7 +355,7 @@ class Door:
         if host.is_up and service.state.registry is not None:
             keeper.start(service.state.registry, service.store.half_answered())
 
-    def carry_out(self, effect: Told) -> None:
+    def carry_out(self, effect: EnrolmentEffect) -> None:
         """Do what the aggregator decided."""
         if self._keeper is not None:
             self._keeper.carry_out(effect)
@@ -397,7 +402,7 @@ class Door:
     # The gateways.
 
     def started(self, host: Machine) -> None:
-        """Put a doorkeeper beside a process of the aggregator; let one of a gateway look after its certificate."""
+        """Put enrolment beside a process of the aggregator; let one of a gateway look after its certificate."""
         if isinstance(host, CloudHost) and host.service is not None:
             self._opened(host, host.service)
         elif isinstance(host, GatewayHost) and host.settings.identity is not None:

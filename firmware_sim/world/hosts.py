@@ -92,7 +92,7 @@ class GatewayHost(Machine):
             stopwatch=self._stopwatch,
             examine=self._examine,
         )
-        return self.service.begun
+        return self.service.first_effects
 
     def stepped(self, event: events.Event) -> Sequence[events.Outward]:
         """Let the agent take a step."""
@@ -182,7 +182,7 @@ class GatewayHost(Machine):
 
     def message(self, topic: str, payload: bytes) -> events.Event:
         """Return the event that a message came."""
-        return events.Heard(topic, payload)
+        return events.Received(topic, payload)
 
     def connection(self, up: bool) -> events.Event:
         """Return the event that the connection came up or went down."""
@@ -292,7 +292,7 @@ class CloudHost(Machine):
 
     def message(self, topic: str, payload: bytes) -> cloud_events.Event:
         """Return the event that a message came."""
-        return cloud_events.Heard(topic, payload)
+        return cloud_events.Received(topic, payload)
 
     def connection(self, up: bool) -> cloud_events.Event:
         """Return the event that the connection came up or went down."""

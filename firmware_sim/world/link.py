@@ -52,7 +52,7 @@ class Line:
     def _hand_over(self) -> None:
         while (message := self.backlog.next()) is not None:
             number = next(self._numbers)
-            self.backlog.handed(number, message, self._scheduler.elapsed_s)
+            self.backlog.note_handed_over(number, message, self._scheduler.elapsed_s)
             self._compare(message)
             if message.qos > 0:
                 self._held[number] = message

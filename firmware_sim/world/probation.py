@@ -24,7 +24,7 @@ from fedgate.gateway_agent.deployment.slots import (
     is_proven,
     named,
     read,
-    restored,
+    restore_models,
 )
 from fedgate.gateway_agent.state import State, Stored
 
@@ -76,7 +76,7 @@ class Probations:
         one.slots |= slots
         if MODELS not in saved:
             return
-        before, one.models = one.models, restored(saved)
+        before, one.models = one.models, restore_models(saved)
         self._compare(device, one, before)
         if one.models.current.version and is_proven(one.models, one.settings):
             self.counts["proven"] += one.models.current.name not in one.proven
@@ -99,7 +99,7 @@ class Probations:
 
     def opened(self, device: str, stored: Stored, *, is_handled: bool) -> None:
         """Hold what a store has of models against what was committed; it alone counts from now on."""
-        one, models = self._devices[device], restored(stored.blobs)
+        one, models = self._devices[device], restore_models(stored.blobs)
         if not is_handled and models != one.models:
             self._violate(f"the store of {device} has other models than it committed: {models}, {one.models}")
         if not is_handled and one.watched == models.current and not is_proven(models, one.settings):

@@ -129,14 +129,14 @@ def _stored(settings: GatewaySettings) -> Stored | None:
 
 def throughput(settings: GatewaySettings, stored: Stored | None) -> Finding:
     """Return which share of one core windows, features and score take at the rate of the settings."""
-    score_s, said = _score_cpu_s(settings, stored)
-    return judged(_window_cpu_s(settings) + score_s, 1.0 / settings.features.hop_s, said)
+    score_s, note = _score_cpu_s(settings, stored)
+    return judged(_window_cpu_s(settings) + score_s, 1.0 / settings.features.hop_s, note)
 
 
-def judged(cpu_s: float, per_s: float, said: str) -> Finding:
+def judged(cpu_s: float, per_s: float, note: str) -> Finding:
     """Return what so much CPU time a window means at so many windows a second."""
     name, share = "throughput", cpu_s * per_s
-    text = f"{cpu_s * 1e3:.2f} ms a window{said}, {per_s:g} windows/s: {share:.1%} of one core"
+    text = f"{cpu_s * 1e3:.2f} ms a window{note}, {per_s:g} windows/s: {share:.1%} of one core"
     if share > 1.0:
         return failure(name, text, "this machine cannot keep up: a longer hop_s, a lower rate_hz, fewer steps")
     if share > SHARE_MAX:
@@ -185,7 +185,7 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
     from fedgate.models.features import feature_names
 
     blobs = {} if stored is None else stored.blobs
-    blob = blobs.get(slots.restored(blobs).slot)
+    blob = blobs.get(slots.restore_models(blobs).slot)
     if blob is None:
         return 0.0, " without a model, as none is in force"
     try:
@@ -228,7 +228,7 @@ def _notice(settings: GatewaySettings) -> str:
 
     try:
         files = enrolment.Files(**files_of(settings))
-        return enrolment.asked_for_notice(settings.gateway.id, settings.identity.enrolment, files)
+        return enrolment.ask_for_notice(settings.gateway.id, settings.identity.enrolment, files)
     except (enrolment.EnrolmentError, IdentityError, ValueError, OSError):  # each is a finding of its own
         return ""
 

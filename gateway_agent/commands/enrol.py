@@ -24,8 +24,8 @@ gateway too"""
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     text = "make this gateway's key and get its certificate, with a token from the aggregator"
-    said = f"{text}. The key never leaves this machine. Where it was interrupted, call it again."
-    command = commands.add_parser("enrol", help=text, description=said, epilog=EPILOG)
+    description = f"{text}. The key never leaves this machine. Where it was interrupted, call it again."
+    command = commands.add_parser("enrol", help=text, description=description, epilog=EPILOG)
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="gateway.toml")
     command.add_argument("--token", required=True, help="from 'cloud-aggregator gateways token'; - reads it from stdin")
@@ -53,8 +53,8 @@ def _enrol(arguments: argparse.Namespace) -> int:
     key = member_of(load_key(paths["key"]).public_key())
     if arguments.json:
         files = {name: str(path) for name, path in paths.items()}
-        said = {"gateway": token.gateway, "until": until, "key": key, "files": files, "notice": validity.notice}
-        print(json.dumps(said, indent=2))
+        report = {"gateway": token.gateway, "until": until, "key": key, "files": files, "notice": validity.notice}
+        print(json.dumps(report, indent=2))
     else:
         print(f"{token.gateway} is enrolled; its certificate is good until {until} and is renewed by itself")
         print(f"its key is {key}")

@@ -49,7 +49,7 @@ def shown(blobs: dict[str, bytes], probation_s: float, hop_s: float) -> dict[str
     """Return, as JSON-able values, what the store says of models."""
     from fedgate.gateway_agent.deployment import slots
 
-    models = slots.restored(blobs)
+    models = slots.restore_models(blobs)
     left_s = max(probation_s - models.windows * hop_s, 0.0) if models.previous.version else 0.0
     candidates = [digest for digest in models.trying if digest not in (models.current.digest, models.previous.digest)]
     return {

@@ -45,18 +45,20 @@ Result = tuple[Deployment, list[Wanted]]
 Swap = tuple[Deployment, Pipeline, list[Wanted]]  # a model in force judges in the pipeline
 
 
-def heard(deployment: Deployment, context: Context, trust: Trust, payload: bytes, *, is_own: bool) -> Result:
+def receive_announcement(
+    deployment: Deployment, context: Context, trust: Trust, payload: bytes, *, is_own: bool
+) -> Result:
     """Take in what is announced to all, or to this gateway alone; an empty payload takes an announcement back.
 
     Raises `MessageError`.
     """
     if payload:
-        return announced(deployment, context, trust, Manifest.from_bytes(payload), is_own=is_own)
+        return consider_manifest(deployment, context, trust, Manifest.from_bytes(payload), is_own=is_own)
     is_taken_back = is_own and deployment.candidate_is_own and deployment.candidate != deployment.manifest
     return (replace(deployment, candidate=None) if is_taken_back else deployment), []
 
 
-def announced(
+def consider_manifest(
     deployment: Deployment, context: Context, trust: Trust, manifest: Manifest, *, is_own: bool = False
 ) -> Result:
     """Take in a manifest, whose model is fetched (`put_in_force`) if it may become the next one.
@@ -65,7 +67,7 @@ def announced(
     """
     known, reason = deployment.refused
     name, newest = named(manifest), deployment.models.newest
-    is_known = known in (name, _as_announced(manifest, is_own=is_own))
+    is_known = known in (name, _announcement_name(manifest, is_own=is_own))
     if final := deployment.models.why_not(name) or (reason if is_known else ""):
         return deployment, [] if context.refusal == final else refuse(final)
     if manifest.version <= newest and not _is_lost(deployment, name):
@@ -86,7 +88,7 @@ def announced(
     return replace(deployment, candidate=manifest, candidate_is_own=is_own), []
 
 
-def _as_announced(manifest: Manifest, *, is_own: bool) -> str:
+def _announcement_name(manifest: Manifest, *, is_own: bool) -> str:
     """Return the name of an announcement: one that is forged or misplaced must not keep out what it imitates."""
     return f"{named(manifest)}.{manifest.signature}.{is_own}"
 
@@ -110,7 +112,7 @@ def _not_newer(deployment: Deployment, manifest: Manifest, newest: int, *, is_ow
 def _refuse_announcement(deployment: Deployment, manifest: Manifest, why: str, *, is_own: bool) -> Result:
     """Say why an announcement is not taken, and leave no trace of it in the store: anyone may have made it."""
     reason = f"model {manifest.version} {why}"
-    return replace(deployment, refused=(_as_announced(manifest, is_own=is_own), reason)), refuse(reason)
+    return replace(deployment, refused=(_announcement_name(manifest, is_own=is_own), reason)), refuse(reason)
 
 
 def _refuse(deployment: Deployment, manifest: Manifest, why: str, *, is_final: bool = False) -> Result:
@@ -138,7 +140,7 @@ def put_in_force(
     if deployment.untried_ns is not None and 0 <= context.now_ns - deployment.untried_ns < UNTRIED_S * NS:
         return deployment, pipeline, []
     if deployment.tried[0] != named(manifest):
-        deployment, effects = _marked(deployment, context, manifest)
+        deployment, effects = _mark_load(deployment, context, manifest)
         return deployment, pipeline, effects
     if context.store.is_unstored:
         return deployment, pipeline, []  # the mark is not on the disk, and what is not there ends nothing
@@ -149,7 +151,7 @@ def put_in_force(
         judged = examined(deployment.examine, context, pipeline, manifest, body, personal, training.own)
         found = run_in_shadow(context, pipeline, *judged)
         deployment = replace(deployment, candidate=None)
-        return _swapped(deployment, context, pipeline, manifest, (body, personal), judged, found)
+        return _swap(deployment, context, pipeline, manifest, (body, personal), judged, found)
     except UntriedError as error:
         deployment, effects = _put_off(deployment, context, manifest, error)
     except UNFIT as error:  # the agent lives: a refusal is no load that did not end
@@ -166,7 +168,7 @@ def _put_off(deployment: Deployment, context: Context, manifest: Manifest, why: 
     return deployment, [save(models), *refuse(f"model {manifest.version} waits: {why}")]
 
 
-def _marked(deployment: Deployment, context: Context, manifest: Manifest) -> Result:
+def _mark_load(deployment: Deployment, context: Context, manifest: Manifest) -> Result:
     """Mark a load. A mark of this process that is not finished stands for all loads of the same bytes, under whatever
     version and whatever was in force between: the process ends but once.
     """
@@ -177,11 +179,11 @@ def _marked(deployment: Deployment, context: Context, manifest: Manifest) -> Res
     if reason := deployment.models.tries(digest).why_no_more(context.boot_id):
         is_final = named(manifest) != deployment.models.current.name  # what was in force may be again
         return _refuse(replace(deployment, candidate=None), manifest, f"refused: {reason}", is_final=is_final)
-    models = deployment.models.begun(digest, context.boot_id)
+    models = deployment.models.with_load(digest, context.boot_id)
     return replace(deployment, tried=tried, marked=unfinished | {digest}, models=models), [save(models)]
 
 
-def _swapped(
+def _swap(
     deployment: Deployment,
     context: Context,
     pipeline: Pipeline,
@@ -207,17 +209,17 @@ def _swapped(
         trying=models.trying,
         rejected=models.rejected,
     )
-    trial = probation.begun(deployment, context, pipeline)
+    trial = probation.start_trial(deployment, context, pipeline)
     deployment = replace(deployment, manifest=manifest, models=models, trial=trial)
     pipeline = judged_by(pipeline, judge, watching)
     refusal = out_of_reach(pipeline, judge)
     saved = [save_model(manifest, body, personal, models.slot), save(models)]
-    logged = _said(judge, watching, manifest, personal, found)
+    logged = _describe_model(judge, watching, manifest, personal, found)
     warned = [Log("warning", refusal)] if refusal else []
     return deployment, pipeline, [*saved, *logged, *warned, SetRefusal(refusal), PublishStatus()]
 
 
-def _said(judge: Judge, watching: Watching, manifest: Manifest, personal: Arrays, found: str) -> list[Log]:
+def _describe_model(judge: Judge, watching: Watching, manifest: Manifest, personal: Arrays, found: str) -> list[Log]:
     levels = judge.levels
     how = "extrapolated from" if levels.extrapolated else "seen in"
     how = f"capped at [alarm] reach above what was {how}" if levels.capped else how
@@ -228,7 +230,7 @@ def _said(judge: Judge, watching: Watching, manifest: Manifest, personal: Arrays
     neutral = sorted(set(manifest.personal) - personal.keys())
     if neutral:
         level += f"; {', '.join(neutral)} as the model has them, as this gateway took no part in learning its own"
-    return [Log("info", level), *(Log(*said) for said in spoken(judge.watch, watching))]
+    return [Log("info", level), *(Log(*entry) for entry in spoken(judge.watch, watching))]
 
 
 def _can_borrow(deployment: Deployment, pipeline: Pipeline, manifest: Manifest) -> bool:

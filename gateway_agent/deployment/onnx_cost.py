@@ -75,7 +75,7 @@ def bound_graph(graph: Message) -> Bounds:
     if len(tensors) < len(graph["initializer"]):
         raise UnboundedError("two tensors of it have one name")
     shapes = {name: tuple(one["dims"]) for name, one in tensors.items()}
-    values = {name: _whole(one) for name, one in tensors.items()}
+    values = {name: _whole_numbers(one) for name, one in tensors.items()}
     names = [value["name"] for value in graph["input"]]
     if len(set(names)) < len(names) or WINDOWS not in names or WINDOWS in shapes:
         raise UnboundedError("its inputs are not those of ours")
@@ -122,7 +122,7 @@ def check_shape(shape: Sequence[int]) -> None:
         raise UnboundedError(f"a shape in it has {len(shape)} sides of up to {max(shape)}, which none of ours has")
 
 
-def _whole(tensor: Message) -> Shape | None:
+def _whole_numbers(tensor: Message) -> Shape | None:
     """Return the values of a constant of few whole numbers, such as a shape."""
     if (
         tensor["data_type"] not in (INT32, INT64)
@@ -242,12 +242,12 @@ def _matmul(node: Node) -> Known:
 def _reduce(node: Node) -> Known:
     (shape, *_), axes = node.shapes, node.attributes.get("axes")
     axes = node.constant(1) if axes is None else axes
-    gone = {_axis(axis, len(shape)) for axis in axes}
-    if not gone:
+    removed = {_axis(axis, len(shape)) for axis in axes}
+    if not removed:
         raise UnboundedError("an axis in it is of no side of its tensor")
-    kept = tuple(1 if index in gone else side for index, side in enumerate(shape))
+    kept = tuple(1 if index in removed else side for index, side in enumerate(shape))
     if not node.attributes["keepdims"]:
-        kept = tuple(side for index, side in enumerate(shape) if index not in gone)
+        kept = tuple(side for index, side in enumerate(shape) if index not in removed)
     return [kept], _size(shape)
 
 
@@ -317,8 +317,8 @@ def _transpose(node: Node) -> Known:
 
 def _squeeze(node: Node) -> Known:
     shape = node.shapes[0]
-    gone = {_axis(axis, len(shape)) for axis in node.constant(1)}
-    return [tuple(side for index, side in enumerate(shape) if index not in gone)], _size(shape)
+    removed = {_axis(axis, len(shape)) for axis in node.constant(1)}
+    return [tuple(side for index, side in enumerate(shape) if index not in removed)], _size(shape)
 
 
 def _recurrent(node: Node) -> Known:

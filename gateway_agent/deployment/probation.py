@@ -36,7 +36,7 @@ def probation_left_s(deployment: Deployment, context: Context) -> float:
     return max(context.settings.models.probation_s - watched_s, 0.0)
 
 
-def begun(deployment: Deployment, context: Context, pipeline: Pipeline) -> Trial | None:
+def start_trial(deployment: Deployment, context: Context, pipeline: Pipeline) -> Trial | None:
     """Return the model in force as the one before, beside the next; where that is itself on probation, it is the
     proven one that stays. No model is watched beside a borrowed level, or where no time is given to watch.
     """
@@ -53,69 +53,69 @@ def leave(deployment: Deployment, context: Context, pipeline: Pipeline, why: str
     until the stored one is loaded again.
     """
     if deployment.trial is None:
-        return _left(deployment, context, pipeline, why)
-    return gone_back(deployment, pipeline, why)
+        return _leave_unrunnable(deployment, context, pipeline, why)
+    return roll_back(deployment, pipeline, why)
 
 
-def watched(
+def watch_model(
     deployment: Deployment, context: Context, pipeline: Pipeline, readings: list[Reading], elapsed_ns: int
 ) -> Swap:
     """Count what the model in force said of windows, and go back from it where that is more than a model may do."""
-    said = sum(reading.height is not None for reading in readings)
+    judged = sum(reading.height is not None for reading in readings)
     raised = sum(reading.transition is not None and reading.transition.kind == "raised" for reading in readings)
-    if said and not deployment.is_stood_in_for:
+    if judged and not deployment.is_stood_in_for:
         models = deployment.models
-        models = replace(models, windows=models.windows + said, alarms=models.alarms + raised)
+        models = replace(models, windows=models.windows + judged, alarms=models.alarms + raised)
         deployment = replace(deployment, models=models)
-    is_stored = raised or (deployment.trial is not None and _is_time(deployment, context, said))
+    is_stored = raised or (deployment.trial is not None and _is_time(deployment, context, judged))
     effects: list[Wanted] = [save(deployment.models)] if is_stored and deployment.models.current.version else []
     for reading in readings:
         if deployment.trial is not None:
-            deployment, pipeline, more = _compared(deployment, context, pipeline, deployment.trial, reading)
+            deployment, pipeline, more = _compare(deployment, context, pipeline, deployment.trial, reading)
             effects += more
-    if deployment.trial is not None and said:
+    if deployment.trial is not None and judged:
         is_slow = elapsed_ns > len(readings) * context.settings.features.hop_s * NS
         trial = replace(deployment.trial, slow=deployment.trial.slow + 1 if is_slow else 0)
         deployment = replace(deployment, trial=trial)
         if trial.slow >= SLOW_STEPS:
             text = f"{SLOW_STEPS} times in a row it took longer than from window to window"
-            deployment, pipeline, more = gone_back(deployment, pipeline, text)
+            deployment, pipeline, more = roll_back(deployment, pipeline, text)
             effects += more
         elif probation_left_s(deployment, context) == 0:
-            deployment, more = _proven(deployment)
+            deployment, more = _end_probation(deployment)
             effects += more
     return deployment, pipeline, effects
 
 
-def _is_time(deployment: Deployment, context: Context, said: int) -> bool:
+def _is_time(deployment: Deployment, context: Context, judged: int) -> bool:
     """Tell whether the windows just counted are the last of a stretch after which the count is stored."""
     stretch = max(round(STORED_S / context.settings.features.hop_s), 1)
-    return deployment.models.windows // stretch > (deployment.models.windows - said) // stretch
+    return deployment.models.windows // stretch > (deployment.models.windows - judged) // stretch
 
 
-def _compared(deployment: Deployment, context: Context, pipeline: Pipeline, trial: Trial, reading: Reading) -> Swap:
+def _compare(deployment: Deployment, context: Context, pipeline: Pipeline, trial: Trial, reading: Reading) -> Swap:
     row = reading.row if reading.unscored is None else reading.unscored
     if row is None:
         return deployment, pipeline, []
     try:
-        before, said = judged_beside(trial.pipeline, Seen(row, reading.t_ns))
+        before, judged = judged_beside(trial.pipeline, Seen(row, reading.t_ns))
     except ModelRefusedError as error:  # then there is nothing to go back to
         text = f"model {trial.manifest.version}, the one before, cannot be run any more: {error}"
         return replace(deployment, trial=None), pipeline, [Log("warning", text)]
-    blind = trial.blind + (reading.unscored is not None and said.unscored is None)
+    blind = trial.blind + (reading.unscored is not None and judged.unscored is None)
     alarmed = trial.alarmed or alarms(pipeline, reading)
-    was_alarmed = trial.was_alarmed or alarms(before, said)
+    was_alarmed = trial.was_alarmed or alarms(before, judged)
     trial = Trial(trial.manifest, before, trial.windows + 1, alarmed, was_alarmed, blind, trial.slow)
     deployment = replace(deployment, trial=trial)
     if blind > BLIND_MAX:
         text = f"it gave no finite score for {blind} windows that the model before it can score"
-        return gone_back(deployment, pipeline, text)
+        return roll_back(deployment, pipeline, text)
     if trial.windows < block_promise(context)[0]:
         return deployment, pipeline, []
-    return _block(deployment, context, pipeline, trial)
+    return _judge_block(deployment, context, pipeline, trial)
 
 
-def _block(deployment: Deployment, context: Context, pipeline: Pipeline, trial: Trial) -> Swap:
+def _judge_block(deployment: Deployment, context: Context, pipeline: Pipeline, trial: Trial) -> Swap:
     """Judge a block that is whole; one that the model before alarms in says nothing of the one in force."""
     next_block = Trial(trial.manifest, trial.pipeline, blind=trial.blind, slow=trial.slow)
     deployment = replace(deployment, trial=next_block)
@@ -125,11 +125,11 @@ def _block(deployment: Deployment, context: Context, pipeline: Pipeline, trial: 
     models = replace(models, blocks=models.blocks + 1, alarmed=models.alarmed + trial.alarmed)
     deployment = replace(deployment, models=models)
     if is_broken(models.alarmed, models.blocks, block_promise(context)[1], level_at(models.blocks)):
-        return gone_back(deployment, pipeline, broken_text(context, models.alarmed, models.blocks))
+        return roll_back(deployment, pipeline, broken_text(context, models.alarmed, models.blocks))
     return deployment, pipeline, []
 
 
-def _proven(deployment: Deployment) -> Result:
+def _end_probation(deployment: Deployment) -> Result:
     models = deployment.models
     version = models.current.version
     text = f"model {version} is proven: {models.alarmed} of {models.blocks} blocks of its probation alarmed"
@@ -138,7 +138,7 @@ def _proven(deployment: Deployment) -> Result:
     return replace(deployment, trial=None), [save(models), Log("info", text), PublishStatus()]
 
 
-def _left(deployment: Deployment, context: Context, pipeline: Pipeline, why: str) -> Swap:
+def _leave_unrunnable(deployment: Deployment, context: Context, pipeline: Pipeline, why: str) -> Swap:
     """Go on without a model that was proven and cannot be run now, and ask for it again, in a new session.
 
     Where that was so lately too it is the one before that is asked for, and where that is what cannot be run, none.
@@ -153,7 +153,7 @@ def _left(deployment: Deployment, context: Context, pipeline: Pipeline, why: str
     return deployment, pipeline, [*kept, Log("warning", text), SetRefusal(text)]
 
 
-def gone_back(deployment: Deployment, pipeline: Pipeline, why: str) -> Swap:
+def roll_back(deployment: Deployment, pipeline: Pipeline, why: str) -> Swap:
     """Go back to the model before, which has judged every window meanwhile, and never take this one again.
 
     An active alarm stays, on the scale of the scores that are back.
@@ -172,11 +172,11 @@ def gone_back(deployment: Deployment, pipeline: Pipeline, why: str) -> Swap:
     return deployment, pipeline, [save(models), Log("warning", text), SetRefusal(text), PublishStatus()]
 
 
-def ticked(deployment: Deployment, context: Context, windows: int) -> Result:
+def clear_marks(deployment: Deployment, context: Context, windows: int) -> Result:
     """Forget that models were being tried when the agent has shown that it outlives them; `windows` were judged since
     the start.
     """
-    deployment, asked = _asked_again(deployment, context)
+    deployment, asked = _request_reload(deployment, context)
     models, manifest = deployment.models, deployment.manifest
     if manifest is None or not models.trying:
         return deployment, asked
@@ -192,7 +192,7 @@ def ticked(deployment: Deployment, context: Context, windows: int) -> Result:
     return replace(deployment, models=models), [save(models)]
 
 
-def _asked_again(deployment: Deployment, context: Context) -> Result:
+def _request_reload(deployment: Deployment, context: Context) -> Result:
     """Ask for a model again that could not be run long ago, or rests, where there is none: a gateway must watch. One
     that rests is marked first, as at a start.
     """
@@ -203,11 +203,11 @@ def _asked_again(deployment: Deployment, context: Context) -> Result:
     deployment = replace(deployment, reload_due="", unrun_ns=context.now_ns)
     if not deployment.models.tries(digest).rests:
         return deployment, []
-    models = deployment.models.begun(digest, context.boot_id)
+    models = deployment.models.with_load(digest, context.boot_id)
     return replace(deployment, models=models, marked=deployment.marked | {digest}), [save(models)]
 
 
-def stopped(deployment: Deployment) -> list[Save]:
+def save_at_stop(deployment: Deployment) -> list[Save]:
     """Return what is stored at a stop that is no crash; a candidate is marked also where no model is in force."""
     models = deployment.models
     return [save(models.finished())] if models.current.version or models.trying else []

@@ -61,9 +61,9 @@ class Scorer:
         if learned := sorted(personal.keys() & set(self._remembers)):
             raise ModelRefusedError(f"it would overwrite {learned}, which this gateway has learned")
         self._wanted = ["score", *(NEXT + name for name in self._remembers)]
-        said = self._session.get_modelmeta().custom_metadata_map
+        metadata = self._session.get_modelmeta().custom_metadata_map
         try:
-            self.washout_rows, self.max_gap_rows = (int(said.get(key, 0)) for key in (WASHOUT_ROWS, MAX_GAP_ROWS))
+            self.washout_rows, self.max_gap_rows = (int(metadata.get(key, 0)) for key in (WASHOUT_ROWS, MAX_GAP_ROWS))
         except ValueError as error:
             raise ModelRefusedError(f"its metadata is no number of windows: {error}") from None
 

@@ -65,7 +65,7 @@ class Tries(NamedTuple):
     in_all: int = 0
     rests: bool = False  # not loaded at this start; the next one tries again, once, or this one after an hour
 
-    def begun(self, boot_id: str) -> Tries:
+    def with_load(self, boot_id: str) -> Tries:
         """Return the same with a load more, in this boot."""
         return Tries(self.in_boot + 1 if boot_id == self.boot_id else 1, boot_id, self.in_all + 1)
 
@@ -112,7 +112,7 @@ class Models:
         return OTHER if self.slot == MODEL else MODEL
 
     def counted_at_start(self) -> frozenset[str]:
-        """Return the model whose load a start has marked, see `starting`; also where its bytes turn out to be lost.
+        """Return the model whose load `mark_at_start` has marked; also where its bytes turn out to be lost.
 
         None where it rests as the one in force does: whatever loads it later has to mark it.
         """
@@ -129,9 +129,9 @@ class Models:
         """Return why a manifest is never taken, or an empty string."""
         return next((one.why for one in self.rejected if one.name == name and one.is_final), "")
 
-    def begun(self, digest: str, boot_id: str) -> Models:
+    def with_load(self, digest: str, boot_id: str) -> Models:
         """Return the same with a load more that has begun; to be stored before it begins."""
-        return replace(self, trying={**self.trying, digest: self.tries(digest).begun(boot_id)})
+        return replace(self, trying={**self.trying, digest: self.tries(digest).with_load(boot_id)})
 
     def tries(self, digest: str) -> Tries:
         """Return the loads of a model that were not finished."""
@@ -170,7 +170,7 @@ def save(models: Models) -> Save:
     return Save(MODELS, json.dumps({**asdict(replace(models, trying={})), "trying": dict(models.trying)}).encode())
 
 
-def restored(blobs: Mapping[str, bytes]) -> Models:
+def restore_models(blobs: Mapping[str, bytes]) -> Models:
     """Return what the store remembers of models."""
     if MODELS in blobs:
         known: dict[str, Any] = json.loads(blobs[MODELS])
@@ -200,7 +200,7 @@ def read(stored: bytes) -> tuple[Manifest, bytes, Arrays]:
 
 def in_force(blobs: Mapping[str, bytes]) -> bytes | None:
     """Return the stored model in force."""
-    models = restored(blobs)
+    models = restore_models(blobs)
     return blobs.get(models.slot) if models.current.version else None
 
 
@@ -209,14 +209,14 @@ def is_proven(models: Models, settings: GatewaySettings) -> bool:
     return models.windows * settings.features.hop_s >= settings.models.probation_s
 
 
-def starting(blobs: Mapping[str, bytes], boot_id: str, settings: GatewaySettings) -> Save | None:
+def mark_at_start(blobs: Mapping[str, bytes], boot_id: str, settings: GatewaySettings) -> Save | None:
     """Return what is to be stored before an agent starts to load the model in force: that it does, or, where several
     starts have not come through that, that it goes back to the one before.
 
     A model that was proven, or the only one, is not given up for that: it rests for one start, in which the one before
     stands in for it, for what ends an agent may as well be a library, or memory that lacks.
     """
-    models = restored(blobs)
+    models = restore_models(blobs)
     current, before = models.current, models.previous
     if current.version == 0:
         return None
@@ -225,15 +225,17 @@ def starting(blobs: Mapping[str, bytes], boot_id: str, settings: GatewaySettings
         rejected = Rejected(current.version, current.name, f"model {current.version} rolled back: {reason}")
         models, reason = models.back().finished().rejecting(rejected), ""
     if not reason:
-        return save(models.begun(models.current.digest, boot_id))
+        return save(models.with_load(models.current.digest, boot_id))
     models = models.resting(current.digest)
     if before.version:
         is_deadly = bool(models.tries(before.digest).why_no_more(boot_id))
-        models = models.resting(before.digest) if is_deadly else models.begun(before.digest, boot_id)
+        models = models.resting(before.digest) if is_deadly else models.with_load(before.digest, boot_id)
     return save(models)
 
 
-def told(models: Models, settings: GatewaySettings, candidate: Manifest | None, *, is_watched: bool) -> dict[str, Any]:
+def status_fields(
+    models: Models, settings: GatewaySettings, candidate: Manifest | None, *, is_watched: bool
+) -> dict[str, Any]:
     """Return what a status says of models, by its fields."""
     watched_s = models.windows * settings.features.hop_s
     return {

@@ -13,7 +13,7 @@ from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.slots import UNREADABLE, Trial, is_proven, named, read
 from fedgate.gateway_agent.deployment.validation import UNFIT, examined, mismatch, out_of_reach
 from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted, refuse
-from fedgate.gateway_agent.monitor.decision import Watching, restored
+from fedgate.gateway_agent.monitor.decision import Watching, restore_watching
 from fedgate.gateway_agent.monitor.monitor import MEMORY, memory_owner
 from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, beside
 from fedgate.gateway_agent.monitor.recurrence import BLANK, from_bytes
@@ -110,7 +110,7 @@ def _put(
     remembered = blobs.get(MEMORY)
     owner = memory_owner(context, manifest)
     memory, watched = from_bytes(remembered, owner) if remembered else (BLANK, "")
-    watching = restored(watched) if watched else watching
+    watching = restore_watching(watched) if watched else watching
     deployment = replace(deployment, manifest=manifest, tried=(named(manifest), context.now_ns))
     return deployment, replace(pipeline, judge=judge, memory=memory, watching=watching), judge
 

@@ -160,10 +160,10 @@ def run_in_shadow(context: Context, pipeline: Pipeline, judge: Judge, watching: 
     for first in range(0, len(recent) - windows + 1, windows):
         is_alarmed = was_alarmed = False
         for seen in recent[first : first + windows]:
-            new, said = judged_beside(new, seen)
+            new, judged = judged_beside(new, seen)
             old, before = judged_beside(old, seen)
-            blind += said.unscored is not None and before.unscored is None
-            is_alarmed, was_alarmed = is_alarmed or alarms(new, said), was_alarmed or alarms(old, before)
+            blind += judged.unscored is not None and before.unscored is None
+            is_alarmed, was_alarmed = is_alarmed or alarms(new, judged), was_alarmed or alarms(old, before)
         if not was_alarmed:
             blocks, alarmed = blocks + 1, alarmed + is_alarmed
     if blind > BLIND_MAX:

@@ -45,7 +45,7 @@ def watched_causes(settings: GatewaySettings) -> set[str]:
     return causes | {f"faulty-{channel}" for channel in settings.features.channels} | stuck_causes(settings)
 
 
-def of_reading(
+def check_reading(
     monitor: Monitor, context: Context, manifest: Manifest | None, reading: Reading
 ) -> tuple[Monitor, list[Wanted]]:
     """Raise and clear alarms by what became of one window; `manifest` is that of the model in force."""
@@ -55,23 +55,23 @@ def of_reading(
     if reading.lost is not None:
         is_first = not monitor.lost_ns  # of a run of lost windows; the count of all stands in the status
         monitor = replace(monitor, windows_lost=monitor.windows_lost + 1)
-        monitor, effects = window_lost(monitor, context, reading.lost)
+        monitor, effects = check_lost_window(monitor, context, reading.lost)
         text = f"window lost ({', '.join(reading.lost.channels)}): {reading.lost.reason}"
         return monitor, [Log("info", text), *effects] if is_first else effects
     monitor = replace(monitor, windows=monitor.windows + 1)
-    monitor, effects = window_whole(monitor, context, reading.faulty, reading.t_ns)
-    monitor, more = stuck(monitor, context, reading.stuck, reading.moved, reading.t_ns)
+    monitor, effects = check_window(monitor, context, reading.faulty, reading.t_ns)
+    monitor, more = check_stuck(monitor, context, reading.stuck, reading.moved, reading.t_ns)
     effects += more
     if reading.height is None:
         return monitor, effects
     if reading.transition is not None:
-        monitor, more = of_transition(monitor, context, manifest, reading.transition, reading.height)
+        monitor, more = queue_anomaly(monitor, context, manifest, reading.transition, reading.height)
         effects += more
-    monitor, more = outdated(monitor, context, reading.t_ns)
+    monitor, more = check_drift(monitor, context, reading.t_ns)
     return monitor, [*effects, *more]
 
 
-def of_transition(
+def queue_anomaly(
     monitor: Monitor, context: Context, manifest: Manifest | None, transition: Transition, height: Height
 ) -> tuple[Monitor, list[Wanted]]:
     """Queue the message of a raised or cleared anomaly, with the model, rule, level and window it comes from."""
@@ -113,7 +113,7 @@ def of_transition(
 
 def _accounted(**measured: Evidence) -> str:
     does = {"explained": "accounts for it", "unusual": "does not account for it"}
-    found = {cause: does[said] for cause, said in measured.items() if said in does}
+    found = {cause: does[outcome] for cause, outcome in measured.items() if outcome in does}
     return "".join(f"; {cause} is out of the ordinary and {what}" for cause, what in found.items())
 
 
@@ -139,7 +139,7 @@ def _text(monitor: Monitor, transition: Transition, height: Height) -> str:
     return f"{what} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}"
 
 
-def outdated(monitor: Monitor, context: Context, t_ns: int) -> tuple[Monitor, list[Wanted]]:
+def check_drift(monitor: Monitor, context: Context, t_ns: int) -> tuple[Monitor, list[Wanted]]:
     """Say once that scores are no longer those from which the level was taken; the next level clears it."""
     change = monitor.pipeline.watching.drift.change
     if change is None:
@@ -148,7 +148,7 @@ def outdated(monitor: Monitor, context: Context, t_ns: int) -> tuple[Monitor, li
         f"scores have become {change} than those of the baseline, and stay so: the level promises what it cannot keep; "
         "see whether the sensor was moved or the season changed, and commission this gateway anew"
     )
-    return sensor(monitor, context, OUTDATED, text, t_ns)
+    return raise_fault(monitor, context, OUTDATED, text, t_ns)
 
 
 def stuck_cause(feature: str) -> str:
@@ -169,7 +169,7 @@ def stuck_causes(settings: GatewaySettings) -> set[str]:
     return {stuck_cause(name) for name in rules.watched or feature_names(settings.features)}
 
 
-def stuck(
+def check_stuck(
     monitor: Monitor, context: Context, features: tuple[str, ...], moved: tuple[str, ...], t_ns: int
 ) -> tuple[Monitor, list[Wanted]]:
     """Raise a sensor fault for every feature that is stuck: a bus that repeats itself is no damage, and must not hide
@@ -178,15 +178,15 @@ def stuck(
     effects: list[Wanted] = []
     for feature in features:
         text = f"{feature} has not changed for longer than it ever did in this gateway's baseline; see to the sensor"
-        monitor, raised = sensor(monitor, context, stuck_cause(feature), text, t_ns, feature)
+        monitor, raised = raise_fault(monitor, context, stuck_cause(feature), text, t_ns, feature)
         effects += raised
     for feature in moved:
-        monitor, cleared = sensor_well(monitor, context, stuck_cause(feature), t_ns, feature)
+        monitor, cleared = clear_fault(monitor, context, stuck_cause(feature), t_ns, feature)
         effects += cleared
     return monitor, effects
 
 
-def sensor(
+def raise_fault(
     monitor: Monitor, context: Context, cause: str, text: str, t_ns: int, feature: str = ""
 ) -> tuple[Monitor, list[Wanted]]:
     """Raise a sensor fault once, of a stuck `feature` where one is named; one that is active changes nothing."""
@@ -197,7 +197,7 @@ def sensor(
     return _queue(monitor, context, _sensor_alarm(monitor, context, cause, "raised", text, (t_ns, t_ns), feature))
 
 
-def sensor_well(
+def clear_fault(
     monitor: Monitor, context: Context, cause: str, t_ns: int, feature: str = ""
 ) -> tuple[Monitor, list[Wanted]]:
     """Clear a sensor fault where it is active."""
@@ -257,7 +257,7 @@ def _channels(context: Context) -> list[tuple[Source, str]]:
     return [(source, channel.role) for source in context.settings.source for channel in source.channels]
 
 
-def window_whole(
+def check_window(
     monitor: Monitor, context: Context, faulty: tuple[str, ...], t_ns: int
 ) -> tuple[Monitor, list[Wanted]]:
     """Raise a fault for every channel whose window, which ended at `t_ns`, was faulty.
@@ -271,17 +271,17 @@ def window_whole(
         cause = f"faulty-{channel}"
         if channel in faulty:
             text = f"channel {channel} is stuck, clipped or out of all range; its windows are not scored"
-            monitor, more = sensor(monitor, context, cause, text, t_ns)
+            monitor, more = raise_fault(monitor, context, cause, text, t_ns)
             effects += more
         if channel in faulty or (cause in monitor.sensor_alarms and channel not in monitor.faulty_ns):
             monitor = replace(monitor, faulty_ns={**monitor.faulty_ns, channel: t_ns})
         elif cause in monitor.sensor_alarms and not 0 <= t_ns - monitor.faulty_ns[channel] < source.silent_after_s * NS:
-            monitor, more = sensor_well(monitor, context, cause, t_ns)
+            monitor, more = clear_fault(monitor, context, cause, t_ns)
             effects += more
     return monitor, effects
 
 
-def window_lost(monitor: Monitor, context: Context, lost: Lost) -> tuple[Monitor, list[Wanted]]:
+def check_lost_window(monitor: Monitor, context: Context, lost: Lost) -> tuple[Monitor, list[Wanted]]:
     """Raise a fault for every channel that has kept windows from being whole for as long as its source may be silent:
     a gateway that sees nothing must not look like one at peace.
     """
@@ -294,31 +294,31 @@ def window_lost(monitor: Monitor, context: Context, lost: Lost) -> tuple[Monitor
             # Where the whole source is silent that is the alarm, and one is enough.
             if blind_s >= source.silent_after_s and f"silent-{source.name}" not in monitor.sensor_alarms:
                 text = f"channel {channel} has given no whole window for {blind_s:.0f} s: {lost.reason}"
-                monitor, raised = sensor(monitor, context, f"faulty-{channel}", text, lost.t_ns)
+                monitor, raised = raise_fault(monitor, context, f"faulty-{channel}", text, lost.t_ns)
                 monitor = replace(monitor, faulty_ns={**monitor.faulty_ns, channel: lost.t_ns})
                 effects += raised
     return monitor, effects
 
 
-def silent_sources(monitor: Monitor, context: Context) -> tuple[Monitor, list[Wanted]]:
+def check_silence(monitor: Monitor, context: Context) -> tuple[Monitor, list[Wanted]]:
     """Raise a fault for every source that has said nothing for too long."""
     effects: list[Wanted] = []
     for source in context.settings.source:
-        quiet_s = (context.now_ns - monitor.heard_ns[source.name]) / NS
+        quiet_s = (context.now_ns - monitor.received_ns[source.name]) / NS
         if quiet_s >= source.silent_after_s:
             text = f"source {source.name} has sent nothing usable for {quiet_s:.0f} s"
-            monitor, raised = sensor(monitor, context, f"silent-{source.name}", text, context.now_ns)
+            monitor, raised = raise_fault(monitor, context, f"silent-{source.name}", text, context.now_ns)
             effects += raised
     return monitor, effects
 
 
-def without_model(
+def check_model(
     monitor: Monitor, context: Context, manifest: Manifest | None, newest: int
 ) -> tuple[Monitor, list[Wanted]]:
     """Raise a fault where a gateway that had a model, of version `newest` at most, has none in force: it watches
     nothing, and looks at peace.
     """
     if manifest is not None or newest == 0:
-        return sensor_well(monitor, context, NO_MODEL, context.now_ns)
+        return clear_fault(monitor, context, NO_MODEL, context.now_ns)
     text = f"no model is in force, so nothing is watched: {context.refusal or 'it is to come again'}"
-    return sensor(monitor, context, NO_MODEL, text, context.now_ns)
+    return raise_fault(monitor, context, NO_MODEL, text, context.now_ns)

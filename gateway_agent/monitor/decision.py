@@ -77,13 +77,13 @@ def calibrated(table: AlarmTable, baseline: Commissioned, units: Arrays, site: A
 
     Raises `CalibrationError`, or `profile.ProfileError` where neither the gateway nor its site has seen enough.
     """
-    windows_per_day, begun = DAY_S / baseline.hop_s, DriftState()
+    windows_per_day, drift_state = DAY_S / baseline.hop_s, DriftState()
     reference = None
     if table.drift is not None:
-        reference, begun = drift.begin(table.drift, baseline.held_out, windows_per_day)
+        reference, drift_state = drift.begin(table.drift, baseline.held_out, windows_per_day)
     if table.active_rules is None:
         levels = threshold.calibrate(table, baseline.held_out, windows_per_day)
-        return Watch(levels, drift=reference), Watching(drift=begun)
+        return Watch(levels, drift=reference), Watching(drift=drift_state)
     from fedgate.models import rule_calibration  # late: half a MiB, for gateways with rules alone
 
     context, extra = _context(table, baseline, units, site)
@@ -92,7 +92,7 @@ def calibrated(table: AlarmTable, baseline: Commissioned, units: Arrays, site: A
     )
     seen = rule_calibration.Baseline(scores, baseline.rows, baseline.gaps, extra)
     found = rule_calibration.calibrate(table.active_rules, table, seen, baseline.names, baseline.hop_s)
-    return Watch(found.levels, found, context, reference), Watching(drift=begun)
+    return Watch(found.levels, found, context, reference), Watching(drift=drift_state)
 
 
 def _context(
@@ -107,16 +107,16 @@ def _context(
     z = in_own_units(units, baseline.rows)
     own = profile.sums(spec, places[: baseline.trained], z[: baseline.trained])
     made = profile.made(spec, own, {key: site[key] for key in own} if profile.COUNT in site else None)
-    said = np.full(len(z), np.nan)
+    inside = np.full(len(z), np.nan)
     for row in range(baseline.trained, len(z)):
         found = profile.deviation(made, int(places[row]), z[row])
-        said[row] = np.nan if found is None else found
-    if np.isfinite(said).sum() < MINIMUM_SCORES:
+        inside[row] = np.nan if found is None else found
+    if np.isfinite(inside).sum() < MINIMUM_SCORES:
         raise CalibrationError(
-            f"only {np.isfinite(said).sum()} calibration windows have a known time, the contextual rule needs "
+            f"only {np.isfinite(inside).sum()} calibration windows have a known time, the contextual rule needs "
             f"{MINIMUM_SCORES}: see that the clock was set while the gateway was commissioned"
         )
-    return Context(made, columns, units), {name: said}
+    return Context(made, columns, units), {name: inside}
 
 
 def judged(
@@ -159,22 +159,22 @@ def spoken(watch: Watch, watching: Watching) -> list[tuple[Literal["info", "warn
     """Return what is to be told of the rules of a gateway: their levels, those that say nothing and why, whose the
     profile is, and whether drift has anything to compare with.
     """
-    said: list[tuple[Literal["info", "warning"], str]] = []
+    logged: list[tuple[Literal["info", "warning"], str]] = []
     if watch.rules is not None:
         levels = [f"{name} {each.level:.3g}" for name, each in watch.rules.by_rule.items()]
         levels += [f"{name} {_windows(each)} windows" for name, each in watch.rules.stuck.items()]
-        said.append(("info", f"rules in force, with their levels: {', '.join(levels)}"))
+        logged.append(("info", f"rules in force, with their levels: {', '.join(levels)}"))
         for reason, names in _by_reason(watch.rules.left_out).items():
-            said.append(("info", f"features {reason}: {', '.join(names)}"))
-        said += [("warning", f"rule {name} is silent: {reason}") for name, reason in watch.rules.silent.items()]
+            logged.append(("info", f"features {reason}: {', '.join(names)}"))
+        logged += [("warning", f"rule {name} is silent: {reason}") for name, reason in watch.rules.silent.items()]
     if watch.context is not None:
         origins = watch.context.profile.origins
-        told = ", ".join(f"{count} from {origin}" for origin, count in origins.items() if count)
-        said.append(("info" if origins["own"] == sum(origins.values()) else "warning", f"profile by cell: {told}"))
+        counts = ", ".join(f"{count} from {origin}" for origin, count in origins.items() if count)
+        logged.append(("info" if origins["own"] == sum(origins.values()) else "warning", f"profile by cell: {counts}"))
     if watch.drift is not None and watching.drift.blocks == 0:
         nothing = "the calibration windows fill no block of [alarm.drift] block_h, those that follow are learned first"
-        said.append(("warning", f"drift: {nothing}"))
-    return said
+        logged.append(("warning", f"drift: {nothing}"))
+    return logged
 
 
 def _windows(levels: Floats) -> str:
@@ -190,12 +190,12 @@ def _by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def stored(watching: Watching) -> str:
+def dump_watching(watching: Watching) -> str:
     """Return what is remembered as text."""
     return json.dumps([rules.stored(watching.rules), _DRIFT.dump_json(watching.drift).decode()])
 
 
-def restored(text: str) -> Watching:
+def restore_watching(text: str) -> Watching:
     """Return what `stored` held."""
     ruled, drifted = json.loads(text)
     return Watching(rules.restored(ruled), _DRIFT.validate_json(drifted))

@@ -43,7 +43,7 @@ class Monitor:
     """From samples to alarms."""
 
     pipeline: Pipeline
-    heard_ns: dict[str, int] = field(default_factory=dict)  # source -> when it last spoke
+    received_ns: dict[str, int] = field(default_factory=dict)  # source -> when it last spoke
     offsets: Offsets = field(default_factory=dict)
     raised_by: RaisedBy = BY_SCORE
     sensor_alarms: dict[str, int] = field(default_factory=dict)  # cause -> onset
@@ -62,7 +62,7 @@ class Monitor:
         return replace(
             self,
             pipeline=replace(self.pipeline, alarm=alarm),
-            heard_ns=_moved(self.heard_ns, by_ns),
+            received_ns=_moved(self.received_ns, by_ns),
             lost_ns=_moved(self.lost_ns, by_ns),
             faulty_ns=_moved(self.faulty_ns, by_ns),
             offsets={key: offset + by_ns for key, offset in self.offsets.items()},
@@ -106,7 +106,7 @@ def save_memory(pipeline: Pipeline, context: Context, manifest: Manifest | None)
     remembers = pipeline.memory.tensors or pipeline.watching != UNSEEN
     if manifest is None or not pipeline.commissioned or not remembers:
         return []
-    watching = decision.stored(pipeline.watching)
+    watching = decision.dump_watching(pipeline.watching)
     return [Save(MEMORY, recurrence.to_bytes(pipeline.memory, watching, memory_owner(context, manifest)))]
 
 

@@ -161,16 +161,16 @@ def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Readin
     judge = pipeline.judge
     if judge is None:
         return pipeline, Reading(end_ns, row)
-    score, is_settled, memory = recall.taken_in(judge.model, pipeline.memory, Seen(row, end_ns), pipeline.spec.hop_s)
+    score, is_settled, memory = recall.take_in(judge.model, pipeline.memory, Seen(row, end_ns), pipeline.spec.hop_s)
     if not math.isfinite(score):  # so far from all that was learned that float32 ends: no structure moves like that
         start_ns = end_ns - round(pipeline.spec.window_s * NS)
         pipeline, reading = _lost(
             pipeline, Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}")
         )
         return pipeline, reading._replace(unscored=row)
-    seen, told = Seen(row, end_ns), score if is_settled else None
+    seen, shown = Seen(row, end_ns), score if is_settled else None
     is_calm = not pipeline.alarm.active
-    watching, height, still = judged(pipeline.alarm_table, judge.watch, pipeline.watching, seen, told, is_calm=is_calm)
+    watching, height, still = judged(pipeline.alarm_table, judge.watch, pipeline.watching, seen, shown, is_calm=is_calm)
     pipeline = replace(pipeline, memory=memory, watching=watching)
     if height is None:
         return pipeline, Reading(end_ns, row, stuck=still.stuck, moved=still.moved)
@@ -178,7 +178,7 @@ def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Readin
     if gap_ns > GAP_HOPS * pipeline.spec.hop_s * NS:  # what lies between was not seen, and can not have lasted
         pipeline = replace(pipeline, alarm=replace(pipeline.alarm, run_ns=None))
     alarm, transition = threshold.update(judge.levels, pipeline.alarm_table, pipeline.alarm, end_ns, height.value)
-    reading = Reading(end_ns, row, told, height, transition=transition, stuck=still.stuck, moved=still.moved)
+    reading = Reading(end_ns, row, shown, height, transition=transition, stuck=still.stuck, moved=still.moved)
     return replace(pipeline, alarm=alarm), reading
 
 

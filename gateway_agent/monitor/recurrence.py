@@ -69,7 +69,7 @@ def missing_rows(ends_ns: Sequence[int | None], hop_s: float) -> Gaps:
     return np.array([NEW_SERIES, *between][: len(ends_ns)], dtype=np.int64)
 
 
-def taken_in(model: Model, memory: Memory, seen: Seen, hop_s: float) -> tuple[float, bool, Memory]:
+def take_in(model: Model, memory: Memory, seen: Seen, hop_s: float) -> tuple[float, bool, Memory]:
     """Return the score of the next window, whether it can be trusted, and the memory after it."""
     gap = missing(memory.last_ns, seen.end_ns, hop_s)
     before = memory if 0 <= gap <= model.max_gap_rows else BLANK
@@ -82,7 +82,7 @@ def replayed(model: Model, windows: Sequence[Seen], hop_s: float) -> Memory:
     """Return the memory of a model that was shown these windows."""
     memory = BLANK
     for seen in windows:
-        _, _, memory = taken_in(model, memory, seen, hop_s)
+        _, _, memory = take_in(model, memory, seen, hop_s)
     return memory
 
 

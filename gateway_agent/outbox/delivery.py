@@ -41,7 +41,7 @@ def begin_connection(outbox: Outbox, context: Context) -> Outbox:
 
 def note_answer(outbox: Outbox, context: Context) -> Outbox:
     """Return the outbox after a message of the aggregator, whatever it says."""
-    return replace(outbox, line=replace(outbox.line, heard_ns=context.now_ns))
+    return replace(outbox, line=replace(outbox.line, received_ns=context.now_ns))
 
 
 def send_due(outbox: Outbox, context: Context, active: Active) -> tuple[Outbox, list[Effect]]:
@@ -103,7 +103,9 @@ def _is_under_way(outbox: Outbox, context: Context, name: str, item: Item) -> bo
         return False
     if item.priority >= UPDATE_PRIORITY and line.bytes_waiting > 0:
         return True
-    is_there = line.heard_ns is not None and line.heard_ns > sent_ns  # then one message was lost: patience is no help
+    is_there = (
+        line.received_ns is not None and line.received_ns > sent_ns
+    )  # then one message was lost: patience is no help
     tries, settings = 1 if is_there else line.tries.get(name, 1), context.settings
     return context.now_ns - sent_ns < wait_ns(settings.exchange.resend_s, tries, settings.gateway.id, name)
 

@@ -70,30 +70,30 @@ def give_up(outbox: Outbox, context: Context, items: dict[str, Item], why: Reaso
     outbox = outbox.without(known)
     effects: list[Effect] = [Settle(name) for name in known]
     for priority, kind in CLASSES.items():
-        gone = {name: item for name, item in items.items() if item.priority == priority and not is_tombstone(name)}
-        if not gone:
+        dropped = {name: item for name, item in items.items() if item.priority == priority and not is_tombstone(name)}
+        if not dropped:
             continue
         before = outbox.dropped.get(kind, 0)
-        total = before + len(gone)
+        total = before + len(dropped)
         outbox = replace(outbox, dropped={**outbox.dropped, kind: total})
         if before.bit_length() != total.bit_length():
             effects.append(Log("warning", f"{kind} given up ({total} so far): {why}"))
-        outbox, recorded = _record_loss(outbox, context, priority, gone, why)
+        outbox, recorded = _record_loss(outbox, context, priority, dropped, why)
         effects += recorded
     return outbox, effects
 
 
 def _record_loss(
-    outbox: Outbox, context: Context, priority: int, gone: dict[str, Item], why: Reason
+    outbox: Outbox, context: Context, priority: int, dropped: dict[str, Item], why: Reason
 ) -> tuple[Outbox, list[Durable]]:
     """Return the outbox with these items, all of one class, in the tombstone of that class."""
     kind = CLASSES[priority]
-    times = [item.t_ns for item in gone.values()]
+    times = [item.t_ns for item in dropped.values()]
     stone = Tombstone(
-        id=next(iter(gone)),
+        id=next(iter(dropped)),
         kind=kind,
-        items=len(gone),
-        size_bytes=sum(len(payload) for item in gone.values() for payload in item.payloads),
+        items=len(dropped),
+        size_bytes=sum(len(payload) for item in dropped.values() for payload in item.payloads),
         first_ns=min(times),
         last_ns=max(times),
         why=(why,),

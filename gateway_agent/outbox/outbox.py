@@ -18,7 +18,7 @@ class Line:
     urgent_ns: int = 0  # alarms wait until then, ...
     bulk_ns: int = 0  # ... and everything else until then
     connections: int = 0  # so far
-    heard_ns: int | None = None  # when the aggregator last said anything
+    received_ns: int | None = None  # when the aggregator last said anything
     bytes_waiting: int = 0  # that the broker has not acknowledged
     trouble: str = ""  # what keeps ending the connection
 
@@ -45,5 +45,5 @@ class Outbox:
     def move_times(self, by_ns: int) -> Outbox:
         """Return the outbox after the timeline was moved."""
         line = self.line
-        line = replace(line, urgent_ns=line.urgent_ns + by_ns, bulk_ns=line.bulk_ns + by_ns, heard_ns=None)
+        line = replace(line, urgent_ns=line.urgent_ns + by_ns, bulk_ns=line.bulk_ns + by_ns, received_ns=None)
         return replace(self, line=line, sent_ns={name: at_ns + by_ns for name, at_ns in self.sent_ns.items()})

@@ -37,10 +37,10 @@ def publish(outbox: Outbox, context: Context, active: Active, score: Score) -> t
         recent = tuple(one for one in kept[-WINDOWS:] if since_ns < one.t_ns <= score.t_ns)
         return replace(outbox, scores=recent), effects
     outbox = replace(outbox, scores=kept)
-    return queue_kept(outbox, context, active) if len(kept) >= WINDOWS else (outbox, effects)
+    return queue_unsent(outbox, context, active) if len(kept) >= WINDOWS else (outbox, effects)
 
 
-def queue_kept(outbox: Outbox, context: Context, active: Active) -> tuple[Outbox, list[Effect]]:
+def queue_unsent(outbox: Outbox, context: Context, active: Active) -> tuple[Outbox, list[Effect]]:
     """Queue what was kept: batches of one model and level each, times rising."""
     scores, outbox = outbox.scores, replace(outbox, scores=())
     effects: list[Effect] = []
@@ -66,4 +66,4 @@ def _queue_batch(outbox: Outbox, context: Context, active: Active, scores: list[
 
 def save_unsent(outbox: Outbox, context: Context) -> list[Effect]:
     """Return what is to be stored of the scores at the end of the agent: those that it could not publish."""
-    return [] if context.is_connected else queue_kept(outbox, context, {})[1]
+    return [] if context.is_connected else queue_unsent(outbox, context, {})[1]

@@ -25,12 +25,23 @@ from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings import labelled
 from fedgate.config.settings.settings import Broker, GatewaySettings
 from fedgate.config.transport.mqtt import Link, Will
-from fedgate.gateway_agent.events import Anchored, Connection, Event, Heard, Log, Outward, Publish, Tick, Train, Trained
+from fedgate.gateway_agent.events import (
+    Anchored,
+    Connection,
+    Event,
+    Log,
+    Outward,
+    Publish,
+    Received,
+    Tick,
+    Train,
+    Trained,
+)
 from fedgate.gateway_agent.runtime import echo, model_trial, run_deadline, signature_worker
 from fedgate.gateway_agent.runtime.model_trial import ONE_THREAD
 from fedgate.gateway_agent.runtime.renewal import Renewer, files_of
 from fedgate.gateway_agent.runtime.service import Service
-from fedgate.gateway_agent.runtime.signature_worker import Taken
+from fedgate.gateway_agent.runtime.signature_worker import KeysOutcome
 from fedgate.gateway_agent.storage.store import Store
 
 LOG = logging.getLogger("fedgate.gateway")
@@ -73,12 +84,12 @@ class Agent:
         self._echo = echo.Echo(topic_of(Topic(settings.gateway.site, settings.gateway.id, "doctor", echo.ITEM)))
         self._links = _links(
             settings,
-            self._heard,
+            self._receive,
             lambda up: self._loop.put(Connection(up)),
         )
         if settings.identity is not None:
             self._renewer = Renewer(settings, settings.identity, self._is_shut_out)
-        self._carry_out(self.service.begun)
+        self._carry_out(self.service.first_effects)
 
     def run(self) -> None:
         """Sample, score, learn and exchange until told to stop; then leave nothing half-written."""
@@ -96,12 +107,12 @@ class Agent:
         """Ask `run` to end after the step at hand."""
         self._loop.stop()
 
-    def _heard(self, topic: str, payload: bytes) -> None:
+    def _receive(self, topic: str, payload: bytes) -> None:
         """Take in a message, from the network thread."""
         if topic == self._echo.topic:
             self._echo.came_back()
         else:
-            self._loop.offer(Heard(topic, payload), len(topic) + len(payload))
+            self._loop.offer(Received(topic, payload), len(topic) + len(payload))
 
     def _is_shut_out(self) -> bool:
         return not self._links[0].is_connected or self._is_mute()
@@ -114,12 +125,12 @@ class Agent:
         sent = sum(link.bytes_sent for link in self._links)
         received = sum(link.bytes_received for link in self._links)
         link = self._links[0]
-        if not self._echo.is_told and self._is_mute():
-            self._echo.is_told = True
+        if not self._echo.is_reported and self._is_mute():
+            self._echo.is_reported = True
             LOG.warning("%s", echo.TEXT)
         if by_ns := self._clock.follow():
             self._step(Anchored(self._clock.anchor_ns, by_ns, self._clock.quality()))
-        return Tick(self._clock.quality(), sent, received, link.waiting_bytes, link.trouble)
+        return Tick(self._clock.quality(), sent, received, link.waiting_bytes, link.conflict)
 
     def _step(self, event: Event) -> None:
         if isinstance(event, Connection):
@@ -137,7 +148,7 @@ class Agent:
                 case Log(level=level, text=text):
                     LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", shown(text))
 
-    def _take_keys(self, statement: bytes) -> Taken:
+    def _take_keys(self, statement: bytes) -> KeysOutcome:
         return signature_worker.take_none(statement) if self._renewer is None else self._renewer.take_keys(statement)
 
     def _examine(self, job: bytes) -> None:

@@ -19,18 +19,18 @@ class Echo:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.is_told = False  # that it is missing
-        self._said_s: float | None = None
+        self.is_reported = False  # that it is missing
+        self._sent_s: float | None = None
         self._is_back = False
 
     def begin(self, now_s: float | None) -> None:
         """Note that it is said now, over a new connection; None: there is no connection any more."""
-        self._said_s, self._is_back = now_s, False
+        self._sent_s, self._is_back = now_s, False
 
     def came_back(self) -> None:
         """Note that it was heard."""
-        self._is_back, self.is_told = True, False
+        self._is_back, self.is_reported = True, False
 
     def is_missing(self, now_s: float) -> bool:
         """Tell whether it should have come back by now."""
-        return self._said_s is not None and not self._is_back and now_s - self._said_s >= WAIT_S
+        return self._sent_s is not None and not self._is_back and now_s - self._sent_s >= WAIT_S

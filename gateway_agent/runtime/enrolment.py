@@ -75,8 +75,8 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     Raises `EnrolmentError` where the aggregator cannot be reached, is not the one of the token, or refuses.
     """
     host, port = pki.split_address(token.address)
-    said = _stated(host, port)
-    keys = _keys_of(token, said, files)
+    stated = _stated(host, port)
+    keys = _keys_of(token, stated, files)
     believed = pki.read_certificate(keys.authorities[0].encode())
     context = believing(statement.bundle(keys).decode())  # what was checked and nothing else
     put_in_place(asdict(files))
@@ -84,8 +84,8 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     asked = question(token.gateway, key, token.secret, is_same_device=new_key)
     answer = _answer(_called(host, port, context, CERTIFICATE, asked), f"{host}:{port}", *CERTIFIED)
     made = _checked(answer, key, token.gateway, believed)
-    pki.write(files.root_key, said["root_key"].encode(), PUBLIC_MODE)
-    trusted_keys.keep(files, keys, said["keys"].encode())
+    pki.write(files.root_key, stated["root_key"].encode(), PUBLIC_MODE)
+    trusted_keys.keep(files, keys, stated["keys"].encode())
     pki.write(coming(files.certificate), pki.certificate_pem(made), PUBLIC_MODE)
     put_in_place(asdict(files))
     return _validity(made, is_new=True, notice=_notice(answer))
@@ -120,14 +120,14 @@ def _stated(host: str, port: int) -> dict[str, str]:
     return _answer(_called(host, port, unchecked, KEYS, None), f"{host}:{port}", "keys of a site", "root_key", "keys")
 
 
-def _keys_of(token: Token, said: dict[str, str], files: Files) -> Keys:
+def _keys_of(token: Token, stated: dict[str, str], files: Files) -> Keys:
     """Return what the root key signed that the token names."""
-    root = said["root_key"].encode()
+    root = stated["root_key"].encode()
     held = files.statement.read_bytes() if files.statement.exists() else None
     try:
         if signing.public_digest(root) != token.root:
             raise StatementError("its root key is another")
-        return statement.check(said["keys"].encode(), signing.read_public(root, "root key"), held)
+        return statement.check(stated["keys"].encode(), signing.read_public(root, "root key"), held)
     except (KeyFileError, StatementError) as error:
         raise EnrolmentError(
             f"who answers at {token.address} is not of the site that the token is for ({error}): the address is wrong, "
@@ -169,7 +169,7 @@ def renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validity:
     return _validity(made if is_new else held, is_new=is_new, notice=_notice(answer))
 
 
-def asked_for_notice(gateway: str, address: str, files: Files) -> str:
+def ask_for_notice(gateway: str, address: str, files: Files) -> str:
     """Return what the aggregator has to say of this gateway, and keep nothing; raises as `renew` does."""
     host, port = pki.split_address(address)
     body = _called(host, port, trusting(files.authority), CERTIFICATE, question(gateway, pki.load_key(files.key)))
@@ -268,11 +268,11 @@ def main() -> int:
         "take": lambda: {"is_new": trusted_keys.take(files, job["keys"].encode(errors="replace"))},
     }
     try:
-        said = acts[job["act"]]()
+        stated = acts[job["act"]]()
     except (EnrolmentError, IdentityError, StatementError, KeyFileError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(json.dumps(said))
+    sys.stdout.write(json.dumps(stated))
     return 0
 
 

@@ -90,15 +90,15 @@ def examine(job: bytes, command: Sequence[str] = COMMAND, within_s: float = EXAM
                 order.flush()
             with suppress(BrokenPipeError):
                 order.close()
-            said = answer.read(ANSWER_BYTES)
+            reply = answer.read(ANSWER_BYTES)
     finally:
         timer.cancel()
-    return _judge(said, child.returncode, is_late=time.monotonic() >= deadline_s, within_s=within_s)
+    return _judge(reply, child.returncode, is_late=time.monotonic() >= deadline_s, within_s=within_s)
 
 
-def _judge(said: bytes, code: int, *, is_late: bool, within_s: float) -> Tried:
-    first, _, more = said.partition(b"\n")
-    last = b" ".join(said.rstrip().rpartition(b"\n")[2].split()).decode(errors="replace")[:REASON_LENGTH]
+def _judge(reply: bytes, code: int, *, is_late: bool, within_s: float) -> Tried:
+    first, _, more = reply.partition(b"\n")
+    last = b" ".join(reply.rstrip().rpartition(b"\n")[2].split()).decode(errors="replace")[:REASON_LENGTH]
     if not first.startswith(READY):
         raise UntriedError(f"the child process that tries models did not begin ({last or _end(code)})")
     if is_late:
@@ -143,12 +143,12 @@ def main() -> int:
     lacks = sandbox.enter(CPU_S, MEMORY_BYTES)
     print(READY.decode(), lacks, flush=True)  # noqa: T201 - it is the answer
     try:
-        said, code = f"{answer(sys.stdin.buffer.read()):.9f}", 0
+        reply, code = f"{answer(sys.stdin.buffer.read()):.9f}", 0
     except ModelRefusedError as error:
-        said, code = " ".join(str(error).split()), REFUSED
+        reply, code = " ".join(str(error).split()), REFUSED
     except MemoryError:
-        said, code = f"it takes more than {MEMORY_BYTES >> 20} MiB of memory", REFUSED
-    print(f"\n{said}", flush=True)  # noqa: T201 - it is the answer
+        reply, code = f"it takes more than {MEMORY_BYTES >> 20} MiB of memory", REFUSED
+    print(f"\n{reply}", flush=True)  # noqa: T201 - it is the answer
     return code
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from fedgate.config.settings.identity import Membership
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.gateway_agent.runtime.signature_worker import Taken
+from fedgate.gateway_agent.runtime.signature_worker import KeysOutcome
 
 LOG = logging.getLogger("fedgate.identity")
 CHILD_S = 120.0
@@ -126,15 +126,15 @@ class Renewer:
         self._stopping.set()
         self._woken.set()
 
-    def take_keys(self, statement: bytes) -> Taken:
+    def take_keys(self, statement: bytes) -> KeysOutcome:
         """Keep a statement of the site's keys where its root key signed it; called by the thread of the machine."""
         if self._statement.exists() and self._statement.read_bytes() == statement:
-            return Taken()
-        said, problem = self._child("take", {"keys": statement.decode(errors="replace")})
-        if not said.get("is_new"):
-            return Taken(problem=problem)
+            return KeysOutcome()
+        answer, problem = self._child("take", {"keys": statement.decode(errors="replace")})
+        if not answer.get("is_new"):
+            return KeysOutcome(problem=problem)
         self._woken.set()  # the authority may be another
-        return Taken(is_new=True)
+        return KeysOutcome(is_new=True)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -176,18 +176,18 @@ class Renewer:
 
     def _ask(self, act: str) -> bool:
         """Have the child do it; True where there is a new certificate."""
-        said, problem = self._child(act, {})
+        answer, problem = self._child(act, {})
         if problem:
             self._failed(problem)
-        if not said:
+        if not answer:
             return False
         self._failures = 0
-        self._validity = (said["not_before_s"], said["not_after_s"])
-        self._is_superseded = said["is_superseded"]
-        if said["notice"] and said["notice"] != self._notice:
-            LOG.warning("the aggregator says: %s", said["notice"])
-        self._notice = said["notice"]
-        return bool(said["is_new"])
+        self._validity = (answer["not_before_s"], answer["not_after_s"])
+        self._is_superseded = answer["is_superseded"]
+        if answer["notice"] and answer["notice"] != self._notice:
+            LOG.warning("the aggregator says: %s", answer["notice"])
+        self._notice = answer["notice"]
+        return bool(answer["is_new"])
 
     def _child(self, act: str, more: dict[str, str]) -> tuple[dict[str, Any], str]:
         """Return what the child says and no problem, or nothing and why; nothing at all where the agent ends."""

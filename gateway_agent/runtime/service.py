@@ -56,8 +56,9 @@ class Service:
         examine: Examine = take_any,
         take_keys: Take = take_none,
     ) -> None:
-        """Go on with what the store holds; `begun` is what a start has to tell. `random_bytes` gives 32 that nobody
-        knows, each time others: the store takes some where it holds no secret, and some it never sees.
+        """Go on with what the store holds; `first_effects` is what a start has to publish and log. `random_bytes`
+        gives 32 that nobody knows, each time others: the store takes some where it holds no secret, and some it never
+        sees.
         """
         self.store, self._settings, self._keeping = store, settings, settings.store
         stored = store.read()
@@ -90,23 +91,23 @@ class Service:
             deployment=replace(state.deployment, examine=examine),
         )
         self._note_store(flash=self._flash, is_unstored=self._is_stuck)
-        self.begun = self._begin(stored)
+        self.first_effects = self._begin(stored)
 
     def _begin(self, stored: Stored) -> list[Outward]:
         """Return what a start has to tell."""
         self.state, effects = machine.begin(self.state, stored)
         is_whole = bool(stored.blobs.get(RESCUED)) and self.state.monitor.pipeline.commissioned  # the baseline, again
-        begun = self._done([*effects, Save(RESCUED, b"")] if is_whole else effects)
-        begun += self._told(StoreState(DAMAGED, self.store.damage)) if self.store.damage else []
+        outward = self._done([*effects, Save(RESCUED, b"")] if is_whole else effects)
+        outward += self._report_store(StoreState(DAMAGED, self.store.damage)) if self.store.damage else []
         if self.store.written_bytes is None:
             text = "this kernel does not say what a process writes, so [store] flash_bytes_per_day cannot be kept"
-            begun.append(Log("warning", text))
-        return begun
+            outward.append(Log("warning", text))
+        return outward
 
     def _first_stored(self, stored: Stored, secret: bytes, boot_id: str, now_ns: int) -> None:
         """Store what goes before all else; on a full disk the start goes on without."""
         first = [] if SECRET in stored.blobs else [Save(SECRET, secret)]
-        if tried := slots.starting(stored.blobs, boot_id, self._settings):  # on disk before the model is loaded
+        if tried := slots.mark_at_start(stored.blobs, boot_id, self._settings):  # on disk before the model is loaded
             first.append(tried)
         if not first:
             return
@@ -150,7 +151,7 @@ class Service:
         last = [
             *scores.save_unsent(self.state.outbox, self.state.context),
             *save_memory(self.state.monitor.pipeline, self.state.context, self.state.deployment.manifest),
-            *probation.stopped(self.state.deployment),
+            *probation.save_at_stop(self.state.deployment),
         ]
         last.append(self._save_flash())
         self._gathering.add(self._durable(last), self.state.context.now_ns)
@@ -175,12 +176,12 @@ class Service:
             self._held += [effect for effect in resting if effect not in self._held]
             return [effect for effect in outward if effect not in resting]
         held = [effect for effect in self._held if self._gathering.rests(effect)]  # the rest was given up meanwhile
-        told = self._written()
+        published = self._written()
         if self._is_stuck:
             self._held = [*held, *(effect for effect in resting if effect not in held)]
-            return [*(effect for effect in outward if effect not in resting), *told]
+            return [*(effect for effect in outward if effect not in resting), *published]
         self._held = []
-        return [*held, *(effect for effect in outward if effect not in held), *told]
+        return [*held, *(effect for effect in outward if effect not in held), *published]
 
     def _is_due(self, now_ns: int, is_resting: bool, retry: bool) -> bool:
         if not self._gathering.effects:
@@ -222,7 +223,7 @@ class Service:
         if self.state.context.store.problem == FULL:
             return []
         self._regain_ns = self.state.context.now_ns  # or the alarm could end as it begins, and begin again under one id
-        return self._told(StoreState(FULL, text))
+        return self._report_store(StoreState(FULL, text))
 
     def _renewed(self, reason: str) -> list[Outward]:
         """Go on with a new file, which holds what the agent has in mind and what could be read of the old one."""
@@ -238,9 +239,9 @@ class Service:
         self._gathering = Gathering(stored.outbox)
         self._gathering.add(blobs, self.state.context.now_ns)
         self._stick(False)
-        return self._told(StoreState(DAMAGED, self.store.damage))
+        return self._report_store(StoreState(DAMAGED, self.store.damage))
 
-    def _told(self, event: StoreState) -> list[Outward]:
+    def _report_store(self, event: StoreState) -> list[Outward]:
         """Tell the machine of the store."""
         self.state, effects = machine.step(self.state, self.state.context.now_ns, event)
         return self._done(effects)
@@ -255,7 +256,7 @@ class Service:
             self.store.regain()
         except StoreDamagedError as error:
             return self._renewed(str(error))
-        return [] if self.store.is_tight else self._told(StoreState(""))
+        return [] if self.store.is_tight else self._report_store(StoreState(""))
 
     def _account(self, now_ns: int) -> None:
         """Add up what was written since the last time; the account itself is written as rarely as will do."""
@@ -265,7 +266,7 @@ class Service:
         self._note_store(flash=self._flash)
         grown = self._flash.written_bytes - self._flash_saved.written_bytes
         if (
-            self._flash.begun_ns != self._flash_saved.begun_ns
+            self._flash.started_ns != self._flash_saved.started_ns
             or grown >= self._keeping.flash_bytes_per_day * SAVED_SHARE
         ):
             self._gathering.add([self._save_flash()], now_ns)

@@ -16,19 +16,19 @@ from typing import NamedTuple
 Verified = Callable[[bytes, str], bool]  # (message, signature): whether the release key made it
 
 
-class Taken(NamedTuple):
+class KeysOutcome(NamedTuple):
     """What became of a statement of keys: `problem` says why it is not believed."""
 
     is_new: bool = False
     problem: str = ""
 
 
-Take = Callable[[bytes], Taken]
+Take = Callable[[bytes], KeysOutcome]
 
 
-def take_none(_body: bytes) -> Taken:
+def take_none(_body: bytes) -> KeysOutcome:
     """Refuse any statement, as a gateway does that was not enrolled."""
-    return Taken(problem="this gateway has no root key; 'gateway-agent enrol' fetches it")
+    return KeysOutcome(problem="this gateway has no root key; 'gateway-agent enrol' fetches it")
 
 
 NOT_THE_KEYS = 3

@@ -36,7 +36,7 @@ def take(files: Trusted, body: bytes) -> bool:
     if not files.root_key.exists():
         raise StatementError(f"{files.root_key}: there is no root key here; enrol this gateway again, with a new token")
     root = signing.load_public(files.root_key)
-    with pki.alone(files.statement.parent):  # the broker may bring a statement while a renewal fetches one
+    with pki.lock_folder(files.statement.parent):  # the broker may bring a statement while a renewal fetches one
         held = files.statement.read_bytes() if files.statement.exists() else None
         keys = statement.check(body, root, held)
         if body == held:

@@ -98,8 +98,8 @@ class Gathering:
         kinds = Counter(CLASSES[item.priority] for item in items)
         alarms = [item.payloads[0].decode(errors="replace") for item in items if item.priority == ALARM_PRIORITY]
         counted = ", ".join(f"{count} of class {kind}" for kind, count in sorted(kinds.items())) or "no message"
-        told = f"; alarms: {' '.join(alarms)}" if alarms else ""
-        return f"the disk is full to the end; lost with this agent: {counted}, {len(self._windows)} windows{told}"
+        listed = f"; alarms: {' '.join(alarms)}" if alarms else ""
+        return f"the disk is full to the end; lost with this agent: {counted}, {len(self._windows)} windows{listed}"
 
     def rests(self, effect: Outward) -> bool:
         """Tell whether a message says what is not stored yet. Telemetry does no harm where it is told and then lost."""

@@ -10,7 +10,7 @@ DAY_NS = 86_400 * 1_000_000_000
 class Day(NamedTuple):
     """The bytes written since a moment, at most a day ago."""
 
-    begun_ns: int = 0
+    started_ns: int = 0
     written_bytes: int = 0
 
     def at(self, now_ns: int) -> Day:
@@ -19,14 +19,14 @@ class Day(NamedTuple):
         Where the clock went back what was written still counts, for another whole day: a gateway that boots in the
         past must not write a budget at every boot.
         """
-        if now_ns < self.begun_ns:
+        if now_ns < self.started_ns:
             return Day(now_ns, self.written_bytes)
-        return self if now_ns - self.begun_ns < DAY_NS else Day(now_ns, 0)
+        return self if now_ns - self.started_ns < DAY_NS else Day(now_ns, 0)
 
     def moved(self, by_ns: int) -> Day:
         """Return the account on a timeline that was moved by so much."""
-        return Day(self.begun_ns + by_ns, self.written_bytes)
+        return Day(self.started_ns + by_ns, self.written_bytes)
 
     def plus(self, size_bytes: int) -> Day:
         """Return the account with more written."""
-        return Day(self.begun_ns, self.written_bytes + size_bytes)
+        return Day(self.started_ns, self.written_bytes + size_bytes)

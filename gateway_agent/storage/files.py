@@ -30,7 +30,7 @@ CHECKPOINT_PAGES = 2_048  # 2 MiB; the fewer checkpoints, the less is written
 SYNCHRONOUS = "FULL"  # a commit that returned is on the disk
 CACHE_KIB = 128  # the store is read once, at the start; the default keeps 2 MiB of what was read then for good
 SET_ASIDE_MAX = 2
-TOLD_MAX, TOLD_LENGTH = 4, 200  # of the lines that say what is damaged
+DAMAGE_LINES_MAX, DAMAGE_LINE_LENGTH = 4, 200  # of the lines that say what is damaged
 OURS = {"baseline", "blob", "outbox", "payload"}  # tables, of every version
 WITH_IT = ("", "-wal", "-shm")
 
@@ -87,8 +87,8 @@ def _forget_empty(path: Path, is_new: bool) -> None:
 
 def _is_read_only_by_itself(path: Path, error: sqlite3.Error) -> bool:
     """Tell whether it is the header of a file that says it may not be written; then it is damaged."""
-    is_told_so = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY
-    return is_told_so and os.access(path, os.W_OK)
+    is_read_only = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY
+    return is_read_only and os.access(path, os.W_OK)
 
 
 def _is_empty(db: sqlite3.Connection) -> bool:
@@ -132,9 +132,9 @@ def _prepare(db: sqlite3.Connection, is_empty: bool) -> None:
 
 
 def _check(db: sqlite3.Connection) -> None:
-    said = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
-    if said != "ok":
-        raise StoreDamagedError(f"{_path(db)}: {said}")
+    result = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+    if result != "ok":
+        raise StoreDamagedError(f"{_path(db)}: {result}")
 
 
 def _allocate_log(log: Path, size_bytes: int) -> None:
@@ -219,8 +219,8 @@ def renewed(path: Path, found: Found) -> str:
     for old in set_aside(path)[:-SET_ASIDE_MAX]:
         for suffix in WITH_IT:
             old.with_name(old.name + suffix).unlink(missing_ok=True)
-    lines = [line.removeprefix(f"{path}: ")[:TOLD_LENGTH] for line in found.damage[:TOLD_MAX]]
-    more = f" and {len(found.damage) - TOLD_MAX} more" if len(found.damage) > TOLD_MAX else ""
+    lines = [line.removeprefix(f"{path}: ")[:DAMAGE_LINE_LENGTH] for line in found.damage[:DAMAGE_LINES_MAX]]
+    more = f" and {len(found.damage) - DAMAGE_LINES_MAX} more" if len(found.damage) > DAMAGE_LINES_MAX else ""
     return (
         f"the store was damaged and is set aside as {aside.name}; kept: {len(stored.baseline)} windows of the "
         f"baseline, {len(stored.outbox)} items to be sent, {', '.join(sorted(stored.blobs)) or 'nothing else'}; "

@@ -53,7 +53,7 @@ RETRY_S = 3_600.0  # a failed training would most likely fail alike; but it may 
 Result = tuple[Training, list[Wanted]]
 
 
-def invited(training: Training, context: Context, trust: Trust, payload: bytes) -> Result:
+def receive_invitation(training: Training, context: Context, trust: Trust, payload: bytes) -> Result:
     """Take in the announcement of a round; the one before it, unanswered or not, is over.
 
     An empty payload says that no round is open. An invitation decides what is computed from this gateway's data and
@@ -157,7 +157,7 @@ def _of_this_gateway(context: Context) -> Arrays:
     return {name: np.array(value) for name, value in chosen.items() if value is not None}
 
 
-def trained(training: Training, context: Context, event: Trained) -> Result:
+def receive_answer(training: Training, context: Context, event: Trained) -> Result:
     """Take in the child's answer: store what stays and the update, in one step, then send the update."""
     message, training = training.running, replace(training, running=None)
     if message is None:
@@ -165,7 +165,7 @@ def trained(training: Training, context: Context, event: Trained) -> Result:
     if event.answer is None:
         return _failed(training, context, message, event.reason)
     try:
-        arrays, said = wire.decode(event.answer, size_max=len(event.answer))
+        arrays, remarked = wire.decode(event.answer, size_max=len(event.answer))
         parts = parted(arrays)
     except wire.WireError as error:
         return _failed(training, context, message, f"its answer cannot be read: {error}")
@@ -177,7 +177,7 @@ def trained(training: Training, context: Context, event: Trained) -> Result:
         kept = {run: before[run] for run in list(before)[-RUNS_KEPT:] if run != message.run}
         training = replace(training, last_counted="", answered_before=kept)  # in this training nothing was
     answered = (message.run, message.round_index)
-    remarks = _remarks(training, message, said.get("remarks", ()))
+    remarks = _remarks(training, message, remarked.get("remarks", ()))
     is_news = remarks != training.remarks
     training = replace(training, own=parts.get("own", {}), answered=answered, remarks=remarks)
     meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
@@ -189,7 +189,7 @@ def trained(training: Training, context: Context, event: Trained) -> Result:
     if "update" in parts:  # of one that says nothing nothing can be counted
         training = replace(training, awaited=digest, is_counted=False)
     saved = [save_own(training), *save_ledger(training), save_counted(training)]
-    logged = [Log("warning", f"round {message.round_index}: {text}") for text in said.get("remarks", ())]
+    logged = [Log("warning", f"round {message.round_index}: {text}") for text in remarked.get("remarks", ())]
     logged.append(Log("info", f"round {message.round_index}: update of {len(body)} bytes made"))
     return training, [*saved, Deliver(digest, item), *logged, *([PublishStatus()] if is_news else [])]
 
@@ -200,19 +200,19 @@ def _remarks(training: Training, message: RoundOpen, texts: Sequence[str]) -> di
     """
     is_same = training.answered is not None and training.answered[0] == message.run
     kept = {phase: text for phase, text in training.remarks.items() if is_same and phase < message.phase}
-    latest = f"round {message.round_index}: {_fit_to_tell(message, '; '.join(texts))}"[:REMARK_LENGTH]
+    latest = f"round {message.round_index}: {_hide_numbers(message, '; '.join(texts))}"[:REMARK_LENGTH]
     return {**kept, message.phase: latest} if texts else kept
 
 
 def _failed(training: Training, context: Context, message: RoundOpen, reason: str) -> Result:
     retry_ns = context.now_ns + round(RETRY_S * NS)
     training = replace(training, failed=(message.run, message.round_index), retry_ns=retry_ns)
-    fit = _fit_to_tell(message, reason)
+    fit = _hide_numbers(message, reason)
     training, effects = _refuse_round(training, message, f"training failed: {fit}")
     return training, effects if fit == reason else [*effects, Log("warning", f"round {message.round_index}: {reason}")]
 
 
-def _fit_to_tell(message: RoundOpen, text: str) -> str:
+def _hide_numbers(message: RoundOpen, text: str) -> str:
     """Return what a training said as it may leave the gateway: under masks or privacy the cause without its numbers,
     which may be what others must not know; the log of the gateway keeps them.
     """
@@ -220,7 +220,7 @@ def _fit_to_tell(message: RoundOpen, text: str) -> str:
     return NUMBER.sub("…", text) if is_hidden else text
 
 
-def commissioned(training: Training, context: Context, pipeline: Pipeline) -> Result:
+def fix_normalisation(training: Training, context: Context, pipeline: Pipeline) -> Result:
     """The baseline is whole: fix this gateway's normalisation for good, and publish that it can train now."""
     data = training_data(pipeline, context.settings.baseline.calibration_windows)
     training = replace(training, own=normalise(training.own, data, "own")[0])
@@ -228,7 +228,7 @@ def commissioned(training: Training, context: Context, pipeline: Pipeline) -> Re
     return training, [save_own(training), whole, PublishStatus()]
 
 
-def forget_signed(training: Training) -> Result:
+def forget_numbers(training: Training) -> Result:
     """Forget the number of the newest training and the open round, which the release key before has signed."""
     training = replace(training, newest_training=0, round=None)
     return training, [save_invited(training)]

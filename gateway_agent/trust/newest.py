@@ -17,7 +17,7 @@ from fedgate.models.records import replace
 WITHHELD_S = 3_600.0  # for which a model that was signed may be on its way: lost announcements are repeated meanwhile
 
 
-def announced(trust: Trust, context: Context, payload: bytes) -> tuple[Trust, list[Effect]]:
+def receive_numbers(trust: Trust, context: Context, payload: bytes) -> tuple[Trust, list[Effect]]:
     """Take in the newest numbers, where none is smaller than before; else tell the aggregator what it once signed.
 
     Raises `MessageError`.
@@ -25,11 +25,11 @@ def announced(trust: Trust, context: Context, payload: bytes) -> tuple[Trust, li
     message, known = Newest.from_bytes(payload), trust.newest
     if known is not None and not _is_newer(message, known):
         is_older = _numbers(message) != _numbers(known)
-        return trust, repeated(trust, context) if is_older else []
+        return trust, repeat_numbers(trust, context) if is_older else []
     if reason := check_signed(trust, context, message, ALL):
         raise MessageError(f"newest: {reason}")
     trust = replace(trust, newest=message, newest_ns=context.now_ns)
-    return trust, [Save(NEWEST, message.received_bytes()), *repeated(trust, context)]
+    return trust, [Save(NEWEST, message.received_bytes()), *repeat_numbers(trust, context)]
 
 
 def save(trust: Trust) -> list[Effect]:
@@ -38,7 +38,7 @@ def save(trust: Trust) -> list[Effect]:
     return signer if trust.newest is None else [*signer, Save(NEWEST, trust.newest.received_bytes())]
 
 
-def repeated(trust: Trust, context: Context) -> list[Effect]:
+def repeat_numbers(trust: Trust, context: Context) -> list[Effect]:
     """Return the numbers as this gateway keeps them for the aggregator."""
     if trust.newest is None:
         return []
@@ -50,8 +50,8 @@ def watch_age(trust: Trust, context: Context, highest_version: int) -> tuple[Tru
     stale = _stale(trust, context, highest_version)
     if stale == trust.stale:
         return trust, []
-    said = Log("warning", stale) if stale else Log("info", "what the aggregator signed is up to date again")
-    return replace(trust, stale=stale), [said, PublishStatus()]
+    log = Log("warning", stale) if stale else Log("info", "what the aggregator signed is up to date again")
+    return replace(trust, stale=stale), [log, PublishStatus()]
 
 
 def _numbers(message: Newest) -> tuple[int, int, int]:

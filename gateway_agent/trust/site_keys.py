@@ -13,7 +13,7 @@ from fedgate.models.records import replace
 REFUSED = "keys of the site refused:"
 
 
-def heard(trust: Trust, context: Context, payload: bytes) -> tuple[Trust, list[Wanted]]:
+def receive_statement(trust: Trust, context: Context, payload: bytes) -> tuple[Trust, list[Wanted]]:
     """Take in a statement of the site's keys; one that was refused is refused again without another look.
 
     With another release key no number that the one before signed is left: whoever had it may have signed the highest

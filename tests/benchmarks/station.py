@@ -22,7 +22,7 @@ from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment import slots
 from fedgate.gateway_agent.deployment.slots import MODEL, MODELS, save_model
-from fedgate.gateway_agent.events import Connection, Effect, Event, Heard, Publish
+from fedgate.gateway_agent.events import Connection, Effect, Event, Publish, Received
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.start import restore
 from fedgate.gateway_agent.state import State, Stored
@@ -139,7 +139,7 @@ def arrivals(spec: FeatureSpec, windows: int) -> list[Arrival]:
     for sequence, first in enumerate(range(0, len(values), length)):
         t_ns, last = T0_NS + round(first / RATE_HZ * NS), first + length
         meta = FrameMeta(t_ns=t_ns, rate_hz=RATE_HZ, boot="bench", sequence=sequence)
-        heard = Heard(topic, Frame(meta, values[first:last]).to_bytes())
+        heard = Received(topic, Frame(meta, values[first:last]).to_bytes())
         made.append(Arrival(t_ns + round(FRAME_S * NS), heard, last // spec.samples - first // spec.samples))
     return made
 

@@ -20,9 +20,9 @@ from fedgate.cloud_aggregator.events import (
     Connection,
     Effect,
     Event,
-    Heard,
     Log,
     Publish,
+    Received,
     RecordRound,
     SaveTraining,
     Tick,
@@ -45,8 +45,8 @@ READY = Status(state="online", can_train=True, baseline_windows=60, baseline_nee
 VECTORS = {"vectors": np.arange(6.0).reshape(2, 3)}
 
 
-def heard(gateway: str, channel: str, payload: bytes, item: str = "x") -> Heard:
-    return Heard(topic(gateway, channel, item), payload)
+def heard(gateway: str, channel: str, payload: bytes, item: str = "x") -> Received:
+    return Received(topic(gateway, channel, item), payload)
 
 
 def after(state: State, *events: Event, at_s: float | None = None) -> tuple[State, list[Effect]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.cloud_aggregator.events import Connection, Effect, Heard, Log, RecordGateway, RecordRound, Tick
+from fedgate.cloud_aggregator.events import Connection, Effect, Log, Received, RecordGateway, RecordRound, Tick
 from fedgate.cloud_aggregator.releases import announce
 from fedgate.cloud_aggregator.rounds.round import LOST_S, REMIND_S
 from fedgate.cloud_aggregator.state import Parcel, restore
@@ -316,6 +316,6 @@ def test_a_closed_round_says_what_it_weighed_and_who_had_nothing_to_send() -> No
     state = after(started(shelf), Connection(True))[0]  # a restart forgets neither
     state, effects = after(state, *update("east", body(state)))
     (record,) = [effect for effect in effects if isinstance(effect, RecordRound)]
-    expected = sum(len(event.payload) for event in (*again, *update("east", body(OPEN))) if isinstance(event, Heard))
+    expected = sum(len(event.payload) for event in (*again, *update("east", body(OPEN))) if isinstance(event, Received))
     assert (record.bytes_received, record.empty, record.gateways) == (expected, ("west",), ("north", "west", "east"))
     assert (state.bytes_received, state.empty) == (0, ())

@@ -166,7 +166,7 @@ def test_an_order_that_cannot_be_carried_out_is_not_obeyed_again_at_every_start(
     def divide(*_: object) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(admission, "removed", divide)
+    monkeypatch.setattr(admission, "remove_gateway", divide)
     told = service.step_all(T0_NS + NS, [alarm("east"), *service.orders()])
     assert receipts(told) == {"east": [True]} and service.state.gateways["west"] == before
     answer, problem = service.store.answer(number) or ("", "")
@@ -190,7 +190,7 @@ def test_an_error_of_our_own_or_of_the_disk_is_nobodys(
     monkeypatch.setattr(reports, "lost", fail)
     with pytest.raises(type(error), match=str(error)):
         service.step_all(T0_NS + NS, [alarm("east"), POISON])
-    monkeypatch.setattr(handling, "ticked", divide)
+    monkeypatch.setattr(handling, "judge_fleet", divide)
     with pytest.raises(ZeroDivisionError):
         service.step_all(T0_NS + NS, [alarm("east"), Tick()])
     service.close()

@@ -155,7 +155,7 @@ def test_a_site_as_large_as_its_broker_is_invited_and_told_of_in_one_message(tmp
         assert RoundOpen.from_bytes(invitation.payload).cohort == names
         told = largest_alarm("fleet").model_dump() | {"common": "power", "gateways": names, "text": "t" * SHORT_MAX}
         fleet = replace(state.outward.fleet, alarm=FleetAlarm.model_validate(told))
-        effects = handling.connected(replace(state, outward=replace(state.outward, fleet=fleet)))[1]
+        effects = handling.publish_alarms(replace(state, outward=replace(state.outward, fleet=fleet)))[1]
         golden = ((-1.1754943508222875e-38,) * (GOLDEN_VALUES // GOLDEN_ROWS),) * GOLDEN_ROWS
         widest = FIRST[0].model_copy(update={"golden_x": golden, "golden_score": golden[0][:GOLDEN_ROWS]})
         assert packet_bytes(announce.manifest(state, widest)) < PACKET_BYTES_MAX / 2  # with room for what is set
@@ -309,7 +309,7 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "training": lambda number: [SaveTraining({"number": np.array(number)})],
     "rounds": lambda number: [RecordRound("run", number, "fedavg", ("a",), 0, number)],
     "models": lambda number: [model(number)],
-    "rollout": lambda number: [SaveRollout(rollout.stored(Staging(), number), number)],
+    "rollout": lambda number: [SaveRollout(rollout.dump_staging(Staging(), number), number)],
     "alarms": alarm,
     "service": lambda number: [RecordService(number, number, True, number)],
     "gateways": lambda number: [RecordGateway("west", READY, number)],
@@ -446,7 +446,7 @@ def test_who_asks_for_a_model_without_end_leaves_the_line_to_others() -> None:
                 assert line.add(Outgoing(one.topic, one.payload, False, 1), urgency(one.topic))
         room = 200_000
         while room > 0 and (message := line.next()) is not None:
-            line.handed(number := next(numbers), message, 0.0)
+            line.note_handed_over(number := next(numbers), message, 0.0)
             line.acknowledged(number, 0.1)
             room -= message.size
             carried[party(message.topic)] += message.size

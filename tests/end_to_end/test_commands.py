@@ -209,7 +209,7 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
         [
             RecordGateway("north", status, 2 * second),
             RecordModel(*FIRST),
-            SaveRollout(rollout.stored(Staging(), FIRST[0].version), 7 * second),
+            SaveRollout(rollout.dump_staging(Staging(), FIRST[0].version), 7 * second),
             RecordRound("run", 0, "fedavg", ("east", "north"), 1, 3 * second, 4_096, ("east",)),
             RecordAlarm("north", RAISED, 4 * second),
             RecordAlarm("south", CLEARED, 4 * second),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgate.cloud_aggregator.events import Heard
+from fedgate.cloud_aggregator.events import Received
 from fedgate.cloud_aggregator.storage import store as disk
 from fedgate.config.protocol.messages import Status
 from fedgate.gateway_agent.monitor import pipeline
@@ -279,5 +279,5 @@ def test_other_sites_on_the_same_broker_are_none_of_our_business() -> None:
     foreign = f"fedgate/v1/{SITE}-2/{NAMES[0]}/alarm/anomaly"
     payload = Status(state="online", can_train=True, baseline_windows=9, baseline_needed=9).to_bytes()
     for where in (foreign, f"fedgate/v1/{SITE}-2/{NAMES[0]}/status/agent", topic("all", "status", "agent")):
-        made.step_cloud(Heard(where, payload))
+        made.step_cloud(Received(where, payload))
     assert "all" not in made.cloud.gateways and set(made.cloud.gateways) <= set(NAMES)

@@ -171,5 +171,5 @@ def test_a_faults_file_that_is_not_there_is_named_in_words(tmp_path: Path, capsy
 
 
 def test_every_error_of_the_system_is_told_in_words() -> None:
-    assert cli.in_words(FileNotFoundError(2, "No such file or directory", "x")) == "x: no such file or directory"
-    assert cli.in_words(OSError("no broker")) == "no broker"
+    assert cli.describe(FileNotFoundError(2, "No such file or directory", "x")) == "x: no such file or directory"
+    assert cli.describe(OSError("no broker")) == "no broker"

@@ -72,7 +72,7 @@ def _agents() -> tuple[State, ...]:
     invited = open_round.model_copy(update={"shared": describe(shared, BIG), "features": gateway_settings().features})
     watching = changed(in_force(), "trust", verified=lambda _message, _signature: True)
     asked, _ = machine.step(
-        watching, watching.context.now_ns, events.Heard(_topic("all", "round", "open"), invited.to_bytes())
+        watching, watching.context.now_ns, events.Received(_topic("all", "round", "open"), invited.to_bytes())
     )
     return watching, asked, _reading_json()
 
@@ -96,14 +96,14 @@ def _gateway(data: bytes) -> None:
     state = _agents()[stage % len(_agents())]
     where = "air" if channel >= len(ORDER) else _topic(("all", NAME)[stage // 128], ORDER[channel], "deck")
     for body in (payload, resealed(payload)):
-        after, effects = machine.step(state, state.context.now_ns, events.Heard(where, body))
+        after, effects = machine.step(state, state.context.now_ns, events.Received(where, body))
         machine.step(after, after.context.now_ns + 10**9, events.Tick("synchronised", 0, 0))
         assert isinstance(effects, list)
 
 
 def _gateway_topic(data: bytes) -> None:
     state = _agents()[0]
-    machine.step(state, state.context.now_ns, events.Heard(data.decode(errors="replace"), data))
+    machine.step(state, state.context.now_ns, events.Received(data.decode(errors="replace"), data))
 
 
 def _parted(data: bytes) -> tuple[int, int, bytes]:
@@ -138,7 +138,7 @@ def _cloud(data: bytes) -> None:
         meta = {"run": state.run, "round_index": state.server.round_index, "phase": state.server.phase}
         body = split(_labelled(payload, meta), BIG)[0]
     where = _topic(("all", NAME, "stranger")[stage % 3], ORDER[channel % len(ORDER)])
-    after, effects = cloud_machine.step(state, state.now_ns, cloud_events.Heard(where, body))
+    after, effects = cloud_machine.step(state, state.now_ns, cloud_events.Received(where, body))
     cloud_machine.step(after, after.now_ns + 10**9, cloud_events.Tick())
     assert isinstance(effects, list)
 

@@ -23,9 +23,9 @@ from fedgate.config.runtime.backoff import JITTER
 from fedgate.gateway_agent.events import (
     Connection,
     Effect,
-    Heard,
     Log,
     Queue,
+    Received,
     Save,
     Settle,
     Train,
@@ -34,7 +34,7 @@ from fedgate.gateway_agent.events import (
 from fedgate.gateway_agent.runtime.training_worker import answer
 from fedgate.gateway_agent.state import BaselineError, State
 from fedgate.gateway_agent.status import status
-from fedgate.gateway_agent.training.participation import NUMBER, RETRY_S, _fit_to_tell
+from fedgate.gateway_agent.training.participation import NUMBER, RETRY_S, _hide_numbers
 from fedgate.gateway_agent.training.training import save_counted
 from fedgate.models.arrays import COUNTED, joined, parted
 from fedgate.models.arrays import FEATURES as X
@@ -129,7 +129,7 @@ def test_a_message_with_any_value_anywhere_never_stops_the_agent(data: st.DataOb
     ["", "fedgate", f"fedgate/v1/{SITE}/{ME}/sample", f"fedgate/v1/{SITE}/{ME}/nothing/x", "a/b/c/d/e/f", "zigbee"],
 )
 def test_a_topic_that_is_not_ours_is_dropped(where: str) -> None:
-    state, effects = after(FUZZED["commissioned"], Heard(where, b"{}"))
+    state, effects = after(FUZZED["commissioned"], Received(where, b"{}"))
     assert state.messages_dropped == 1 and "dropped" in kinds(effects, Log)[0].text
 
 
@@ -137,7 +137,7 @@ def test_messages_for_others_are_dropped() -> None:
     """A broker may send what nobody subscribed to, and two sites may share one."""
     state = FUZZED["commissioned"]
     for where in (topic("south", "sample", "deck"), f"fedgate/v1/elsewhere/{ME}/sample/deck"):
-        state, effects = after(state, Heard(where, frame(samples(1, 5))))
+        state, effects = after(state, Received(where, frame(samples(1, 5))))
         assert "it is for gateway" in kinds(effects, Log)[0].text
     assert state.messages_dropped == 2 and status(state).dropped == {"message": 2}
 
@@ -266,7 +266,7 @@ FORMS = ("{:g}", "{:.17g}", "{:.3e}", "{!r}")
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(), st.sampled_from(FORMS))
 def test_no_digit_is_left_of_any_number(value: float, count: int, form: str) -> None:
     text = f"a length of {form.format(value)}, in {count:_} of {count:,} rows ({np.array([value, count])})."
-    found = _fit_to_tell(RoundOpen.from_bytes(invitation(settings={"masking": {"fewest": 3}})), text)
+    found = _hide_numbers(RoundOpen.from_bytes(invitation(settings={"masking": {"fewest": 3}})), text)
     assert not any(letter.isdigit() for letter in found) and found.startswith("a length of …, in … of … rows")
 
 

@@ -22,7 +22,7 @@ from fedgate.config.settings.settings import Broker
 from fedgate.config.transport import tls
 from fedgate.config.transport.probe import ProbeError
 from fedgate.gateway_agent.__main__ import main
-from fedgate.gateway_agent.events import CLASSES, TELEMETRY_PRIORITY, Anchored, Heard, Item, Publish, Queue, Save
+from fedgate.gateway_agent.events import CLASSES, TELEMETRY_PRIORITY, Anchored, Item, Publish, Queue, Received, Save
 from fedgate.gateway_agent.outbox import delivery, eviction
 from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
 from fedgate.gateway_agent.outbox.outbox import Outbox
@@ -69,7 +69,7 @@ def test_a_clock_that_is_set_begins_no_new_budget_of_the_flash(tmp_path: Path) -
     ticked(agent)
     assert (
         agent.state.context.store.flash.written_bytes >= 31 * 2**20
-        and agent.state.context.store.flash.begun_ns == T0_NS
+        and agent.state.context.store.flash.started_ns == T0_NS
     )
     ticked(agent, 86_400.0)
     assert agent.state.context.store.flash.written_bytes < 2**20
@@ -141,7 +141,7 @@ def test_what_arrives_counts_by_its_bytes_against_what_may_wait(
     offered: list[tuple[object, int]] = []
     monkeypatch.setattr(agent._loop, "offer", lambda event, size_bytes=0: offered.append((event, size_bytes)))
     agent._links[0]._on_message("a/topic", bytes(1_000))
-    assert offered == [(Heard("a/topic", bytes(1_000)), 1_007)]
+    assert offered == [(Received("a/topic", bytes(1_000)), 1_007)]
     agent._shut_down()
 
 

@@ -14,7 +14,7 @@ from onnx import ModelProto, numpy_helper
 
 from fedgate.cloud_aggregator.events import Log
 from fedgate.cloud_aggregator.releases import deploy
-from fedgate.cloud_aggregator.releases.rollout import Made, restored, stored
+from fedgate.cloud_aggregator.releases.rollout import BuiltModel, dump_staging, restore_staging
 from fedgate.config.protocol.transfer import describe
 from fedgate.models.arrays import FEATURES, Arrays, Floats, alike, generator
 from fedgate.models.detectors import readout, subspace
@@ -45,12 +45,12 @@ def nudged(body: bytes, share: float) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def again(one: Made, share: float) -> Made:
+def again(one: BuiltModel, share: float) -> BuiltModel:
     """Return a model that the training has made again, under the next version."""
     body = nudged(one.body, share)
     made = signed(one.manifest, version=one.manifest.version + 1, model=describe(body, 122_880))
     assert made.model.digest != one.manifest.model.digest
-    return Made(made, body)
+    return BuiltModel(made, body)
 
 
 @pytest.mark.parametrize("other", [1.0 + LAST_BIT, 1.0 + 2e-7])
@@ -131,8 +131,8 @@ def test_a_model_is_another_where_a_covariate_of_a_large_unit_counts_otherwise()
 def test_a_model_that_differs_by_rounding_is_not_released_again(share: float, is_new: bool) -> None:
     cloud = fleet("east").cloud
     assert cloud.manifest is not None
-    new = again(Made(cloud.manifest, cloud.model), share)
-    state, effects = deploy.made(cloud, new)
+    new = again(BuiltModel(cloud.manifest, cloud.model), share)
+    state, effects = deploy.receive_model(cloud, new)
     said = [effect.text for effect in effects if isinstance(effect, Log)]
     assert (said == ["model 1 is as it was, nothing to release"]) is not is_new
     assert (state.staging.waiting is not None) is is_new
@@ -148,7 +148,7 @@ def test_a_model_that_was_stopped_is_known_again_after_a_restart() -> None:
     candidate = made.cloud.staging.candidate
     assert candidate is not None and candidate.body == SENSITIVE[1]
     for share, is_known in ((0.0, True), (REAL, False)):
-        state, effects = deploy.made(made.cloud, again(candidate, share))
+        state, effects = deploy.receive_model(made.cloud, again(candidate, share))
         assert (state == made.cloud) is is_known
         assert (
             any("whose release was stopped" in effect.text for effect in effects if isinstance(effect, Log)) is is_known
@@ -162,7 +162,7 @@ def test_what_waits_is_dropped_where_it_is_what_was_stopped() -> None:
     assert candidate is not None
     for share, waits in ((0.0, False), (REAL, True)):
         state = replace(made.cloud, staging=replace(made.cloud.staging, waiting=again(candidate, share)))
-        state, _ = deploy.stopped(state, "it was bad")
+        state, _ = deploy.stop_rollout(state, "it was bad")
         assert (state.staging.waiting is not None) is waits
 
 
@@ -227,8 +227,8 @@ def test_what_was_stopped_lies_in_the_store_with_the_release() -> None:
     made = fleet()
     made.order("release", SENSITIVE, gateways=["south"])
     made.order("stop")
-    body, models = stored(made.cloud.staging, 1), made.staged.models
-    _, found = restored(body, models.get, None)
+    body, models = dump_staging(made.cloud.staging, 1), made.staged.models
+    _, found = restore_staging(body, models.get, None)
     assert found.candidate == made.cloud.staging.candidate is not None
 
 

@@ -49,6 +49,10 @@ ONLY_IN = {
     "starlette": ("cloud_aggregator/pki/enrolment_server.py",),
     "uvicorn": ("cloud_aggregator/pki/enrolment_server.py",),
 }
+# What a function, a class, an argument or a variable of the services is never called.
+NAMED_PLAINLY = {"config", "gateway_agent", "cloud_aggregator"}
+PRIVATE_WORDS = {"told", "tells", "tell", "said", "says", "heard", "hears", "begun", "gone", "life", "lives", "beaten"}
+WORDS_OF_A_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 ON_A_GATEWAY = ("models/", "config/", "gateway_agent/")
 BASE_INSTALL = {"numpy", "onnxruntime", "paho", "pydantic", "cryptography"}
 # Modules that nothing on a gateway imports outside a training.
@@ -228,6 +232,24 @@ def bare_processes(file: Source) -> Iterator[Finding]:
             yield call.lineno, f"{called} outlives tests that are killed, or holds them for ever; take children.run"
 
 
+def plain_names(file: Source) -> Iterator[Finding]:
+    if file.package not in NAMED_PLAINLY:
+        return
+    stored = {node.target for node in nodes(file.tree) if isinstance(node, ast.AnnAssign)}  # a field may be a column's
+    for node in nodes(file.tree):
+        if isinstance(node, Function | ast.ClassDef):
+            name = node.name
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in stored:
+            name = node.id
+        else:
+            continue
+        words = {word.lower() for word in WORDS_OF_A_NAME.findall(name)}
+        if private := sorted(words & PRIVATE_WORDS):
+            yield node.lineno, f"{name}: {private[0]!r} is a word of our own; take the field's (docs/architecture.md)"
+
+
 def promises(file: Source) -> Iterator[Finding]:
     if not PROMISES.search(file.text):  # finding the comments of a file takes long
         return
@@ -260,6 +282,7 @@ RULES: dict[str, Rule] = {
     "module_docstring": module_docstring,
     "broad_errors": broad_errors,
     "bare_processes": bare_processes,
+    "plain_names": plain_names,
     "promises": promises,
     "exemptions": exemptions,
 }

@@ -10,7 +10,7 @@ import numpy as np
 from fedgate.config.protocol.messages import Transfer
 from fedgate.config.protocol.transfer import split
 from fedgate.gateway_agent import machine
-from fedgate.gateway_agent.events import Connection, Deliver, Effect, Event, Fetch, Heard, Item, Publish, Tick
+from fedgate.gateway_agent.events import Connection, Deliver, Effect, Event, Fetch, Item, Publish, Received, Tick
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.state import State
 from fedgate.models.arrays import Array, Arrays, Floats
@@ -22,8 +22,8 @@ LIMIT = 1_024  # of a message
 TICK = Tick("synchronised", 0, 0)
 
 
-def heard(channel: str, item: str, payload: bytes, gateway: str = ME) -> Heard:
-    return Heard(topic(gateway, channel, item), payload)
+def heard(channel: str, item: str, payload: bytes, gateway: str = ME) -> Received:
+    return Received(topic(gateway, channel, item), payload)
 
 
 def chunks(body: bytes) -> list[Event]:
@@ -67,12 +67,12 @@ def fetch(state: State, transfer: Transfer) -> State:
 
 def raise_fault(state: State, cause: str, text: str, t_ns: int) -> tuple[State, list[Effect]]:
     """Raise a sensor fault."""
-    return machine._monitor(state, alarms.sensor(state.monitor, state.context, cause, text, t_ns))
+    return machine._monitor(state, alarms.raise_fault(state.monitor, state.context, cause, text, t_ns))
 
 
 def clear_fault(state: State, cause: str, t_ns: int) -> tuple[State, list[Effect]]:
     """Clear a sensor fault."""
-    return machine._monitor(state, alarms.sensor_well(state.monitor, state.context, cause, t_ns))
+    return machine._monitor(state, alarms.clear_fault(state.monitor, state.context, cause, t_ns))
 
 
 def kinds(effects: Iterable[Effect], kind: type[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.cloud_aggregator.events import Connection, Event, Heard, Outward, Publish
+from fedgate.cloud_aggregator.events import Connection, Event, Outward, Publish, Received
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol import wire
@@ -118,8 +118,8 @@ def cloud(folder: Path, algorithm: Algorithm, names: Iterable[str] = NAMES, **ta
         made.service.close()
 
 
-def heard(gateway: str, channel: str, payload: bytes, item: str = "agent") -> Heard:
-    return Heard(topic(gateway, channel, item), payload)
+def heard(gateway: str, channel: str, payload: bytes, item: str = "agent") -> Received:
+    return Received(topic(gateway, channel, item), payload)
 
 
 def chunks_of(gateway: str, body: bytes, size: int = CHUNK) -> list[Event]:

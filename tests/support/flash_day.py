@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedgate.config.protocol.messages import Receipt, Score
-from fedgate.gateway_agent.events import UPDATE_PRIORITY, Connection, Heard, Item, Save
+from fedgate.gateway_agent.events import UPDATE_PRIORITY, Connection, Item, Received, Save
 from fedgate.gateway_agent.outbox import scores
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.models.records import replace
@@ -22,13 +22,13 @@ ACCEPTED = Receipt(accepted=True).to_bytes()
 
 
 def commission(agent: Service) -> None:
-    agent.step(T0_NS, Heard(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
+    agent.step(T0_NS, Received(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
     agent.step(T0_NS, Connection(up=True))
 
 
 def _acknowledged(agent: Service, hour: int) -> None:
     for name in list(agent.state.outbox.items) if hour not in OUTAGE_H else ():
-        agent.step(agent.state.context.now_ns, Heard(topic(ME, "receipt", name), ACCEPTED))
+        agent.step(agent.state.context.now_ns, Received(topic(ME, "receipt", name), ACCEPTED))
 
 
 def _told(agent: Service, number: int) -> None:

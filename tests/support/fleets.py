@@ -50,7 +50,7 @@ class Fleet(Site):
 
     def _cloud(self) -> cloud_state.State:
         shelf = self.staged
-        everywhere, staging = rollout.restored(shelf.rollout, shelf.models.get, shelf.released)
+        everywhere, staging = rollout.restore_staging(shelf.rollout, shelf.models.get, shelf.released)
         given = (shelf.training, everywhere, dict(shelf.gateways), self.now_ns)
         return cloud_state.restore(
             self.cloud_settings, KEY, *given, material=self.material, held=dict(shelf.held), staging=staging

@@ -272,9 +272,9 @@ class Site:
         who, where, payload = self.on_the_way.pop(index)
         for _ in range(self.weather()):
             if who == "cloud":
-                self.step_cloud(cloud_events.Heard(where, payload), cut=cut)
+                self.step_cloud(cloud_events.Received(where, payload), cut=cut)
             else:
-                self.step_agent(who, events.Heard(where, payload), cut=cut)
+                self.step_agent(who, events.Received(where, payload), cut=cut)
         return who
 
     def train(self) -> None:
@@ -309,7 +309,7 @@ class Site:
         length = round(frame_s * FEATURES["rate_hz"])
         for first in range(0, len(values), length):
             payload = frame(values[first : first + length], start_s + first / FEATURES["rate_hz"])
-            self.step_agent(who, events.Heard(topic(who, "sample", "deck"), payload))
+            self.step_agent(who, events.Received(topic(who, "sample", "deck"), payload))
 
     def commission(self) -> None:
         for index, who in enumerate(self.agents):

@@ -146,10 +146,10 @@ class Loop:
             if self.way:
                 to, where, payload = self.way.popleft()
                 if to == "cloud":
-                    said = self.cloud.step(self.now_ns, cloud_events.Heard(where, payload))
+                    said = self.cloud.step(self.now_ns, cloud_events.Received(where, payload))
                     self._carry_out(to, said)
                 else:
-                    self.feed(to, events.Heard(where, payload))
+                    self.feed(to, events.Received(where, payload))
             else:
                 who, job = self.jobs.popleft()
                 self.feed(who, events.Trained(training_worker.answer(job)))
@@ -182,14 +182,14 @@ def walks() -> dict[str, Walk]:
             for begin in range(0, WINDOWS, 10):
                 loop.now_ns = T0_NS + (begin + 10) * NS
                 given = frame(samples(seed * WINDOWS + begin, 10), float(begin))
-                loop.feed(name, events.Heard(topic(name, "sample", "deck"), given))
+                loop.feed(name, events.Received(topic(name, "sample", "deck"), given))
         with traced() as update:
             loop.until(lambda: all(one.state.deployment.manifest is not None for one in loop.gateways.values()))
         north = loop.gateways["north"]
         given = frame(samples(99, 10, 20.0), float(WINDOWS))
         loop.now_ns = max(loop.now_ns, T0_NS + (WINDOWS + 10) * NS)
         with traced() as sample:
-            loop.feed("north", events.Heard(topic("north", "sample", "deck"), given))
+            loop.feed("north", events.Received(topic("north", "sample", "deck"), given))
             assert any(item.topic.endswith("anomaly") for item in north.state.outbox.items.values())
             loop.run()
         assert not north.state.outbox.items

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedgate.cloud_aggregator.access import admission
-from fedgate.cloud_aggregator.access.registry import Asked, Bar, Barred, Issue, Registry, TurnAway
+from fedgate.cloud_aggregator.access.registry import Bar, Barred, CertificateRequested, Issue, Registry, TurnAway
 from fedgate.cloud_aggregator.events import (
     Answered,
     Connection,
@@ -43,7 +43,7 @@ SITE = aggregator_settings(rounds={"quorum": 1}).model_copy(update={"identity": 
 
 def begun(held: Registry | None = None, gateways: Iterable[str] = (), now_ns: int = T0_NS) -> State:
     state = restore(SITE, KEY, None, None, dict.fromkeys(gateways, READY), now_ns)
-    return admission.begun(state, held or Registry())
+    return admission.start_with_registry(state, held or Registry())
 
 
 def ordered(kind: str, **given: Any) -> Ordered:
@@ -54,8 +54,8 @@ def token(gateway: str = "north", digest: str = SECRET, replaces: bool = False) 
     return ordered("token", gateway=gateway, digest=digest, hours=24.0, replaces=replaces)
 
 
-def asks(gateway: str = "north", key: str = "key", digest: str = SECRET, serial: str = "a1") -> Asked:
-    return Asked(7, gateway, key, serial, digest)
+def asks(gateway: str = "north", key: str = "key", digest: str = SECRET, serial: str = "a1") -> CertificateRequested:
+    return CertificateRequested(7, gateway, key, serial, digest)
 
 
 def registry(state: State) -> Registry:
@@ -108,7 +108,7 @@ def test_a_token_admits_one_device_once_and_answers_it_again() -> None:
         (asks(digest=""), 0.0, "needs a token"),
     ],
 )
-def test_nobody_else_gets_in(request_: Asked, at_s: float, words: str) -> None:
+def test_nobody_else_gets_in(request_: CertificateRequested, at_s: float, words: str) -> None:
     state, _ = after(begun(), token())
     assert words in refusal(after(state, request_, at_s=at_s)[1])
 
@@ -208,7 +208,9 @@ def test_what_expired_longer_ago_than_the_grace_needs_a_token() -> None:
 
 def test_nothing_is_signed_while_the_clock_is_not_set() -> None:
     state, _ = after(begun(now_ns=5 * NS), token())
-    assert "clock of the aggregator is not set" in refusal(admission.asked(replace(state, now_ns=9 * NS), asks())[1])
+    assert "clock of the aggregator is not set" in refusal(
+        admission.decide_request(replace(state, now_ns=9 * NS), asks())[1]
+    )
 
 
 def test_what_was_signed_while_the_clock_was_ahead_is_not_handed_out_again() -> None:
@@ -334,7 +336,9 @@ def test_what_a_gateway_spent_of_its_privacy_is_known_beyond_its_revocation(rest
     state, _ = told_of(enrolled("north"), spent(5.0))
     state, _ = after(state, ordered("revoke", gateway="north"))
     if restarted:
-        state = admission.begun(restore(SITE, KEY, None, None, {"north": spent(5.0)}, T0_NS), registry(state))
+        state = admission.start_with_registry(
+            restore(SITE, KEY, None, None, {"north": spent(5.0)}, T0_NS), registry(state)
+        )
     assert "north" not in state.gateways
     again = replace(asks(key="new", digest=OTHER, serial="b2"), is_same_device=True)
     state, _ = after(state, token(digest=OTHER, replaces=True), again)

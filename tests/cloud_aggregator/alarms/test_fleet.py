@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.alarms.fleet import SURE, restored_fleet
+from fedgate.cloud_aggregator.alarms.fleet import SURE, restore_fleet
 from fedgate.cloud_aggregator.alarms.records import Outward
-from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Heard, Log, Publish, RecordFleet, Tick
+from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Log, Publish, Received, RecordFleet, Tick
 from fedgate.cloud_aggregator.state import State, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, Status
@@ -25,7 +25,7 @@ WATCHING = Status(
 ALL = ("a", "b", "c", "d", "e")
 
 
-def alarm(gateway: str, state: str = "raised", onset_s: float = 0.0, **change: Any) -> Heard:
+def alarm(gateway: str, state: str = "raised", onset_s: float = 0.0, **change: Any) -> Received:
     onset_ns = T0_NS + round(onset_s * NS)
     cause = change.get("cause", "anomaly")
     told = {"id": f"{gateway}.{cause}.{onset_ns}", "cause": cause, "kind": "anomaly", "state": state}
@@ -33,7 +33,7 @@ def alarm(gateway: str, state: str = "raised", onset_s: float = 0.0, **change: A
     return heard(gateway, "alarm", Alarm.model_validate({**told, **change}).to_bytes())
 
 
-def status(gateway: str, **change: Any) -> Heard:
+def status(gateway: str, **change: Any) -> Received:
     return heard(gateway, "status", WATCHING.model_copy(update=change).to_bytes())
 
 
@@ -147,15 +147,15 @@ def test_what_did_not_begin_together_or_is_of_a_sensor_is_local() -> None:
     assert standing(after(site(), *sensors, Tick())[0]) is None
 
 
-def rebooted(*gateways: str) -> list[Heard]:
+def rebooted(*gateways: str) -> list[Received]:
     return [status(gateway, boot_id="two") for gateway in gateways]
 
 
-def gone(*gateways: str) -> list[Heard]:
+def gone(*gateways: str) -> list[Received]:
     return [heard(gateway, "status", Status(state="offline").to_bytes()) for gateway in gateways]
 
 
-def clock_lost(*gateways: str) -> list[Heard]:
+def clock_lost(*gateways: str) -> list[Received]:
     return [status(gateway, clock="unsynchronised") for gateway in gateways]
 
 
@@ -180,7 +180,7 @@ NAMED: dict[str, tuple[tuple[dict[str, str], ...], str]] = {
 }
 
 
-def story(each: Sequence[dict[str, str]]) -> list[Heard]:
+def story(each: Sequence[dict[str, str]]) -> list[Received]:
     return [alarm(gateway, onset_s=10.0 * n, **said) for n, (gateway, said) in enumerate(zip(ALL, each, strict=False))]
 
 
@@ -215,7 +215,7 @@ def test_that_all_sensors_changed_is_no_cause() -> None:
     assert said([*effects, *more]) == [] and standing(state) == raised
 
 
-AFTERWARDS: dict[str, list[Heard]] = {
+AFTERWARDS: dict[str, list[Received]] = {
     "the network is lost": gone(*ALL),
     "the power is lost": [*gone(*ALL), *rebooted(*ALL)],
     "clocks are lost": clock_lost(*ALL),
@@ -324,7 +324,7 @@ def test_a_cause_that_an_older_store_names_is_undetermined(common: str | None) -
     raised = after(site(), *story((USUAL,) * 3), Tick())[0].outward.fleet.alarm
     assert raised is not None
     row = {**raised.model_dump(), "common": common, "raised_ns": raised.t_ns, "cleared_ns": None, "gateways": "a b c"}
-    restored = restored_fleet([row]).alarm
+    restored = restore_fleet([row]).alarm
     assert restored is not None and restored.common == "undetermined" and restored.gateways == ("a", "b", "c")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.alarms.fleet import CAUSES, largest_group
 from fedgate.cloud_aggregator.alarms.register import KEPT, Alarms, take
-from fedgate.cloud_aggregator.events import Heard, Tick
+from fedgate.cloud_aggregator.events import Received, Tick
 from fedgate.config.protocol.messages import Alarm
 from tests.cloud_aggregator.alarms.test_fleet import ALL, CLEAR_S, alarm, rebooted, site, standing
 from tests.cloud_aggregator.test_aggregator_machine import after
@@ -42,7 +42,7 @@ def test_the_final_state_depends_on_no_order_and_no_repeats(
     repeated = [shuffled[n] for n in data.draw(st.lists(st.integers(0, len(shuffled) - 1), max_size=6))]
     ticks = data.draw(st.lists(st.booleans(), min_size=len(shuffled), max_size=len(shuffled)))
 
-    def end(events: Sequence[Heard], is_ticking: Iterable[bool]) -> tuple[Any, ...]:
+    def end(events: Sequence[Received], is_ticking: Iterable[bool]) -> tuple[Any, ...]:
         state = replace(site(), now_ns=T0_NS + 6_000 * NS)
         for event, ticking in zip(events, is_ticking, strict=False):
             state, _ = after(state, event, *([Tick()] if ticking else []))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Asked, ForgetGateway
+from fedgate.cloud_aggregator.access.registry import CertificateRequested, ForgetGateway
 from fedgate.cloud_aggregator.events import Enqueue, Publish, RecordAlarm, Send
 from fedgate.cloud_aggregator.state import State
 from fedgate.config.identity import pki
@@ -63,7 +63,7 @@ def test_the_alarms_of_a_device_end_when_another_takes_its_name() -> None:
 
 
 def test_the_alarms_of_a_device_with_another_key_go_on() -> None:
-    _, effects = after(alarmed(), Asked(7, "north", "another", "b2", OTHER, is_same_device=True))
+    _, effects = after(alarmed(), CertificateRequested(7, "north", "another", "b2", OTHER, is_same_device=True))
     assert not [one for one in effects if isinstance(one, RecordAlarm | ForgetGateway)]
 
 

@@ -45,11 +45,11 @@ def test_the_queue_sends_one_at_a_time_in_order_and_loses_only_what_it_says(step
         elif step == "restart":
             held, under_way = Queue(tuple(stored), dropped=held.dropped), None
         elif step == "stale":
-            held, effects = webhook.posted(held, SPEC, Posted("never"), now_ns)
+            held, effects = webhook.receive_result(held, SPEC, Posted("never"), now_ns)
         elif step in ("ok", "fail") and under_way is not None:
             taken += [under_way.id] if step == "ok" else []
             event, under_way = Posted(under_way.id, "" if step == "ok" else "it failed"), None
-            held, effects = webhook.posted(held, SPEC, event, now_ns)
+            held, effects = webhook.receive_result(held, SPEC, event, now_ns)
         elif isinstance(step, int):
             now_ns += step * NS
         held, more = webhook.due(held, SPEC, now_ns)
@@ -74,14 +74,14 @@ def test_pauses_double_up_to_the_longest_and_are_spread() -> None:
     for _ in range(12):
         held, sends = webhook.due(held, SPEC, now_ns)
         assert len(sends) == 1
-        held, _ = webhook.posted(held, SPEC, Posted("a", "away"), now_ns)
+        held, _ = webhook.receive_result(held, SPEC, Posted("a", "away"), now_ns)
         pauses_s.append((held.retry_ns - now_ns) / NS)
         assert webhook.due(held, SPEC, held.retry_ns - 1)[1] == []
         now_ns = held.retry_ns
     for pause_s, longest_s in zip(pauses_s, [4, 8, 16, 32, *[60] * 8], strict=True):
         assert longest_s / 2 <= pause_s <= longest_s
     assert len(set(pauses_s[4:])) == 8
-    other = webhook.posted(Queue((Post("b", b""),), under_way=True), SPEC, Posted("b", "away"), T0_NS)[0]
+    other = webhook.receive_result(Queue((Post("b", b""),), under_way=True), SPEC, Posted("b", "away"), T0_NS)[0]
     assert (other.retry_ns - T0_NS) / NS != pauses_s[0]
 
 
@@ -89,7 +89,7 @@ def tried(held: Queue, now_ns: int, *, is_refused: bool) -> tuple[Queue, list[Ef
     """Let one attempt fail when it is due; return the queue, what came of it, and when that was."""
     now_ns = max(now_ns, held.retry_ns)
     held, _ = webhook.due(held, SPEC, now_ns)
-    return *webhook.posted(held, SPEC, Posted(held.waiting[0].id, "no", is_refused), now_ns), now_ns
+    return *webhook.receive_result(held, SPEC, Posted(held.waiting[0].id, "no", is_refused), now_ns), now_ns
 
 
 def test_a_change_that_is_refused_for_good_is_given_up_and_the_next_is_sent() -> None:
@@ -105,7 +105,7 @@ def test_a_change_that_is_refused_for_good_is_given_up_and_the_next_is_sent() ->
     assert [one for one in effects if one != log] == [Dequeue("a"), RecordCount(REFUSED, 1), Send(Post("b", b""))]
     assert (held.refused, held.dropped, held.refusals) == (1, 0, 0)
     failures = held.failures
-    held, _ = webhook.posted(held, SPEC, Posted("b", "no", True), now_ns)
+    held, _ = webhook.receive_result(held, SPEC, Posted("b", "no", True), now_ns)
     assert held.failures == failures + 1 and held.waiting  # pauses go on growing until something is taken
 
 

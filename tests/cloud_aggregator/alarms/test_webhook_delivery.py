@@ -25,10 +25,10 @@ from fedgate.cloud_aggregator.events import (
     Effect,
     Enqueue,
     Event,
-    Heard,
     Log,
     Post,
     Posted,
+    Received,
     Send,
     Tick,
 )
@@ -141,7 +141,7 @@ class Service:
         self.store.close()
 
 
-def changes(count: int, first: int = 0) -> list[Heard]:
+def changes(count: int, first: int = 0) -> list[Received]:
     return [alarm("a", "raised", cause=f"cause-{number}", onset_s=number) for number in range(first, first + count)]
 
 

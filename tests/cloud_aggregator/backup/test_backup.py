@@ -32,7 +32,7 @@ from fedgate.cloud_aggregator.backup import archive, sealing
 from fedgate.cloud_aggregator.commands import backup as backup_command
 from fedgate.cloud_aggregator.commands import restore as restore_command
 from fedgate.cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
-from fedgate.cloud_aggregator.releases.rollout import Made, Rollout, Staging, restored, stored
+from fedgate.cloud_aggregator.releases.rollout import BuiltModel, Rollout, Staging, dump_staging, restore_staging
 from fedgate.cloud_aggregator.rounds.numbering import beginning
 from fedgate.cloud_aggregator.state import restore as restored_state
 from fedgate.cloud_aggregator.state import save_training, training_place
@@ -48,7 +48,7 @@ from tests.support.sites import KEY, NS, T0_NS
 Capture = pytest.CaptureFixture[str]
 LIFE_NS = 9_000 * 86_400 * NS
 KEYS = ("release.key", "ca.key", "server.key", "cloud.key")
-MODEL = Made(*FIRST)
+MODEL = BuiltModel(*FIRST)
 
 
 @pytest.fixture(autouse=True)
@@ -420,8 +420,8 @@ def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Ca
 
 def test_a_release_that_was_under_way_waits_for_the_operator(put_back: Callable[..., Store]) -> None:
     staging = Staging(Rollout("watching", 1, canaries=("east",)), candidate=MODEL)
-    back = put_back(SaveRollout(stored(staging, 0), T0_NS))
-    _, found = restored(back.models.rollout(), back.models.of, back.models.latest())
+    back = put_back(SaveRollout(dump_staging(staging, 0), T0_NS))
+    _, found = restore_staging(back.models.rollout(), back.models.of, back.models.latest())
     assert (found.rollout.stage, found.candidate) == ("paused", MODEL) and "put back" in found.rollout.why
 
 

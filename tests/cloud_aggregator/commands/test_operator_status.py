@@ -18,7 +18,7 @@ from fedgate.cloud_aggregator.__main__ import main
 from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.commands import doctor
 from fedgate.cloud_aggregator.commands.backup import copy_store
-from fedgate.cloud_aggregator.events import Connection, Heard, RecordGateway, RecordService, Tick
+from fedgate.cloud_aggregator.events import Connection, Received, RecordGateway, RecordService, Tick
 from fedgate.cloud_aggregator.pki.quarantine import Quarantine
 from fedgate.cloud_aggregator.runtime.presence import BEAT_S
 from fedgate.cloud_aggregator.storage.store import Store, locked
@@ -211,25 +211,25 @@ def test_seen_is_the_time_of_a_live_message(tmp_path: Path) -> None:
     where = topic("north", "status", "agent")
     with cloud(tmp_path, mean_of(2), ("north",)) as made:
         made.hear(after_s=100)
-        made.hear(Heard(where, status(made)))
+        made.hear(Received(where, status(made)))
         assert seen_s(made, "north") == 0
         made.hear(Connection(False), after_s=1_000)
         made.hear(Connection(True), after_s=1_000)
         waited = {"clock": "synchronised", "t_ns": made.now_ns - 1_500 * NS}
         for event, ago_s in (
-            (Heard(where, status(made), is_retained=True), 2_000),
-            (Heard(where, status(made, **waited), is_retained=True), 2_000),
-            (Heard(where, Status(state="offline").to_bytes()), 2_000),  # the last will, which waited at the broker
-            (Heard(where, status(made)), 2_000),  # it waited there, too, for all we know
-            (Heard(where, status(made, **waited)), 1_500),
+            (Received(where, status(made), is_retained=True), 2_000),
+            (Received(where, status(made, **waited), is_retained=True), 2_000),
+            (Received(where, Status(state="offline").to_bytes()), 2_000),  # the last will, which waited at the broker
+            (Received(where, status(made)), 2_000),  # it waited there, too, for all we know
+            (Received(where, status(made, **waited)), 1_500),
         ):
             made.hear(event)
             assert seen_s(made, "north") == ago_s
         made.restart()
         assert seen_s(made, "north") == 1_500
-        made.hear(Heard(where, Status(state="offline").to_bytes()), after_s=500)
+        made.hear(Received(where, Status(state="offline").to_bytes()), after_s=500)
         assert seen_s(made, "north") == 2_000
-        made.hear(Heard(where, status(made)))
+        made.hear(Received(where, status(made)))
         assert seen_s(made, "north") == 0
 
 

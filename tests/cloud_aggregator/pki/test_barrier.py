@@ -28,7 +28,7 @@ from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki import broker_access, broker_process
 from fedgate.cloud_aggregator.pki.broker_access import Barrier
 from fedgate.cloud_aggregator.pki.broker_process import BrokerError
-from fedgate.cloud_aggregator.pki.enrolment_service import DONE, Doorkeeper
+from fedgate.cloud_aggregator.pki.enrolment_service import DONE, EnrolmentService
 from fedgate.cloud_aggregator.pki.quarantine import Quarantine
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
@@ -101,7 +101,7 @@ def test_an_order_whose_aggregator_ended_at_the_broker_is_answered_by_the_next(
     with closing(Store(path)) as store:
         service, told = running(store), list[Event]()
         assert service.state.registry is not None and not service.orders()
-        door = Doorkeeper(settings, spec, told.append)
+        door = EnrolmentService(settings, spec, told.append)
         door.start(service.state.registry, store.half_answered())
         door.stop()
         service.step_all(time.time_ns(), told)

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.pki.authority import OWN_LIFE
+from fedgate.cloud_aggregator.pki.authority import OWN_VALIDITY
 from fedgate.config.identity import pki
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import Broker
@@ -191,7 +191,7 @@ def _is_said(caplog: pytest.LogCaptureFixture, words: str) -> bool:
 
 
 def _make_server(folder: Folder, days: float, hosts: list[str]) -> None:
-    folder.authority.write_own(SITE, hosts, datetime.now(UTC) + timedelta(days=days) - OWN_LIFE)
+    folder.authority.write_own(SITE, hosts, datetime.now(UTC) + timedelta(days=days) - OWN_VALIDITY)
 
 
 def test_a_revoked_gateway_is_cut_off_at_once_and_stays_out(

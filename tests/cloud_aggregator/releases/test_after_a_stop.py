@@ -7,9 +7,9 @@ that had waited meanwhile was released under a version below the one that they h
 from __future__ import annotations
 
 from fedgate.cloud_aggregator.events import Ordered
-from fedgate.cloud_aggregator.orders import obeyed
+from fedgate.cloud_aggregator.orders import carry_out
 from fedgate.cloud_aggregator.releases import deploy
-from fedgate.cloud_aggregator.releases.rollout import Made
+from fedgate.cloud_aggregator.releases.rollout import BuiltModel
 from tests.cloud_aggregator.releases.test_staged_release import fleet
 from tests.support.fleets import Fleet
 from tests.support.watchers import CALM, DEVIATION, SENSITIVE, model
@@ -52,11 +52,11 @@ def test_a_model_that_has_waited_is_released_above_what_was_given_back() -> None
     made = fleet()
     made.order("release", SENSITIVE, gateways=["south"])
     made.told()
-    state, _ = deploy.made(made.cloud, Made(*model(3, DEVIATION, run="other")))
-    state, _ = obeyed(state, Ordered(8, "stop", {}))
+    state, _ = deploy.receive_model(made.cloud, BuiltModel(*model(3, DEVIATION, run="other")))
+    state, _ = carry_out(state, Ordered(8, "stop", {}))
     assert state.staging.recall is not None and state.staging.recall.manifest.version == 4
     for body in ({"gateways": ["south"]}, {"share": 1.0, "to_all": True}):
-        released, _ = obeyed(state, Ordered(9, "release", body))
+        released, _ = carry_out(state, Ordered(9, "release", body))
         assert released.staging.waiting is None
-        given = released.staging.candidate or Made(released.manifest or CALM[0], released.model)
+        given = released.staging.candidate or BuiltModel(released.manifest or CALM[0], released.model)
         assert given.manifest.version == 5 and given.manifest.run == "other"

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedgate.cloud_aggregator.events import RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases import deploy, rollout
-from fedgate.cloud_aggregator.releases.rollout import Made, Rollout, Staging, drawn
+from fedgate.cloud_aggregator.releases.rollout import BuiltModel, Rollout, Staging, drawn
 from fedgate.cloud_aggregator.storage.models_table import MODELS_KEPT
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
@@ -29,7 +29,7 @@ def trained(made: Fleet, bad: tuple[object, bytes]) -> None:
     """Let the training have made a model."""
     body = bad[1]
     manifest = signed(BAD[0] if body == BAD[1] else OTHER[0], version=deploy.next_version(made.cloud))
-    made.cloud, effects = deploy.made(made.cloud, Made(manifest, body))
+    made.cloud, effects = deploy.receive_model(made.cloud, BuiltModel(manifest, body))
     made.staged.commit(effects)
 
 
@@ -79,11 +79,11 @@ def test_what_is_given_back_is_stored_before_what_has_waited_goes_to_all() -> No
     canaries = made.stage.canaries
     to_all = made.cloud.settings.release.model_copy(update={"mode": "all"})
     state = replace(made.cloud, settings=made.cloud.settings.model_copy(update={"release": to_all}))
-    after, effects = deploy.stopped(state, "by order of the operator")
+    after, effects = deploy.stop_rollout(state, "by order of the operator")
     stored = [json.loads(effect.body) for effect in effects if isinstance(effect, SaveRollout)]
     back, new = (effect.manifest.version for effect in effects if isinstance(effect, RecordModel))
     assert [(held.get("recall"), held["everywhere"]) for held in stored] == [(back, 1), (None, new)]
-    assert stored[0]["rollout"]["recalled"] == [*canaries] and after.staging.alone == ()
+    assert stored[0]["rollout"]["recalled"] == [*canaries] and after.staging.recipients == ()
 
 
 def test_canaries_are_drawn_among_those_who_are_here_as_many_as_the_share_of_all() -> None:
@@ -100,7 +100,7 @@ def test_canaries_are_drawn_among_those_who_are_here_as_many_as_the_share_of_all
 def test_a_release_that_began_by_a_clock_ahead_is_not_waited_for_longer() -> None:
     made = staged_fleet()
     begun = Rollout(**{**vars(made.stage), "since_ns": made.now_ns + 10**18})
-    made.staged.rollout = rollout.stored(Staging(begun), 1)
+    made.staged.rollout = rollout.dump_staging(Staging(begun), 1)
     made.restart("cloud")
     assert made.stage.since_ns <= made.now_ns
 
@@ -109,15 +109,17 @@ def test_the_store_keeps_models_that_are_new_or_of_use_and_what_is_said_of_all(t
     manifest, body = FIRST
     count = 3 * MODELS_KEPT
     with_store = Store(tmp_path / "aggregator.db")
-    made = [Made(manifest.model_copy(update={"version": version}), body) for version in range(1, count + 1)]
+    made = [BuiltModel(manifest.model_copy(update={"version": version}), body) for version in range(1, count + 1)]
     release = Staging(Rollout("paused", 3, since_ns=T0_NS), candidate=made[2], waiting=made[4], before=1)
-    with_store.commit([*[RecordModel(*one) for one in made[:5]], SaveRollout(rollout.stored(release, 2), 1)])
+    with_store.commit([*[RecordModel(*one) for one in made[:5]], SaveRollout(rollout.dump_staging(release, 2), 1)])
     for one in made[5:]:
         with_store.commit([RecordModel(*one)])
     kept = {version for version in range(1, count + 1) if with_store.models.of(version) is not None}
     assert kept == {1, 2, 3, 5} | set(range(count - MODELS_KEPT + 1, count + 1))
     assert [row["version"] for row in with_store.rows("models", "version")] == list(range(1, count + 1))
-    of_all, found = rollout.restored(with_store.models.rollout(), with_store.models.of, with_store.models.latest())
+    of_all, found = rollout.restore_staging(
+        with_store.models.rollout(), with_store.models.of, with_store.models.latest()
+    )
     assert of_all is not None and of_all[0].version == 2 and found == release
     with_store.close()
 

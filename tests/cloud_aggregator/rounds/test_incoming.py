@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from fedgate.cloud_aggregator.events import Connection, Heard, Outward, RecordRound, SaveTraining, Tick
+from fedgate.cloud_aggregator.events import Connection, Outward, Received, RecordRound, SaveTraining, Tick
 from fedgate.cloud_aggregator.rounds.uploads import RESEND_S
 from fedgate.config.protocol.messages import RoundOpen, Want
 from fedgate.config.settings.settings import Limits
@@ -22,8 +22,8 @@ def asked_for(said: list[Outward]) -> list[tuple[str, tuple[int, ...]]]:
     return [(one.topic.split("/")[3], Want.from_bytes(one.payload).missing) for one in said_under("resend", said)]
 
 
-def answers(made: Cloud, index: int) -> list[Heard]:
-    return [event for event in chunks_of(made.names[index], made.body(float(index))) if isinstance(event, Heard)]
+def answers(made: Cloud, index: int) -> list[Received]:
+    return [event for event in chunks_of(made.names[index], made.body(float(index))) if isinstance(event, Received)]
 
 
 def test_more_updates_than_there_is_room_for_are_asked_for_later_and_all_are_counted(tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_who_only_seems_to_go_on_keeps_nobody_out(how: str, tmp_path: Path) -> N
         assert ("c", ()) in asked_for(said)
 
 
-def answers_of(made: Cloud, index: int, value: float) -> Heard:
+def answers_of(made: Cloud, index: int, value: float) -> Received:
     """Return the first chunk of an update that is not the one before."""
-    (first, *_) = [event for event in chunks_of(made.names[index], made.body(value)) if isinstance(event, Heard)]
+    (first, *_) = [event for event in chunks_of(made.names[index], made.body(value)) if isinstance(event, Received)]
     return first
 
 
@@ -126,7 +126,9 @@ def test_a_reconnect_sends_no_bodies_and_who_lacks_them_asks(tmp_path: Path) -> 
         made.restart()
         assert said_under("round", made.said) and not said_under("chunk", made.said)
         transfer = RoundOpen.from_bytes(invitation.payload).shared
-        want = Heard(invitation.topic.replace("/all/round/open", f"/north/want/{transfer.digest}"), Want().to_bytes())
+        want = Received(
+            invitation.topic.replace("/all/round/open", f"/north/want/{transfer.digest}"), Want().to_bytes()
+        )
         assert len(said_under("chunk", made.hear(want))) == transfer.chunks
 
 

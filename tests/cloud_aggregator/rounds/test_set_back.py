@@ -43,7 +43,7 @@ def status(answered: str) -> Status:
     ],
 )
 def test_a_later_round_of_the_same_training_is_the_sign_and_nothing_else(answered: str, is_later: bool) -> None:
-    text = set_back.told({"north": status(answered), "south": status("")}, "run.1", 3)
+    text = set_back.describe_set_back({"north": status(answered), "south": status("")}, "run.1", 3)
     assert ("what north have answered: it asks for round 3" in text) == is_later == bool(text)
 
 

@@ -131,9 +131,9 @@ class Run:
                 who, where, payload = fleet.way.popleft()
                 if who == "cloud":
                     self.event = (who, where, payload)
-                    self.hear(cloud_events.Heard(where, payload))
+                    self.hear(cloud_events.Received(where, payload))
                 else:
-                    fleet.step(who, events.Heard(where, payload))
+                    fleet.step(who, events.Received(where, payload))
             elif fleet.jobs:
                 who, job = fleet.jobs.pop(0)
                 fleet.step(who, events.Trained(answered(job)))

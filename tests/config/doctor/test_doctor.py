@@ -23,7 +23,7 @@ from fedgate.cloud_aggregator.events import RecordGateway
 from fedgate.cloud_aggregator.storage.store import Store as CloudStore
 from fedgate.config.doctor import host, network, report
 from fedgate.config.doctor.imports import TRIALS, imports
-from fedgate.config.doctor.network import Life, age
+from fedgate.config.doctor.network import Validity, age
 from fedgate.config.doctor.report import Finding, Level
 from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import store_lock
@@ -146,11 +146,11 @@ def test_a_clock_in_the_past_is_a_failure_and_one_that_nothing_keeps_a_warning(t
     file = tmp_path / "written"
     file.touch()
     os.utime(file, (NOW_S, NOW_S))
-    now = host.clock([file], said="synchronised", now_s=NOW_S + DAY_S, has_rtc=False)
+    now = host.clock([file], stated="synchronised", now_s=NOW_S + DAY_S, has_rtc=False)
     assert levels(now) == {"clock": "ok", "clock source": "ok"}
-    before = host.clock([file], said="unsynchronised", now_s=NOW_S - 30 * DAY_S, has_rtc=True)
+    before = host.clock([file], stated="unsynchronised", now_s=NOW_S - 30 * DAY_S, has_rtc=True)
     assert levels(before) == {"clock": "warning", "clock source": "warning"}
-    assert levels(host.clock([], said="unknown", now_s=3_600.0, has_rtc=False))["clock"] == "failure"
+    assert levels(host.clock([], stated="unknown", now_s=3_600.0, has_rtc=False))["clock"] == "failure"
 
 
 def test_the_disk_is_looked_at_where_the_store_will_be(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_who_may_read_a_key(tmp_path: Path, mode: int, level: Level) -> None:
     ],
 )
 def test_the_age_of_a_certificate(begins_days: float, ends_days: float, level: Level) -> None:
-    life = Life(NOW_S + begins_days * DAY_S, NOW_S + ends_days * DAY_S, "north.pem")
+    life = Validity(NOW_S + begins_days * DAY_S, NOW_S + ends_days * DAY_S, "north.pem")
     assert levels([age("certificate", life, NOW_S, "enrol")]) == {"certificate": level}
 
 

@@ -109,7 +109,7 @@ def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(
         assert made.add(Outgoing(f"{level}/{number}", bytes(size), False, 1), level)
     while not made.is_empty:
         while (message := made.next()) is not None:
-            made.handed(len(out), message, now_s)
+            made.note_handed_over(len(out), message, now_s)
             on_line.append(len(out))
             out.append(message)
             held = sum(out[number].size for number in on_line)
@@ -142,7 +142,7 @@ def test_no_flood_of_what_is_urgent_holds_up_all_else_for_ever(waiting: list[tup
     left, went = len(waiting), 0
     for number in itertools.count():
         made.add(urgent, level)
-        made.handed(number, message := made.next() or pytest.fail("the line is idle"), 0.0)
+        made.note_handed_over(number, message := made.next() or pytest.fail("the line is idle"), 0.0)
         made.acknowledged(number, 0.1)
         left -= message.topic != urgent.topic
         went += message.size
@@ -160,7 +160,7 @@ def test_a_backlog_is_bounded_for_each_urgency_and_knows_what_a_lost_connection_
     assert made.next() is None  # no connection yet
     made.is_open = True
     for number in range(2):
-        made.handed(number, message := made.next() or bulk, 0.0)
+        made.note_handed_over(number, message := made.next() or bulk, 0.0)
         assert message.topic == "as"[number] and not made.is_empty
     made.cut()
     assert made.next() is None and made.waiting_bytes == 21 * 200_001 + 6  # the score is gone, the alarm is not
@@ -179,7 +179,7 @@ def test_who_asks_for_the_most_delays_itself() -> None:
     out = []
     for number in range(24):
         made.add(Outgoing(topics["west"], chunk, False, 1), 2)
-        made.handed(number, message := made.next() or pytest.fail("the line is idle"), 0.0)
+        made.note_handed_over(number, message := made.next() or pytest.fail("the line is idle"), 0.0)
         made.acknowledged(number, 0.1)
         out.append(message.topic)
     assert out[:20].count(topics["north"]) >= 9 and set(out[:3]) == set(topics.values())
@@ -233,7 +233,7 @@ def test_two_links_with_one_id_are_noticed(
 ) -> None:
     monkeypatch.setattr(session_conflict, "RECONNECT_S_MIN", 0)  # as paho's pauses are whole seconds
     with Ends(running.port, "twin") as one, Ends(running.port, "twin") as other:
-        wait(lambda: bool(one.link.trouble or other.link.trouble))
+        wait(lambda: bool(one.link.conflict or other.link.conflict))
         assert sum(one.connections) >= ENOUGH or sum(other.connections) >= ENOUGH
     assert any("used the same id" in record.getMessage() for record in caplog.records)
 

@@ -125,7 +125,7 @@ def test_who_takes_part_was_counted_or_refuses() -> None:
 
 
 def test_a_world_sees_a_gateway_that_never_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alarms, "of_transition", lambda state, *_: (state, []))
+    monkeypatch.setattr(alarms, "queue_anomaly", lambda state, *_: (state, []))
     assert any("raised no alarm" in text for text in world.run(DAMAGED).violations)
 
 

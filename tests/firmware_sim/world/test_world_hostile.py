@@ -35,7 +35,7 @@ from fedgate.firmware_sim.world.messages import drawn as drawn_message
 from fedgate.firmware_sim.world.network import PACKET_BYTES
 from fedgate.firmware_sim.world.setup import HOURS, stream_of
 from fedgate.gateway_agent.context import Context
-from fedgate.gateway_agent.trust import signatures
+from fedgate.gateway_agent.deployment import candidate
 from fedgate.gateway_agent.trust.trust import Trust
 from tests.firmware_sim.world.test_world_network import network
 from tests.support.sites import topic
@@ -216,7 +216,7 @@ def believed(state: State) -> int:
         [
             (register, "refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
             (deploy, "next_version", believed, 35, MANY, "Python int too large"),
-            (signatures, "problem", for_anybody, 970_009, None, "in force, which only others were to try"),
+            (candidate, "check_signed", for_anybody, 970_009, None, "in force, which only others were to try"),
             (device_sessions, "_is_late", lambda *_: False, 970_097, None, "to an old status"),
         ],
         2,

@@ -135,7 +135,10 @@ def test_a_gateway_owes_an_end_of_the_mark_of_a_model_that_it_has_outlived() -> 
     marked = replace(
         state,
         deployment=replace(
-            state.deployment, manifest=FIRST[0], models=state.deployment.models.begun(digest, "boot"), tried=("it", 7)
+            state.deployment,
+            manifest=FIRST[0],
+            models=state.deployment.models.with_load(digest, "boot"),
+            tried=("it", 7),
         ),
     )
     for connected in (True, False):
@@ -166,7 +169,7 @@ def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
     some(
         [
             (rounds, "waited_for", lambda _: set()),
-            (probation, "ticked", lambda deployment, *_: (deployment, [])),
+            (probation, "clear_marks", lambda deployment, *_: (deployment, [])),
             (deploy, "reminders", lambda _: []),
             (rollout, "verdict", lambda *_: ("wait", "")),
         ],

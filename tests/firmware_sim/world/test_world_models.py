@@ -116,7 +116,7 @@ def other_than_committed(seen: Witness) -> None:
 def counted_twice_by_one_process(seen: Witness) -> None:
     models = NEWEST
     for _ in range(2):
-        models = models.begun(NEW.digest, "north-0")
+        models = models.with_load(NEW.digest, "north-0")
         seen.devices.committed("north", [save(models)])
 
 
@@ -131,7 +131,7 @@ def slow_for_no_reason(seen: Witness) -> None:
     for name in ("west", "north"):
         for device in (name, f"{name}~"):
             seen.probations.known(device, Gateway(CALM).state.context.settings)
-        seen.devices.committed(name, [save(NEWEST.begun(NEW.digest, "one"))])
+        seen.devices.committed(name, [save(NEWEST.with_load(NEW.digest, "one"))])
         seen.devices.loads[name].slowed({"west": 0.0, "north": -1.0}[name])  # north was slow before it had this model
         seen.doubled(f"{name}~", name)
     for device in ("west", "west~", "north~"):

@@ -156,7 +156,7 @@ class Loading:
         self.seen.devices.committed("north", [save(models)])
 
     def load(self, boot: int, kind: Kind, after_s: float = 10.0, what: str = "second") -> None:
-        self.commit(self.models.begun(what, f"north-{boot}"))
+        self.commit(self.models.with_load(what, f"north-{boot}"))
         self.end(boot, kind, after_s)
 
     def end(self, boot: int, kind: Kind, after_s: float) -> None:
@@ -367,7 +367,7 @@ def killed_three_times(seen: Witness) -> None:
     """Nobody on the device could tell; nor while other models are loaded beside it and between."""
     north = Loading(seen)
     for number in range(STARTS_MAX):
-        north.commit(north.models.begun(f"other {number}", "north-1"))
+        north.commit(north.models.with_load(f"other {number}", "north-1"))
         north.load(1, "kill")
         north.load(1, "kill", what=f"other {number}")
     say_given_up(seen)
@@ -392,7 +392,7 @@ def killed_in_the_commit_of_a_mark(seen: Witness) -> None:
         north.load(1, "kill")
     north.end(1, "kill", 1_000.0)
     seen.devices.doubled("north~", "north")
-    marked = save(north.models.begun("second", "north-1"))
+    marked = save(north.models.with_load("second", "north-1"))
     for device in ("north", "north~"):
         seen.devices.committed(device, [marked])
         seen.devices.opened(device, Stored(blobs={marked.key: marked.body}), "", [])
@@ -404,7 +404,7 @@ def killed_with_a_mark_in_a_new_store(seen: Witness) -> None:
     north = Loading(seen)
     for _ in range(STARTS_MAX - 1):
         north.load(1, "kill")
-    marked = save(north.models.begun("second", "north-1"))
+    marked = save(north.models.with_load("second", "north-1"))
     seen.devices.committed("north", [Renewed(Stored(blobs={marked.key: marked.body}))])
     north.end(1, "kill", 10.0)
     north.commit(north.models.resting("second"))
@@ -454,7 +454,7 @@ def told_beside_a_copy(seen: Witness) -> None:
 def copied_while_it_loads(seen: Witness) -> None:
     """The process that had marked the load is not the copy's, and no process of the copy has ended."""
     north = Loading(seen)
-    north.commit(north.models.begun("second", "north-1"))
+    north.commit(north.models.with_load("second", "north-1"))
     seen.devices.doubled("north~", "north")
     effect = save(north.models)
     seen.devices.opened("north~", Stored(blobs={effect.key: effect.body}), "", [])

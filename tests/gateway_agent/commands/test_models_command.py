@@ -105,7 +105,7 @@ def test_beside_a_running_agent_it_shows_what_that_has_stored_last(settings: Pat
 
 def test_a_slot_that_cannot_be_read_is_shown_as_none(settings: Path, capsys: Capture) -> None:
     gateway = Gateway(CALM, SENSITIVE)
-    slot = slots.restored(gateway.shelf.blobs).slot
+    slot = slots.restore_models(gateway.shelf.blobs).slot
     gateway.shelf.blobs[slot] = gateway.shelf.blobs[slot][:-3]
     kept(settings.parent, gateway).close()
     summary, _ = shown(settings, capsys)

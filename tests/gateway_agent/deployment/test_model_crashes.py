@@ -71,7 +71,7 @@ def test_a_model_that_ends_the_process_at_each_start_gives_way_to_the_one_before
     end = start(tmp_path, gateway_settings(), "second")
     assert (end.returncode, end.stdout.split()[0]) == (0, "1"), end.stderr
     after = Store(tmp_path / "gateway.db", read_only=True)
-    models = slots.restored(after.read().blobs)
+    models = slots.restore_models(after.read().blobs)
     after.close()
     assert models.trying == {} and models.newest == 2
     assert "the agent ended 5 times in a row while it loaded it" in models.rejected[0].why

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fedgate.gateway_agent.deployment import slots, startup, validation
-from fedgate.gateway_agent.deployment.probation import AGAIN_S, STEADY_S, stopped
+from fedgate.gateway_agent.deployment.probation import AGAIN_S, STEADY_S, save_at_stop
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.slots import LOADS_MAX, STARTS_MAX, Tries
 from fedgate.gateway_agent.events import Keep, Save
@@ -144,16 +144,16 @@ def test_a_proven_model_that_ends_the_process_rests_for_a_start_and_is_tried_aga
     settings = gateway_settings(models=SHORT)
 
     def start() -> int:
-        begun = slots.starting(gateway.shelf.blobs, "boot", settings)
+        begun = slots.mark_at_start(gateway.shelf.blobs, "boot", settings)
         assert begun is not None
         gateway.shelf.commit([begun])
         manifest = agent(settings, gateway.shelf, gateway.state.context.now_ns).deployment.manifest
         return 0 if manifest is None else manifest.version
 
     assert [start() for _ in range(STARTS_MAX + 4)] == [2, 2, 2, 1, 2, 1, 2]
-    assert not slots.restored(gateway.shelf.blobs).rejected
+    assert not slots.restore_models(gateway.shelf.blobs).rejected
     state = agent(settings, gateway.shelf)
-    gateway.shelf.commit(stopped(state.deployment))
+    gateway.shelf.commit(save_at_stop(state.deployment))
     assert [start() for _ in range(2)] == [2, 2]
 
 
@@ -190,7 +190,7 @@ def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
     made.shelf.commit([slots.save(replace(made.state.deployment.models, trying={digest: Tries(0, "", LOADS_MAX)}))])
 
     def loaded(*given: Any) -> Any:
-        marks.append(slots.restored(agent_.store.read().blobs).tries(digest))  # on the disk
+        marks.append(slots.restore_models(agent_.store.read().blobs).tries(digest))  # on the disk
         return examined(*given)
 
     monkeypatch.setattr(startup, "examined", loaded)
@@ -202,8 +202,10 @@ def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
     assert agent_.state.deployment.manifest == CALM[0] and [(one.in_all, one.rests) for one in marks] == [
         (LOADS_MAX, False)
     ]
-    ended = slots.starting(agent_.store.read().blobs, "boot", agent_.state.context.settings)  # had it ended the process
-    assert ended is not None and slots.restored({ended.key: ended.body}).tries(digest).rests
+    ended = slots.mark_at_start(
+        agent_.store.read().blobs, "boot", agent_.state.context.settings
+    )  # had it ended the process
+    assert ended is not None and slots.restore_models({ended.key: ended.body}).tries(digest).rests
     ticked(agent_, STEADY_S)
     assert not agent_.state.deployment.models.trying
     agent_.close()

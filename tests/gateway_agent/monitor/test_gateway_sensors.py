@@ -14,7 +14,7 @@ import pytest
 
 from fedgate.config.protocol.messages import Alarm, Score
 from fedgate.gateway_agent.context import StoreHealth
-from fedgate.gateway_agent.events import SENSOR_PRIORITY, Effect, Heard, Log, Queue
+from fedgate.gateway_agent.events import SENSOR_PRIORITY, Effect, Log, Queue, Received
 from fedgate.gateway_agent.monitor.decision import Watch
 from fedgate.gateway_agent.monitor.monitor import ALARMS
 from fedgate.gateway_agent.monitor.pipeline import Judge
@@ -329,12 +329,12 @@ def test_sources_that_share_a_topic_each_take_what_is_theirs() -> None:
     state = json_site()
     for second in range(60):
         payload = b'{"heat": %d}' % second if second % 2 else b'{"wet": %d}' % second
-        state, _ = after(state, Heard("zigbee2mqtt/deck", payload), now_ns=T0_NS + second * NS)
+        state, _ = after(state, Received("zigbee2mqtt/deck", payload), now_ns=T0_NS + second * NS)
     assert state.messages_dropped == 60
     assert state.monitor.windows >= 4 and state.monitor.windows_lost == 0
     said = []
     for _ in range(3):
-        state, effects = after(state, Heard("zigbee2mqtt/deck", b"not JSON"))
+        state, effects = after(state, Received("zigbee2mqtt/deck", b"not JSON"))
         said += [told.text for told in kinds(effects, Log)]
     assert state.messages_dropped == 66
     assert len(said) == 1 and "(64 so far)" in said[0]  # at 1, 2, 4, ...: a flood must not flood the journal too

@@ -56,7 +56,7 @@ def test_a_stream_scores_like_its_series_one_by_one(gaps: list[int], washout: in
     scores, is_settled = recall.scored(model, walk.rows_of(windows), missing)
     memory = BLANK
     for index, window in enumerate(windows):
-        score, settled, memory = recall.taken_in(model, memory, window, HOP_S)
+        score, settled, memory = recall.take_in(model, memory, window, HOP_S)
         assert (score, settled) == (scores[index], is_settled[index])
     assert memory == recall.replayed(model, windows, HOP_S)
     run = 0

@@ -112,7 +112,7 @@ def test_a_restart_changes_no_height(cut: int) -> None:
     pipeline, levels = commissioned(settings), values_of(48, 6, shift=0.5)
     _, whole = fed(pipeline, levels, BASELINE + 1)
     before, first = fed(pipeline, levels[:cut], BASELINE + 1)
-    again = replace(before, watching=decision.restored(decision.stored(before.watching)))
+    again = replace(before, watching=decision.restore_watching(decision.dump_watching(before.watching)))
     _, rest = fed(again, levels[cut:], BASELINE + 1 + cut)
     assert heights([*first, *rest]) == heights(whole)
 
@@ -224,8 +224,8 @@ class TestBorrowing:
 def test_rules_that_were_changed_begin_anew() -> None:
     """What other rules remember fits no rule of these, in number or in kind."""
     owner = Owner("model", "boot", "synchronised", "these rules")
-    stored = recall.to_bytes(BLANK, decision.stored(Watching()), owner)
-    assert recall.from_bytes(stored, owner) == (BLANK, decision.stored(Watching()))
+    stored = recall.to_bytes(BLANK, decision.dump_watching(Watching()), owner)
+    assert recall.from_bytes(stored, owner) == (BLANK, decision.dump_watching(Watching()))
     assert recall.from_bytes(stored, owner._replace(rules="others")) == (BLANK, "")
     states = [agent(settings_of(rules={"rules": rules}), Shelf()) for rules in (RULES, {"point": {"kind": "point"}})]
     manifest = next(message for message in MESSAGES if isinstance(message, Manifest))
@@ -252,4 +252,4 @@ def test_drift_is_watched_over_releases() -> None:
 
 
 def test_nothing_is_remembered_at_first() -> None:
-    assert decision.restored(decision.stored(Watching())) == Watching()
+    assert decision.restore_watching(decision.dump_watching(Watching())) == Watching()

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.config.protocol.messages import Receipt
-from fedgate.gateway_agent.events import Connection, Durable, Heard, Item, Keep, Outward, Queue, Save, Settle
+from fedgate.gateway_agent.events import Connection, Durable, Item, Keep, Outward, Queue, Received, Save, Settle
 from fedgate.gateway_agent.monitor.monitor import ALARMS, MEMORY
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.runtime.service import SPENT_COMMIT_S, Service
@@ -84,7 +84,7 @@ def on_disk(path: Path) -> Stored:
 
 
 def hear(agent: Service, start_s: float) -> list[Outward]:
-    return agent.step(agent.state.context.now_ns, Heard(topic(ME, "sample", "deck"), frame(samples(1, 5), start_s)))
+    return agent.step(agent.state.context.now_ns, Received(topic(ME, "sample", "deck"), frame(samples(1, 5), start_s)))
 
 
 def test_windows_of_the_baseline_wait_a_minute_an_alarm_or_the_end(path: Path) -> None:
@@ -114,7 +114,7 @@ def test_telemetry_whose_receipt_comes_in_time_is_never_written(path: Path) -> N
     log = path.with_name(path.name + "-wal")
     give(agent, "b" * 64, item("b" * 64, 3))
     assert "b" * 64 in agent.state.outbox.items
-    agent.step(agent.state.context.now_ns, Heard(topic(ME, "receipt", "b" * 64), ACCEPTED))
+    agent.step(agent.state.context.now_ns, Received(topic(ME, "receipt", "b" * 64), ACCEPTED))
     assert agent.state.outbox.items == {}
     before = on_disk(path).outbox
     ticked(agent, 61)
@@ -176,7 +176,7 @@ ACTS: dict[str, Callable[[Service, int], list[Outward]]] = {
     "receipt": lambda agent, n: [
         effect
         for name in list(agent.state.outbox.items)[:1]
-        for effect in agent.step(agent.state.context.now_ns, Heard(topic(ME, "receipt", name), ACCEPTED))
+        for effect in agent.step(agent.state.context.now_ns, Received(topic(ME, "receipt", name), ACCEPTED))
     ],
     "link": lambda agent, n: agent.step(agent.state.context.now_ns, Connection(up=n % 3 > 0)),
 }

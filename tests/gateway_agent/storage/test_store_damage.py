@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fedgate.config.protocol.messages import Alarm
-from fedgate.gateway_agent.events import Connection, Heard, Item, Keep, Queue, Save
+from fedgate.gateway_agent.events import Connection, Item, Keep, Queue, Received, Save
 from fedgate.gateway_agent.machine import DAMAGED
 from fedgate.gateway_agent.monitor.monitor import ALARMS
 from fedgate.gateway_agent.monitor.recurrence import Seen
@@ -37,7 +37,7 @@ def commissioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the store of an agent with a whole baseline and items of every class, cleanly closed."""
     path = tmp_path_factory.mktemp("whole") / "gateway.db"
     agent = opened(path)
-    agent.step(T0_NS, Heard(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
+    agent.step(T0_NS, Received(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
     for name, one in ITEMS.items():
         give(agent, name, one)
     agent.close()
@@ -153,7 +153,7 @@ def test_a_page_that_is_lost_takes_what_was_in_it_and_nothing_else(path: Path) -
     assert f"kept: {WINDOWS - 1} windows of the baseline, 20 items to be sent" in agent.store.damage
     assert len(agent.state.monitor.pipeline.baseline) == WINDOWS - 1 and "center" in agent.state.training.own
     center = agent.state.training.own["center"]
-    agent.step(T0_NS, Heard(topic(ME, "sample", "deck"), frame(samples(2, 3), 500.0)))
+    agent.step(T0_NS, Received(topic(ME, "sample", "deck"), frame(samples(2, 3), 500.0)))
     assert agent.state.monitor.pipeline.commissioned and np.array_equal(agent.state.training.own["center"], center)
     agent.close()
     agent = opened(path)

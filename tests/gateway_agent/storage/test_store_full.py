@@ -14,7 +14,7 @@ import pytest
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, Receipt, Status
 from fedgate.firmware_sim import children
-from fedgate.gateway_agent.events import Connection, Heard, Outward, Queue
+from fedgate.gateway_agent.events import Connection, Outward, Queue, Received
 from fedgate.gateway_agent.machine import DAMAGED, FULL
 from fedgate.gateway_agent.outbox.item_size import is_tombstone
 from fedgate.gateway_agent.runtime.service import REGAIN_S, Service
@@ -105,14 +105,16 @@ def test_what_cannot_be_stored_is_not_told_and_is_told_when_it_can(path: Path) -
 
 def test_sampling_goes_on_and_memory_is_bounded_while_nothing_can_be_stored(path: Path) -> None:
     agent, _ = stuck(path)
-    agent.step(agent.state.context.now_ns, Heard(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
+    agent.step(agent.state.context.now_ns, Received(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
     assert agent.state.monitor.windows == WINDOWS and agent.state.monitor.pipeline.commissioned and agent._is_stuck
     before = len(agent._gathering.effects)
     for number in range(300):
         name = f"more-{number}"
         give(agent, name, item(name, 3))  # telemetry is refused, and told in a tombstone
         give(agent, "alarm", item("alarm", 0))
-        agent.step(agent.state.context.now_ns, Heard(topic(ME, "receipt", "alarm"), Receipt(accepted=True).to_bytes()))
+        agent.step(
+            agent.state.context.now_ns, Received(topic(ME, "receipt", "alarm"), Receipt(accepted=True).to_bytes())
+        )
         ticked(agent)
     assert len(agent._gathering.effects) <= before + 4 and len(agent._held) < 100
     (stone,) = [
@@ -135,7 +137,7 @@ def test_what_was_given_up_meanwhile_is_not_sent_when_there_is_room(path: Path) 
         if held and one.payloads[0] == said(held, "alarm")[0].payload
     )
     agent.step(
-        agent.state.context.now_ns, Heard(topic(ME, "receipt", gone), Receipt(accepted=False, reason="x").to_bytes())
+        agent.state.context.now_ns, Received(topic(ME, "receipt", gone), Receipt(accepted=False, reason="x").to_bytes())
     )
     limit(agent.store, is_full=False)
     assert not [one for one in said(ticked(agent), "alarm") if one.payload.decode().strip() == gone]

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedgate.cloud_aggregator import machine as cloud_machine
 from fedgate.cloud_aggregator.events import Connection, Log, Tick
 from fedgate.cloud_aggregator.releases import deploy, signatures
-from fedgate.cloud_aggregator.releases.rollout import Made
+from fedgate.cloud_aggregator.releases.rollout import BuiltModel
 from fedgate.cloud_aggregator.state import State as Cloud
 from fedgate.cloud_aggregator.state import restore
 from fedgate.config.identity.signing import sign
@@ -113,7 +113,7 @@ def test_numbers_that_were_not_signed_for_this_site_count_nowhere(payload: bytes
     assert any("was not signed by this aggregator" in one.text for one in effects if isinstance(one, Log))
     gateway = commissioned()
     with pytest.raises(MessageError, match="newest: "):
-        kept.announced(gateway.trust, gateway.context, payload)
+        kept.receive_numbers(gateway.trust, gateway.context, payload)
     assert after(gateway, heard("newest", "current", payload, "all"))[0].trust.newest is None
 
 
@@ -284,9 +284,9 @@ def test_a_store_that_was_set_back_releases_the_model_that_the_training_makes_ag
     cloud = made.cloud
     assert cloud.manifest is not None
     learned, _ = cloud_machine.step(cloud, made.now_ns, cloud_heard("north", "newest", stated(4, 6), "current"))
-    again, _ = deploy.made(learned, Made(cloud.manifest.model_copy(update={"version": 7}), cloud.model))
+    again, _ = deploy.receive_model(learned, BuiltModel(cloud.manifest.model_copy(update={"version": 7}), cloud.model))
     assert again.manifest is not None and again.manifest.version == 7
-    same, _ = deploy.made(cloud, Made(cloud.manifest.model_copy(update={"version": 7}), cloud.model))
+    same, _ = deploy.receive_model(cloud, BuiltModel(cloud.manifest.model_copy(update={"version": 7}), cloud.model))
     assert same.manifest == cloud.manifest
 
 

@@ -23,16 +23,16 @@ from fedgate.cloud_aggregator.commands import doctor
 from fedgate.cloud_aggregator.events import Connection, Event, Publish, Tick
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import Authority, authority_certificate
-from fedgate.cloud_aggregator.pki.enrolment_service import Doorkeeper
+from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
 from fedgate.cloud_aggregator.releases import newest, signatures
 from fedgate.config.identity import pki, signing, statement
 from fedgate.config.identity.statement import OlderError, StatementError
 from fedgate.config.protocol.messages import LARGEST, Keys, Newest, RoundOpen
 from fedgate.config.settings.settings import Site
 from fedgate.firmware_sim import children
-from fedgate.gateway_agent.events import Heard, Save
+from fedgate.gateway_agent.events import Received, Save
 from fedgate.gateway_agent.runtime import trusted_keys
-from fedgate.gateway_agent.runtime.signature_worker import Taken
+from fedgate.gateway_agent.runtime.signature_worker import KeysOutcome
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.trust.trust import SIGNER
 from tests.cloud_aggregator.pki.test_enrolment import files
@@ -49,7 +49,7 @@ from tests.support.waiting import PATIENCE_S
 
 NOW = datetime.now(UTC)
 ROOT, RELEASE = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2))
-CA = authority_certificate("fedgate bridge", pki.made_key(), NOW)
+CA = authority_certificate("fedgate bridge", pki.create_key(), NOW)
 Capture = pytest.CaptureFixture[str]
 
 
@@ -138,10 +138,10 @@ def test_a_model_that_the_key_before_could_not_vouch_for_is_taken_when_the_keys_
     bad, good = signed(1), signed(2)
     known, asked = [False], list[bytes]()
 
-    def take(body: bytes) -> Taken:
+    def take(body: bytes) -> KeysOutcome:
         asked.append(body)
         known[0] = body == good
-        return Taken(is_new=known[0], problem="" if known[0] else "its signature is not the root key's")
+        return KeysOutcome(is_new=known[0], problem="" if known[0] else "its signature is not the root key's")
 
     state = changed(commissioned(), "trust", verified=lambda *_: known[0], take_keys=take)
     manifest = released(1)[0]
@@ -160,7 +160,7 @@ def test_a_model_that_the_key_before_could_not_vouch_for_is_taken_when_the_keys_
 
 def test_numbers_that_the_key_before_signed_are_kept_anew_with_the_new_one() -> None:
     """The aggregator believes none but its own key, and may ask for them when its store is lost."""
-    state = changed(commissioned(), "trust", verified=lambda *_: True, take_keys=lambda _: Taken(is_new=True))
+    state = changed(commissioned(), "trust", verified=lambda *_: True, take_keys=lambda _: KeysOutcome(is_new=True))
     numbers = Newest(version=1, highest_version=1, training=1, audience="bridge/all", expires_ns=2 * T0_NS)
     old, new = (heard("newest", "current", one.to_bytes(), "all") for one in (numbers, numbers.changed(signature="n")))
     state, _ = after(state, old, new)
@@ -174,7 +174,7 @@ def by(key: Ed25519PrivateKey, made: Made) -> Made:
     return signatures.signed(made[0], key, FOR_ALL, T0_NS), made[1]
 
 
-def asked_by(key: Ed25519PrivateKey, training: int) -> Heard:
+def asked_by(key: Ed25519PrivateKey, training: int) -> Received:
     message = RoundOpen.from_bytes(invitation()).changed(training=training)
     return heard("round", "open", signatures.signed(message, key, FOR_ALL, T0_NS).to_bytes(), "all")
 
@@ -185,7 +185,9 @@ def going_by(key: Ed25519PrivateKey, state: State, *, is_new: bool) -> State:
     def verified(body: bytes, signature: str) -> bool:
         return signing.verified(key.public_key(), body, signature)
 
-    state = replace(state, trust=replace(state.trust, verified=verified, take_keys=lambda _: Taken(is_new=is_new)))
+    state = replace(
+        state, trust=replace(state.trust, verified=verified, take_keys=lambda _: KeysOutcome(is_new=is_new))
+    )
     return after(state, heard("keys", "current", signed(release_key=signing.public_pem(key).decode()), "all"))[0]
 
 
@@ -359,7 +361,7 @@ def test_a_service_that_starts_while_keys_are_changed_removes_none_of_them(
     """Between the two files of a change the new key is in no statement yet."""
     settings, services = site.settings, list[threading.Thread]()
     assert settings.identity is not None
-    door, real = Doorkeeper(settings, settings.identity, lambda _: None), pki.write
+    door, real = EnrolmentService(settings, settings.identity, lambda _: None), pki.write
 
     def write(path: Path, body: bytes, mode: int) -> None:
         if path.name == site_keys.STATEMENT and not services:
@@ -378,7 +380,7 @@ def test_a_service_that_starts_while_keys_are_changed_removes_none_of_them(
 def test_a_service_finds_new_keys_whose_command_was_cut_off_before_it_could_say_so(site: Folder) -> None:
     settings, told = site.settings, list[Event]()
     assert settings.identity is not None
-    door = Doorkeeper(settings, settings.identity, told.append)
+    door = EnrolmentService(settings, settings.identity, told.append)
     assert door.stated() is not None
     door.tick()
     assert not told

@@ -293,9 +293,9 @@ def test_whom_a_list_leaves_out_is_said_where_it_is_given() -> None:
     gone = Certificate("old", "gone", pki.key_digest(PRIVATE[STRANGER].public_key()), 0, 2**62, "revoked")
     enrolled = Registry({one.serial: one for one in (*held, gone)}).members
     assert enrolled == {member(name): name for name in FOUR}
-    said = keys_command_module._left_out(enrolled, [member("north"), member(STRANGER)])
+    said = keys_command_module._list_left_out(enrolled, [member("north"), member(STRANGER)])
     assert "1 of the 4 enrolled gateways are members; no longer in masked sums: east, south, west" in said
     assert f"of 1 members nobody is enrolled with their key, {member(STRANGER)}" in said
-    whole = keys_command_module._left_out(enrolled, list(enrolled))
+    whole = keys_command_module._list_left_out(enrolled, list(enrolled))
     assert whole.strip() == "4 of the 4 enrolled gateways are members"
-    assert keys_command_module._left_out(enrolled, []) == ""
+    assert keys_command_module._list_left_out(enrolled, []) == ""

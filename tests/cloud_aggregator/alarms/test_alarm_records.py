@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.alarms import register
 from fedgate.cloud_aggregator.alarms.register import ACTIVE_CAUSES_MAX, CAUSES_MAX, GRACE_S
-from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Enqueue, Heard, Log, RecordAlarm, RecordCount
+from fedgate.cloud_aggregator.events import (
+    Connection,
+    Durable,
+    Effect,
+    Enqueue,
+    Log,
+    Received,
+    RecordAlarm,
+    RecordCount,
+)
 from fedgate.cloud_aggregator.state import State
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Alarm, Maintenance, Receipt, Status
@@ -133,7 +142,7 @@ def test_an_alarm_of_ours_is_later_than_those_before_it_though_our_clock_went_ba
         assert active(state) == [f"identity-restored.{T0_NS + round(at_s) * NS}"]
 
 
-def started(boot_id: str, starts: int, said_s: int, store_id: str = "card") -> Heard:
+def started(boot_id: str, starts: int, said_s: int, store_id: str = "card") -> Received:
     return status("a", store_id=store_id, boot_id=boot_id, starts=starts, monotonic_ns=said_s * NS)
 
 
@@ -195,7 +204,7 @@ def test_after_a_card_was_set_back_its_new_alarms_are_later_though_it_counts_ane
     assert active(state) == ["new", troubled]
 
 
-def quiet(**change: Any) -> Heard:
+def quiet(**change: Any) -> Received:
     return status("a", **{"alarms_active": 0, "outbox": 0, **change})
 
 
@@ -225,7 +234,7 @@ SPEAKS = [
 
 
 @pytest.mark.parametrize("event", SPEAKS)
-def test_whatever_speaks_against_it_begins_the_grace_anew(event: Heard | Connection) -> None:
+def test_whatever_speaks_against_it_begins_the_grace_anew(event: Received | Connection) -> None:
     state, _ = after(site(), alarm("a"), quiet())
     state, _ = after(state, event, at_s=GRACE_S - 1)
     state, _ = after(state, quiet(), at_s=GRACE_S + 1)
@@ -251,7 +260,7 @@ def test_causes_have_an_end_and_the_anomaly_is_always_taken() -> None:
 
 def test_causes_that_are_over_have_an_end_too() -> None:
     alarms: register.Alarms = {}
-    known = register.Standing(DONE, T0_NS, is_raised=True, is_cleared=True)
+    known = register.AlarmRecord(DONE, T0_NS, is_raised=True, is_cleared=True)
     for number in range(CAUSES_MAX):
         one = DONE.model_copy(update={"id": str(number), "cause": f"c{number}"})
         alarms.setdefault("a", {})[one.id] = replace(known, alarm=one)

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.access.device_sessions import (
-    LIVES_KEPT,
     PACE_S,
+    SESSIONS_KEPT,
     STANDS_S,
-    Lives,
-    restored_lives,
+    DeviceSessions,
+    note_status,
+    restore_sessions,
     to_text,
-    told,
 )
 from fedgate.cloud_aggregator.events import Event, Tick
 from fedgate.config.protocol.messages import Status
@@ -184,13 +184,13 @@ def test_a_start_that_a_full_disk_could_not_hold_is_no_old_image(tmp_path: Path)
 def test_a_reboot_and_a_restart_are_nothing(tmp_path: Path) -> None:
     with cloud(tmp_path, mean_of(2)) as made:
         device = Device(made, "a")
-        for boot in range(3 * LIVES_KEPT):
+        for boot in range(3 * SESSIONS_KEPT):
             device.speak(3)
             device.starts += 1
             device.speak(2)  # the process was restarted
             device.boot_id, device.starts, device.sequence = f"boot-{boot}", device.starts + 1, device.sequence + boot
             device.boot_ns = made.now_ns
-        assert alarms(made) == [] and len(made.service.state.lives["north"].known) == LIVES_KEPT
+        assert alarms(made) == [] and len(made.service.state.sessions["north"].known) == SESSIONS_KEPT
 
 
 @st.composite
@@ -225,21 +225,21 @@ def test_a_gateway_that_is_alone_never_looks_like_two(
     come: list[tuple[float, Status]], restarts: set[int], steps: list[int]
 ) -> None:
     """Also where the aggregator is started again, with another time."""
-    lives, ahead_s = Lives(), 0
+    lives, ahead_s = DeviceSessions(), 0
     for number, (at_s, status) in enumerate(come):
         if number in restarts:
             ahead_s = steps[number % len(steps)] if steps else 0
-            lives = restored_lives([("north", to_text(lives))])["north"]
-        lives, _ = told(lives, status, T0_NS + round((at_s + ahead_s) * NS))
+            lives = restore_sessions([("north", to_text(lives))])["north"]
+        lives, _ = note_status(lives, status, T0_NS + round((at_s + ahead_s) * NS))
         assert lives.trouble is None
 
 
 @settings(max_examples=100, deadline=None)
 @given(come=histories())
 def test_how_a_gateway_is_now_is_never_told_by_a_boot_that_is_over(come: list[tuple[float, Status]]) -> None:
-    lives, newest = Lives(), (0, -1)
+    lives, newest = DeviceSessions(), (0, -1)
     for at_s, status in come:
-        lives, is_news = told(lives, status, T0_NS + round(at_s * NS))
+        lives, is_news = note_status(lives, status, T0_NS + round(at_s * NS))
         if is_news:
             assert status.monotonic_ns is not None
             assert (status.starts, status.monotonic_ns) >= newest or status.boot_id == lives.known[0].boot_id
@@ -261,7 +261,7 @@ def test_a_gateway_before_0_5_and_a_last_will_say_nothing_of_who_they_are(tmp_pa
     with cloud(tmp_path, mean_of(2)) as made:
         for boot_id in ("a", "b", "a"):
             made.hear(heard("north", "status", READY.model_copy(update={"boot_id": boot_id}).to_bytes()), after_s=60.0)
-        assert alarms(made) == [] and not made.service.state.lives.get("north", Lives()).known
+        assert alarms(made) == [] and not made.service.state.sessions.get("north", DeviceSessions()).known
 
 
 def test_a_gateway_that_forgot_what_was_counted_is_refused_where_that_counts(tmp_path: Path) -> None:
