@@ -26,6 +26,8 @@ from fedgate.config.protocol.messages import Alarm, FleetAlarm, Manifest, Status
 from fedgate.config.protocol.scores import Scores
 from fedgate.models.arrays import Arrays
 
+Severity = Literal["warning", "major", "critical"]
+
 
 @dataclass(frozen=True)
 class Received:
@@ -269,6 +271,62 @@ class Log:
     text: str
 
 
+@dataclass(frozen=True)
+class BuildModel:
+    """Request of the rounds: make a model of the parameters as they are, of so many gateways, and release it."""
+
+    gateways: int
+
+
+@dataclass(frozen=True)
+class RaiseAlarm:
+    """Request: raise an alarm of our own of a gateway, unless one of this cause is active."""
+
+    gateway: str
+    cause: str
+    severity: Severity
+    text: str
+
+
+@dataclass(frozen=True)
+class ChangeAlarm:
+    """Request: take in a change of an alarm of our own of a gateway."""
+
+    gateway: str
+    alarm: Alarm
+
+
+@dataclass(frozen=True)
+class StatusChanged:
+    """Request: a gateway has told how it is; `before` is what it said before."""
+
+    gateway: str
+    before: Status | None
+
+
+@dataclass(frozen=True)
+class NoteDropped:
+    """Request: log something that cannot be taken from a sender (gateway, channel), though not each time."""
+
+    sender: tuple[str, str]
+    text: str
+
+
+@dataclass(frozen=True)
+class ForgetDevice:
+    """Request: a device is gone; end its alarms, and drop what it has on its way."""
+
+    gateway: str
+    how: Literal["removed", "replaced"]
+
+
+@dataclass(frozen=True)
+class DropUploads:
+    """Request: drop what a gateway has on its way."""
+
+    gateway: str
+
+
 Durable = (
     SaveTraining
     | HoldUpdate
@@ -291,3 +349,5 @@ Durable = (
 )
 Outward = Publish | Send | Log | EnrolmentEffect
 Effect = Durable | Outward
+Request = BuildModel | RaiseAlarm | ChangeAlarm | StatusChanged | NoteDropped | ForgetDevice | DropUploads
+Wanted = Effect | Request  # what a component returns

@@ -1,15 +1,37 @@
-"""The aggregator as a function: `step(state, now_ns, event) -> (state, effects)`. It reads no clock and does no I/O."""
+"""The aggregator as a function: `step(state, now_ns, event) -> (state, effects)`. It reads no clock and does no I/O.
+
+Each event goes to one component, which takes its own record and the context; what it wants of another is a request,
+see `requests`. After every event a round that can close does, and a release goes on where it can.
+"""
 
 from __future__ import annotations
 
-from fedgate.cloud_aggregator import containment, orders
-from fedgate.cloud_aggregator.access import admission, duplicates, new_keys, registry_sync
-from fedgate.cloud_aggregator.access.registry import Barred, CertificateRequested, Listed, NotStated, Stated
+from collections.abc import Sequence
+
+from fedgate.cloud_aggregator import containment, new_keys, orders, presence
+from fedgate.cloud_aggregator.access import admission, duplicates, registry_sync, statuses
+from fedgate.cloud_aggregator.access.access import Access
+from fedgate.cloud_aggregator.access.registry import Barred, CertificateRequested, Listed, NotStated, Registry, Stated
 from fedgate.cloud_aggregator.alarms import handling, reports
-from fedgate.cloud_aggregator.events import Answered, Connection, Effect, Event, Log, Ordered, Posted, Received, Tick
-from fedgate.cloud_aggregator.releases import announce, deploy, newest, signatures
+from fedgate.cloud_aggregator.alarms.records import Alarms
+from fedgate.cloud_aggregator.events import (
+    Answered,
+    Connection,
+    Effect,
+    Event,
+    Log,
+    Ordered,
+    Posted,
+    Received,
+    Tick,
+    Wanted,
+)
+from fedgate.cloud_aggregator.limits import one_more
+from fedgate.cloud_aggregator.releases import announce, deploy, newest
+from fedgate.cloud_aggregator.releases.releases import Releases
+from fedgate.cloud_aggregator.requests import apply, note_dropped
 from fedgate.cloud_aggregator.rounds import intake, round, uploads
-from fedgate.cloud_aggregator.runtime import presence
+from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.cloud_aggregator.state import State
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.losses import Tombstone
@@ -17,8 +39,22 @@ from fedgate.config.protocol.messages import Alarm, MessageError, Status, Want
 from fedgate.models.records import replace
 
 Result = tuple[State, list[Effect]]
-SENDERS_MAX = 10_000  # whose messages that make no sense are counted
 LINES_MAX = 200  # of the log that follow from messages of one gateway within an hour, before most are left out
+
+
+def start_with_registry(state: State, registry: Registry) -> State:
+    """Return a state that goes on with this registry where the site has one; who is not in it counts no more."""
+    if state.context.settings.identity is None:
+        return state
+    return _forget_strangers(replace(state, access=replace(state.access, registry=registry)))
+
+
+def _forget_strangers(state: State) -> State:
+    access, rounds = state.access, state.rounds
+    if access.registry is not None:
+        for gateway in (access.gateways.keys() | rounds.held.keys()) - access.registry.admitted:
+            access, rounds = access.without(gateway), rounds.without(gateway)
+    return replace(state, access=access, rounds=rounds)
 
 
 def step(state: State, now_ns: int, event: Event) -> Result:
@@ -29,41 +65,44 @@ def step(state: State, now_ns: int, event: Event) -> Result:
 
 
 def advance(state: State, event: Event) -> Result:
-    """Close a round and go on with a release where a message has made that due; that is no sender's doing."""
-    if not isinstance(event, Received):
+    """Close a round and go on with a release where an event has made that due; that is no sender's doing. A tick does
+    so in its own order.
+    """
+    if isinstance(event, Tick):
         return state, []
-    state, closing = round.close_if_due(state)
-    state, staged = deploy.watch_rollout(state)
+    state, closing = _close_if_due(state)
+    state, staged = _watch_rollout(state)
     return state, [*closing, *staged]
 
 
 def take_in(state: State, now_ns: int, event: Event) -> Result:
     """Take in one event: what its sender can make fail."""
-    state = replace(state, now_ns=now_ns)
+    state = replace(state, context=replace(state.context, now_ns=now_ns))
     match event:
         case Received(topic=where, payload=payload, is_retained=is_retained):
             try:
                 parsed = topics.parse(where)
                 return _logged(*_receive(state, parsed, payload, is_retained), parsed.gateway)
             except topics.TopicError as error:
-                return _dropped(state, ("", ""), f"{where!r} dropped: {error}")
+                return note_dropped(state, ("", ""), f"{where!r} dropped: {error}")
             except MessageError as error:
                 parsed = topics.parse(where)
-                return _dropped(state, (parsed.gateway, parsed.channel), f"{where} dropped: {error}")
+                return note_dropped(state, (parsed.gateway, parsed.channel), f"{where} dropped: {error}")
         case Connection(up=up):
             return _connection(state, up)
         case Tick():
             return _tick(state)
         case Posted():
-            return handling.note_posted(state, event)
+            return _alarms(state, handling.note_posted(state.alarms, state.context, event))
         case Ordered():
             return orders.carry_out(state, event)
         case CertificateRequested():
-            return admission.decide_request(state, event)
+            return _access(state, admission.decide_request(state.access, state.context, state.alarms, event))
         case Barred():
-            return orders.answer_order(state, event)
+            return state, orders.answer_order(event)
         case Listed():
-            return registry_sync.take_list(state, event)
+            access, effects = registry_sync.take_list(state.access, event)
+            return _forget_strangers(replace(state, access=access)), effects
         case Stated():
             return new_keys.take_keys(state, event)
         case NotStated(order=order, problem=problem):
@@ -77,7 +116,7 @@ def _logged(state: State, effects: list[Effect], gateway: str) -> Result:
         if not isinstance(effect, Log):
             kept.append(effect)
             continue
-        tally = containment.one_more(state.logged.get(gateway), state.now_ns)
+        tally = one_more(state.logged.get(gateway), state.context.now_ns)
         state = replace(state, logged={**state.logged, gateway: tally})
         if tally.count <= LINES_MAX:
             kept.append(effect)
@@ -86,134 +125,170 @@ def _logged(state: State, effects: list[Effect], gateway: str) -> Result:
     return state, kept
 
 
-def _dropped(state: State, sender: tuple[str, str], text: str) -> Result:
-    """Tell of a message that makes no sense, or says what cannot be: the 1st, 2nd, 4th, 8th, ... on a channel of a
-    gateway in an hour.
-    """
-    tally = containment.one_more(state.dropped.get(sender), state.now_ns)
-    others = state.dropped if len(state.dropped) < SENDERS_MAX or sender in state.dropped else {}
-    state = replace(state, dropped={**others, sender: tally})
-    is_logged = tally.count.bit_count() == 1  # all of them would fill the log
-    return state, [Log("warning", f"{text} (number {tally.count})")] if is_logged else []
+def _rounds(state: State, result: tuple[Rounds, Sequence[Wanted]]) -> Result:
+    rounds, wanted = result
+    return apply(replace(state, rounds=rounds), wanted)
+
+
+def _access(state: State, result: tuple[Access, Sequence[Wanted]]) -> Result:
+    access, wanted = result
+    return apply(replace(state, access=access), wanted)
+
+
+def _releases(state: State, result: tuple[Releases, list[Effect]]) -> Result:
+    releases, effects = result
+    return replace(state, releases=releases), effects
+
+
+def _alarms(state: State, result: tuple[Alarms, list[Effect]]) -> Result:
+    alarms, effects = result
+    return replace(state, alarms=alarms), effects
 
 
 def _connection(state: State, up: bool) -> Result:
-    state, beat = presence.connection_changed(state, up)
+    context = replace(state.context, is_connected=up)
+    now_present, beat = presence.connection_changed(state.presence, context)
+    state = replace(state, context=context, presence=now_present)
     if not up:
-        return state, beat
-    state, opening = round.open_round(replace(state, announced_week=signatures.week(state.now_ns)))
-    state, published = handling.publish_alarms(state)
-    state, numbers = newest.publish(state)
-    return state, [*beat, *announce.keys(state), *numbers, *announce.known(state), *opening, *published]
-
-
-def _renew_signatures(state: State) -> Result:
-    """Announce what is retained again in a new week, and with a new key: what was signed expires."""
-    week = signatures.week(state.now_ns)
-    if not state.connected or week == state.announced_week:
-        return state, []
-    invited = [round.invitation(state)] if state.opened else []
-    state, numbers = newest.publish(replace(state, announced_week=week))
-    return state, [*numbers, *announce.known(state), *invited]
+        return state, [*beat]
+    state = replace(state, releases=replace(state.releases, announced_week=context.week))
+    state, opening = _open_round(state)
+    state, published = _alarms(state, handling.publish_alarms(state.alarms, context, state.access))
+    state, numbers = _releases(state, newest.publish(state.releases, context, state.rounds))
+    known = announce.known(state.releases, context)
+    return state, [*beat, *announce.keys(context), *numbers, *known, *opening, *published]
 
 
 def _tick(state: State) -> Result:
     effects: list[Effect] = []
-    in_turn = (
-        uploads.ask_for_missing,
-        presence.write_heartbeat_if_due,
-        duplicates.end_conflicts,
-        containment.unblock,
-        round.close_if_due,
-        round.widen_if_stuck,
-        round.give_up_if_lost,
-        round.remind,
-    )
+    # What may be due without anything having happened; each does nothing where there is nothing to do.
     for act in (
-        round.renumber,
-        *in_turn,
-        deploy.watch_rollout,
-        handling.judge_fleet,
-        newest.publish_if_changed,
+        _renumber,
+        _ask_for_missing,
+        _write_heartbeat,
+        _end_conflicts,
+        containment.unblock,
+        _close_if_due,
+        _widen,
+        _give_up,
+        _remind,
+        _watch_rollout,
+        _judge_fleet,
+        _publish_numbers,
         _renew_signatures,
+        _open_if_due,
     ):
         state, more = act(state)
         effects += more
-    if not state.opened and state.connected and round.may_open(state):
-        state, opening = round.open_round(state)
-        effects += opening
     return state, effects
 
 
+def _renumber(state: State) -> Result:
+    return _rounds(state, round.renumber(state.rounds, state.context, state.releases))
+
+
+def _ask_for_missing(state: State) -> Result:
+    return _rounds(state, uploads.ask_for_missing(state.rounds, state.context))
+
+
+def _write_heartbeat(state: State) -> Result:
+    now_present, beat = presence.write_heartbeat_if_due(state.presence, state.context)
+    return replace(state, presence=now_present), [*beat]
+
+
+def _end_conflicts(state: State) -> Result:
+    state, ends = apply(state, duplicates.end_refusals(state.alarms, state.context))
+    state, more = _access(state, duplicates.end_conflicts(state.access, state.context))
+    return state, [*ends, *more]
+
+
+def _close_if_due(state: State) -> Result:
+    return _rounds(state, round.close_if_due(state.rounds, state.context, state.access))
+
+
+def _widen(state: State) -> Result:
+    return _rounds(state, round.widen_if_stuck(state.rounds, state.context))
+
+
+def _give_up(state: State) -> Result:
+    return _rounds(state, round.give_up_if_lost(state.rounds, state.context, state.access))
+
+
+def _remind(state: State) -> Result:
+    state, invited = _rounds(state, round.remind(state.rounds, state.context, state.access))
+    state, compared = _rounds(state, round.compare_store(state.rounds, state.context, state.access))
+    state, announced = _releases(state, deploy.remind(state.releases, state.context, state.access))
+    return state, [*invited, *compared, *announced]
+
+
+def _watch_rollout(state: State) -> Result:
+    return _releases(state, deploy.watch_rollout(state.releases, state.context, state.access))
+
+
+def _judge_fleet(state: State) -> Result:
+    return _alarms(state, handling.judge_fleet(state.alarms, state.context, state.access))
+
+
+def _publish_numbers(state: State) -> Result:
+    return _releases(state, newest.publish_if_changed(state.releases, state.context, state.rounds))
+
+
+def _renew_signatures(state: State) -> Result:
+    """Announce what is retained again in a new week, and with a new key: what was signed expires."""
+    context = state.context
+    if not context.is_connected or context.week == state.releases.announced_week:
+        return state, []
+    invited = [round.invitation(state.rounds, context)] if state.rounds.opened else []
+    state = replace(state, releases=replace(state.releases, announced_week=context.week))
+    state, numbers = _releases(state, newest.publish(state.releases, context, state.rounds))
+    return state, [*numbers, *announce.known(state.releases, context), *invited]
+
+
+def _open_if_due(state: State) -> Result:
+    rounds, context = state.rounds, state.context
+    if rounds.opened or not context.is_connected or not round.may_open(rounds, context, state.access):
+        return state, []
+    return _open_round(state)
+
+
+def _open_round(state: State) -> Result:
+    return _rounds(state, round.open_round(state.rounds, state.context, state.access))
+
+
 def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: bool) -> Result:
-    is_ours = where.gateway == topics.ALL and where.channel == "newest"  # that the broker has kept
-    if where.site != state.settings.aggregator.site or (where.gateway == topics.ALL and not is_ours):
-        raise MessageError(f"it is not from a gateway of site {state.settings.aggregator.site}")
+    context, access, gateway = state.context, state.access, where.gateway
+    is_ours = gateway == topics.ALL and where.channel == "newest"  # that the broker has kept
+    if where.site != context.settings.aggregator.site or (gateway == topics.ALL and not is_ours):
+        raise MessageError(f"it is not from a gateway of site {context.settings.aggregator.site}")
     if is_ours:
-        return newest.learn(state, payload)
+        return _releases(state, newest.learn(state.releases, context, state.rounds, payload))
     if not payload and (where.item == topics.TRIED or where.channel in ("status", "alarm")):
         return state, []  # what was retained is taken away, or the broker is tried
-    admission.check(state, where.gateway)
-    if containment.is_blocked(state, where.gateway) and not _is_last_will(where.channel, payload):
+    access.check(gateway)
+    if containment.is_blocked(state, gateway) and not _is_last_will(where.channel, payload):
         return state, []
     match where.channel:
         case "status":
             status = Status.from_bytes(payload).compact()
-            return _status(
-                presence.note_seen(state, where.gateway, status, is_retained=is_retained), where.gateway, status
-            )
+            seen_ns = presence.seen_ns(state.presence, context, status, is_retained=is_retained)
+            return _access(state, statuses.receive_status(access, context, gateway, status, seen_ns))
         case "update":
-            return intake.chunk_arrived(state, where.gateway, payload)
+            return _rounds(state, intake.chunk_arrived(state.rounds, context, access, gateway, payload))
         case "alarm":
-            return handling.receive_alarm(state, where.gateway, Alarm.from_bytes(payload))
+            alarm = Alarm.from_bytes(payload)
+            return _alarms(state, handling.receive_alarm(state.alarms, context, access, gateway, alarm))
         case "tombstone":
-            return state, reports.lost(state, where.gateway, Tombstone.from_bytes(payload))
+            return state, reports.lost(context, access, gateway, Tombstone.from_bytes(payload))
         case "telemetry":
-            return state, reports.scored(state, where.gateway, where.item, payload)
+            return state, reports.scored(context, access, gateway, where.item, payload)
         case "newest":
-            return newest.learn(state, payload)
+            return _releases(state, newest.learn(state.releases, context, state.rounds, payload))
         case "want":
-            return announce.send_due_chunks(state, where.gateway, where.item, Want.from_bytes(payload).missing)
+            missing = Want.from_bytes(payload).missing
+            sent = announce.send_due_chunks(state.releases, context, state.rounds, gateway, where.item, missing)
+            return _releases(state, sent)
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
 
 
 def _is_last_will(channel: str, payload: bytes) -> bool:
     return channel == "status" and Status.from_bytes(payload).state == "offline"
-
-
-def _status(state: State, gateway: str, status: Status) -> Result:
-    known = state.gateways.get(gateway)
-    if status.state == "offline" and known is not None:  # a last will knows nothing but that; the rest is still true
-        status = known.model_copy(update={"state": "offline"})
-    state, status, noticed = _with_all_spent(state, gateway, status)
-    state, found, is_news = duplicates.note_status(state, gateway, status)
-    if not is_news:
-        state, kept = _keep_spent(state, gateway)
-        return state, [*kept, *found, Log("info", f"status of {gateway}: it was said before one that is here already")]
-    state = replace(state, gateways={**state.gateways, gateway: status})
-    state, published = handling.status_changed(state, gateway, known)
-    return state, [duplicates.record(state, gateway), *noticed, *found, *published]
-
-
-def _with_all_spent(state: State, gateway: str, status: Status) -> tuple[State, Status, list[Effect]]:
-    """Return a status with the most that this gateway has ever said of what it spent of its privacy, and notice one
-    that says less: its account was begun anew, or is an older one.
-    """
-    most, stated = state.spent.get(gateway), status.privacy_epsilon
-    if stated is not None and (most is None or stated >= most):
-        return replace(state, spent={**state.spent, gateway: stated}), status, []
-    if most is None:
-        return state, status, []
-    text = f"{gateway} says that it has spent epsilon {stated or 0.0:.4g} of its privacy, and said {most:.4g} before"
-    state, noticed = _dropped(state, (gateway, "privacy"), f"{text}: its store is new, or an older one")
-    return state, status.model_copy(update={"privacy_epsilon": most}), noticed
-
-
-def _keep_spent(state: State, gateway: str) -> Result:
-    """Return the state with what a late status told of a gateway's privacy; the rest of that status is over."""
-    known, most = state.gateways.get(gateway), state.spent.get(gateway)
-    if known is None or known.privacy_epsilon == most:
-        return state, []
-    known = known.model_copy(update={"privacy_epsilon": most})
-    state = replace(state, gateways={**state.gateways, gateway: known})
-    return state, [duplicates.record(state, gateway)]

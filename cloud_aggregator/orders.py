@@ -7,10 +7,13 @@ changes and its answer are one transaction.
 
 from __future__ import annotations
 
+from functools import partial
+
 from fedgate.cloud_aggregator.access import admission
 from fedgate.cloud_aggregator.access.registry import Bar, Barred, TakeKeys
 from fedgate.cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
 from fedgate.cloud_aggregator.releases import release_orders
+from fedgate.cloud_aggregator.requests import apply
 from fedgate.cloud_aggregator.state import State
 from fedgate.models.records import replace
 
@@ -23,33 +26,38 @@ def carry_out(state: State, order: Ordered) -> tuple[State, list[Effect]]:
         return state, [Answered(order.number, "refused", str(error)), Log("warning", f"order refused: {error}")]
     if not any(isinstance(effect, Bar | TakeKeys) for effect in effects):
         return state, [Answered(order.number, text), *effects, Log("info", text)]
-    # It is done, and its answer waits for the broker: see `told`.
+    # It is done, and its answer waits for the broker: see `answer_order`.
     answered = [replace(one, order=order.number, answer=text) if isinstance(one, Bar) else one for one in effects]
     return state, [Answered(order.number, ""), *answered, Log("info", text)]
 
 
-def answer_order(state: State, barred: Barred) -> tuple[State, list[Effect]]:
+def answer_order(barred: Barred) -> list[Effect]:
     """Answer an order now that the broker was told who is shut out, or could not be."""
     if not barred.problem:
-        return state, [Answered(barred.order, barred.answer)]
+        return [Answered(barred.order, barred.answer)]
     problem = f"{barred.answer}; but the broker does not know it yet: {barred.problem}"
-    return state, [Answered(barred.order, barred.answer, problem)]
+    return [Answered(barred.order, barred.answer, problem)]
 
 
 def _carried_out(state: State, order: Ordered) -> tuple[State, list[Effect], str]:
+    context, access, body = state.context, state.access, order.body
     match order.kind:
-        case "token":
-            return admission.token_ordered(state, order.body)
-        case "certified":
-            return admission.certified(state, order.body)
-        case "revoke":
-            return admission.revoke_gateway(state, order.body)
-        case "remove":
-            return admission.remove_gateway(state, order.body)
         case "keys":
             return state, [TakeKeys(order.number)], "new keys of the site are looked at"
-        case "release":
-            return release_orders.release_ordered(state, order)
-        case "go-on" | "pause" | "stop":
-            return release_orders.decided(state, order.kind)
-    raise OrderError(f"{order.kind!r} given, which this version of the aggregator does not know; update it")
+        case "release" | "go-on" | "pause" | "stop":
+            act = partial(release_orders.release_ordered, order=order)
+            if order.kind != "release":
+                act = partial(release_orders.decide_release, kind=order.kind)
+            releases, effects, text = act(state.releases, context, access)
+            return replace(state, releases=releases), effects, text
+        case "token":
+            access, wanted, text = admission.token_ordered(access, context, body)
+        case "certified":
+            access, wanted, text = admission.certified(access, context, body)
+        case "revoke":
+            access, wanted, text = admission.revoke_gateway(access, context, body)
+        case "remove":
+            access, wanted, text = admission.remove_gateway(access, context, state.alarms, body)
+        case _:
+            raise OrderError(f"{order.kind!r} given, which this version of the aggregator does not know; update it")
+    return *apply(replace(state, access=access), wanted), text

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from fedgate.cloud_aggregator.access import duplicates
+from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import (
     Bar,
     Certificate,
@@ -25,12 +26,9 @@ from fedgate.cloud_aggregator.access.registry import (
     Registry,
     TurnAway,
 )
-from fedgate.cloud_aggregator.alarms import handling
-from fedgate.cloud_aggregator.alarms.register import SET_NS
-from fedgate.cloud_aggregator.events import Effect, Log, OrderError, Publish
-from fedgate.cloud_aggregator.rounds import round as rounds
-from fedgate.cloud_aggregator.state import State, topic
-from fedgate.config.protocol.messages import MessageError
+from fedgate.cloud_aggregator.alarms.records import Alarms
+from fedgate.cloud_aggregator.context import SET_NS, Context
+from fedgate.cloud_aggregator.events import DropUploads, ForgetDevice, Log, OrderError, Publish, Wanted
 from fedgate.config.settings.identity import Identity
 from fedgate.models.records import replace
 
@@ -38,8 +36,8 @@ DAY_NS = 86_400 * 1_000_000_000
 HOUR_NS = 3_600 * 1_000_000_000
 KEPT = 8  # certificates of a gateway that are never forgotten: a year of renewals, or some clocks that were ahead
 NEW_KEY = "on a device that is trusted again, 'gateway-agent enrol --new-key' makes another"
-Result = tuple[State, list[Effect]]
-Answer = tuple[State, list[Effect], str]
+Result = tuple[Access, list[Wanted]]
+Answer = tuple[Access, list[Wanted], str]
 
 
 class AdmissionError(ValueError):
@@ -50,52 +48,35 @@ class SecondDeviceError(AdmissionError):
     """A device came with a good token under a name that another device has."""
 
 
-def start_with_registry(state: State, registry: Registry) -> State:
-    """Return a state that goes on with this registry where the site has one; who is not in it counts no more."""
-    if state.settings.identity is None:
-        return state
-    state = replace(state, registry=registry)
-    for gateway in (state.gateways.keys() | state.held.keys()) - registry.admitted:
-        state = _without(state, gateway)
-    return state
-
-
-def check(state: State, gateway: str) -> None:
-    """Raise `MessageError` where what this gateway says does not count."""
-    if state.registry is not None and gateway not in state.registry.admitted:
-        raise MessageError(f"{gateway} is not enrolled; 'cloud-aggregator gateways token {gateway}' lets it in")
-
-
-def decide_request(state: State, request: CertificateRequested) -> Result:
+def decide_request(access: Access, context: Context, alarms: Alarms, request: CertificateRequested) -> Result:
     """Decide on a request for a certificate."""
     try:
-        return _admitted(state, request) if request.digest else _renewed(state, request)
+        return _admitted(access, context, alarms, request) if request.digest else _renewed(access, context, request)
     except AdmissionError as error:
-        count = state.uncertified + 1
-        state = replace(state, uncertified=count)
-        raised: list[Effect] = []
+        count = access.uncertified + 1
+        access = replace(access, uncertified=count)
+        raised: list[Wanted] = []
         if count.bit_count() == 1:  # told at 1, 2, 4, 8, ...: strangers ask as often as they like
             raised.append(Log("warning", f"no certificate for {request.gateway}: {error}; turned away so far: {count}"))
         if isinstance(error, SecondDeviceError):  # of others strangers could raise as many as they like
-            state, alarm = duplicates.turned_away(state, request.gateway)
-            raised += alarm
-        return state, [*raised, TurnAway(request.number, str(error))]
+            raised.append(duplicates.turned_away(request.gateway))
+        return access, [*raised, TurnAway(request.number, str(error))]
 
 
-def _site(state: State) -> tuple[Registry, Identity]:
-    if state.registry is None or state.settings.identity is None:
+def _site(access: Access, context: Context) -> tuple[Registry, Identity]:
+    if access.registry is None or context.settings.identity is None:
         raise AdmissionError("this site has no [identity]; 'cloud-aggregator init' makes one")
-    if state.now_ns < SET_NS:
+    if context.now_ns < SET_NS:
         raise AdmissionError("the clock of the aggregator is not set, so nothing it signs would be good; set it")
-    return state.registry, state.settings.identity
+    return access.registry, context.settings.identity
 
 
-def _admitted(state: State, request: CertificateRequested) -> Result:
-    registry, _ = _site(state)
+def _admitted(access: Access, context: Context, alarms: Alarms, request: CertificateRequested) -> Result:
+    registry, _ = _site(access, context)
     token = registry.passes.get(request.digest)
     if token is None or token.gateway != request.gateway:
         raise AdmissionError("the token is not known here, or is for another gateway; have one made")
-    if token.expires_ns <= state.now_ns:
+    if token.expires_ns <= context.now_ns:
         raise AdmissionError("the token has expired; have another made")
     if token.key not in ("", request.key):
         raise SecondDeviceError("the token was used by another device; if that was not you, revoke this gateway")
@@ -109,17 +90,17 @@ def _admitted(state: State, request: CertificateRequested) -> Result:
             f"another device is or was {request.gateway}; take another name, or a token with --replace"
         )
     is_first = not any(one.key == request.key for one in held)
-    state, ends = _end(state, (one for one in others if not one.reason), "replaced")
+    access, ends = _end(access, context, (one for one in others if not one.reason), "replaced")
     # Of the same device with another key, what it says of itself and its alarms go on.
     is_another = bool(others) and is_first and not request.is_same_device
-    state, left = _forget_device(state, request.gateway, "replaced") if is_another else (state, [])
-    state = _with_pass(state, used := replace(token, key=request.key))
-    state, effects = _issued(state, request)
+    access, left = _forget_device(access, context, alarms, request.gateway, "replaced") if is_another else (access, [])
+    access = _with_pass(access, used := replace(token, key=request.key))
+    access, effects = _issued(access, context, request)
     stored = [one for one in ends if not isinstance(one, Bar)]
     cut = (request.gateway,) if stored else ()
     if cut or request.gateway in registry.barred:  # and is so no more
-        effects = [_bar(state, cut), *effects]
-    return state, [RecordPass(used), *stored, *effects, *left]
+        effects = [_bar(access, cut), *effects]
+    return access, [RecordPass(used), *stored, *effects, *left]
 
 
 def _check_key(registry: Registry, request: CertificateRequested) -> None:
@@ -128,39 +109,39 @@ def _check_key(registry: Registry, request: CertificateRequested) -> None:
         raise AdmissionError(f"this key was revoked as that of {whose}, and is let in under no name; {NEW_KEY}")
 
 
-def _renewed(state: State, request: CertificateRequested) -> Result:
-    registry, identity = _site(state)
+def _renewed(access: Access, context: Context, request: CertificateRequested) -> Result:
+    registry, identity = _site(access, context)
     _check_key(registry, request)
     held = [one for one in registry.of(request.gateway) if one.key == request.key]
     if all(one.reason for one in held):
         why = held[-1].reason if held else "not enrolled with this key"
         raise AdmissionError(f"{request.gateway} is {why}; it needs a token")
-    if held[-1].not_after_ns + identity.grace_days * DAY_NS < state.now_ns:
+    if held[-1].not_after_ns + identity.grace_days * DAY_NS < context.now_ns:
         raise AdmissionError(
             f"the last certificate expired more than {identity.grace_days:g} days ago; it needs a token"
         )
-    return _issued(state, request)
+    return _issued(access, context, request)
 
 
-def _issued(state: State, request: CertificateRequested) -> Result:
+def _issued(access: Access, context: Context, request: CertificateRequested) -> Result:
     """Hand out the certificate that this key has, where half of its life is left, else a new one."""
-    registry, identity = _site(state)
+    registry, identity = _site(access, context)
     held = [one for one in registry.of(request.gateway) if one.key == request.key and not one.reason]
     # What was made while our clock was ahead is not good yet, and nobody could use it.
-    held = [one for one in held if one.issued_ns <= state.now_ns]
+    held = [one for one in held if one.issued_ns <= context.now_ns]
     held = [one for one in held if one.authority == request.authority]  # others may be believed by nobody soon
-    if held and held[-1].not_after_ns - state.now_ns > (held[-1].not_after_ns - held[-1].issued_ns) / 2:
-        return state, [Issue(request.number, held[-1])]
-    not_after_ns = state.now_ns + round(identity.certificate_days * DAY_NS)
+    if held and held[-1].not_after_ns - context.now_ns > (held[-1].not_after_ns - held[-1].issued_ns) / 2:
+        return access, [Issue(request.number, held[-1])]
+    not_after_ns = context.now_ns + round(identity.certificate_days * DAY_NS)
     made = Certificate(
-        request.serial, request.gateway, request.key, state.now_ns, not_after_ns, authority=request.authority
+        request.serial, request.gateway, request.key, context.now_ns, not_after_ns, authority=request.authority
     )
-    old = _expired_long_ago(registry, request.gateway, state.now_ns - round(identity.grace_days * DAY_NS))
+    old = _expired_long_ago(registry, request.gateway, context.now_ns - round(identity.grace_days * DAY_NS))
     kept = {serial: one for serial, one in registry.certificates.items() if serial not in old}
-    state = replace(state, registry=replace(registry, certificates={**kept, made.serial: made}))
+    access = replace(access, registry=replace(registry, certificates={**kept, made.serial: made}))
     log = Log("info", f"{request.gateway} has a certificate for {identity.certificate_days:g} days")
-    stored: list[Effect] = [ForgetCertificates(old)] if old else []
-    return state, [*stored, RecordCertificate(made), Issue(request.number, made), log]
+    stored: list[Wanted] = [ForgetCertificates(old)] if old else []
+    return access, [*stored, RecordCertificate(made), Issue(request.number, made), log]
 
 
 def _expired_long_ago(registry: Registry, gateway: str, before_ns: int) -> tuple[str, ...]:
@@ -172,115 +153,104 @@ def _expired_long_ago(registry: Registry, gateway: str, before_ns: int) -> tuple
     return tuple(one.serial for one in held[:-KEPT] if one.not_after_ns < before_ns)
 
 
-def _with_pass(state: State, token: Pass) -> State:
-    registry = state.registry or Registry()
-    return replace(state, registry=replace(registry, passes={**registry.passes, token.digest: token}))
+def _with_pass(access: Access, token: Pass) -> Access:
+    registry = access.registry or Registry()
+    return replace(access, registry=replace(registry, passes={**registry.passes, token.digest: token}))
 
 
-def _end(state: State, certificates: Iterable[Certificate], reason: Reason) -> Result:
+def _end(access: Access, context: Context, certificates: Iterable[Certificate], reason: Reason) -> Result:
     """End certificates, and shut out whoever uses them."""
-    over = [replace(one, reason=reason, ended_ns=state.now_ns) for one in certificates]
+    over = [replace(one, reason=reason, ended_ns=context.now_ns) for one in certificates]
     if not over:
-        return state, []
-    registry = state.registry or Registry()
+        return access, []
+    registry = access.registry or Registry()
     held = {**registry.certificates, **{one.serial: one for one in over}}
-    state = replace(state, registry=replace(registry, certificates=held))
-    bar = _bar(state, tuple(sorted({one.gateway for one in over})))
-    return state, [*(RecordCertificate(one) for one in over), bar]
+    access = replace(access, registry=replace(registry, certificates=held))
+    bar = _bar(access, tuple(sorted({one.gateway for one in over})))
+    return access, [*(RecordCertificate(one) for one in over), bar]
 
 
-def _bar(state: State, cut: tuple[str, ...]) -> Bar:
-    registry = state.registry or Registry()
+def _bar(access: Access, cut: tuple[str, ...]) -> Bar:
+    registry = access.registry or Registry()
     return Bar(registry.ended(), registry.barred, cut, registry.outlived())
 
 
-def token_ordered(state: State, body: dict[str, Any]) -> Answer:
+def token_ordered(access: Access, context: Context, body: dict[str, Any]) -> Answer:
     """Let a device in that will come with a token of this digest."""
     gateway, replaces = str(body["gateway"]), bool(body["replaces"])
-    registry = _registry(state)
+    registry = _registry(access)
     if any(one.reason != "removed" for one in registry.of(gateway)) and not replaces:
         raise OrderError(f"{gateway} is or was enrolled; give --replace to put another device in its place")
-    expires_ns = state.now_ns + round(float(body["hours"]) * HOUR_NS)
+    expires_ns = context.now_ns + round(float(body["hours"]) * HOUR_NS)
     token = Pass(str(body["digest"]), gateway, expires_ns, replaces)
-    passes = {digest: one for digest, one in registry.passes.items() if one.expires_ns > state.now_ns}
-    state = replace(state, registry=replace(registry, passes={**passes, token.digest: token}))
+    passes = {digest: one for digest, one in registry.passes.items() if one.expires_ns > context.now_ns}
+    access = replace(access, registry=replace(registry, passes={**passes, token.digest: token}))
     text = f"{gateway} may enrol within {body['hours']:g} hours"
-    if registry.of(gateway) and not (state.settings.identity or Identity()).restart_command:
+    if registry.of(gateway) and not (context.settings.identity or Identity()).restart_command:
         text += "; then restart the broker, which denies the name until it has forgotten the device that had it"
-    return state, [ForgetPasses(state.now_ns), RecordPass(token)], text
+    return access, [ForgetPasses(context.now_ns), RecordPass(token)], text
 
 
-def certified(state: State, body: dict[str, Any]) -> Answer:
+def certified(access: Access, context: Context, body: dict[str, Any]) -> Answer:
     """Take note of a certificate that was made for who is no gateway, so that it can be revoked."""
-    registry, name = _registry(state), str(body["name"])
+    registry, name = _registry(access), str(body["name"])
     authority = str(body.get("authority", ""))
     made = Certificate(
-        str(body["serial"]), name, str(body["key"]), state.now_ns, int(body["not_after_ns"]), authority=authority
+        str(body["serial"]), name, str(body["key"]), context.now_ns, int(body["not_after_ns"]), authority=authority
     )
     was_barred = name in registry.barred
-    state = replace(state, registry=replace(registry, certificates={**registry.certificates, made.serial: made}))
-    effects: list[Effect] = [RecordCertificate(made)]
-    return state, [*effects, _bar(state, ())] if was_barred else effects, f"{name} has a certificate"
+    access = replace(access, registry=replace(registry, certificates={**registry.certificates, made.serial: made}))
+    effects: list[Wanted] = [RecordCertificate(made)]
+    return access, [*effects, _bar(access, ())] if was_barred else effects, f"{name} has a certificate"
 
 
-def revoke_gateway(state: State, body: dict[str, Any]) -> Answer:
+def revoke_gateway(access: Access, context: Context, body: dict[str, Any]) -> Answer:
     """Shut a gateway out. What of it was counted stays in the sum; what is on its way is dropped."""
     gateway = str(body["gateway"])
-    held = [one for one in _registry(state).of(gateway) if not one.reason]
-    state, voided = _without_passes(state, gateway)
+    held = [one for one in _registry(access).of(gateway) if not one.reason]
+    access, voided = _without_passes(access, gateway)
     if not held and not voided:
         raise OrderError(f"no gateway {gateway!r} is enrolled; 'cloud-aggregator gateways list' shows which are")
-    state, ends = _end(state, held, "revoked")
-    state, closing = rounds.close_if_due(_without(state, gateway))
-    return state, [*voided, *ends, *closing], f"{gateway} is revoked: its messages count no more"
+    access, ends = _end(access, context, held, "revoked")
+    access = access.without(gateway)
+    return access, [*voided, *ends, DropUploads(gateway)], f"{gateway} is revoked: its messages count no more"
 
 
-def remove_gateway(state: State, body: dict[str, Any]) -> Answer:
+def remove_gateway(access: Access, context: Context, alarms: Alarms, body: dict[str, Any]) -> Answer:
     """Forget a gateway that is gone for good: nobody waits for it, its alarms are ended."""
     gateway = str(body["gateway"])
-    held = [] if state.registry is None else [one for one in state.registry.of(gateway) if not one.reason]
-    if not held and gateway not in state.gateways and gateway not in state.outward.alarms:
+    held = [] if access.registry is None else [one for one in access.registry.of(gateway) if not one.reason]
+    if not held and gateway not in access.gateways and gateway not in alarms.book:
         raise OrderError(f"no gateway {gateway!r} is known; 'cloud-aggregator gateways list' shows which are")
-    state, voided = _without_passes(state, gateway)
-    state, ends = _end(state, held, "removed")
-    state, left = _forget_device(state, gateway, "removed")
-    return state, [*voided, *ends, *left], f"{gateway} is forgotten"
+    access, voided = _without_passes(access, gateway)
+    access, ends = _end(access, context, held, "removed")
+    access, left = _forget_device(access, context, alarms, gateway, "removed")
+    return access, [*voided, *ends, *left], f"{gateway} is forgotten"
 
 
-def _forget_device(state: State, gateway: str, how: Literal["removed", "replaced"]) -> Result:
+def _forget_device(
+    access: Access, context: Context, alarms: Alarms, gateway: str, how: Literal["removed", "replaced"]
+) -> Result:
     """Forget what a device that is gone said of itself, end its alarms, and take away what the broker shows of it."""
-    causes = {known.alarm.cause for known in state.outward.alarms.get(gateway, {}).values()}
-    state, ends = handling.end_alarms_of_device(state, gateway, how)
-    state, closing = rounds.close_if_due(_without(state, gateway))
-    state = replace(state, spent={name: most for name, most in state.spent.items() if name != gateway})
+    causes = {known.alarm.cause for known in alarms.book.get(gateway, {}).values()}
+    access = access.without(gateway)
+    access = replace(access, spent={name: most for name, most in access.spent.items() if name != gateway})
     retained = [("status", "agent"), ("manifest", "current"), *(("alarm", cause) for cause in sorted(causes))]
-    cleared = [Publish(topic(state, gateway, channel, item), b"", retain=True) for channel, item in retained]
-    return state, [ForgetGateway(gateway), *ends, *closing, *cleared]
+    cleared = [Publish(context.topic(gateway, channel, item), b"", retain=True) for channel, item in retained]
+    return access, [ForgetGateway(gateway), ForgetDevice(gateway, how), *cleared]
 
 
-def _registry(state: State) -> Registry:
-    if state.registry is None:
+def _registry(access: Access) -> Registry:
+    if access.registry is None:
         raise OrderError("this site has no [identity]; 'cloud-aggregator init' makes one")
-    return state.registry
+    return access.registry
 
 
-def _without_passes(state: State, gateway: str) -> Result:
+def _without_passes(access: Access, gateway: str) -> Result:
     """Void the tokens of a gateway, so that nobody comes in by one that lies about."""
-    registry = state.registry
+    registry = access.registry
     if registry is None:
-        return state, []
+        return access, []
     void = [replace(one, expires_ns=0) for one in registry.passes.values() if one.gateway == gateway]
     passes = {digest: one for digest, one in registry.passes.items() if one.gateway != gateway}
-    return replace(state, registry=replace(registry, passes=passes)), [RecordPass(one) for one in void]
-
-
-def _without(state: State, gateway: str) -> State:
-    """Forget in memory what a gateway said of itself and what it had on its way."""
-    return replace(
-        state,
-        gateways={name: one for name, one in state.gateways.items() if name != gateway},
-        incoming={name: one for name, one in state.incoming.items() if name != gateway},
-        held={name: one for name, one in state.held.items() if name != gateway},
-        sessions={name: one for name, one in state.sessions.items() if name != gateway},
-        seen={name: one for name, one in state.seen.items() if name != gateway},
-    )
+    return replace(access, registry=replace(registry, passes=passes)), [RecordPass(one) for one in void]

@@ -85,6 +85,11 @@ class DeviceSessions:
         """True while two devices speak under one id."""
         return self.trouble == "identity-twin"
 
+    @property
+    def cards(self) -> dict[str, str]:
+        """By boot, the card it was on: one that was set back, or gave way to another, is one by itself."""
+        return {one.boot_id: f"{one.boot_id} of {one.store_id}" if one.is_past else one.store_id for one in self.known}
+
 
 def note_status(sessions: DeviceSessions, status: Status, now_ns: int) -> tuple[DeviceSessions, bool]:
     """Return what is known after one more status, and whether that tells how the gateway is now.
@@ -112,11 +117,6 @@ def note_status(sessions: DeviceSessions, status: Status, now_ns: int) -> tuple[
     is_news = place == 0 or trouble is not None or sessions.is_twin or not _is_late(session, others)
     known = (session, *others) if is_news else (others[0], session, *others[1:])
     return replace(sessions, known=known[:SESSIONS_KEPT]), is_news
-
-
-def cards(sessions: DeviceSessions) -> dict[str, str]:
-    """Return, by boot, the card it was on: one that was set back, or gave way to another, is one by itself."""
-    return {one.boot_id: f"{one.boot_id} of {one.store_id}" if one.is_past else one.store_id for one in sessions.known}
 
 
 def over(sessions: DeviceSessions, now_ns: int) -> bool:

@@ -7,85 +7,80 @@ to the webhook and the building, and clears by itself when there was no sign of 
 from __future__ import annotations
 
 from fedgate.cloud_aggregator.access import device_sessions
+from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
-from fedgate.cloud_aggregator.alarms import handling
-from fedgate.cloud_aggregator.events import Effect, RecordGateway
-from fedgate.cloud_aggregator.state import State
+from fedgate.cloud_aggregator.alarms.records import Alarms
+from fedgate.cloud_aggregator.context import Context
+from fedgate.cloud_aggregator.events import ChangeAlarm, RaiseAlarm, RecordGateway, Wanted
 from fedgate.config.protocol.messages import Status
 from fedgate.models.records import replace
 
 REFUSED = "identity-refused"
 REFUSED_STANDS_S = 3_600.0
-Result = tuple[State, list[Effect]]
+Result = tuple[Access, list[Wanted]]
 
 
-def note_status(state: State, gateway: str, status: Status) -> tuple[State, list[Effect], bool]:
+def note_status(access: Access, context: Context, gateway: str, status: Status) -> tuple[Access, list[Wanted], bool]:
     """Take in who says a status, and whether it tells how the gateway is now: a late one does not."""
-    before = state.sessions.get(gateway, DeviceSessions())
-    after, is_news = device_sessions.note_status(before, status, state.now_ns)
+    before = access.sessions.get(gateway, DeviceSessions())
+    after, is_news = device_sessions.note_status(before, status, context.now_ns)
     if after is before:
-        return state, [], is_news
-    state = replace(state, sessions={**state.sessions, gateway: after})
+        return access, [], is_news
+    access = replace(access, sessions={**access.sessions, gateway: after})
     if after.trouble is None:
-        return state, [], is_news
-    state, effects = _changed(state, gateway, before, after)
+        return access, [], is_news
+    effects = _changes(gateway, before, after, context.now_ns)
     if effects and not is_news:  # else it is stored with its status
-        effects.append(record(state, gateway))
-    return state, effects, is_news
+        effects.append(record(access, gateway))
+    return access, effects, is_news
 
 
-def turned_away(state: State, gateway: str) -> Result:
+def turned_away(gateway: str) -> RaiseAlarm:
     """Raise an alarm where another device came for the name of a gateway, and got no certificate."""
     text = (
         "another device came with a token for this id and was turned away. Where it is to take the place, make a token "
         "with --replace; where nobody meant it, revoke the gateway, which voids its tokens"
     )
-    return handling.raise_ours(state, gateway, REFUSED, "warning", text)
+    return RaiseAlarm(gateway, REFUSED, "warning", text)
 
 
-def _passed(state: State) -> Result:
+def end_refusals(alarms: Alarms, context: Context) -> list[Wanted]:
     """End the alarms about devices that were turned away, an hour after."""
-    effects: list[Effect] = []
-    for gateway in state.outward.alarms:
-        for alarm in handling.of_ours(state, gateway, REFUSED):
-            if not 0 <= state.now_ns - alarm.t_ns < REFUSED_STANDS_S * device_sessions.NS:
-                state, more = handling.end_ours(state, gateway, alarm, f"it was turned away {REFUSED_STANDS_S:g} s ago")
-                effects += more
-    return state, effects
+    text, now_ns = f"it was turned away {REFUSED_STANDS_S:g} s ago", context.now_ns
+    over = [
+        (gateway, alarm)
+        for gateway in alarms.book
+        for alarm in alarms.active_of(gateway, REFUSED)
+        if not 0 <= now_ns - alarm.t_ns < REFUSED_STANDS_S * device_sessions.NS
+    ]
+    return [ChangeAlarm(gateway, alarm.clear(now_ns, text)) for gateway, alarm in over]
 
 
-def end_conflicts(state: State) -> Result:
-    """End the troubles that have given no sign for long enough."""
-    state, effects = _passed(state)
-    for gateway, one in state.sessions.items():
-        if device_sessions.over(one, state.now_ns) and gateway in state.gateways:
-            state, more = _over(state, gateway, one)
-            effects += [*more, record(state, gateway)]
-    return state, effects
+def end_conflicts(access: Access, context: Context) -> Result:
+    """End the conflicts that have given no sign for long enough."""
+    effects: list[Wanted] = []
+    for gateway, one in access.sessions.items():
+        if device_sessions.over(one, context.now_ns) and gateway in access.gateways:
+            effects += _of_conflict(gateway, one, context.now_ns)
+            quiet = replace(one, trouble=None, since_ns=0, until_ns=0)
+            access = replace(access, sessions={**access.sessions, gateway: quiet})
+            effects.append(record(access, gateway))
+    return access, effects
 
 
-def record(state: State, gateway: str) -> RecordGateway:
+def record(access: Access, gateway: str) -> RecordGateway:
     """Return the effect that stores what is known of a gateway."""
-    speaks = device_sessions.to_text(state.sessions[gateway]) if gateway in state.sessions else ""
-    return RecordGateway(gateway, state.gateways[gateway], state.seen.get(gateway, 0), speaks)
+    speaks = device_sessions.to_text(access.sessions[gateway]) if gateway in access.sessions else ""
+    return RecordGateway(gateway, access.gateways[gateway], access.seen.get(gateway, 0), speaks)
 
 
-def _changed(state: State, gateway: str, before: DeviceSessions, after: DeviceSessions) -> Result:
-    effects: list[Effect] = []
-    if before.trouble is not None and (before.trouble, before.since_ns) != (after.trouble, after.since_ns):
-        state, effects = _record_alarm(state, gateway, replace(before, until_ns=state.now_ns))
+def _changes(gateway: str, before: DeviceSessions, after: DeviceSessions, now_ns: int) -> list[Wanted]:
+    """Return how the alarms of a gateway change where its conflict is another than before."""
     if (before.trouble, before.since_ns) == (after.trouble, after.since_ns):
-        return state, effects
-    state, more = _record_alarm(state, gateway, after)
-    return state, [*effects, *more]
+        return []
+    return [*_of_conflict(gateway, replace(before, until_ns=now_ns), now_ns), *_of_conflict(gateway, after, now_ns)]
 
 
-def _over(state: State, gateway: str, known: DeviceSessions) -> Result:
-    state, effects = _record_alarm(state, gateway, known)
-    quiet = replace(known, trouble=None, since_ns=0, until_ns=0)
-    return replace(state, sessions={**state.sessions, gateway: quiet}), effects
-
-
-def _record_alarm(state: State, gateway: str, known: DeviceSessions) -> Result:
-    alarm = device_sessions.alarm_of(gateway, known, state.now_ns)
-    return (state, []) if alarm is None else handling.apply_change(state, gateway, alarm)
+def _of_conflict(gateway: str, known: DeviceSessions, now_ns: int) -> list[Wanted]:
+    alarm = device_sessions.alarm_of(gateway, known, now_ns)
+    return [] if alarm is None else [ChangeAlarm(gateway, alarm)]

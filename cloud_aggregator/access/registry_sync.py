@@ -6,11 +6,10 @@ own; what it names stays revoked, whatever the store says.
 
 from __future__ import annotations
 
-from fedgate.cloud_aggregator.access import admission
+from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import NAMELESS, Certificate, Listed, RecordCertificate, Registry
 from fedgate.cloud_aggregator.events import Effect, Log
 from fedgate.cloud_aggregator.names import first_of
-from fedgate.cloud_aggregator.state import State
 from fedgate.models.records import replace
 
 
@@ -34,22 +33,22 @@ def check(store: str, registry: Registry, event: Listed) -> None:
     )
 
 
-def take_list(state: State, event: Listed) -> tuple[State, list[Effect]]:
+def take_list(access: Access, event: Listed) -> tuple[Access, list[Effect]]:
     """Take in what the list names at the start. Of a certificate that was made after the backup nobody knows whose."""
-    if state.registry is None:
-        return state, []
-    known = state.registry.certificates
+    if access.registry is None:
+        return access, []
+    known = access.registry.certificates
     over = [_ended(known.get(serial), serial, t_ns) for serial, t_ns in event.ended if not _is_ended(known.get(serial))]
     if not over:
-        return state, []
-    registry = replace(state.registry, certificates={**known, **{one.serial: one for one in over}})
+        return access, []
+    registry = replace(access.registry, certificates={**known, **{one.serial: one for one in over}})
     who = sorted({f"serial {one.serial}" if one.gateway == NAMELESS else one.gateway for one in over})
     words = first_of(who)
     text = (
         f"this store is older than revoked.crl, which names {len(over)} certificates more: {words}. They stay revoked; "
         "what else came since the store was saved is not known here, see docs/reference/operations.md, How to restore"
     )
-    return admission.start_with_registry(state, registry), [
+    return replace(access, registry=registry), [
         *(RecordCertificate(one) for one in over),
         Log("warning", text),
     ]

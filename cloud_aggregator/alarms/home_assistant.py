@@ -14,10 +14,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.alarms.building import device_of
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
+from fedgate.cloud_aggregator.alarms.records import Alarms
+from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, Publish, RecordDiscovery
-from fedgate.cloud_aggregator.state import State, topic
 from fedgate.config.protocol.topics import ALL, CLOUD
 from fedgate.config.runtime.version import VERSION
 from fedgate.models.records import replace
@@ -28,53 +30,53 @@ AVAILABLE = "{{ value_json.state }}"  # `online` and `offline`, which are what H
 NAMES = {ANOMALY: "Anomaly", CAUSE: "Fleet alarm"}
 
 
-def sync(state: State) -> tuple[State, list[Effect]]:
+def sync(alarms: Alarms, context: Context, access: Access) -> tuple[Alarms, list[Effect]]:
     """Return everything there is to tell after a connect, and what is to be taken back."""
     wanted: dict[str, bytes] = {}
-    for gateway in (ALL, *state.gateways):
-        wanted |= _documents_of(state, gateway)
-    stale = sorted(state.outward.discovered - wanted.keys())
-    state, effects = _publish_new(state, wanted)
-    return state, [*effects, *(Publish(where, b"", retain=True) for where in stale)]
+    for gateway in (ALL, *access.gateways):
+        wanted |= _documents_of(alarms, context, access, gateway)
+    stale = sorted(alarms.discovered - wanted.keys())
+    alarms, effects = _publish_new(alarms, wanted)
+    return alarms, [*effects, *(Publish(where, b"", retain=True) for where in stale)]
 
 
-def gateway_changed(state: State, gateway: str) -> tuple[State, list[Effect]]:
+def gateway_changed(alarms: Alarms, context: Context, access: Access, gateway: str) -> tuple[Alarms, list[Effect]]:
     """Tell of a gateway that has appeared, or of what it has changed in what it says of itself."""
-    return _publish_new(state, _documents_of(state, gateway))
+    return _publish_new(alarms, _documents_of(alarms, context, access, gateway))
 
 
-def cause_seen(state: State, gateway: str) -> tuple[State, list[Effect]]:
+def cause_seen(alarms: Alarms, context: Context, access: Access, gateway: str) -> tuple[Alarms, list[Effect]]:
     """Tell of the alarms of a gateway that have not been told of."""
-    wanted = _documents_of(state, gateway)
-    return _publish_new(state, {where: body for where, body in wanted.items() if where not in state.outward.discovered})
+    wanted = _documents_of(alarms, context, access, gateway)
+    return _publish_new(alarms, {where: body for where, body in wanted.items() if where not in alarms.discovered})
 
 
-def _publish_new(state: State, wanted: Mapping[str, bytes]) -> tuple[State, list[Effect]]:
-    new = wanted.keys() - state.outward.discovered
-    state = replace(state, outward=replace(state.outward, discovered=state.outward.discovered | new))
+def _publish_new(alarms: Alarms, wanted: Mapping[str, bytes]) -> tuple[Alarms, list[Effect]]:
+    new = wanted.keys() - alarms.discovered
+    alarms = replace(alarms, discovered=alarms.discovered | new)
     effects: list[Effect] = [RecordDiscovery(where) for where in sorted(new)]
-    return state, [*effects, *(Publish(where, body, retain=True) for where, body in wanted.items())]
+    return alarms, [*effects, *(Publish(where, body, retain=True) for where, body in wanted.items())]
 
 
-def _documents_of(state: State, gateway: str) -> dict[str, bytes]:
+def _documents_of(alarms: Alarms, context: Context, access: Access, gateway: str) -> dict[str, bytes]:
     """Return the documents of one gateway, or of the site itself, by topic."""
-    if not state.settings.home_assistant.enabled:
+    if not context.settings.home_assistant.enabled:
         return {}
     if gateway == ALL:
-        causes = [CAUSE] if state.settings.fleet.enabled else []
+        causes = [CAUSE] if context.settings.fleet.enabled else []
     else:
-        seen = {known.alarm.cause for known in state.outward.alarms.get(gateway, {}).values()}
+        seen = {known.alarm.cause for known in alarms.book.get(gateway, {}).values()}
         causes = sorted({ANOMALY} | seen)
-    return {_topic(state, gateway, cause): _document(state, gateway, cause) for cause in causes}
+    return {_topic(context, gateway, cause): _document(context, access, gateway, cause) for cause in causes}
 
 
-def _topic(state: State, gateway: str, cause: str) -> str:
-    prefix = state.settings.home_assistant.prefix
-    return f"{prefix}/binary_sensor/{_node(state, gateway)}/{_plain(cause)}/config"
+def _topic(context: Context, gateway: str, cause: str) -> str:
+    prefix = context.settings.home_assistant.prefix
+    return f"{prefix}/binary_sensor/{_node(context, gateway)}/{_plain(cause)}/config"
 
 
-def _node(state: State, gateway: str) -> str:
-    return f"fedgate_s{_plain(state.settings.aggregator.site)}_s{_plain(gateway)}"
+def _node(context: Context, gateway: str) -> str:
+    return f"fedgate_s{_plain(context.settings.aggregator.site)}_s{_plain(gateway)}"
 
 
 def _plain(name: str) -> str:
@@ -85,12 +87,12 @@ def _plain(name: str) -> str:
     return name.replace("_", "__").replace(".", "_d")
 
 
-def _document(state: State, gateway: str, cause: str) -> bytes:
+def _document(context: Context, access: Access, gateway: str, cause: str) -> bytes:
     status_item = CLOUD if gateway == ALL else "agent"
-    state_topic = topic(state, gateway, "alarm", cause)
+    state_topic = context.topic(gateway, "alarm", cause)
     document = {
         "name": NAMES.get(cause, cause),
-        "unique_id": f"{_node(state, gateway)}_s{_plain(cause)}",
+        "unique_id": f"{_node(context, gateway)}_s{_plain(cause)}",
         "state_topic": state_topic,
         "value_template": STATE,
         "payload_on": "ON",
@@ -99,24 +101,24 @@ def _document(state: State, gateway: str, cause: str) -> bytes:
         "device_class": "problem",
         "availability": [
             {
-                "topic": topic(state, gateway, "status", status_item),
+                "topic": context.topic(gateway, "status", status_item),
                 "value_template": AVAILABLE,
                 "payload_available": "online",
                 "payload_not_available": "offline",
             }
         ],
         "qos": 1,
-        "device": _device(state, gateway),
+        "device": _device(context, access, gateway),
         "origin": {"name": "fedgate", "sw_version": VERSION},
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _device(state: State, gateway: str) -> dict[str, Any]:
-    site = state.settings.aggregator.site
+def _device(context: Context, access: Access, gateway: str) -> dict[str, Any]:
+    site = context.settings.aggregator.site
     if gateway == ALL:
-        return {"identifiers": [_node(state, ALL)], "name": f"fedgate site {site}", "sw_version": VERSION}
-    device, status = device_of(state, gateway), state.gateways.get(gateway)
+        return {"identifiers": [_node(context, ALL)], "name": f"fedgate site {site}", "sw_version": VERSION}
+    device, status = device_of(access, gateway), access.gateways.get(gateway)
     fields = {
         "manufacturer": device.manufacturer if device else "",
         "model": device.model if device else "",
@@ -126,8 +128,8 @@ def _device(state: State, gateway: str) -> dict[str, Any]:
     }
     known = {key: value for key, value in fields.items() if value}
     return {
-        "identifiers": [_node(state, gateway)],
+        "identifiers": [_node(context, gateway)],
         "name": f"{site} {gateway}",
         **known,
-        "via_device": _node(state, ALL),
+        "via_device": _node(context, ALL),
     }

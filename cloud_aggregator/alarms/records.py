@@ -7,38 +7,47 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedgate.cloud_aggregator.alarms.fleet import Fleet, restore_fleet
-from fedgate.cloud_aggregator.alarms.register import Alarms, Quiet, restore_alarms
+from fedgate.cloud_aggregator.alarms.register import AlarmBook, Quiet, restore_alarms
 from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, Queue, in_turns
 from fedgate.cloud_aggregator.events import Post
+from fedgate.cloud_aggregator.limits import Spent
+from fedgate.config.protocol.messages import Alarm
 from fedgate.config.protocol.topics import ALL
 
 ALARMS_REFUSED = "alarms_refused"
 
 
 @dataclass(frozen=True)
-class Outward:
-    """All of it; a part of the aggregator's state."""
+class Alarms:
+    """The alarms of all gateways and of the fleet, and what others were told of them."""
 
-    alarms: Alarms = field(default_factory=dict)
-    alarms_refused: int = 0  # messages of alarms of one cause too many, ever
+    book: AlarmBook = field(default_factory=dict)
+    refused: int = 0  # messages of alarms of one cause too many, ever
     quiet: dict[str, Quiet] = field(default_factory=dict)  # gateway -> since when it says that it has no alarm
     fleet: Fleet = field(default_factory=Fleet)
-    queue: Queue = field(default_factory=Queue)
+    queue: Queue = field(default_factory=Queue)  # of the webhook
     discovered: frozenset[str] = frozenset()  # topics under which Home Assistant was ever told something
+    changed: dict[str, Spent] = field(default_factory=dict)  # by gateway: changes, see `handling.receive_alarm`
+    described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when its device was last described
+    undescribed: frozenset[str] = frozenset()  # gateways whose device is to be described anew
+
+    def active_of(self, gateway: str, cause: str) -> list[Alarm]:
+        """Return the active alarms of a gateway that have this cause."""
+        return [one.alarm for one in self.book.get(gateway, {}).values() if one.active and one.alarm.cause == cause]
 
 
-def outward(
+def restore_alarms_record(
     alarms: Iterable[Mapping[str, Any]],
     posts: Iterable[Post],
     discovered: Iterable[str],
     counts: Mapping[str, int],
-) -> Outward:
+) -> Alarms:
     """Return what a store holds of it; `alarms` in the order they were received."""
     rows = [dict(row) for row in alarms]
-    return Outward(
-        alarms=restore_alarms(row for row in rows if row["gateway"] != ALL),
+    return Alarms(
+        book=restore_alarms(row for row in rows if row["gateway"] != ALL),
         fleet=restore_fleet(row for row in rows if row["gateway"] == ALL),
-        alarms_refused=counts.get(ALARMS_REFUSED, 0),
+        refused=counts.get(ALARMS_REFUSED, 0),
         queue=Queue(in_turns(posts), dropped=counts.get(DROPPED, 0), refused=counts.get(REFUSED, 0)),
         discovered=frozenset(discovered),
     )

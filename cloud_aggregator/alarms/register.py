@@ -2,7 +2,7 @@
 
 A message says one of two things of an alarm, that it was raised or that it was cleared. What is known of it is the set
 of these, so the order of their coming leaves no trace: an alarm that was cleared before its raising arrives never
-stands. Alarms that are over are remembered for a while, so that a late or repeated message is known as such.
+stands. AlarmBook that are over are remembered for a while, so that a late or repeated message is known as such.
 
 A gateway has one alarm of a cause at a time, so one that began later is the end of those before it: a gateway that lost
 its store never tells theirs. Which is later is told by the onset, and where that cannot be believed by the arrival; but
@@ -19,12 +19,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fedgate.cloud_aggregator.context import SET_NS
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.models.records import replace
 
 NS = 1_000_000_000
 KEPT = 8  # alarms of one cause of one gateway that are remembered after they ended
-SET_NS = 1_577_836_800 * NS  # 2020-01-01: a clock that says less was never set
 AHEAD_NS = 60 * NS  # a clock that says more than this after the arrival is wrong
 GRACE_S = 300.0  # five statuses of a gateway, as it is shipped
 ACTIVE_CAUSES_MAX = 200  # of one gateway at once
@@ -61,12 +61,12 @@ class AlarmRecord:
         return self.is_raised and not self.is_cleared
 
 
-Alarms = dict[str, dict[str, AlarmRecord]]  # by gateway and id, in the order they became known
+AlarmBook = dict[str, dict[str, AlarmRecord]]  # by gateway and id, in the order they became known
 
 
 def take(
-    alarms: Alarms, gateway: str, alarm: Alarm, now_ns: int, cards: Mapping[str, str] | None = None
-) -> tuple[Alarms, AlarmRecord, bool]:
+    alarms: AlarmBook, gateway: str, alarm: Alarm, now_ns: int, cards: Mapping[str, str] | None = None
+) -> tuple[AlarmBook, AlarmRecord, bool]:
     """Return the alarms with one more message, what is now known of its alarm, and whether it said anything new.
 
     `cards`: by boot, where more is known of its card than the alarm says; see `device_sessions.cards`.
@@ -148,13 +148,13 @@ def _pruned(of_gateway: dict[str, AlarmRecord], cause: str) -> dict[str, AlarmRe
     return {key: known for key, known in of_gateway.items() if key not in surplus}
 
 
-def active(alarms: Alarms, gateway: str) -> list[AlarmRecord]:
+def active(alarms: AlarmBook, gateway: str) -> list[AlarmRecord]:
     """Return the alarms of a gateway that stand, the latest last."""
     standing = [known for known in alarms.get(gateway, {}).values() if known.active]
     return sorted(standing, key=_age)
 
 
-def current(alarms: Alarms, gateway: str) -> dict[str, AlarmRecord]:
+def current(alarms: AlarmBook, gateway: str) -> dict[str, AlarmRecord]:
     """Return, for each cause of a gateway, the alarm that says how it is now: one that stands, else the last to end."""
     ordered = sorted(alarms.get(gateway, {}).values(), key=lambda known: (known.active, *_age(known)))
     return {known.alarm.cause: known for known in ordered}
@@ -164,7 +164,7 @@ def _age(known: AlarmRecord) -> tuple[int, int, int, str]:
     return (known.onset_ns, known.alarm.sequence, known.alarm.onset_ns, known.alarm.id)
 
 
-def superseded(alarms: Alarms, gateway: str) -> list[Alarm]:
+def superseded(alarms: AlarmBook, gateway: str) -> list[Alarm]:
     """Return the ends of the alarms of a gateway that stand although it has told of a later one of their cause."""
     latest: dict[str, AlarmRecord] = {}
     for known in sorted(alarms.get(gateway, {}).values(), key=_age):
@@ -178,14 +178,14 @@ def superseded(alarms: Alarms, gateway: str) -> list[Alarm]:
     return ends
 
 
-def forgotten(alarms: Alarms, gateway: str, now_ns: int) -> list[Alarm]:
+def forgotten(alarms: AlarmBook, gateway: str, now_ns: int) -> list[Alarm]:
     """Return the ends of all alarms of a gateway that stand, as it knows of none."""
     text = f"forgotten: its gateway has said for {GRACE_S:.0f} s that it has no alarm, and told no end of this one"
     of_its_own = [known for known in active(alarms, gateway) if not known.alarm.cause.startswith(OF_OURS)]
     return [_end(known, now_ns, text) for known in of_its_own]
 
 
-def end_of_device(alarms: Alarms, gateway: str, now_ns: int, how: Literal["removed", "replaced"]) -> list[Alarm]:
+def end_of_device(alarms: AlarmBook, gateway: str, now_ns: int, how: Literal["removed", "replaced"]) -> list[Alarm]:
     """Return the ends of all alarms of a gateway that stand, as its device is gone for good."""
     return [_end(known, now_ns, WHY[how]) for known in active(alarms, gateway)]
 
@@ -194,7 +194,7 @@ def _end(known: AlarmRecord, t_ns: int, text: str) -> Alarm:
     return known.alarm.model_copy(update={"state": "cleared", "t_ns": t_ns, "text": text})
 
 
-def ended(alarms: Alarms, gateway: str, end: Alarm, how: Ended) -> tuple[Alarms, AlarmRecord]:
+def ended(alarms: AlarmBook, gateway: str, end: Alarm, how: Ended) -> tuple[AlarmBook, AlarmRecord]:
     """Return the alarms with one ended that its gateway has not ended, and what is now known of it."""
     over = replace(alarms[gateway][end.id], alarm=end, is_cleared=True, ended=how)
     return {**alarms, gateway: {**alarms[gateway], end.id: over}}, over
@@ -228,7 +228,7 @@ def quieted(known: Quiet | None, status: Status, now_ns: int) -> Quiet | None:
     return known
 
 
-def refusal(alarms: Alarms, gateway: str, alarm: Alarm) -> str:
+def refusal(alarms: AlarmBook, gateway: str, alarm: Alarm) -> str:
     """Return why a message is not taken; empty where it is. What is stored and told of causes must have an end, and an
     alarm has one cause.
     """
@@ -259,9 +259,9 @@ def alarm_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ROW if row[name] is not None}
 
 
-def restore_alarms(rows: Iterable[dict[str, Any]]) -> Alarms:
+def restore_alarms(rows: Iterable[dict[str, Any]]) -> AlarmBook:
     """Return what is known of alarms from their rows in the store, given in the order they were received."""
-    alarms: Alarms = {}
+    alarms: AlarmBook = {}
     for row in rows:
         gateway, started_ns = row["gateway"], row["begun_ns"]
         for state in ("raised", "cleared"):

@@ -8,42 +8,38 @@ from __future__ import annotations
 
 import hashlib
 
-from fedgate.cloud_aggregator.events import Effect, Log, Publish, RecordLoss, RecordScores
-from fedgate.cloud_aggregator.state import State, topic
+from fedgate.cloud_aggregator.access.access import Access
+from fedgate.cloud_aggregator.context import Context
+from fedgate.cloud_aggregator.events import Effect, Log, RecordLoss, RecordScores
 from fedgate.config.protocol.losses import Tombstone
-from fedgate.config.protocol.messages import MessageError, Receipt
+from fedgate.config.protocol.messages import MessageError
 from fedgate.config.protocol.scores import Scores
 
 
-def lost(state: State, gateway: str, tombstone: Tombstone) -> list[Effect]:
+def lost(context: Context, access: Access, gateway: str, tombstone: Tombstone) -> list[Effect]:
     """Take in what a gateway had to give up."""
-    _known(state, gateway)
+    _known(access, gateway)
     what = f"{tombstone.items} items of class {tombstone.kind}, {tombstone.size_bytes} bytes"
     return [
-        RecordLoss(gateway, tombstone, state.now_ns),
-        _receipt(state, gateway, tombstone.item),
+        RecordLoss(gateway, tombstone, context.now_ns),
+        context.receipt(gateway, tombstone.item),
         Log("warning", f"{gateway}: {what} are lost: {', '.join(tombstone.why)}"),
     ]
 
 
-def scored(state: State, gateway: str, item: str, payload: bytes) -> list[Effect]:
+def scored(context: Context, access: Access, gateway: str, item: str, payload: bytes) -> list[Effect]:
     """Take in a batch of scores; a whole one that makes no sense never will, so its sender need not keep it."""
-    _known(state, gateway)
+    _known(access, gateway)
     if item != hashlib.sha256(payload).hexdigest():
         raise MessageError(f"scores of {gateway}: they were damaged on their way, or are not {item[:12]}")
     try:
         scores = Scores.from_bytes(payload)
     except MessageError as error:
         log = Log("warning", f"{gateway}: scores refused: {error}")
-        return [_receipt(state, gateway, item, str(error)), log]
-    return [RecordScores(gateway, item, scores, state.now_ns), _receipt(state, gateway, item)]
+        return [context.receipt(gateway, item, str(error)), log]
+    return [RecordScores(gateway, item, scores, context.now_ns), context.receipt(gateway, item)]
 
 
-def _known(state: State, gateway: str) -> None:
-    if gateway not in state.gateways:
+def _known(access: Access, gateway: str) -> None:
+    if gateway not in access.gateways:
         raise MessageError(f"{gateway} has not told its status yet")
-
-
-def _receipt(state: State, gateway: str, item: str, reason: str = "") -> Publish:
-    receipt = Receipt(accepted=not reason, reason=reason)
-    return Publish(topic(state, gateway, "receipt", item), receipt.to_bytes())

@@ -296,7 +296,7 @@ def check(db: sqlite3.Connection, store: Path) -> None:
 def facts_of(db: sqlite3.Connection) -> Facts:
     """Return what a store holds."""
     from fedgate.cloud_aggregator.backup.archive import Facts
-    from fedgate.cloud_aggregator.state import training_place
+    from fedgate.cloud_aggregator.rounds.rounds import training_place
 
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 

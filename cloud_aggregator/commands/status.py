@@ -118,7 +118,7 @@ def summarised(config: Path, now_ns: int) -> dict[str, Any]:
     settings = load(config, AggregatorSettings)
     with closing(Store(settings.aggregator.store, create=False)) as store:
         beats, rows, closed = store.rows("service"), store.rows("gateways"), store.rows("rounds", "id")
-        training, outward, released = store.training(), store.outward(), store.rows("models", "version", "released_ns")
+        training, alarms, released = store.training(), store.alarms(), store.rows("models", "version", "released_ns")
         registry = store.registry()
     found = health(beats[0] if beats else None, held_since_ns(settings.aggregator.store), now_ns)
     is_site = settings.identity is not None
@@ -132,7 +132,7 @@ def summarised(config: Path, now_ns: int) -> dict[str, Any]:
             one |= {"state": "unknown", "is_silent": False, "identity": "denied"}
     place = _training(training, settings) if training else None
     known = {row["gateway"]: Status.model_validate_json(row["status"]) for row in rows}
-    fleet, queue = outward.fleet, outward.queue
+    fleet, queue = alarms.fleet, alarms.queue
     return {
         "service": _service(found, now_ns),
         "rounds_closed": closed[-1]["id"] if closed else 0,  # of which the newest are kept
@@ -141,7 +141,7 @@ def summarised(config: Path, now_ns: int) -> dict[str, Any]:
         "gateways": gateways,
         "fleet": fleet.alarm.model_dump(mode="json") if fleet.alarm and fleet.active else None,
         "webhook": {"waiting": len(queue.waiting), "dropped": queue.dropped, "refused": queue.refused},
-        "alarms_refused": outward.alarms_refused,
+        "alarms_refused": alarms.refused,
         "store_is_older": set_back.describe_set_back(known, place["run"], place["round_index"]) if place else "",
     }
 
@@ -187,7 +187,7 @@ def _training(stored: bytes, settings: AggregatorSettings) -> dict[str, Any]:
     """Return where a stored training is, and every single number that its algorithm tells or keeps, by name; but for
     those that the settings already say.
     """
-    from fedgate.cloud_aggregator.state import training_place
+    from fedgate.cloud_aggregator.rounds.rounds import training_place
     from fedgate.models.arrays import generator
     from fedgate.models.features import feature_names
     from fedgate.models.federated import build

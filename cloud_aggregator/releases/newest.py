@@ -7,54 +7,54 @@ a number that was not signed here.
 
 from __future__ import annotations
 
+from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, Publish
-from fedgate.cloud_aggregator.releases import signatures
-from fedgate.cloud_aggregator.state import State, topic
+from fedgate.cloud_aggregator.releases.releases import Releases
+from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.identity import signing
 from fedgate.config.protocol.messages import MessageError, Newest, audience_of
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.records import replace
 
-Result = tuple[State, list[Effect]]
+Result = tuple[Releases, list[Effect]]
 NUMBERS = ("version", "highest_version", "training")
 
 
-def of(state: State) -> Newest:
+def of(releases: Releases, rounds: Rounds) -> Newest:
     """Return the numbers as they are now, none of them below what was published or came back."""
-    known, version = state.newest, state.manifest.version if state.manifest else 0
     return Newest(
-        version=max(known.version, version),
-        highest_version=max(known.highest_version, version, state.staging.newest),
-        training=max(known.training, state.training),
+        version=max(releases.newest.version, releases.version),
+        highest_version=releases.highest_version,
+        training=max(releases.newest.training, rounds.training),
     )
 
 
-def publish(state: State) -> Result:
+def publish(releases: Releases, context: Context, rounds: Rounds) -> Result:
     """Publish the numbers, retained."""
-    state = replace(state, newest=of(state))
-    signed = signatures.signed(state.newest, state.key, _audience(state), state.now_ns)
-    return state, [Publish(topic(state, ALL, "newest", "current"), signed.to_bytes(), retain=True)]
+    releases = replace(releases, newest=of(releases, rounds))
+    signed = context.sign(releases.newest)
+    return releases, [Publish(context.topic(ALL, "newest", "current"), signed.to_bytes(), retain=True)]
 
 
-def publish_if_changed(state: State) -> Result:
+def publish_if_changed(releases: Releases, context: Context, rounds: Rounds) -> Result:
     """Publish the numbers where one of them has grown."""
-    return publish(state) if state.connected and of(state) != state.newest else (state, [])
+    return (
+        publish(releases, context, rounds)
+        if context.is_connected and of(releases, rounds) != releases.newest
+        else (releases, [])
+    )
 
 
-def learn(state: State, payload: bytes) -> Result:
+def learn(releases: Releases, context: Context, rounds: Rounds, payload: bytes) -> Result:
     """Take in numbers that come back, whoever brings them: what counts is that they were signed here.
 
     Raises `MessageError`.
     """
-    message, known = Newest.from_bytes(payload), of(state)
+    message, known = Newest.from_bytes(payload), of(releases, rounds)
     known = Newest(**{name: max(getattr(known, name), getattr(message, name)) for name in NUMBERS})
-    if known == of(state):
-        return state, []
-    is_signed = signing.verified(state.key.public_key(), message.signed_bytes(), message.signature)
-    if message.audience != _audience(state) or not is_signed:
+    if known == of(releases, rounds):
+        return releases, []
+    is_signed = signing.verified(context.key.public_key(), message.signed_bytes(), message.signature)
+    if message.audience != audience_of(context.settings.aggregator.site, ALL) or not is_signed:
         raise MessageError("newest: it was not signed by this aggregator")
-    return replace(state, newest=known), []
-
-
-def _audience(state: State) -> str:
-    return audience_of(state.settings.aggregator.site, ALL)
+    return replace(releases, newest=known), []

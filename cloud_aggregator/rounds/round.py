@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import warnings
 
-from fedgate.cloud_aggregator.containment import attempt
-from fedgate.cloud_aggregator.events import Effect, HoldUpdate, Log, Publish, RecordRound
+from fedgate.cloud_aggregator.access.access import Access
+from fedgate.cloud_aggregator.attempts import attempt
+from fedgate.cloud_aggregator.context import Context
+from fedgate.cloud_aggregator.events import BuildModel, HoldUpdate, Log, Publish, RecordRound, Wanted
 from fedgate.cloud_aggregator.names import first_of
-from fedgate.cloud_aggregator.releases import build, deploy, signatures
-from fedgate.cloud_aggregator.releases.announce import chunks
-from fedgate.cloud_aggregator.releases.rollout import BuiltModel
+from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.rounds import late_updates, numbering, set_back
-from fedgate.cloud_aggregator.state import State, packed, save_training, topic
-from fedgate.config.protocol.messages import RoundOpen, audience_of, round_number
+from fedgate.cloud_aggregator.rounds.rounds import Rounds, packed, save_training
+from fedgate.config.protocol.messages import RoundOpen, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.arrays import alike, finite, generator, select
 from fedgate.models.federated.algorithm import Server, close_round, is_silent, lacking
@@ -28,142 +28,149 @@ LOST_S = 600.0  # by then whoever holds an answer has sent it
 DOUBLINGS_MAX = 8  # of that time: ten minutes become 43 hours
 
 
-def may_open(state: State) -> bool:
+def may_open(rounds: Rounds, context: Context, access: Access) -> bool:
     """Tell whether a round can be announced now: drawing a share of the gateways needs gateways to draw from."""
-    rounds = state.settings.rounds
-    is_drawn = state.asked_round >= state.server.cohort_index
-    is_enough = rounds.fraction == 1.0 or is_drawn or len(ready_gateways(state)) >= rounds.quorum
-    return is_enough and state.now_ns >= state.rest_until_ns
+    table = context.settings.rounds
+    is_drawn = rounds.asked_round >= rounds.server.cohort_index
+    is_enough = table.fraction == 1.0 or is_drawn or len(ready_gateways(rounds, access)) >= table.quorum
+    return is_enough and context.now_ns >= rounds.rest_until_ns
 
 
-def open_round(state: State) -> tuple[State, list[Effect]]:
+def open_round(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
     """Publish the invitation, retained for those who are away, and the shared parameters for those who are here.
 
     A round that is open is announced anew, and its parameters are not sent again: who lacks them asks. Where no round
     may open now, the invitation to the one before is taken back.
     """
-    if not may_open(state):
-        return state, [Publish(topic(state, ALL, "round", "open"), b"", retain=True)]
-    if state.asked_round < state.server.cohort_index:  # who takes part in one phase is asked again in the next
-        state = replace(state, asked=_drawn(state), asked_round=state.server.round_index)
-    log = Log("info", f"round {state.server.round_index} of {state.settings.algorithm.name} is open")
-    if state.opened:
-        state = replace(state, invited_ns=state.now_ns)
-        return state, [invitation(state)]
-    shared = state.shared or packed(state.server, state.settings.limits.max_payload_bytes)
+    if not may_open(rounds, context, access):
+        return rounds, [Publish(context.topic(ALL, "round", "open"), b"", retain=True)]
+    if rounds.asked_round < rounds.server.cohort_index:  # who takes part in one phase is asked again in the next
+        rounds = replace(rounds, asked=_drawn(rounds, context, access), asked_round=rounds.server.round_index)
+    log = Log("info", f"round {rounds.server.round_index} of {context.settings.algorithm.name} is open")
+    if rounds.opened:
+        rounds = replace(rounds, invited_ns=context.now_ns)
+        return rounds, [invitation(rounds, context)]
+    shared = rounds.shared or packed(rounds.server, context.settings.limits.max_payload_bytes)
     # Once: a service that was restarted since need not send it again, who lacks it asks.
-    sent = chunks(state, ALL, shared) if state.connected and state.sent_round < state.server.round_index else []
-    sent_round = state.server.round_index if sent else state.sent_round
-    state = replace(state, opened=True, opened_ns=state.now_ns, invited_ns=state.now_ns)
+    sent = context.chunks(ALL, shared) if context.is_connected and rounds.sent_round < rounds.server.round_index else []
+    sent_round = rounds.server.round_index if sent else rounds.sent_round
+    rounds = replace(rounds, opened=True, opened_ns=context.now_ns, invited_ns=context.now_ns)
     # The rest is over for good: a clock that goes back must not close a round to those who have answered it.
-    state = replace(state, shared=shared, sent_round=sent_round, rest_until_ns=0)
-    return state, [save_training(state), invitation(state), *sent, log]
+    rounds = replace(rounds, shared=shared, sent_round=sent_round, rest_until_ns=0)
+    return rounds, [save_training(rounds), invitation(rounds, context), *sent, log]
 
 
-def invitation(state: State) -> Publish:
+def invitation(rounds: Rounds, context: Context) -> Publish:
     """Return the announcement of the open round."""
-    choice = state.settings.algorithm
-    shared = state.shared or packed(state.server, state.settings.limits.max_payload_bytes)
+    choice = context.settings.algorithm
+    shared = rounds.shared or packed(rounds.server, context.settings.limits.max_payload_bytes)
     message = RoundOpen(
-        run=state.run,
-        round_index=state.server.round_index,
-        phase=state.server.phase,
+        run=rounds.run,
+        round_index=rounds.server.round_index,
+        phase=rounds.server.phase,
         algorithm=choice.name,
         settings=choice.settings,
         seed=choice.seed,
-        features=state.settings.features,
+        features=context.settings.features,
         shared=shared.transfer,
-        cohort=state.asked,
-        libraries=state.algorithm.libraries,
-        training=state.training,
+        cohort=rounds.asked,
+        libraries=rounds.algorithm.libraries,
+        training=rounds.training,
     )
-    for_whom = audience_of(state.settings.aggregator.site, ALL)
-    signed = signatures.signed(message, state.key, for_whom, state.now_ns)
-    return Publish(topic(state, ALL, "round", "open"), signed.to_bytes(), retain=True)
+    return Publish(context.topic(ALL, "round", "open"), context.sign(message).to_bytes(), retain=True)
 
 
-def _drawn(state: State) -> tuple[str, ...] | None:
+def _drawn(rounds: Rounds, context: Context, access: Access) -> tuple[str, ...] | None:
     """Draw who is asked: everyone, or a fraction of those who could answer now, and never fewer than the quorum."""
-    rounds, ready = state.settings.rounds, ready_gateways(state)
-    if rounds.fraction == 1.0:
+    table, ready = context.settings.rounds, ready_gateways(rounds, access)
+    if table.fraction == 1.0:
         return None
-    fraction = max(rounds.fraction, rounds.quorum / len(ready))
-    index = state.server.cohort_index if rounds.redraw else 0
-    return tuple(select(state.settings.algorithm.seed, index, ready, fraction))
+    fraction = max(table.fraction, table.quorum / len(ready))
+    index = rounds.server.cohort_index if table.redraw else 0
+    return tuple(select(context.settings.algorithm.seed, index, ready, fraction))
 
 
-def remind(state: State) -> tuple[State, list[Effect]]:
-    """Repeat what some gateway seems not to have heard: the invitation, or the manifest of the model.
-
-    Each on a clock of its own: a round that opens is an invitation, and says nothing of the model.
-    """
-    effects: list[Effect] = []
-    if state.now_ns - state.invited_ns >= REMIND_S * NS:
-        state, effects = replace(state, invited_ns=state.now_ns), _repeat_invitations(state)
-    if state.now_ns - state.reminded_ns < REMIND_S * NS:
-        return state, effects
-    if state.opened and (text := set_back.describe_set_back(state.gateways, state.run, state.server.round_index)):
-        effects.append(Log("warning", text))
-    return replace(state, reminded_ns=state.now_ns), [*effects, *deploy.reminders(state)]
+def remind(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
+    """Repeat the invitation for those who seem not to have received it."""
+    if context.now_ns - rounds.invited_ns < REMIND_S * NS:
+        return rounds, []
+    return replace(rounds, invited_ns=context.now_ns), _repeat_invitations(rounds, context, access)
 
 
-def _repeat_invitations(state: State) -> list[Effect]:
-    waited = sorted(waited_for(state)) if state.opened else []
+def compare_store(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
+    """Warn where gateways have answered later rounds of this training: this store was set back."""
+    if context.now_ns - rounds.compared_ns < REMIND_S * NS:
+        return rounds, []
+    text = set_back.describe_set_back(access.gateways, rounds.run, rounds.server.round_index) if rounds.opened else ""
+    return replace(rounds, compared_ns=context.now_ns), [Log("warning", text)] if text else []
+
+
+def _repeat_invitations(rounds: Rounds, context: Context, access: Access) -> list[Wanted]:
+    waited = sorted(waited_for(rounds, access)) if rounds.opened else []
     if not waited:
         return []
-    count, quorum = len(state.counted), state.settings.rounds.quorum
-    text = f"round {state.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {first_of(waited)}"
-    return [invitation(state), Log("info" if count >= quorum else "warning", text)]
+    count, quorum = len(rounds.counted), context.settings.rounds.quorum
+    text = (
+        f"round {rounds.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {first_of(waited)}"
+    )
+    return [invitation(rounds, context), Log("info" if count >= quorum else "warning", text)]
 
 
-def renumber(state: State) -> tuple[State, list[Effect]]:
+def renumber(rounds: Rounds, context: Context, releases: Releases) -> tuple[Rounds, list[Wanted]]:
     """Give the training a number above that of every one before it, and say so: gateways would take it for an earlier
     one, where this store was lost or set back.
     """
-    known = state.newest.training
-    if known <= state.training:
-        return state, []
-    state = replace(state, training=numbering.above(known))
-    text = f"there was a training {known}, later than the one at hand, which now is {state.training}"
-    return state, [save_training(state), *([invitation(state)] if state.opened else []), Log("warning", text)]
+    known = releases.newest.training
+    if known <= rounds.training:
+        return rounds, []
+    rounds = replace(rounds, training=numbering.above(known))
+    text = f"there was a training {known}, later than the one at hand, which now is {rounds.training}"
+    return rounds, [
+        save_training(rounds),
+        *([invitation(rounds, context)] if rounds.opened else []),
+        Log("warning", text),
+    ]
 
 
-def waited_for(state: State) -> set[str]:
+def waited_for(rounds: Rounds, access: Access) -> set[str]:
     """Return who could answer the open round and has not; nor has said, or been told, that nothing will come."""
-    asked = ready_gateways(state) if state.asked is None else set(state.asked).intersection(ready_gateways(state))
-    number = round_number(state.run, state.server.round_index)
-    refusing = {gateway for gateway in asked if state.gateways[gateway].refused_round == number}
-    twins = {gateway for gateway, sessions in state.sessions.items() if sessions.is_twin}
-    return set(asked) - state.counted.keys() - state.turned_away - refusing - twins
+    asked = (
+        ready_gateways(rounds, access)
+        if rounds.asked is None
+        else set(rounds.asked).intersection(ready_gateways(rounds, access))
+    )
+    number = round_number(rounds.run, rounds.server.round_index)
+    refusing = {gateway for gateway in asked if access.gateways[gateway].refused_round == number}
+    return set(asked) - rounds.counted.keys() - rounds.turned_away - refusing - access.twins
 
 
-def ready_gateways(state: State) -> list[str]:
+def ready_gateways(rounds: Rounds, access: Access) -> list[str]:
     """Return the gateways that could answer a round now."""
-    needed = state.algorithm.libraries
-    return sorted(gateway for gateway, status in state.gateways.items() if status.ready(needed))
+    needed = rounds.algorithm.libraries
+    return sorted(gateway for gateway, status in access.gateways.items() if status.ready(needed))
 
 
-def close_if_due(state: State) -> tuple[State, list[Effect]]:
+def close_if_due(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
     """Close the round when all who can have answered, or when the deadline has passed, and a quorum is there."""
-    rounds = state.settings.rounds
-    if not state.opened or len(state.counted) < rounds.quorum or state.first_update_ns is None:
-        return state, []
-    is_over = state.now_ns - state.first_update_ns >= rounds.deadline_s * NS
-    return _close(state) if is_over or not waited_for(state) else (state, [])
+    table = context.settings.rounds
+    if not rounds.opened or len(rounds.counted) < table.quorum or rounds.first_update_ns is None:
+        return rounds, []
+    is_over = context.now_ns - rounds.first_update_ns >= table.deadline_s * NS
+    return _close(rounds, context, access) if is_over or not waited_for(rounds, access) else (rounds, [])
 
 
-def widen_if_stuck(state: State) -> tuple[State, list[Effect]]:
+def widen_if_stuck(rounds: Rounds, context: Context) -> tuple[Rounds, list[Wanted]]:
     """Ask everyone where those who were drawn did not make a quorum within the deadline."""
-    rounds = state.settings.rounds
-    patient = state.now_ns - state.opened_ns < rounds.deadline_s * NS
-    if not state.opened or state.asked is None or len(state.counted) >= rounds.quorum or patient:
-        return state, []
-    state = replace(state, asked=None, invited_ns=state.now_ns)
-    text = f"round {state.server.round_index}: those drawn made no quorum of {rounds.quorum}, everyone is asked"
-    return state, [save_training(state), invitation(state), Log("warning", text)]
+    table = context.settings.rounds
+    patient = context.now_ns - rounds.opened_ns < table.deadline_s * NS
+    if not rounds.opened or rounds.asked is None or len(rounds.counted) >= table.quorum or patient:
+        return rounds, []
+    rounds = replace(rounds, asked=None, invited_ns=context.now_ns)
+    text = f"round {rounds.server.round_index}: those drawn made no quorum of {table.quorum}, everyone is asked"
+    return rounds, [save_training(rounds), invitation(rounds, context), Log("warning", text)]
 
 
-def give_up_if_lost(state: State) -> tuple[State, list[Effect]]:
+def give_up_if_lost(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
     """Give a round up that can have no quorum: the answers of some were refused, or they have answered and hold no
     answer any more, as where their stores were damaged, and the others are too few. Nobody answers twice, as masks and
     noise are drawn from the round. Where the algorithm remembers what was counted of whom, what is given up would be
@@ -172,75 +179,77 @@ def give_up_if_lost(state: State) -> tuple[State, list[Effect]]:
     Each in a row has twice the time of the one before: all the others train again, and spend of their privacy, which
     one gateway must not have them do for ever.
     """
-    rounds, number = state.settings.rounds, round_number(state.run, state.server.round_index)
-    waited = {name: state.gateways[name] for name in waited_for(state)} if state.opened else {}
-    patience_s = max(rounds.deadline_s, LOST_S) * 2 ** min(state.given_up, DOUBLINGS_MAX)
+    table, number = context.settings.rounds, round_number(rounds.run, rounds.server.round_index)
+    waited = {name: access.gateways[name] for name in waited_for(rounds, access)} if rounds.opened else {}
+    patience_s = max(table.deadline_s, LOST_S) * 2 ** min(rounds.given_up, DOUBLINGS_MAX)
     lost = sorted(name for name, one in waited.items() if one.answered == number and not one.outbox)
-    is_early = not state.opened or state.now_ns - state.opened_ns < patience_s * NS
-    if is_early or state.algorithm.remembers or not (lost or state.turned_away):
-        return state, []
-    if len(state.counted) + len(waited) - len(lost) >= rounds.quorum:
-        return state, []
-    why = [f"the answers of {first_of(sorted(state.turned_away))} were refused"] if state.turned_away else []
+    is_early = not rounds.opened or context.now_ns - rounds.opened_ns < patience_s * NS
+    if is_early or rounds.algorithm.remembers or not (lost or rounds.turned_away):
+        return rounds, []
+    if len(rounds.counted) + len(waited) - len(lost) >= table.quorum:
+        return rounds, []
+    why = [f"the answers of {first_of(sorted(rounds.turned_away))} were refused"] if rounds.turned_away else []
     why += [f"{first_of(lost)} answered it, and the answers were lost"] if lost else []
-    text = f"round {state.server.round_index} is given up: {'; '.join(why)}"
-    state, effects = _close(replace(state, total={}), is_given_up=True)
-    return state, [Log("warning", text), *effects]
+    text = f"round {rounds.server.round_index} is given up: {'; '.join(why)}"
+    rounds, effects = _close(replace(rounds, total={}), context, access, is_given_up=True)
+    return rounds, [Log("warning", text), *effects]
 
 
-def _close(state: State, *, is_given_up: bool = False) -> tuple[State, list[Effect]]:
+def _close(
+    rounds: Rounds, context: Context, access: Access, *, is_given_up: bool = False
+) -> tuple[Rounds, list[Wanted]]:
     """End the round. One that is given up is none: it moves no model, nor does what was kept for it, which alone would
     be less than a quorum; it releases none, and ends no row of them, as the first of several exchanges may well close.
     """
-    waited = len(state.held.keys() - state.counted.keys())
-    state, kept = (state, ()) if is_given_up else late_updates.merged(state)
-    record = _record(state, () if is_given_up else tuple(state.counted), kept)
-    state, dropped = late_updates.emptied(state, kept)
+    waited = len(rounds.held.keys() - rounds.counted.keys())
+    rounds, kept = (rounds, ()) if is_given_up else late_updates.merged(rounds)
+    record = _record(rounds, context, () if is_given_up else tuple(rounds.counted), kept)
+    rounds, dropped = late_updates.emptied(rounds, context, kept)
     and_late = f" and {len(kept)} of earlier rounds" if kept else ""
     closed = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates{and_late}")
     with warnings.catch_warnings(record=True) as caught:  # what the algorithm has to say of its result
         warnings.simplefilter("always")
-        server, problem, has_failed = _advanced(state)
+        server, problem, has_failed = _advanced(rounds)
     remarks = sorted({str(warning.message) for warning in caught})
-    algorithm, phase = state.algorithm, state.server.phase
+    algorithm, phase = rounds.algorithm, rounds.server.phase
     is_first = phase - phase % algorithm.stride <= algorithm.setup
     # Nobody will have anything else to send a second later either; what comes to nothing half way begins at once.
-    is_idle = has_failed or (not state.total and (is_first or algorithm.stride > 1))
-    wait_ns = state.now_ns + round(state.settings.rounds.deadline_s * NS) if is_idle else 0
+    is_idle = has_failed or (not rounds.total and (is_first or algorithm.stride > 1))
+    wait_ns = context.now_ns + round(context.settings.rounds.deadline_s * NS) if is_idle else 0
     # The next phase is a round's first; but a round that failed or came to nothing half way begins anew and is none.
-    is_whole = bool(state.total) or (is_first and is_silent(algorithm, phase, state.total))
+    is_whole = bool(rounds.total) or (is_first and is_silent(algorithm, phase, rounds.total))
     is_complete = phase >= algorithm.setup == server.phase and is_whole and not has_failed and not is_given_up
-    state = replace(
-        _emptied(state),
+    rounds = replace(
+        _emptied(rounds),
         server=server,
-        since_release=state.since_release + is_complete,
-        given_up=0 if is_complete else state.given_up + is_given_up,
-        rest_until_ns=max(state.rest_until_ns, wait_ns),
+        since_release=rounds.since_release + is_complete,
+        given_up=0 if is_complete else rounds.given_up + is_given_up,
+        rest_until_ns=max(rounds.rest_until_ns, wait_ns),
     )
-    per_release = state.settings.rounds.per_release or state.algorithm.rounds
-    effects: list[Effect] = [*dropped, *([] if is_given_up else [closed])]
+    per_release = context.settings.rounds.per_release or rounds.algorithm.rounds
+    effects: list[Wanted] = [*dropped, *([] if is_given_up else [closed])]
     if waited > len(kept):
         remarks.append(f"{waited - len(kept)} of the updates of earlier rounds cannot be counted any more")
     effects += [Log("warning", f"round {record.round_index}: {remark}") for remark in remarks]
     is_last = is_idle and not has_failed and not is_given_up
-    if is_last and state.since_release > is_complete and _has_learned(state):
-        per_release, problem = state.since_release, ""  # nobody will send more: what was learned so far is the model
+    if is_last and rounds.since_release > is_complete and _has_learned(rounds, context):
+        per_release, problem = rounds.since_release, ""  # nobody will send more: what was learned so far is the model
     if problem and not is_given_up:
         effects.append(Log("warning", f"round {record.round_index} {problem}"))
-    if state.since_release >= per_release:
-        state, released = (_rested(state), []) if problem else _release(state, len(record.gateways) + len(kept))
-        effects += released
-    state, opening = open_round(state)
-    return state, [record, save_training(state), *effects, *opening]
+    if rounds.since_release >= per_release:
+        rounds = _rested(rounds, context)
+        effects += [] if problem else [BuildModel(len(record.gateways) + len(kept))]
+    rounds, opening = open_round(rounds, context, access)
+    return rounds, [record, save_training(rounds), *effects, *opening]
 
 
-def _emptied(state: State) -> State:
-    """Return the state without what belongs to the round that is over."""
+def _emptied(rounds: Rounds) -> Rounds:
+    """Return the training without what belongs to the round that is over."""
     return replace(
-        state,
+        rounds,
         total={},
         counted={},
-        counted_before={**state.counted_before, **state.counted},
+        counted_before={**rounds.counted_before, **rounds.counted},
         refused=0,
         bytes_received=0,
         empty=(),
@@ -251,34 +260,34 @@ def _emptied(state: State) -> State:
     )
 
 
-def _record(state: State, counted: tuple[str, ...], kept: tuple[HoldUpdate, ...]) -> RecordRound:
+def _record(rounds: Rounds, context: Context, counted: tuple[str, ...], kept: tuple[HoldUpdate, ...]) -> RecordRound:
     return RecordRound(
-        run=state.run,
-        round_index=state.server.round_index,
-        algorithm=state.settings.algorithm.name,
+        run=rounds.run,
+        round_index=rounds.server.round_index,
+        algorithm=context.settings.algorithm.name,
         gateways=counted,
-        refused=state.refused,
-        closed_ns=state.now_ns,
-        bytes_received=state.bytes_received,
-        phase=state.server.phase,
-        empty=tuple(sorted(set(state.empty).intersection(counted))),
+        refused=rounds.refused,
+        closed_ns=context.now_ns,
+        bytes_received=rounds.bytes_received,
+        phase=rounds.server.phase,
+        empty=tuple(sorted(set(rounds.empty).intersection(counted))),
         late=tuple((one.gateway, one.round_index) for one in kept),
     )
 
 
-def _has_learned(state: State) -> bool:
+def _has_learned(rounds: Rounds, context: Context) -> bool:
     """Tell whether the model is another than that with which its training began."""
-    server = state.algorithm.start(generator(state.settings.algorithm.seed, 0, "cloud"))
-    return not alike(server.shared, state.server.shared) and not lacking(state.server)
+    server = rounds.algorithm.start(generator(context.settings.algorithm.seed, 0, "cloud"))
+    return not alike(server.shared, rounds.server.shared) and not lacking(rounds.server)
 
 
-def _advanced(state: State) -> tuple[Server, str, bool]:
+def _advanced(rounds: Rounds) -> tuple[Server, str, bool]:
     """Return the server after the round, why it makes no model where it does not, and whether it failed: updates that
     were fine one by one may be beyond the solver together, and that must not stop the service for good.
     """
-    if not state.total:
-        return close_round(state.algorithm, state.server, {}), "changes nothing: nobody had anything to send", False
-    server = attempt(lambda: close_round(state.algorithm, state.server, state.total))
+    if not rounds.total:
+        return close_round(rounds.algorithm, rounds.server, {}), "changes nothing: nobody had anything to send", False
+    server = attempt(lambda: close_round(rounds.algorithm, rounds.server, rounds.total))
     if isinstance(server, Exception):
         failed = f"{type(server).__name__}: {server}"
     elif finite(server.shared):
@@ -286,29 +295,9 @@ def _advanced(state: State) -> tuple[Server, str, bool]:
         return server, f"makes no model: {why}" if why else "", False
     else:
         failed = "its parameters are not finite"
-    return close_round(state.algorithm, state.server, {}), f"changes nothing: {failed}", True
+    return close_round(rounds.algorithm, rounds.server, {}), f"changes nothing: {failed}", True
 
 
-def _release(state: State, gateways: int) -> tuple[State, list[Effect]]:
-    made = attempt(
-        lambda: build.make(
-            state.algorithm,
-            state.server,
-            version=deploy.next_version(state),
-            name=state.settings.algorithm.name,
-            run=state.run,
-            features=state.settings.features,
-            max_payload_bytes=state.settings.limits.max_payload_bytes,
-            gateways=gateways,
-            created_ns=state.now_ns,
-        )
-    )
-    if isinstance(made, Exception):  # the same parameters would be there after a restart
-        return _rested(state), [Log("warning", f"no model can be made: {type(made).__name__}: {made}")]
-    state, effects = deploy.receive_model(_rested(state), BuiltModel(*made))
-    return state, effects
-
-
-def _rested(state: State) -> State:
-    rest_ns = round(state.settings.rounds.rest_s * NS)
-    return replace(state, since_release=0, rest_until_ns=state.now_ns + rest_ns)
+def _rested(rounds: Rounds, context: Context) -> Rounds:
+    rest_ns = round(context.settings.rounds.rest_s * NS)
+    return replace(rounds, since_release=0, rest_until_ns=context.now_ns + rest_ns)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedgate.cloud_aggregator import containment, machine
-from fedgate.cloud_aggregator.access import admission
+from fedgate.cloud_aggregator import containment, machine, presence
+from fedgate.cloud_aggregator.attempts import attempt
 from fedgate.cloud_aggregator.events import Durable, Effect, Event, Ordered, Outward, Received
 from fedgate.cloud_aggregator.releases import rollout
-from fedgate.cloud_aggregator.runtime import defence, presence
+from fedgate.cloud_aggregator.runtime import defence
 from fedgate.cloud_aggregator.state import State, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import LARGEST
@@ -47,13 +47,14 @@ class Service:
             now_ns,
             beginning,
             material,
-            store.outward(),
+            store.alarms(),
             store.held(),
             store.sessions(),
             staging,
+            store.seen(),
         )
-        self.state = presence.start_presence(self.state, store.seen(), store.service())
-        self.state = admission.start_with_registry(self.state, store.registry())
+        self.state = replace(self.state, presence=presence.start(store.service(), now_ns))
+        self.state = machine.start_with_registry(self.state, store.registry())
 
     def step(self, now_ns: int, event: Event) -> list[Outward]:
         """Take in one event and return what is to be told, all it rests on being on disk."""
@@ -68,7 +69,7 @@ class Service:
         raised, and what was stored before them is told after a restart.
         """
         before = self.state
-        result = containment.attempt(lambda: self._run_events(machine.step, now_ns, events))
+        result = attempt(lambda: self._run_events(machine.step, now_ns, events))
         if not isinstance(result, Exception):
             return result
         self.state = before
@@ -76,9 +77,9 @@ class Service:
 
     def _step_in_order(self, now_ns: int, event: Event) -> list[Outward]:
         before = self.state
-        result = containment.attempt(lambda: self._run_events(machine.take_in, now_ns, [event]))
+        result = attempt(lambda: self._run_events(machine.take_in, now_ns, [event]))
         if isinstance(result, Exception):
-            before = replace(before, now_ns=now_ns)
+            before = replace(before, context=replace(before.context, now_ns=now_ns))
             if isinstance(event, Received):
                 self.state, effects = containment.contain(before, event, result)
             elif isinstance(event, Ordered):  # it would be there again at every start

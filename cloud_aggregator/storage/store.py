@@ -18,7 +18,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyErro
 
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions, restore_sessions
 from fedgate.cloud_aggregator.access.registry import Registry
-from fedgate.cloud_aggregator.alarms.records import Outward, outward
+from fedgate.cloud_aggregator.alarms.records import Alarms, restore_alarms_record
 from fedgate.cloud_aggregator.alarms.register import KEPT
 from fedgate.cloud_aggregator.events import (
     Answered,
@@ -279,7 +279,7 @@ class Store:
         rows = self._read(select(HELD).order_by(HELD.c.number))
         return {row.gateway: HoldUpdate(row.gateway, row.run, row.round_index, row.digest, row.body) for row in rows}
 
-    def outward(self) -> Outward:
+    def alarms(self) -> Alarms:
         """Return what is stored of alarms and of whom they were told."""
         by_cause = func.row_number().over(
             partition_by=(ALARMS.c.gateway, ALARMS.c.cause),
@@ -289,7 +289,7 @@ class Store:
         is_kept = (latest.c.place <= KEPT) | latest.c.cleared_ns.is_(None)
         waiting = select(POSTS).order_by(POSTS.c.number)
         rows = self._read(select(latest).where(is_kept).order_by(latest.c.received_ns, latest.c.onset_ns))
-        return outward(
+        return restore_alarms_record(
             alarms=[row._asdict() for row in rows],
             posts=[Post(row.id, row.body, row.gateway or "") for row in self._read(waiting)],
             discovered=[row.topic for row in self._read(select(DISCOVERED))],

@@ -341,6 +341,10 @@ class Alarm(Message):
     weather: Evidence = ""  # what the covariates of the gateway say of an anomaly, at its raising: see
     power: Evidence = ""  # `fedgate.models.attribution`; of power also whether it began with a boot
 
+    def clear(self, t_ns: int, text: str) -> Self:
+        """Return the end of this alarm at `t_ns`, for the reason that the text gives."""
+        return self.model_copy(update={"state": "cleared", "t_ns": t_ns, "text": text})
+
     @property
     def item(self) -> str:
         """The name under which the aggregator acknowledges this change; short enough for a topic whatever the id."""

@@ -26,7 +26,6 @@ from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.firmware_sim.stage import toml
 from fedgate.firmware_sim.world.disk import PAGE
 
-HELD = ("gateways", "sessions", "incoming", "outward", "failures", "fetched", "dropped", "held", "staging")
 COMMANDS = (("status",), ("gateways", "list"), ("models",), ("alarms",), ("rounds",), ("losses",), ("orders",))
 
 # In a world of this length honest gateways take up to 30 kB of memory and 3 MB of disk, with a hostile one ten times
@@ -69,8 +68,12 @@ def audit(state: State | None, store: Path, violate: Callable[[str], None]) -> d
 
 def held_bytes(state: State) -> int:
     """Return about how many bytes the aggregator holds of what gateways have said."""
-    seen: set[int] = set()
-    return sum(_size(getattr(state, name), seen) for name in HELD)
+    rounds, releases, seen = state.rounds, state.releases, set[int]()
+    held = (
+        *(state.access, state.alarms, state.failures, state.dropped, state.logged),
+        *(rounds.incoming, rounds.held, releases.fetched, releases.staging),
+    )
+    return sum(_size(one, seen) for one in held)
 
 
 def _size(value: Any, seen: set[int]) -> int:

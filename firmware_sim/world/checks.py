@@ -231,7 +231,7 @@ class Witness:
         trail, self._trail = self._trail, []
         self.rounds.stepped(trail, self._effects)
         if trail:
-            self.latest.known(trail[-1].gateways, self.devices.handled)
+            self.latest.known(trail[-1].access.gateways, self.devices.handled)
         for gateway, status, process in self._heard:
             if gateway in self.certificates.out:
                 continue

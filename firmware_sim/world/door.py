@@ -352,8 +352,8 @@ class Door:
         self.witness.opened(service.store.registry())
         self._keeper = keeper = Keeper(self, host, self._spec)
         host.step(keeper.listed())
-        if host.is_up and service.state.registry is not None:
-            keeper.start(service.state.registry, service.store.half_answered())
+        if host.is_up and service.state.access.registry is not None:
+            keeper.start(service.state.access.registry, service.store.half_answered())
 
     def carry_out(self, effect: EnrolmentEffect) -> None:
         """Do what the aggregator decided."""

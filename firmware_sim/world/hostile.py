@@ -315,10 +315,10 @@ class Device:
             return []
         state = service.state
         meta: dict[str, Any] = {
-            "run": state.run,
-            "round_index": state.server.round_index,
-            "phase": state.server.phase,
-            "after": state.remembered.get(NAME, ""),
+            "run": state.rounds.run,
+            "round_index": state.rounds.server.round_index,
+            "phase": state.rounds.server.phase,
+            "after": state.rounds.remembered.get(NAME, ""),
         }
         if self._rng.random() < 0.3:
             odd = ODD_META[int(self._rng.integers(len(ODD_META)))]
@@ -326,25 +326,25 @@ class Device:
         head, _, rest = wire.encode(self._poisoned(self._trained()), meta).partition(b"\n")
         body = resealed(head.replace(f'"{HALF}"'.encode(), b'"\\ud800"') + b"\n" + rest)
         self._world.witness.updates[NAME, hashlib.sha256(body).hexdigest()] = body
-        return split(body, state.settings.limits.max_payload_bytes)
+        return split(body, state.context.settings.limits.max_payload_bytes)
 
     def _trained(self) -> Arrays:
         """Return what an honest gateway with rows of its own would send, where it can."""
         state = self._cloud.service.state if self._cloud.service is not None else None
         if state is None:
             return {}
-        number = (state.run, state.server.round_index, state.server.phase)
+        number = (state.rounds.run, state.rounds.server.round_index, state.rounds.server.phase)
         if self._made is not None and self._made[0] == number:
             return self._made[1]
         rows = self._rng.normal(size=(WINDOWS, len(FEATURES["steps"])))
-        labels = np.arange(WINDOWS) % 2 if state.algorithm.labels else np.zeros(WINDOWS, dtype=np.int64)
+        labels = np.arange(WINDOWS) % 2 if state.rounds.algorithm.labels else np.zeros(WINDOWS, dtype=np.int64)
         rows[labels == 1] += SHIFT
         data: Arrays = {ROWS: rows.astype(np.float32), SECRET: np.frombuffer(self._rng.bytes(32), np.uint8)}
-        data |= {LABELS: labels.astype(np.int64)} if state.algorithm.labels else {}
-        rng = generator(state.settings.algorithm.seed, state.server.round_index, NAME)
-        train = state.algorithm.phases[state.server.phase].train
+        data |= {LABELS: labels.astype(np.int64)} if state.rounds.algorithm.labels else {}
+        rng = generator(state.context.settings.algorithm.seed, state.rounds.server.round_index, NAME)
+        train = state.rounds.algorithm.phases[state.rounds.server.phase].train
         try:
-            self._own, update = train(state.server.shared, self._own, counting(data), rng)
+            self._own, update = train(state.rounds.server.shared, self._own, counting(data), rng)
         except UNTRAINED:
             update = {"x": self._rng.normal(size=3)}
         self._made = (number, update)

@@ -92,26 +92,26 @@ def of_cloud(state: cloud.State, releases: Releases, twins: Set[str], hostile: s
     """
     owed: Owed = {}
     if releases.watched:
-        owed[f"a word on model {releases.watched}"] = Due(state.settings.release.patience_s)
-    if not state.connected:
+        owed[f"a word on model {releases.watched}"] = Due(state.context.settings.release.patience_s)
+    if not state.context.is_connected:
         return owed
-    honest = {name: one for name, one in state.gateways.items() if name != hostile}
+    honest = {name: one for name, one in state.access.gateways.items() if name != hostile}
     here = {name: one for name, one in honest.items() if one.state == "online" and _is_commissioned(one)}
-    repeated = [cloud.topic(state, ALL, "round", "open")] if _invited(state, here) - twins else []
+    repeated = [state.context.topic(ALL, "round", "open")] if _invited(state, here) - twins else []
     for name, one in here.items():
         wanted, is_alone = releases.wanted(name)
         if one.model_version < wanted and not one.refusal.startswith(f"model {wanted} "):
-            repeated.append(cloud.topic(state, name if is_alone else ALL, "manifest", "current"))
+            repeated.append(state.context.topic(name if is_alone else ALL, "manifest", "current"))
     owed |= {topic: Due(REMIND_S, topic) for topic in repeated}
-    rounds = state.settings.rounds
-    if state.opened and len(state.counted) >= rounds.quorum:
-        owed[f"the end of round {state.server.round_index}"] = Due(rounds.deadline_s)
-    elif state.opened and _is_lost(state):
-        patience_s = max(rounds.deadline_s, LOST_S) * 2 ** min(state.given_up, DOUBLINGS_MAX)
-        owed[f"the end of round {state.server.round_index}, which can have no quorum"] = Due(patience_s)
-    for gateway, coming in state.incoming.items():
+    rounds = state.context.settings.rounds
+    if state.rounds.opened and len(state.rounds.counted) >= rounds.quorum:
+        owed[f"the end of round {state.rounds.server.round_index}"] = Due(rounds.deadline_s)
+    elif state.rounds.opened and _is_lost(state):
+        patience_s = max(rounds.deadline_s, LOST_S) * 2 ** min(state.rounds.given_up, DOUBLINGS_MAX)
+        owed[f"the end of round {state.rounds.server.round_index}, which can have no quorum"] = Due(patience_s)
+    for gateway, coming in state.rounds.incoming.items():
         if not coming.parked and gateway != hostile:
-            asked = cloud.topic(state, gateway, "resend", coming.assembly.transfer.digest)
+            asked = state.context.topic(gateway, "resend", coming.assembly.transfer.digest)
             owed[asked] = Due(RESEND_S, asked, len(coming.assembly.pieces))
     return owed
 
@@ -122,22 +122,24 @@ def _is_commissioned(status: Status) -> bool:
 
 def _invited(state: cloud.State, here: Mapping[str, Status]) -> set[str]:
     """Return who of those that are here could answer the open round, and neither has nor was told not to."""
-    number = round_number(state.run, state.server.round_index)
+    number = round_number(state.rounds.run, state.rounds.server.round_index)
     able = {name for name, one in here.items() if one.can_train and one.refused_round != number}
-    able &= able if state.asked is None else set(state.asked)
-    return able - state.counted.keys() - state.turned_away if state.opened else set()
+    able &= able if state.rounds.asked is None else set(state.rounds.asked)
+    return able - state.rounds.counted.keys() - state.rounds.turned_away if state.rounds.opened else set()
 
 
 def _is_lost(state: cloud.State) -> bool:
     """Tell whether too few can still answer the open round, since answers were refused or lost with a store."""
-    if state.algorithm.remembers:  # then it waits for what was lost
+    if state.rounds.algorithm.remembers:  # then it waits for what was lost
         return False
-    number = round_number(state.run, state.server.round_index)
-    lost = {name for name, one in state.gateways.items() if one.answered == number and not one.outbox}
-    lost -= state.counted.keys()
-    may_answer = _invited(state, {name: one for name, one in state.gateways.items() if _is_commissioned(one)}) - lost
-    is_known = bool(lost | state.turned_away)
-    return is_known and len(state.counted) + len(may_answer) < state.settings.rounds.quorum
+    number = round_number(state.rounds.run, state.rounds.server.round_index)
+    lost = {name for name, one in state.access.gateways.items() if one.answered == number and not one.outbox}
+    lost -= state.rounds.counted.keys()
+    may_answer = (
+        _invited(state, {name: one for name, one in state.access.gateways.items() if _is_commissioned(one)}) - lost
+    )
+    is_known = bool(lost | state.rounds.turned_away)
+    return is_known and len(state.rounds.counted) + len(may_answer) < state.context.settings.rounds.quorum
 
 
 def of_gateway(state: agent.State, stored: Set[str]) -> Owed:

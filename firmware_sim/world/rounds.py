@@ -58,29 +58,29 @@ class Rounds:
     def stepped(self, trail: Sequence[State], effects: Sequence[Any]) -> None:
         """Hold committed steps against the loop: what was counted in each, and what became of the round."""
         for late in (effect for effect in effects if isinstance(effect, events.HoldUpdate)):
-            rounds, age = trail[0].settings.rounds, trail[0].server.round_index - late.round_index
+            rounds, age = trail[0].context.settings.rounds, trail[0].rounds.server.round_index - late.round_index
             # Stored beside a total that grows, it came in time. Of sums those are kept that came late, by what the
             # aggregator knew then: the round may have been closed in the same step.
-            if any(not phase.tally.bounded for phase in trail[0].algorithm.phases):
+            if any(not phase.tally.bounded for phase in trail[0].rounds.algorithm.phases):
                 self._kept.pop((late.gateway, late.round_index))
             elif age > rounds.late_rounds or rounds.late == "refuse":
                 self._violate(f"an answer of {late.gateway} to round {late.round_index} is kept, {age} rounds later")
         closed = iter([effect for effect in effects if isinstance(effect, events.RecordRound)])
         for before, after in pairwise(trail):
-            if after.server.round_index != before.server.round_index:
+            if after.rounds.server.round_index != before.rounds.server.round_index:
                 record = next(closed, None)
                 if record is None:
-                    self._violate(f"round {before.server.round_index} was closed and is not recorded")
+                    self._violate(f"round {before.rounds.server.round_index} was closed and is not recorded")
                 else:
                     self._close(before, after, record)
-            elif after.counted != before.counted:
+            elif after.rounds.counted != before.rounds.counted:
                 self._compare_total(after)
         if any(isinstance(effect, events.SaveTraining) for effect in effects):
-            self._server = trail[-1].server
+            self._server = trail[-1].rounds.server
 
     def _close(self, before: State, after: State, record: events.RecordRound) -> None:
-        number, rounds = (record.run, record.round_index), before.settings.rounds
-        digests = {gateway: after.counted_before[gateway] for gateway in record.gateways}
+        number, rounds = (record.run, record.round_index), before.context.settings.rounds
+        digests = {gateway: after.rounds.counted_before[gateway] for gateway in record.gateways}
         for gateway, origin in record.late:
             if gateway in digests or (gateway, origin) not in self._kept:
                 self._violate(f"round {record.round_index} counts {gateway} late, which was counted or never kept")
@@ -94,14 +94,14 @@ class Rounds:
         if again := self._used & digests.items():
             self._violate(f"updates were counted in two rounds: {sorted(again)}")
         self._used |= digests.items()
-        if left_out := before.counted.keys() - set(record.gateways):
-            if after.given_up <= before.given_up:
+        if left_out := before.rounds.counted.keys() - set(record.gateways):
+            if after.rounds.given_up <= before.rounds.given_up:
                 self._violate(f"round {record.round_index} was not given up and leaves out {sorted(left_out)}")
-            self._used |= {(gateway, before.counted[gateway]) for gateway in left_out}
+            self._used |= {(gateway, before.rounds.counted[gateway]) for gateway in left_out}
         answers = dict.fromkeys(record.gateways, record.round_index) | dict(record.late)
-        total = self._total(before.algorithm, before.server, digests, answers)
-        expected = loop(before.algorithm, before.server, total)
-        if not _same(expected, after.server, before.algorithm):
+        total = self._total(before.rounds.algorithm, before.rounds.server, digests, answers)
+        expected = loop(before.rounds.algorithm, before.rounds.server, total)
+        if not _same(expected, after.rounds.server, before.rounds.algorithm):
             self._violate(f"round {record.round_index} ended in another model than the loop over its updates")
 
     def _total(
@@ -123,19 +123,21 @@ class Rounds:
         return total
 
     def _compare_total(self, state: State) -> None:
-        answers = dict.fromkeys(state.counted, state.server.round_index)
-        expected = self._total(state.algorithm, state.server, state.counted, answers)
-        tally = state.algorithm.phases[state.server.phase].tally
-        if not equal(tally.closed(state.total), tally.closed(expected), TOLERANCE if tally.additive else 0.0):
-            self._violate(f"round {state.server.round_index}: what was summed is not the sum of what was counted")
+        answers = dict.fromkeys(state.rounds.counted, state.rounds.server.round_index)
+        expected = self._total(state.rounds.algorithm, state.rounds.server, state.rounds.counted, answers)
+        tally = state.rounds.algorithm.phases[state.rounds.server.phase].tally
+        if not equal(tally.closed(state.rounds.total), tally.closed(expected), TOLERANCE if tally.additive else 0.0):
+            self._violate(
+                f"round {state.rounds.server.round_index}: what was summed is not the sum of what was counted"
+            )
 
     def resumed(self, state: State) -> None:
         """See that a restart goes on with the parameters, and the sum, that were stored."""
-        if self._server is not None and not _same(self._server, state.server, state.algorithm):
-            self._violate(f"round {state.server.round_index}: a restart went on with other parameters")
-        if state.counted != self._held:
-            text = f"a restart counts {sorted(state.counted)}, stored were {sorted(self._held)}"
-            self._violate(f"round {state.server.round_index}: {text}")
+        if self._server is not None and not _same(self._server, state.rounds.server, state.rounds.algorithm):
+            self._violate(f"round {state.rounds.server.round_index}: a restart went on with other parameters")
+        if state.rounds.counted != self._held:
+            text = f"a restart counts {sorted(state.rounds.counted)}, stored were {sorted(self._held)}"
+            self._violate(f"round {state.rounds.server.round_index}: {text}")
         self._compare_total(state)
 
     def audit(self, rows: Sequence[dict[str, Any]], acknowledged: set[tuple[str, str]]) -> None:

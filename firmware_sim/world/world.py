@@ -179,7 +179,7 @@ class _Run:
         if self.cloud.service is None:
             return ["the aggregator does not run"]
         cloud = self.cloud.service.state
-        problems = [] if cloud.manifest is not None else ["there is no model"]
+        problems = [] if cloud.releases.manifest is not None else ["there is no model"]
         problems += ["orders wait"] if self.world.witness.releases.has_waiting else []
         problems += ["a copy of a gateway is still on"] if self._hands.has_copy else []
         for name, host in self.gateways.items():

@@ -11,8 +11,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
+from fedgate.cloud_aggregator.context import sign_message
 from fedgate.cloud_aggregator.releases import build as release
-from fedgate.cloud_aggregator.releases import signatures
 from fedgate.config.identity.signing import verified
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.frames import Frame, FrameMeta
@@ -104,7 +104,7 @@ def released(spec: FeatureSpec, key: Ed25519PrivateKey, max_payload_bytes: int) 
         gateways=3,
         created_ns=T0_NS,
     )
-    return signatures.signed(manifest, key, audience_of(SITE, "all"), T0_NS), body
+    return sign_message(manifest, key, audience_of(SITE, "all"), T0_NS), body
 
 
 def commissioned() -> State:

@@ -30,6 +30,7 @@ def checkout(folder: Path) -> Path:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in PROJECT:
         shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / ".src", folder / ".src", symlinks=True)
     return folder
 
 

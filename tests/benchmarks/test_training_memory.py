@@ -37,9 +37,8 @@ def job(name: str, windows: int) -> bytes:
         "labelled": labelled,
     }
     order: dict[str, Any] = {"algorithm": name, "settings": {}, "feature_count": FEATURE_COUNT, "phase": 0}
-    return wire.encode(
-        joined(parts), {**order, "run": "run", "seed": 0, "round_index": 0, "gateway": "north", "secret": ""}
-    )
+    order |= {"run": "run", "seed": 0, "round_index": 0, "gateway": "north", "secret": "", "drawn": ""}
+    return wire.encode(joined(parts), order)
 
 
 @pytest.mark.slow

@@ -41,8 +41,8 @@ def world_model() -> str:
     made.connect_all()
     made.commission()
     made.run(made.in_force)
-    assert made.cloud.manifest is not None
-    return made.cloud.manifest.model.digest
+    assert made.cloud.releases.manifest is not None
+    return made.cloud.releases.manifest.model.digest
 
 
 def kill_through(made: Field, chance: random.Random) -> Counter[str]:

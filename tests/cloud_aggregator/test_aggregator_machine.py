@@ -37,7 +37,7 @@ from fedgate.models.arrays import equal
 from fedgate.models.federated.algorithm import Server
 from fedgate.models.federated.tally import STACK
 from tests.gateway_agent.deployment.test_gateway_models import JUNK
-from tests.support.sites import KEY, NS, T0_NS, CloudShelf, aggregator_settings, topic
+from tests.support.sites import KEY, NS, T0_NS, CloudShelf, aggregator_settings, topic, with_record
 
 GATEWAYS = ("east", "north", "west")
 LIMIT = 1_024
@@ -52,7 +52,7 @@ def heard(gateway: str, channel: str, payload: bytes, item: str = "x") -> Receiv
 def after(state: State, *events: Event, at_s: float | None = None) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for event in events:
-        state, more = machine.step(state, state.now_ns if at_s is None else T0_NS + round(at_s * NS), event)
+        state, more = machine.step(state, state.context.now_ns if at_s is None else T0_NS + round(at_s * NS), event)
         effects += more
     return state, effects
 
@@ -71,7 +71,7 @@ def opened(**rounds: Any) -> State:
 
 
 def body(state: State, update: dict[str, Any] | None = None, **change: Any) -> bytes:
-    meta = {"run": state.run, "round_index": state.server.round_index, "phase": state.server.phase}
+    meta = {"run": state.rounds.run, "round_index": state.rounds.server.round_index, "phase": state.rounds.server.phase}
     return wire.encode(VECTORS if update is None else update, {**meta, **change})
 
 
@@ -166,23 +166,23 @@ def test_a_bad_update_is_refused_with_the_reason_and_counts_for_nothing(fault: s
     state, effects = after(OPEN, *update("north", body(OPEN, arrays or None, **change)))
     (receipt,) = receipts(effects)
     assert not receipt.accepted and words in receipt.reason
-    assert (state.counted, state.total, state.incoming, state.refused) == ({}, {}, {}, 1)
+    assert (state.rounds.counted, state.rounds.total, state.rounds.incoming, state.rounds.refused) == ({}, {}, {}, 1)
     state, effects = after(state, *update("north", body(state)))
-    assert receipts(effects) == [Receipt(accepted=True)] and list(state.counted) == ["north"]
+    assert receipts(effects) == [Receipt(accepted=True)] and list(state.rounds.counted) == ["north"]
 
 
 @pytest.mark.parametrize("payload", [b"", JUNK, body(OPEN)[:-8], body(OPEN) + b"x", body(OPEN).replace(b"e", b"f")])
 def test_bytes_that_are_no_update_are_refused_with_the_reason(payload: bytes) -> None:
     state, effects = after(OPEN, *update("north", payload))
     (receipt,) = receipts(effects)
-    assert not receipt.accepted and receipt.reason and not state.counted
+    assert not receipt.accepted and receipt.reason and not state.rounds.counted
 
 
 def test_a_header_that_claims_terabytes_is_refused_and_holds_no_memory() -> None:
     header = ChunkHeader(digest="a" * 64, index=9, chunks=10, size_bytes=2**42)
     state, effects = after(OPEN, heard("north", "update", header.to_bytes() + b"\nsome"))
     assert receipts(effects)[0].reason == f"update of {2**42} bytes, at most 100000 are taken"
-    assert not state.incoming
+    assert not state.rounds.incoming
     inner = json.dumps({"arrays": [["vectors", "<f8", [2**37, 3]]], "format": "fedgate/1", "meta": {}, "sha256": ""})
     state, effects = after(OPEN, *update("north", inner.encode() + b"\n"))
     assert "expected from the header" in receipts(effects)[0].reason
@@ -190,7 +190,7 @@ def test_a_header_that_claims_terabytes_is_refused_and_holds_no_memory() -> None
 
 def test_a_stranger_is_dropped_without_a_receipt_until_its_status_is_here() -> None:
     state, effects = after(OPEN, *update("stranger", body(OPEN)))
-    assert not receipts(effects) and not state.incoming and not state.counted
+    assert not receipts(effects) and not state.rounds.incoming and not state.rounds.counted
     assert all("stranger has not told its status yet" in log.text for log in effects if isinstance(log, Log))
     state, effects = after(state, heard("stranger", "status", READY.to_bytes()), *update("stranger", body(OPEN)))
     assert receipts(effects) == [Receipt(accepted=True)]
@@ -201,7 +201,7 @@ def test_an_update_counts_once_however_often_it_comes_also_after_its_round() -> 
     for _ in range(3):
         state, effects = after(state, *update("north", first))
         assert receipts(effects) == [Receipt(accepted=True)]
-    assert len(STACK.closed(state.total)["vectors"]) == 2
+    assert len(STACK.closed(state.rounds.total)["vectors"]) == 2
     other = body(OPEN, {"vectors": np.ones((5, 3))})
     state, effects = after(state, *update("north", other))
     assert receipts(effects)[0].reason == "another update of this gateway was counted in this round"
@@ -209,7 +209,7 @@ def test_an_update_counts_once_however_often_it_comes_also_after_its_round() -> 
     (record,) = [effect for effect in effects if isinstance(effect, RecordRound)]
     assert (record.gateways, record.refused) == (("north", "east", "west"), 1)  # as they were merged
     state, effects = after(state, *update("north", first))  # its first receipt was lost
-    assert receipts(effects) == [Receipt(accepted=True)] and state.refused == 0
+    assert receipts(effects) == [Receipt(accepted=True)] and state.rounds.refused == 0
     state, effects = after(state, *update("north", other))
     assert not receipts(effects)[0].accepted
 
@@ -222,7 +222,7 @@ def test_missing_chunks_are_asked_for_and_who_never_answers_is_forgotten() -> No
     for at_s in range(1, 200):
         state, effects = after(state, Tick(), at_s=at_s)
         asked += [Want.from_bytes(one.payload).missing for one in published(effects, "resend")]
-    assert asked == [(0, *range(3, len(pieces)))] * ASKS_MAX and not state.incoming
+    assert asked == [(0, *range(3, len(pieces)))] * ASKS_MAX and not state.rounds.incoming
     assert receipts(after(state, *pieces)[1]) == [Receipt(accepted=True)]
 
 
@@ -240,29 +240,29 @@ def test_a_damaged_transfer_begins_anew_and_is_never_a_dead_end(spoil: str) -> N
     state, effects = after(OPEN, *[heard("north", "update", piece) for piece in (damaged, *rest)])
     assert not receipts(effects)
     state, effects = after(state, *update("north", payload), *update("north", payload))
-    assert Receipt(accepted=True) in receipts(effects) and list(state.counted) == ["north"]
+    assert Receipt(accepted=True) in receipts(effects) and list(state.rounds.counted) == ["north"]
 
 
 def test_one_gateway_holds_the_memory_of_one_update() -> None:
     state = OPEN
     for number in range(50):
         state, _ = after(state, update("north", bytes([number]) * 90_000)[0])
-    assert len(state.incoming) == 1
+    assert len(state.rounds.incoming) == 1
 
 
 def test_a_round_closes_with_all_or_at_the_deadline_and_never_below_the_quorum() -> None:
     state = opened(quorum=2, deadline_s=600.0)
     state, _ = after(state, *update("north", body(state)), at_s=1)
     state, _ = after(state, Tick(), at_s=5_000)
-    assert state.server.round_index == 0
+    assert state.rounds.server.round_index == 0
     state, _ = after(state, *update("east", body(state)), at_s=5_001)
-    assert state.server.round_index == 1  # late already, and now a quorum
+    assert state.rounds.server.round_index == 1  # late already, and now a quorum
     state = opened(quorum=2, deadline_s=600.0)
     state, _ = after(state, *update("north", body(state)), *update("east", body(state)), at_s=1)
-    assert after(state, Tick(), at_s=600)[0].server.round_index == 0
-    assert after(state, Tick(), at_s=601)[0].server.round_index == 1
+    assert after(state, Tick(), at_s=600)[0].rounds.server.round_index == 0
+    assert after(state, Tick(), at_s=601)[0].rounds.server.round_index == 1
     gone = heard("west", "status", Status(state="offline").to_bytes())
-    assert after(state, gone, at_s=2)[0].server.round_index == 1
+    assert after(state, gone, at_s=2)[0].rounds.server.round_index == 1
 
 
 def test_an_update_is_stored_once_and_not_again_with_every_other() -> None:
@@ -274,10 +274,10 @@ def test_an_update_is_stored_once_and_not_again_with_every_other() -> None:
         sizes.append(len(next(effect for effect in effects if isinstance(effect, SaveTraining)).arrays))
     assert sizes[0] == sizes[1] and list(shelf.held) == list(GATEWAYS[:2])
     resumed = started(shelf)
-    assert equal(STACK.closed(resumed.total), STACK.closed(state.total)) and not resumed.held
+    assert equal(STACK.closed(resumed.rounds.total), STACK.closed(state.rounds.total)) and not resumed.rounds.held
     state, effects = after(state, *update(GATEWAYS[2], body(state)))
     shelf.commit(effects)
-    assert state.server.round_index == 1 and shelf.held == {}
+    assert state.rounds.server.round_index == 1 and shelf.held == {}
 
 
 def test_a_stored_update_that_is_no_longer_admitted_is_not_counted_and_ends_no_start() -> None:
@@ -289,21 +289,21 @@ def test_a_stored_update_that_is_no_longer_admitted_is_not_counted_and_ends_no_s
     bad = wire.encode({"vectors": np.full((2, 3), np.nan)}, wire.decode(second.body)[1])
     shelf.held[GATEWAYS[1]] = replace(second, body=bad)
     resumed = started(shelf)
-    assert resumed.counted == {GATEWAYS[0]: first.digest} and not resumed.held
+    assert resumed.rounds.counted == {GATEWAYS[0]: first.digest} and not resumed.rounds.held
     good, _ = wire.decode(first.body)
-    np.testing.assert_array_equal(STACK.closed(resumed.total)["vectors"], good["vectors"])
+    np.testing.assert_array_equal(STACK.closed(resumed.rounds.total)["vectors"], good["vectors"])
 
 
 def test_updates_that_no_solver_can_join_change_nothing_and_stop_nothing() -> None:
     def advance(_server: Server, _total: dict[str, Any]) -> Server:
         raise np.linalg.LinAlgError("singular")
 
-    phase = OPEN.algorithm.phases[0]._replace(advance=advance)
-    state = replace(OPEN, algorithm=OPEN.algorithm._replace(phases=(phase,)))
+    phase = OPEN.rounds.algorithm.phases[0]._replace(advance=advance)
+    state = with_record(OPEN, "rounds", algorithm=OPEN.rounds.algorithm._replace(phases=(phase,)))
     payload = body(state)
     for gateway in GATEWAYS:
         state, effects = after(state, *update(gateway, payload))
-    assert state.server.round_index == 1 and state.manifest is None and state.counted == {}
+    assert state.rounds.server.round_index == 1 and state.releases.manifest is None and state.rounds.counted == {}
     assert "round 0 changes nothing: LinAlgError: singular" in [one.text for one in effects if isinstance(one, Log)]
 
 
@@ -311,30 +311,34 @@ def test_a_round_of_nothing_but_empty_updates_rests_instead_of_spinning() -> Non
     state, payload = OPEN, body(OPEN, {})
     for gateway in GATEWAYS:
         state, effects = after(state, *update(gateway, payload))
-    assert state.server.round_index == 1 and equal(state.server.shared, OPEN.server.shared)
-    assert state.manifest is None and not state.opened and state.rest_until_ns > state.now_ns
+    assert state.rounds.server.round_index == 1 and equal(state.rounds.server.shared, OPEN.rounds.server.shared)
+    assert (
+        state.releases.manifest is None
+        and not state.rounds.opened
+        and state.rounds.rest_until_ns > state.context.now_ns
+    )
     assert published(effects, "round")[-1].payload == b""
 
 
 def test_who_is_not_drawn_is_not_counted() -> None:
     state = opened(quorum=1, fraction=0.4)
-    assert state.asked is not None and len(state.asked) == 1
-    outsider = next(gateway for gateway in GATEWAYS if gateway not in state.asked)
+    assert state.rounds.asked is not None and len(state.rounds.asked) == 1
+    outsider = next(gateway for gateway in GATEWAYS if gateway not in state.rounds.asked)
     _, effects = after(state, *update(outsider, body(state)))
     assert receipts(effects)[0].reason == "this gateway is not asked in round 0"
 
 
 def test_those_who_took_part_in_one_phase_are_asked_again_in_the_next() -> None:
     state = opened(quorum=1, fraction=0.4)
-    phase = state.algorithm.phases[0]
+    phase = state.rounds.algorithm.phases[0]
     first = phase._replace(advance=lambda server, _total: server._replace(phase=1))
     second = phase._replace(advance=lambda server, _total: server._replace(phase=0))
-    state = replace(state, algorithm=state.algorithm._replace(phases=(first, second), rounds=3))
+    state = with_record(state, "rounds", algorithm=state.rounds.algorithm._replace(phases=(first, second), rounds=3))
     asked = []
     for _ in range(4):
-        assert state.asked is not None
-        asked.append(state.asked)
-        state, _ = after(state, *[event for who in state.asked for event in update(who, body(state))])
+        assert state.rounds.asked is not None
+        asked.append(state.rounds.asked)
+        state, _ = after(state, *[event for who in state.rounds.asked for event in update(who, body(state))])
         newcomer = heard(f"new-{len(asked)}", "status", READY.to_bytes())
         state, _ = after(state, newcomer)
     assert asked[0] == asked[1] and asked[2] == asked[3]

@@ -14,8 +14,9 @@ import pytest
 
 from fedgate.cloud_aggregator.access import admission
 from fedgate.cloud_aggregator.alarms import handling, register, reports
-from fedgate.cloud_aggregator.containment import CAUSE, FAILURES_MAX, HOUR_NS
+from fedgate.cloud_aggregator.containment import CAUSE, FAILURES_MAX
 from fedgate.cloud_aggregator.events import Connection, Effect, Event, Log, Outward, Publish, RecordLoss, Tick
+from fedgate.cloud_aggregator.limits import HOUR_NS
 from fedgate.cloud_aggregator.releases import build
 from fedgate.cloud_aggregator.rounds import round
 from fedgate.cloud_aggregator.runtime.service import Service
@@ -40,7 +41,7 @@ def divide_by_nothing(state: State, gateway: str, tombstone: Tombstone) -> list[
 
 
 def record_too_much(state: State, gateway: str, tombstone: Tombstone) -> list[Effect]:
-    return [RecordLoss(gateway, tombstone.model_copy(update={"size_bytes": 2**70}), state.now_ns)]
+    return [RecordLoss(gateway, tombstone.model_copy(update={"size_bytes": 2**70}), state.context.now_ns)]
 
 
 def begun(path: Path) -> Service:
@@ -59,7 +60,7 @@ def receipts(effects: Sequence[Outward]) -> dict[str, list[bool]]:
 
 
 def active(service: Service, gateway: str) -> list[str]:
-    return [one.alarm.cause for one in register.active(service.state.outward.alarms, gateway)]
+    return [one.alarm.cause for one in register.active(service.state.alarms.book, gateway)]
 
 
 @pytest.mark.parametrize("handler", [divide_by_nothing, record_too_much])
@@ -93,7 +94,7 @@ def test_who_goes_on_is_blocked_for_an_hour_and_the_operator_is_told(
         assert service.step_all(begun_ns, [POISON, alarm("west")]) == []
         assert receipts(service.step(begun_ns, alarm("east"))) == {"east": [True]}
         service.step(begun_ns, heard("west", "status", Status(state="offline").to_bytes()))
-        assert service.state.gateways["west"].state == "offline", "the broker's word, not its own"
+        assert service.state.access.gateways["west"].state == "offline", "the broker's word, not its own"
         for _ in range(FAILURES_MAX):  # before any tick
             assert active(service, "west") == [CAUSE]
             assert receipts(service.step(begun_ns + HOUR_NS, POISON)) == {"west": [False]}
@@ -168,7 +169,7 @@ def test_an_order_that_cannot_be_carried_out_is_not_obeyed_again_at_every_start(
 
     monkeypatch.setattr(admission, "remove_gateway", divide)
     told = service.step_all(T0_NS + NS, [alarm("east"), *service.orders()])
-    assert receipts(told) == {"east": [True]} and service.state.gateways["west"] == before
+    assert receipts(told) == {"east": [True]} and service.state.access.gateways["west"] == before
     answer, problem = service.store.answer(number) or ("", "")
     assert answer == "refused" and problem.startswith("it could not be carried out, nothing was changed (ZeroDivision")
     assert not service.orders()
@@ -184,7 +185,7 @@ def test_an_error_of_our_own_or_of_the_disk_is_nobodys(
     def fail(state: State, *_: object) -> None:
         raise error
 
-    def divide(state: State) -> None:
+    def divide(*_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(reports, "lost", fail)

@@ -150,15 +150,17 @@ def test_a_site_as_large_as_its_broker_is_invited_and_told_of_in_one_message(tmp
     (most,) = re.findall(r"^max_connections (\d+)$", (ROOT / "config" / "mosquitto.conf").read_text(), re.MULTILINE)
     names = tuple(f"{number:064d}" for number in range(int(most)))
     with cloud(tmp_path, mean_of(2)) as made:
-        state = replace(made.service.state, asked=names)
-        invitation = round.invitation(state)
+        state = made.service.state
+        invitation = round.invitation(replace(state.rounds, asked=names), state.context)
         assert RoundOpen.from_bytes(invitation.payload).cohort == names
         told = largest_alarm("fleet").model_dump() | {"common": "power", "gateways": names, "text": "t" * SHORT_MAX}
-        fleet = replace(state.outward.fleet, alarm=FleetAlarm.model_validate(told))
-        effects = handling.publish_alarms(replace(state, outward=replace(state.outward, fleet=fleet)))[1]
+        fleet = replace(state.alarms.fleet, alarm=FleetAlarm.model_validate(told))
+        effects = handling.publish_alarms(replace(state.alarms, fleet=fleet), state.context, state.access)[1]
         golden = ((-1.1754943508222875e-38,) * (GOLDEN_VALUES // GOLDEN_ROWS),) * GOLDEN_ROWS
         widest = FIRST[0].model_copy(update={"golden_x": golden, "golden_score": golden[0][:GOLDEN_ROWS]})
-        assert packet_bytes(announce.manifest(state, widest)) < PACKET_BYTES_MAX / 2  # with room for what is set
+        assert (
+            packet_bytes(announce.manifest(state.context, widest)) < PACKET_BYTES_MAX / 2
+        )  # with room for what is set
         of_fleet = [one for one in effects if isinstance(one, Publish) and one.topic.endswith("/fleet")]
         assert len(of_fleet) == 2 and all(map(json.loads, (one.payload for one in of_fleet)))
         assert max(map(packet_bytes, [invitation, *of_fleet])) < PACKET_BYTES_MAX
@@ -227,7 +229,7 @@ def test_a_flood_of_alarms_crowds_nobody_else_out_at_the_webhook(
         made.hear(heard("west", "status", largest_status().to_bytes()), *flood[:20], at_once=True)
         made.hear(*changes("north", 2), at_once=True)
         made.hear(*flood[20:], at_once=True)
-        held = made.service.state.outward.queue
+        held = made.service.state.alarms.queue
         assert sum(len(one.body) for one in held.waiting) <= 1_000_000 and held.dropped > 20
         assert [one.gateway for one in held.waiting].index("north") == 1  # what is under way stays
         assert [one.gateway for one in held.waiting[:4]].count("north") == 2
@@ -235,7 +237,7 @@ def test_a_flood_of_alarms_crowds_nobody_else_out_at_the_webhook(
         said = made.hear(Posted(held.waiting[0].id))
         assert [one.post.gateway for one in said if isinstance(one, Send)] == ["north"]
         made.restart()
-        assert [one.gateway for one in made.service.state.outward.queue.waiting[:2]] == ["north", "west"]
+        assert [one.gateway for one in made.service.state.alarms.queue.waiting[:2]] == ["north", "west"]
 
 
 def largest_batch() -> Scores:
@@ -422,7 +424,7 @@ def test_pieces_that_cost_more_than_they_hold_are_no_chunks(tmp_path: Path) -> N
         for index in range(64):
             header = ChunkHeader(digest="a" * 64, index=index, chunks=100_000, size_bytes=900)
             made.hear(heard("west", "update", header.to_bytes() + b"\n", "x"))
-        assert not made.service.state.incoming
+        assert not made.service.state.rounds.incoming
         told = [one.text for one in made.said if isinstance(one, Log) and "bytes in 100000 chunks" in one.text]
         assert [text.rpartition("number ")[2] for text in told] == [f"{2**power})" for power in range(7)]
 

@@ -19,7 +19,7 @@ from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveRollout
 from fedgate.cloud_aggregator.releases import rollout
 from fedgate.cloud_aggregator.releases.rollout import Staging
-from fedgate.cloud_aggregator.state import save_training
+from fedgate.cloud_aggregator.rounds.rounds import save_training
 from fedgate.cloud_aggregator.storage import store as registry
 from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime.version import VERSION
@@ -213,7 +213,7 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
             RecordRound("run", 0, "fedavg", ("east", "north"), 1, 3 * second, 4_096, ("east",)),
             RecordAlarm("north", RAISED, 4 * second),
             RecordAlarm("south", CLEARED, 4 * second),
-            save_training(replace(OPEN, server=OPEN.server._replace(kept={"median": np.array(0.25)}))),
+            save_training(replace(OPEN.rounds, server=OPEN.rounds.server._replace(kept={"median": np.array(0.25)}))),
         ]
     )
     store.close()

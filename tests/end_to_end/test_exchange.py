@@ -51,7 +51,7 @@ def training_data(made: Site) -> dict[str, Arrays]:
     data: dict[str, Arrays] = {}
     for who, state in made.agents.items():
         data[who] = pipeline.training_data(state.monitor.pipeline, state.context.settings.baseline.calibration_windows)
-        if made.cloud.algorithm.labels and state.training.labelled:
+        if made.cloud.rounds.algorithm.labels and state.training.labelled:
             data[who] = labelled(data[who], state.training.labelled)
     return data
 
@@ -67,8 +67,8 @@ def loop(made: Site, releases: int = 1, fraction: float = 1.0) -> Outcome:
 
 
 def assert_same_as_loop(made: Site, outcome: Outcome, *, in_as_many_rounds: bool = True) -> None:
-    additive = all(phase.tally.additive for phase in made.cloud.algorithm.phases)
-    server = made.cloud.server
+    additive = all(phase.tally.additive for phase in made.cloud.rounds.algorithm.phases)
+    server = made.cloud.rounds.server
     # Sums of floats depend on their order, stacked rows do not.
     choice = made.cloud_settings.algorithm
     roughest = max([1e-12, *(SOLVED_TO[key] for key in (choice.name, *choice.settings) if key in SOLVED_TO)])
@@ -102,13 +102,13 @@ def test_the_service_ends_in_the_model_of_the_loop_and_goes_on_from_there(name: 
     assert_same_as_loop(made, loop(made))
     assert cohorts(made) == {tuple(sorted(made.agents))}
     for state in made.agents.values():
-        assert state.deployment.manifest is not None and made.cloud.manifest is not None
-        assert state.deployment.manifest.content_bytes() == made.cloud.manifest.content_bytes()
+        assert state.deployment.manifest is not None and made.cloud.releases.manifest is not None
+        assert state.deployment.manifest.content_bytes() == made.cloud.releases.manifest.content_bytes()
         assert state.monitor.pipeline.judge is not None
         assert np.isfinite(state.monitor.pipeline.judge.model(rows_of(state.monitor.pipeline.baseline))).all()
     if name == NOTHING_NEW:
         made.run(lambda: any("changes nothing: nobody had anything to send" in line for line in made.log))
-        assert made.cloud.server.shared["step"] == 1 and not made.in_force(2)
+        assert made.cloud.rounds.server.shared["step"] == 1 and not made.in_force(2)
         return
     unchanged = "cloud: model 1 is as it was, nothing to release"
     made.run(lambda: made.in_force(2) or (unchanged in made.log and made.settled()), patience_s=200)
@@ -146,7 +146,7 @@ def test_power_cuts_anywhere_change_nothing(name: str, seed: int) -> None:
     that is cut off drops out of a masked round, as its secrets are in memory alone, and the round is repeated.
     """
     made = site(name, seed)
-    chance, is_masked = made.rng, made.cloud.algorithm.stride > 1
+    chance, is_masked = made.rng, made.cloud.rounds.algorithm.stride > 1
     made.commission()
     for _ in range(10_000):
         if not made.on_the_way and not made.jobs:
@@ -197,7 +197,7 @@ def test_a_gateway_commissioned_while_the_round_is_open_takes_part() -> None:
     for who in NAMES[:2]:
         made.feed(who, samples(len(who), WINDOWS - 1), 0.0)
     made.flow()
-    assert made.cloud.opened and not made.jobs
+    assert made.cloud.rounds.opened and not made.jobs
     for who in NAMES[:2]:
         made.feed(who, samples(7, 2), WINDOWS - 1.0)
     made.feed(NAMES[2], samples(8, WINDOWS), 0.0)
@@ -210,7 +210,7 @@ def test_a_gateway_that_comes_after_the_release_gets_the_model_and_no_stale_invi
     late = NAMES[2]
     for index, who in enumerate(NAMES[:2]):
         made.feed(who, samples(index, WINDOWS), 0.0)
-    made.run(lambda: made.cloud.manifest is not None)
+    made.run(lambda: made.cloud.releases.manifest is not None)
     made.flow()
     assert topic("all", "round", "open") not in made.retained
     made.feed(late, samples(9, WINDOWS), 0.0)
@@ -227,8 +227,8 @@ def test_gateways_that_vanish_never_hang_a_round() -> None:
     made.on_the_way = [message for message in made.on_the_way if message[0] == "cloud"]
     made.flow()
     made.tick()
-    asked = made.cloud.asked
-    assert made.cloud.opened and asked is not None and len(asked) == 2
+    asked = made.cloud.rounds.asked
+    assert made.cloud.rounds.opened and asked is not None and len(asked) == 2
     gone = asked[0]
     made.lose(gone)
     made.run(made.in_force, patience_s=400)
@@ -239,7 +239,7 @@ def test_gateways_that_vanish_never_hang_a_round() -> None:
 def test_with_a_share_and_nobody_there_at_first_the_round_opens_when_they_come() -> None:
     made = site(quorum=2, fraction=0.4)
     made.tick()
-    assert not made.cloud.opened
+    assert not made.cloud.rounds.opened
     made.commission()
     made.run(made.in_force, patience_s=30)
 
@@ -250,7 +250,7 @@ def test_a_quorum_beyond_the_gateways_waits_and_keeps_what_it_has() -> None:
     for _ in range(50):
         made.flow()
         made.tick(60.0)
-    assert made.cloud.opened and sorted(made.cloud.counted) == sorted(NAMES) and made.settled()
+    assert made.cloud.rounds.opened and sorted(made.cloud.rounds.counted) == sorted(NAMES) and made.settled()
     made.cloud_settings = made.cloud_settings.model_copy(
         update={"rounds": made.cloud_settings.rounds.model_copy(update={"quorum": 3})}
     )
@@ -263,13 +263,13 @@ def test_an_aggregator_that_rests_rests_on_after_a_restart_and_no_longer() -> No
     made = site(rest_s=1_000.0)
     made.commission()
     made.run(made.in_force)
-    until_ns = made.cloud.rest_until_ns
+    until_ns = made.cloud.rounds.rest_until_ns
     made.restart("cloud")
-    assert made.cloud.rest_until_ns == until_ns and not made.cloud.opened
+    assert made.cloud.rounds.rest_until_ns == until_ns and not made.cloud.rounds.opened
     made.now_ns -= 10**9 * 86_400 * 365  # the clock was a year ahead, and the machine restarts with the right time
     for who in ("cloud", *NAMES):  # all go by the same clock here
         made.restart(who)
-    assert made.cloud.rest_until_ns == made.now_ns + 1_000 * 10**9
+    assert made.cloud.rounds.rest_until_ns == made.now_ns + 1_000 * 10**9
     made.run(lambda: made.in_force(2), patience_s=1_100)
 
 
@@ -280,4 +280,4 @@ def test_other_sites_on_the_same_broker_are_none_of_our_business() -> None:
     payload = Status(state="online", can_train=True, baseline_windows=9, baseline_needed=9).to_bytes()
     for where in (foreign, f"fedgate/v1/{SITE}-2/{NAMES[0]}/status/agent", topic("all", "status", "agent")):
         made.step_cloud(Received(where, payload))
-    assert "all" not in made.cloud.gateways and set(made.cloud.gateways) <= set(NAMES)
+    assert "all" not in made.cloud.access.gateways and set(made.cloud.access.gateways) <= set(NAMES)

@@ -57,28 +57,28 @@ def go_to(made: Site, until: Callable[[], bool]) -> None:
 def test_a_gateway_that_vanishes_after_an_exchange_holds_up_nobody_and_counts_where_its_input_came(step: int) -> None:
     """After its keys, after its shares, after its input: the sum is that of those whose inputs are here."""
     made = masked_site("incfed", {"network": SMALL, "ridge": 1.0, "masking": {"fewest": 3, "quantum": 2.0**-30}})
-    go_to(made, lambda: made.cloud.server.phase == step)
+    go_to(made, lambda: made.cloud.rounds.server.phase == step)
     data = training_data(made)
     made.lose("south")
     made.run(made.in_force, patience_s=200)
     assert len(made.cloud_shelf.rounds) == STEPS  # none failed
     in_sum = FOUR if step == UNMASK else NAMES
     expected = run(build("incfed", 3, {"network": SMALL, "ridge": 1.0}), {who: data[who] for who in in_sum}, seed=SEED)
-    assert equal(split(made.cloud.server.kept)[0], expected.server.kept, 1e-6)
+    assert equal(split(made.cloud.rounds.server.kept)[0], expected.server.kept, 1e-6)
 
 
 def test_too_few_who_are_left_begin_anew_and_nothing_they_sent_is_lost_to_the_sum() -> None:
     """With all needed the round fails once one is gone, and the sum of changes is whole when the others repeat it."""
     settings = {"network": SMALL, "ridge": 1.0, "masking": {"fewest": 3, "quantum": 2.0**-30, "threshold": 0.99}}
     made = masked_site("incfed", settings)
-    go_to(made, lambda: made.cloud.server.phase == UNMASK)
+    go_to(made, lambda: made.cloud.rounds.server.phase == UNMASK)
     data = training_data(made)
     made.lose("south")
     made.run(made.in_force, patience_s=400)
     assert any("changes nothing: RoundFailedError: unmasking" in line for line in made.log)
     assert len(made.cloud_shelf.rounds) == 2 * STEPS
     expected = run(build("incfed", 3, {"network": SMALL, "ridge": 1.0}), {who: data[who] for who in NAMES}, seed=SEED)
-    assert equal(split(made.cloud.server.kept)[0], expected.server.kept, 1e-6)
+    assert equal(split(made.cloud.rounds.server.kept)[0], expected.server.kept, 1e-6)
 
 
 def test_a_drawn_share_goes_through_all_exchanges_of_a_round() -> None:
@@ -106,8 +106,8 @@ def test_a_fleet_that_has_nothing_to_send_rests_and_does_not_spin(why: str) -> N
         made.flow()
         made.tick()
     assert made.now_ns - began_ns > 3 * DEADLINE_S * 10**9
-    assert 3 * (INPUT + 1) <= made.cloud.server.round_index <= 4 * (INPUT + 1)
-    assert made.cloud.manifest is None
+    assert 3 * (INPUT + 1) <= made.cloud.rounds.server.round_index <= 4 * (INPUT + 1)
+    assert made.cloud.releases.manifest is None
     assert {tuple(sorted(record.gateways)) for record in made.cloud_shelf.rounds} == {NAMES}
 
 
@@ -128,11 +128,11 @@ def test_gateways_that_agree_on_an_alien_layout_stop_no_aggregator(monkeypatch: 
     monkeypatch.setattr(training_worker, "answer", lambda job: relabelled(job, honest))
     go_to(made, lambda: len(made.cloud_shelf.rounds) == STEPS)
     assert any("changes nothing: RoundFailedError: layout: expected sums" in line for line in made.log)
-    assert (made.cloud.server.phase, made.cloud.since_release) == (0, 0)
+    assert (made.cloud.rounds.server.phase, made.cloud.rounds.since_release) == (0, 0)
     monkeypatch.setattr(training_worker, "answer", honest)
     made.run(made.in_force)
     plain = run(build("fedavg", 3, LINEAR), training_data(made), seed=SEED)
-    assert equal(made.cloud.server.shared, plain.server.shared, 1e-4)
+    assert equal(made.cloud.rounds.server.shared, plain.server.shared, 1e-4)
 
 
 def test_a_first_exchange_that_fails_is_no_round() -> None:
@@ -142,5 +142,5 @@ def test_a_first_exchange_that_fails_is_no_round() -> None:
         made.flow()
         made.tick()
     assert any("changes nothing: RingError: masking.range" in line for line in made.log)
-    assert (made.cloud.since_release, len(made.cloud_shelf.rounds)) == (0, 3)
-    assert made.cloud.server.phase == 0
+    assert (made.cloud.rounds.since_release, len(made.cloud_shelf.rounds)) == (0, 3)
+    assert made.cloud.rounds.server.phase == 0

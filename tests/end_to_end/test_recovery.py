@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from fedgate.cloud_aggregator.events import Connection
-from fedgate.cloud_aggregator.state import TRAINING_FORMAT, restore, save_training
+from fedgate.cloud_aggregator.rounds.rounds import TRAINING_FORMAT, save_training
+from fedgate.cloud_aggregator.state import restore
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.runtime import cli
@@ -28,7 +29,17 @@ from fedgate.models.threshold import AlarmState, Levels
 from tests.cloud_aggregator.test_aggregator_machine import OPEN, after, opened, published, started, update
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.agents import Told, commissioned
-from tests.support.sites import KEY, T0_NS, WINDOWS, CloudShelf, Shelf, agent, aggregator_settings, gateway_settings
+from tests.support.sites import (
+    KEY,
+    T0_NS,
+    WINDOWS,
+    CloudShelf,
+    Shelf,
+    agent,
+    aggregator_settings,
+    gateway_settings,
+    with_record,
+)
 
 NS = 1_000_000_000
 FLEET = 3_000  # names of so many gateways are more than a header of the wire format holds
@@ -36,27 +47,31 @@ FLEET = 3_000  # names of so many gateways are more than a header of the wire fo
 
 def test_the_round_of_a_large_fleet_survives_a_restart() -> None:
     counted = {f"gateway-with-a-long-name-{number:06d}": "d" * 64 for number in range(FLEET)}
-    before = replace(opened(), counted=counted, counted_before=counted, asked=tuple(counted))
-    shelf = CloudShelf(training=save_training(before).body, gateways=dict(before.gateways))
+    before = with_record(opened(), "rounds", counted=counted, counted_before=counted, asked=tuple(counted))
+    shelf = CloudShelf(training=save_training(before.rounds).body, gateways=dict(before.access.gateways))
     state = started(shelf)
-    assert (state.counted, state.asked, state.run) == (counted, before.asked, before.run)
+    assert (state.rounds.counted, state.rounds.asked, state.rounds.run) == (
+        counted,
+        before.rounds.asked,
+        before.rounds.run,
+    )
 
 
 def test_a_store_that_was_lost_begins_another_run_whose_rounds_are_not_those_answered() -> None:
     settings = aggregator_settings()
     first, second = (restore(settings, KEY, None, None, {}, T0_NS, beginning) for beginning in ("a1", "b2"))
-    assert first.run != second.run
-    assert first.run.partition(".")[0] == second.run.partition(".")[0]
-    resumed = restore(settings, KEY, save_training(first).body, None, {}, T0_NS, "c3")
-    assert resumed.run == first.run
+    assert first.rounds.run != second.rounds.run
+    assert first.rounds.run.partition(".")[0] == second.rounds.run.partition(".")[0]
+    resumed = restore(settings, KEY, save_training(first.rounds).body, None, {}, T0_NS, "c3")
+    assert resumed.rounds.run == first.rounds.run
 
 
 def test_a_training_of_another_format_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an older release kept of a training may lack what this one looks for."""
     settings = aggregator_settings()
-    stored = save_training(restore(settings, KEY, None, None, {}, T0_NS, "a1")).body
-    monkeypatch.setattr("fedgate.cloud_aggregator.state.TRAINING_FORMAT", 99)
-    assert restore(settings, KEY, stored, None, {}, T0_NS, "b2").run.endswith(".b2")
+    stored = save_training(restore(settings, KEY, None, None, {}, T0_NS, "a1").rounds).body
+    monkeypatch.setattr("fedgate.cloud_aggregator.rounds.rounds.TRAINING_FORMAT", 99)
+    assert restore(settings, KEY, stored, None, {}, T0_NS, "b2").rounds.run.endswith(".b2")
 
 
 def test_the_exchanges_of_a_stored_training_are_those_of_its_format() -> None:
@@ -80,7 +95,7 @@ def test_vectors_that_would_only_spoil_the_shared_model_are_refused() -> None:
 
 
 def _body_with(arrays: dict[str, Any]) -> bytes:
-    meta = {"run": OPEN.run, "round_index": OPEN.server.round_index, "phase": OPEN.server.phase}
+    meta = {"run": OPEN.rounds.run, "round_index": OPEN.rounds.server.round_index, "phase": OPEN.rounds.server.phase}
     return wire.encode(arrays, meta)
 
 

@@ -135,11 +135,15 @@ def _cloud(data: bytes) -> None:
     state = _cloud_state()
     body = payload
     if stage % 2:  # a whole update of this round, whatever is in it
-        meta = {"run": state.run, "round_index": state.server.round_index, "phase": state.server.phase}
+        meta = {
+            "run": state.rounds.run,
+            "round_index": state.rounds.server.round_index,
+            "phase": state.rounds.server.phase,
+        }
         body = split(_labelled(payload, meta), BIG)[0]
     where = _topic(("all", NAME, "stranger")[stage % 3], ORDER[channel % len(ORDER)])
-    after, effects = cloud_machine.step(state, state.now_ns, cloud_events.Received(where, body))
-    cloud_machine.step(after, after.now_ns + 10**9, cloud_events.Tick())
+    after, effects = cloud_machine.step(state, state.context.now_ns, cloud_events.Received(where, body))
+    cloud_machine.step(after, after.context.now_ns + 10**9, cloud_events.Tick())
     assert isinstance(effects, list)
 
 
@@ -172,7 +176,7 @@ def _cloud_seeds() -> tuple[bytes, ...]:
 
 @cache
 def _update() -> Arrays:
-    algorithm = _cloud_state().algorithm
+    algorithm = _cloud_state().rounds.algorithm
     return next(iter(_first_exchange(algorithm).sent))
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedgate.cloud_aggregator.releases import signatures
+from fedgate.cloud_aggregator.context import sign_message
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Receipt, RoundOpen, Status, Want, audience_of
 from fedgate.config.protocol.topics import CHANNELS
@@ -76,7 +76,7 @@ def invitation(round_index: int = 0, shared: bytes = SHARED, **change: Any) -> b
 
 
 def signed(message: RoundOpen) -> RoundOpen:
-    return signatures.signed(message, KEY, audience_of(SITE, "all"), T0_NS)
+    return sign_message(message, KEY, audience_of(SITE, "all"), T0_NS)
 
 
 def invited(state: State, round_index: int = 0, **change: Any) -> tuple[State, list[Effect]]:

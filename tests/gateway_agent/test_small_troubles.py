@@ -207,7 +207,7 @@ def test_a_probation_that_is_too_short_to_judge_is_refused() -> None:
 def test_what_a_doctor_tries_is_no_message_for_anyone() -> None:
     for channel in ("status", "alarm", "update", "telemetry", "tombstone", "want"):
         cloud, said = cloud_after(cloud_opened(), cloud_heard("nobody", channel, b"", TRIED))
-        assert "nobody" not in cloud.gateways and not [one for one in said if isinstance(one, Log)]
+        assert "nobody" not in cloud.access.gateways and not [one for one in said if isinstance(one, Log)]
         _, said = cloud_after(cloud, cloud_heard("nobody", channel, b"x", TRIED))
         assert [one for one in said if isinstance(one, Log)]
     state = commissioned()

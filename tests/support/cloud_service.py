@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from fedgate.config.protocol.transfer import split
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated.algorithm import Algorithm, Phase, Server, checked
 from fedgate.models.federated.tally import CHANGES, CONTRIBUTIONS, Tally
-from tests.support.sites import KEY, NS, T0_NS, aggregator_settings, topic
+from tests.support.sites import KEY, NS, T0_NS, aggregator_settings, topic, with_record
 
 READY = Status(state="online", can_train=True, baseline_windows=60, baseline_needed=60)
 NAMES = ("east", "north", "west")
@@ -64,10 +63,10 @@ class Cloud:
         training = service.store.training()
         server = self.algorithm.start(np.random.default_rng(0))
         if training is not None:
-            resumed = service.state.server
+            resumed = service.state.rounds.server
             server = server._replace(shared=resumed.shared, round_index=resumed.round_index)
             server = server._replace(cohort_index=resumed.cohort_index)
-        service.state = replace(service.state, algorithm=self.algorithm, server=server)
+        service.state = with_record(service.state, "rounds", algorithm=self.algorithm, server=server)
         return service
 
     def restart(self) -> None:
@@ -88,14 +87,18 @@ class Cloud:
     def body(self, value: float, round_index: int | None = None, **meta: Any) -> bytes:
         """Return an update whose change is `value` everywhere, of the present round where none is named."""
         state = self.service.state
-        index = state.server.round_index if round_index is None else round_index
-        arrays = {"w": np.full(state.server.shared["w"].shape, value, dtype=np.float32), "n": np.array(1.0)}
-        return wire.encode(arrays, {"run": state.run, "round_index": index, "phase": 0, **meta})
+        index = state.rounds.server.round_index if round_index is None else round_index
+        arrays = {"w": np.full(state.rounds.server.shared["w"].shape, value, dtype=np.float32), "n": np.array(1.0)}
+        return wire.encode(arrays, {"run": state.rounds.run, "round_index": index, "phase": 0, **meta})
 
     def wrong(self) -> bytes:
         """Return an update of the present exchange that is refused."""
         state = self.service.state
-        meta = {"run": state.run, "round_index": state.server.round_index, "phase": state.server.phase}
+        meta = {
+            "run": state.rounds.run,
+            "round_index": state.rounds.server.round_index,
+            "phase": state.rounds.server.phase,
+        }
         return wire.encode({"of another kind": np.ones(1)}, meta)
 
     def send(self, gateway: str, body: bytes, **how: Any) -> list[Receipt]:
@@ -105,7 +108,7 @@ class Cloud:
     @property
     def w(self) -> float:
         """What the model says, everywhere the same."""
-        return float(self.service.state.server.shared["w"][0])
+        return float(self.service.state.rounds.server.shared["w"][0])
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class Fleet(Site):
 
     @property
     def stage(self) -> rollout.Rollout:
-        return self.cloud.staging.rollout
+        return self.cloud.releases.staging.rollout
 
     def versions(self) -> dict[str, int]:
         return {

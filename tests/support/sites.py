@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedgate.cloud_aggregator import events as cloud_events
 from fedgate.cloud_aggregator import machine as cloud_machine
 from fedgate.cloud_aggregator import state as cloud_state
+from fedgate.cloud_aggregator.releases import deploy
+from fedgate.cloud_aggregator.releases.rollout import BuiltModel
 from fedgate.cloud_aggregator.runtime.defence import NOTHING, Material
 from fedgate.config.identity.signing import verified
 from fedgate.config.protocol import topics
@@ -49,6 +51,23 @@ WINDOW_SAMPLES = 20
 TO_CLOUD = {"status", "update", "alarm", "want", "newest"}
 TO_OTHERS = {"score", "maintenance", "alarm"}  # an alarm of all is the fleet's, for whoever watches
 NEVER_S = 1e7
+
+
+def with_record(state: cloud_state.State, part: str, **changes: Any) -> cloud_state.State:
+    """Return a state of the aggregator with one of its records changed."""
+    return replace(state, **{part: replace(getattr(state, part), **changes)})
+
+
+def receive_model(state: cloud_state.State, new: BuiltModel) -> tuple[cloud_state.State, list[cloud_events.Effect]]:
+    """Let the training have made a model."""
+    releases, effects = deploy.receive_model(state.releases, state.context, state.access, new)
+    return replace(state, releases=releases), effects
+
+
+def stop_rollout(state: cloud_state.State, why: str) -> tuple[cloud_state.State, list[cloud_events.Effect]]:
+    """Stop the release at hand."""
+    releases, effects = deploy.stop_rollout(state.releases, state.context, state.access, why)
+    return replace(state, releases=releases), effects
 
 
 def gateway_settings(name: str = "north", **tables: Any) -> GatewaySettings:
@@ -247,7 +266,7 @@ class Site:
             commit([effect for effect in effects if isinstance(effect, cloud_events.Durable)])
         for effect in () if cut else effects:
             match effect:
-                case cloud_events.Publish() if self.cloud.connected:
+                case cloud_events.Publish() if self.cloud.context.is_connected:
                     self.publish(effect.topic, effect.payload, effect.retain)
                 case cloud_events.Log(text=text):
                     self.log.append(f"cloud: {text}")

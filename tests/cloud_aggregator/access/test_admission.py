@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fedgate.cloud_aggregator import machine
 from fedgate.cloud_aggregator.access import admission
 from fedgate.cloud_aggregator.access.registry import Bar, Barred, CertificateRequested, Issue, Registry, TurnAway
 from fedgate.cloud_aggregator.events import (
@@ -27,13 +28,14 @@ from fedgate.cloud_aggregator.events import (
     RecordAlarm,
     RecordGateway,
     Tick,
+    Wanted,
 )
 from fedgate.cloud_aggregator.state import State, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.identity import Identity
 from tests.cloud_aggregator.test_aggregator_machine import ALARM, READY, after, body, heard, published, receipts, update
-from tests.support.sites import KEY, NS, T0_NS, aggregator_settings, topic
+from tests.support.sites import KEY, NS, T0_NS, aggregator_settings, topic, with_record
 
 DAY_S = 86_400.0
 LIFE_DAYS, GRACE_DAYS = 90.0, 365.0
@@ -43,7 +45,7 @@ SITE = aggregator_settings(rounds={"quorum": 1}).model_copy(update={"identity": 
 
 def begun(held: Registry | None = None, gateways: Iterable[str] = (), now_ns: int = T0_NS) -> State:
     state = restore(SITE, KEY, None, None, dict.fromkeys(gateways, READY), now_ns)
-    return admission.start_with_registry(state, held or Registry())
+    return machine.start_with_registry(state, held or Registry())
 
 
 def ordered(kind: str, **given: Any) -> Ordered:
@@ -59,17 +61,17 @@ def asks(gateway: str = "north", key: str = "key", digest: str = SECRET, serial:
 
 
 def registry(state: State) -> Registry:
-    assert state.registry is not None
-    return state.registry
+    assert state.access.registry is not None
+    return state.access.registry
 
 
-def only(effects: Iterable[Effect], kind: type[Any]) -> Any:
+def only(effects: Iterable[Wanted], kind: type[Any]) -> Any:
     found = [effect for effect in effects if isinstance(effect, kind)]
     assert len(found) == 1, found
     return found[0]
 
 
-def refusal(effects: Iterable[Effect]) -> str:
+def refusal(effects: Iterable[Wanted]) -> str:
     effects = list(effects)
     effects = [
         one
@@ -209,7 +211,7 @@ def test_what_expired_longer_ago_than_the_grace_needs_a_token() -> None:
 def test_nothing_is_signed_while_the_clock_is_not_set() -> None:
     state, _ = after(begun(now_ns=5 * NS), token())
     assert "clock of the aggregator is not set" in refusal(
-        admission.decide_request(replace(state, now_ns=9 * NS), asks())[1]
+        admission.decide_request(state.access, replace(state.context, now_ns=9 * NS), state.alarms, asks())[1]
     )
 
 
@@ -232,25 +234,25 @@ def test_who_is_turned_away_again_and_again_fills_no_log() -> None:
 def test_who_looks_on_is_no_gateway() -> None:
     made = ordered("certified", name="operator", serial="b7", key="k", not_after_ns=T0_NS + NS)
     state, effects = after(begun(), made, heard("operator", "status", READY.to_bytes()))
-    assert not state.gateways and "operator is not enrolled" in only(effects[-1:], Log).text
+    assert not state.access.gateways and "operator is not enrolled" in only(effects[-1:], Log).text
 
 
 def test_only_enrolled_gateways_count() -> None:
     state, effects = after(enrolled("north"), heard("stranger", "status", READY.to_bytes()))
-    assert "stranger" not in state.gateways and "is not enrolled" in only(effects, Log).text
+    assert "stranger" not in state.access.gateways and "is not enrolled" in only(effects, Log).text
     state, effects = after(state, heard("stranger", "alarm", ALARM.to_bytes()))
-    assert not receipts(effects) and not state.outward.alarms
+    assert not receipts(effects) and not state.alarms.book
     state, _ = after(state, heard("north", "status", READY.to_bytes()))
-    assert state.gateways == {"north": READY}
-    without = replace(state, registry=None)  # no [identity]: whom the broker lets in
-    assert "stranger" in after(without, heard("stranger", "status", READY.to_bytes()))[0].gateways
+    assert state.access.gateways == {"north": READY}
+    without = with_record(state, "access", registry=None)  # no [identity]: whom the broker lets in
+    assert "stranger" in after(without, heard("stranger", "status", READY.to_bytes()))[0].access.gateways
 
 
 def test_a_revoked_gateway_is_out_at_once_and_the_round_does_not_wait_for_it() -> None:
     state, _ = after(enrolled("north", "south"), Connection(True))
     state, _ = after(state, *[heard(name, "status", READY.to_bytes()) for name in ("north", "south")])
     state, _ = after(state, *update("south", body(state)))
-    assert state.server.round_index == 0 and state.counted.keys() == {"south"}  # it waits for north
+    assert state.rounds.server.round_index == 0 and state.rounds.counted.keys() == {"south"}  # it waits for north
     state, effects = after(state, ordered("revoke", gateway="north"))
     assert only(effects, Answered).text == ""  # its answer waits for the broker
     assert only(effects, Bar).answer.startswith("north is revoked")
@@ -259,9 +261,9 @@ def test_a_revoked_gateway_is_out_at_once_and_the_round_does_not_wait_for_it() -
         assert only(told, Answered).text == "north is revoked" and problem in only(told, Answered).problem
     bar = only(effects, Bar)
     assert (bar.cut, bar.barred, [serial for serial, _ in bar.ended]) == (("north",), {"north"}, ["north"])
-    assert state.gateways.keys() == {"south"} and state.server.round_index == 1
+    assert state.access.gateways.keys() == {"south"} and state.rounds.server.round_index == 1
     late, effects = after(state, *update("north", body(state)))
-    assert late.counted == state.counted and not receipts(effects)
+    assert late.rounds.counted == state.rounds.counted and not receipts(effects)
     for request in (asks(key="north's", digest=""), asks(key="north's", digest="north")):
         assert refusal(after(state, request)[1])  # neither by its certificate nor by its token
     _, effects = after(state, token(replaces=True), asks(key="north's"))
@@ -280,8 +282,8 @@ def test_a_removed_gateway_leaves_nothing_to_wait_for_and_no_alarm() -> None:
     state, _ = after(enrolled("north"), Connection(True), heard("north", "status", READY.to_bytes()))
     state, _ = after(state, heard("north", "alarm", ALARM.to_bytes()))
     state, effects = after(state, ordered("remove", gateway="north"))
-    assert not state.gateways and not registry(state).admitted
-    assert not [one for one in state.outward.alarms["north"].values() if one.active]
+    assert not state.access.gateways and not registry(state).admitted
+    assert not [one for one in state.alarms.book["north"].values() if one.active]
     emptied = [one.topic for one in effects if isinstance(one, Publish) and one.retain and not one.payload]
     assert {topic("north", "status", "agent"), topic("north", "alarm", "anomaly")} <= set(emptied)
     assert published(effects, "maintenance")  # the building hears that it is over
@@ -293,8 +295,8 @@ def test_a_removed_gateway_leaves_nothing_to_wait_for_and_no_alarm() -> None:
 
 
 def test_a_site_without_identity_can_remove_too_and_says_what_it_lacks() -> None:
-    state = replace(begun(), registry=None, gateways={"north": Status(state="offline")})
-    assert not after(state, ordered("remove", gateway="north"))[0].gateways
+    state = with_record(begun(), "access", registry=None, gateways={"north": Status(state="offline")})
+    assert not after(state, ordered("remove", gateway="north"))[0].access.gateways
     for order in (token(), ordered("revoke", gateway="north")):
         assert "has no [identity]" in only(after(state, order)[1], Answered).problem
     assert "has no [identity]" in refusal(after(state, asks())[1])
@@ -319,7 +321,7 @@ def test_a_restart_decides_as_before(tmp_path: Path) -> None:
             live = {one for one in store.registry().passes.values() if one.expires_ns}
             assert live == set(registry(state).passes.values())
         again = begun(store.registry(), gateways=("north", "south"))
-    assert again.gateways.keys() == {"south"} and registry(again).admitted == {"south"}
+    assert again.access.gateways.keys() == {"south"} and registry(again).admitted == {"south"}
     assert registry(again).ended() == registry(state).ended() and registry(again).barred == {"north"}
 
 
@@ -336,20 +338,22 @@ def test_what_a_gateway_spent_of_its_privacy_is_known_beyond_its_revocation(rest
     state, _ = told_of(enrolled("north"), spent(5.0))
     state, _ = after(state, ordered("revoke", gateway="north"))
     if restarted:
-        state = admission.start_with_registry(
+        state = machine.start_with_registry(
             restore(SITE, KEY, None, None, {"north": spent(5.0)}, T0_NS), registry(state)
         )
-    assert "north" not in state.gateways
+    assert "north" not in state.access.gateways
     again = replace(asks(key="new", digest=OTHER, serial="b2"), is_same_device=True)
     state, _ = after(state, token(digest=OTHER, replaces=True), again)
     state, effects = told_of(state, spent(0.1))
-    assert state.gateways["north"].privacy_epsilon == 5.0
+    assert state.access.gateways["north"].privacy_epsilon == 5.0
     assert any(
         "has spent epsilon 0.1 of its privacy, and said 5 before" in one.text for one in effects if isinstance(one, Log)
     )
     another = asks(key="third", digest="f" * 64, serial="c3")
     state, _ = after(state, ordered("remove", gateway="north"), token(digest="f" * 64, replaces=True), another)
-    assert told_of(state, spent(0.1))[0].gateways["north"].privacy_epsilon == 0.1, "the operator has had it forgotten"
+    assert told_of(state, spent(0.1))[0].access.gateways["north"].privacy_epsilon == 0.1, (
+        "the operator has had it forgotten"
+    )
 
 
 def test_what_a_late_status_says_was_spent_counts_and_nothing_else_of_it() -> None:
@@ -357,5 +361,5 @@ def test_what_a_late_status_says_was_spent_counts_and_nothing_else_of_it() -> No
         {"store_id": "s", "boot_id": boot, "starts": start, "monotonic_ns": 9} for boot, start in (("b", 2), ("a", 1))
     )
     state, effects = told_of(enrolled("north"), spent(1.0, **present), spent(5.0, **late, version="old"))
-    assert state.gateways["north"] == spent(5.0, **present).compact()
+    assert state.access.gateways["north"] == spent(5.0, **present).compact()
     assert only(effects[-2:], RecordGateway).status.privacy_epsilon == 5.0

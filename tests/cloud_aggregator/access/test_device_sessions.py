@@ -116,7 +116,7 @@ def test_a_round_does_not_wait_for_two_devices_under_one_id(tmp_path: Path) -> N
         by_turns(Device(made, "a"), Device(made, "b"), times=6)
         made.send("east", made.body(1.0))
         made.send("west", made.body(1.0))
-        assert made.service.state.server.round_index == 1
+        assert made.service.state.rounds.server.round_index == 1
 
 
 @pytest.mark.parametrize(("starts", "after_s"), [(4, 0.0), (3, PACE_S), (1, PACE_S)])
@@ -129,7 +129,7 @@ def test_an_old_image_of_the_same_store_is_reported_and_goes_on(starts: int, aft
         assert alarms(made) == ([] if after_s else [("identity-restored", False)])
         old.speak(round(after_s / MINUTE_S))
         assert alarms(made) == [("identity-restored", False)]
-        assert made.service.state.gateways["north"].boot_id == "b"
+        assert made.service.state.access.gateways["north"].boot_id == "b"
         assert made.send("north", made.body(1.0))[0].accepted  # what an algorithm makes of it is its own matter
         for number in range(5):  # its next boots count what the other had counted: that is told once
             old.speak(round(STANDS_S / MINUTE_S) + 1)
@@ -165,7 +165,7 @@ def test_a_gateway_with_another_store_is_reported_when_it_stays(tmp_path: Path) 
         Device(made, "a", store_id="first").speak(10)
         new = Device(made, "b", store_id="second")
         new.speak(4)
-        assert alarms(made) == [] and made.service.state.gateways["north"].store_id == "second"
+        assert alarms(made) == [] and made.service.state.access.gateways["north"].store_id == "second"
         new.speak(2)
         assert alarms(made) == [("identity-replaced", False)]
         new.speak(round(STANDS_S / MINUTE_S) + 1)
@@ -190,7 +190,7 @@ def test_a_reboot_and_a_restart_are_nothing(tmp_path: Path) -> None:
             device.speak(2)  # the process was restarted
             device.boot_id, device.starts, device.sequence = f"boot-{boot}", device.starts + 1, device.sequence + boot
             device.boot_ns = made.now_ns
-        assert alarms(made) == [] and len(made.service.state.sessions["north"].known) == SESSIONS_KEPT
+        assert alarms(made) == [] and len(made.service.state.access.sessions["north"].known) == SESSIONS_KEPT
 
 
 @st.composite
@@ -254,14 +254,14 @@ def test_a_stale_status_does_not_take_the_place_of_the_present_one(tmp_path: Pat
         device.boot_id, device.starts, device.boot_ns = "b", 2, made.now_ns
         device.speak()
         made.hear(old)
-        assert made.service.state.gateways["north"].boot_id == "b"
+        assert made.service.state.access.gateways["north"].boot_id == "b"
 
 
 def test_a_gateway_before_0_5_and_a_last_will_say_nothing_of_who_they_are(tmp_path: Path) -> None:
     with cloud(tmp_path, mean_of(2)) as made:
         for boot_id in ("a", "b", "a"):
             made.hear(heard("north", "status", READY.model_copy(update={"boot_id": boot_id}).to_bytes()), after_s=60.0)
-        assert alarms(made) == [] and not made.service.state.sessions.get("north", DeviceSessions()).known
+        assert alarms(made) == [] and not made.service.state.access.sessions.get("north", DeviceSessions()).known
 
 
 def test_a_gateway_that_forgot_what_was_counted_is_refused_where_that_counts(tmp_path: Path) -> None:

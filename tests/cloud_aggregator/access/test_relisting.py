@@ -47,7 +47,7 @@ def test_an_older_store_revokes_again_whom_the_list_names_and_says_so_once(
     shutil.copy(tmp_path / "backup.db", site.path / "aggregator.db")
     caplog.clear()
     with aggregator_of(site) as aggregator:
-        registry = aggregator.service.state.registry
+        registry = aggregator.service.state.access.registry
         assert registry is not None and registry.admitted == {"east"} and registry.barred == {"west"}
     assert "this store is older than revoked.crl, which names 2 certificates more: serial b7, west" in caplog.text
     assert site.authority.revoked().keys() == {0xA2, 0xB7}
@@ -81,7 +81,12 @@ def test_a_copy_of_the_file_without_its_log_is_refused_beside_a_list_and_taken_n
             Aggregator(site.settings)
     file.unlink()  # as it says: a site that has lost all begins anew, and who was revoked stays out
     with aggregator_of(site) as aggregator:
-        until(lambda: aggregator.service.state.registry is not None and aggregator.service.state.registry.certificates)
+        until(
+            lambda: (
+                aggregator.service.state.access.registry is not None
+                and aggregator.service.state.access.registry.certificates
+            )
+        )
     assert site.authority.revoked().keys() == {0xA2}
 
 
@@ -104,7 +109,7 @@ def test_a_list_that_cannot_be_read_is_told_and_keeps_nobody_out_of_work(
     backed_up(site, tmp_path / "backup.db")
     (site.path / "revoked.crl").write_bytes(b"rubbish")
     with aggregator_of(site) as aggregator:
-        registry = aggregator.service.state.registry
+        registry = aggregator.service.state.access.registry
         assert registry is not None and registry.admitted == {"east", "west"}
     assert (
         "who was revoked is known by the store alone: " in caplog.text and "remove it, it is made anew" in caplog.text

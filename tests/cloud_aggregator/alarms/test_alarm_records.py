@@ -32,7 +32,7 @@ from fedgate.config.settings.notifications import Webhook
 from tests.cloud_aggregator.alarms.test_fleet import alarm, site, status
 from tests.cloud_aggregator.alarms.test_maintenance import retained
 from tests.cloud_aggregator.test_aggregator_machine import after, heard, published
-from tests.support.sites import NS, T0_NS
+from tests.support.sites import NS, T0_NS, with_record
 
 LATER_S = 10_000.0
 HOOK = Webhook(url="http://127.0.0.1:1/")
@@ -43,7 +43,7 @@ STORY = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(CHANGES)), min_siz
 
 
 def active(state: State, gateway: str = "a") -> list[str]:
-    return [known.alarm.id.removeprefix(f"{gateway}.") for known in register.active(state.outward.alarms, gateway)]
+    return [known.alarm.id.removeprefix(f"{gateway}.") for known in register.active(state.alarms.book, gateway)]
 
 
 def kept(store: Store, effects: Iterable[Effect]) -> None:
@@ -59,7 +59,7 @@ def test_only_the_latest_of_a_cause_can_stand_in_whatever_order_it_was_heard(
     was raised and cleared in any boot, by a clock that may be wrong by any time, whatever it says of itself.
     """
     clocks = [data.draw(CLOCKS, label=f"clock of alarm {number}") for number in range(6)]
-    state, onto = replace(site(), now_ns=T0_NS + round(LATER_S * NS)), dict[str, Maintenance]()
+    state, onto = with_record(site(), "context", now_ns=T0_NS + round(LATER_S * NS)), dict[str, Maintenance]()
     card = {"store_id": "card"} if data.draw(st.booleans(), label="alarms tell of their store") else {}
     if not card:
         state, _ = after(state, *[started("xyz"[number], 1 + number, 1) for number in range(3)], at_s=LATER_S)
@@ -93,9 +93,9 @@ def test_a_later_alarm_ends_the_one_that_was_forgotten_and_everyone_is_told(tmp_
     assert (first["ended"], first["cleared_ns"], first["rule"]) == ("superseded", T0_NS + 50 * NS, "point")
     assert (second["ended"], second["cleared_ns"]) == ("", T0_NS + 51 * NS)
     assert [(one.state, one.id) for one in onto.values()] == [("cleared", f"a.anomaly.{T0_NS + 50 * NS}")]
-    again = site(outward=store.outward())
+    again = site(alarms=store.alarms())
     held, was = (
-        {key: (one.ended, one.active, one.onset_ns) for key, one in end.outward.alarms["a"].items()}
+        {key: (one.ended, one.active, one.onset_ns) for key, one in end.alarms.book["a"].items()}
         for end in (again, state)
     )
     assert held == was and active(again) == []
@@ -107,7 +107,7 @@ def test_a_later_alarm_ends_the_one_that_was_forgotten_and_everyone_is_told(tmp_
 
 def test_a_change_that_ends_another_is_posted_after_that_end() -> None:
     state = site()
-    state = replace(state, settings=state.settings.model_copy(update={"webhook": HOOK}))
+    state = with_record(state, "context", settings=state.context.settings.model_copy(update={"webhook": HOOK}))
     effects = after(state, alarm("a"), alarm("a", onset_s=50))[1]
     posts = [one.post.body for one in effects if isinstance(one, Enqueue)]
     assert [b'"active":true' in body for body in posts] == [True, False, True] and b"superseded: " in posts[1]
@@ -122,7 +122,7 @@ def test_without_a_clock_what_came_later_is_later_also_after_a_restart(tmp_path:
         kept(store, effects)
     expected = [f"anomaly.{T0_NS - 950_000_000 * NS}"]
     assert active(state) == expected
-    assert active(site(outward=store.outward())) == expected
+    assert active(site(alarms=store.alarms())) == expected
     store.close()
 
 
@@ -259,7 +259,7 @@ def test_causes_have_an_end_and_the_anomaly_is_always_taken() -> None:
 
 
 def test_causes_that_are_over_have_an_end_too() -> None:
-    alarms: register.Alarms = {}
+    alarms: register.AlarmBook = {}
     known = register.AlarmRecord(DONE, T0_NS, is_raised=True, is_cleared=True)
     for number in range(CAUSES_MAX):
         one = DONE.model_copy(update={"id": str(number), "cause": f"c{number}"})
@@ -272,9 +272,9 @@ def test_causes_that_are_over_have_an_end_too() -> None:
 
 def test_an_alarm_has_one_cause_and_a_message_that_says_another_is_refused() -> None:
     state, _ = after(site(), alarm("a"), alarm("a", "cleared"))
-    (known,) = state.outward.alarms["a"].values()
+    (known,) = state.alarms.book["a"].values()
     other = known.alarm.model_copy(update={"state": "raised", "cause": "other"})
     state, effects = after(state, heard("a", "alarm", other.to_bytes(), "other"))
     (receipt,) = (Receipt.from_bytes(one.payload) for one in published(effects, "receipt"))
     assert not receipt.accepted and f"that of an alarm of cause {known.alarm.cause}" in receipt.reason
-    assert state.outward.alarms["a"] == {known.alarm.id: known}
+    assert state.alarms.book["a"] == {known.alarm.id: known}

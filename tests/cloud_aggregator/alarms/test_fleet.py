@@ -10,7 +10,7 @@ import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.alarms.fleet import SURE, restore_fleet
-from fedgate.cloud_aggregator.alarms.records import Outward
+from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Log, Publish, Received, RecordFleet, Tick
 from fedgate.cloud_aggregator.state import State, restore
 from fedgate.cloud_aggregator.storage.store import Store
@@ -37,9 +37,9 @@ def status(gateway: str, **change: Any) -> Received:
     return heard(gateway, "status", WATCHING.model_copy(update=change).to_bytes())
 
 
-def site(gateways: Iterable[str] = ALL, outward: Outward | None = None, **fleet: Any) -> State:
+def site(gateways: Iterable[str] = ALL, alarms: Alarms | None = None, **fleet: Any) -> State:
     chosen = aggregator_settings(fleet={"window_s": WINDOW_S, "clear_s": CLEAR_S, **fleet}, rounds={"rest_s": 1e6})
-    state = restore(chosen, KEY, None, None, dict.fromkeys(gateways, WATCHING), T0_NS, outward=outward)
+    state = restore(chosen, KEY, None, None, dict.fromkeys(gateways, WATCHING), T0_NS, alarms=alarms)
     return after(state, Connection(True))[0]
 
 
@@ -53,7 +53,7 @@ def said(effects: Sequence[Effect]) -> list[FleetAlarm]:
 
 
 def standing(state: State) -> FleetAlarm | None:
-    return state.outward.fleet.alarm if state.outward.fleet.active else None
+    return state.alarms.fleet.alarm if state.alarms.fleet.active else None
 
 
 def test_a_share_of_the_gateways_is_counted_as_decimals_have_it() -> None:
@@ -292,7 +292,7 @@ def test_it_survives_a_restart_and_is_told_again(tmp_path: Path, capsys: pytest.
     first, second, third = story((DIP, DIP, DIP))
     state, effects = after(state, first, second)
     committed(store, effects)
-    state = site(outward=store.outward())  # a restart between two alarms loses nothing of what they measured
+    state = site(alarms=store.alarms())  # a restart between two alarms loses nothing of what they measured
     for events in ([third, Tick()], rebooted("a", "b"), [Tick()]):
         state, effects = after(state, *events)
         committed(store, effects)
@@ -302,8 +302,8 @@ def test_it_survives_a_restart_and_is_told_again(tmp_path: Path, capsys: pytest.
     shown = _shown(tmp_path, capsys)
     assert before.text in shown["status"] and "power" in shown["alarms"] and "a b c" in shown["alarms"]
     store = Store(path)
-    again = site(outward=store.outward())
-    assert standing(again) == before and again.outward.alarms == state.outward.alarms
+    again = site(alarms=store.alarms())
+    assert standing(again) == before and again.alarms.book == state.alarms.book
     again, effects = after(again, Connection(True), Tick())
     assert said([one for one in effects if not isinstance(one, Publish)]) == []  # nothing new to store ...
     (told,) = [one for one in published(effects, "alarm") if one.retain]  # ... but told to a broker that may forget
@@ -313,7 +313,7 @@ def test_it_survives_a_restart_and_is_told_again(tmp_path: Path, capsys: pytest.
     again, effects = after(again, Tick(), at_s=11 + CLEAR_S)
     committed(store, effects)
     assert said(effects)[0].state == "cleared" and not any(isinstance(one, Log) for one in effects[:1])
-    assert store.outward().fleet == again.outward.fleet
+    assert store.alarms().fleet == again.alarms.fleet
     assert len([row for row in store.rows("alarms") if row["gateway"] == "all"]) == 1
     store.close()
     assert before.text not in _shown(tmp_path, capsys)["status"]
@@ -321,7 +321,7 @@ def test_it_survives_a_restart_and_is_told_again(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize("common", ["weather-or-load", "clock", "structure-or-area", None])
 def test_a_cause_that_an_older_store_names_is_undetermined(common: str | None) -> None:
-    raised = after(site(), *story((USUAL,) * 3), Tick())[0].outward.fleet.alarm
+    raised = after(site(), *story((USUAL,) * 3), Tick())[0].alarms.fleet.alarm
     assert raised is not None
     row = {**raised.model_dump(), "common": common, "raised_ns": raised.t_ns, "cleared_ns": None, "gateways": "a b c"}
     restored = restore_fleet([row]).alarm

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -11,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.alarms.fleet import CAUSES, largest_group
-from fedgate.cloud_aggregator.alarms.register import KEPT, Alarms, take
+from fedgate.cloud_aggregator.alarms.register import KEPT, AlarmBook, take
 from fedgate.cloud_aggregator.events import Received, Tick
 from fedgate.config.protocol.messages import Alarm
 from tests.cloud_aggregator.alarms.test_fleet import ALL, CLEAR_S, alarm, rebooted, site, standing
 from tests.cloud_aggregator.test_aggregator_machine import after
-from tests.support.sites import NS, T0_NS
+from tests.support.sites import NS, T0_NS, with_record
 
 FLEETS = st.dictionaries(
     st.sampled_from(ALL),
@@ -30,7 +29,7 @@ FLEETS = st.dictionaries(
 def test_the_final_state_depends_on_no_order_and_no_repeats(
     story: dict[str, list[tuple[float, bool]]], rebooting: set[str], data: st.DataObject
 ) -> None:
-    """Alarms come in any order; the statuses of one gateway come in theirs, as one topic of one client does."""
+    """AlarmBook come in any order; the statuses of one gateway come in theirs, as one topic of one client does."""
     messages = [
         alarm(gateway, state, onset_s)
         for gateway, alarms in story.items()
@@ -43,14 +42,14 @@ def test_the_final_state_depends_on_no_order_and_no_repeats(
     ticks = data.draw(st.lists(st.booleans(), min_size=len(shuffled), max_size=len(shuffled)))
 
     def end(events: Sequence[Received], is_ticking: Iterable[bool]) -> tuple[Any, ...]:
-        state = replace(site(), now_ns=T0_NS + 6_000 * NS)
+        state = with_record(site(), "context", now_ns=T0_NS + 6_000 * NS)
         for event, ticking in zip(events, is_ticking, strict=False):
             state, _ = after(state, event, *([Tick()] if ticking else []))
         state, _ = after(state, Tick())
         state, _ = after(state, Tick(), at_s=6_000 + CLEAR_S)
         found = standing(state)
         told = None if found is None else (found.gateways, found.severity, found.onset_ns)
-        known = {gateway: set(of_one) for gateway, of_one in state.outward.alarms.items()}
+        known = {gateway: set(of_one) for gateway, of_one in state.alarms.book.items()}
         return told, known
 
     assert end([*shuffled, *repeated], [*ticks, *[True] * len(repeated)]) == end(messages, [False] * len(messages))
@@ -101,7 +100,7 @@ def test_gateways_of_one_mind_name_one_cause_however_they_come(said: Said, count
 @given(onsets=st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 40)), max_size=9, unique=True))
 def test_the_group_is_the_largest_that_fits_the_window(onsets: list[tuple[str, int]]) -> None:
     """The oracle tries every subset of the alarms."""
-    alarms: Alarms = {}
+    alarms: AlarmBook = {}
     for gateway, onset_s in onsets:
         message = Alarm.from_bytes(alarm(gateway, onset_s=onset_s).payload)
         alarms, _, _ = take(alarms, gateway, message, T0_NS + 100 * NS)
@@ -122,8 +121,8 @@ def test_alarms_that_are_over_are_forgotten_in_the_end_and_those_that_stand_are_
     state, _ = after(site(), alarm("a", onset_s=50))
     for number in range(1, 50):
         state, _ = after(state, alarm("a", "raised", number), alarm("a", "cleared", number))
-    assert len(state.outward.alarms["a"]) == KEPT
-    assert [known.active for known in state.outward.alarms["a"].values()].count(True) == 1
+    assert len(state.alarms.book["a"]) == KEPT
+    assert [known.active for known in state.alarms.book["a"].values()].count(True) == 1
     for number in range(100, 150):  # and a gateway that raises without end fills no memory
         state, _ = after(state, alarm("a", "raised", number))
-    assert len(state.outward.alarms["a"]) == KEPT
+    assert len(state.alarms.book["a"]) == KEPT

@@ -61,7 +61,7 @@ Retained = dict[str, bytes]
 def started(*gateways: str, store: Store | None = None, **tables: Any) -> State:
     known = store.statuses() if store else dict.fromkeys(gateways, WATCHING)
     settings = aggregator_settings(**{**ON, **tables})
-    return restore(settings, KEY, None, None, known, T0_NS, outward=store.outward() if store else None)
+    return restore(settings, KEY, None, None, known, T0_NS, alarms=store.alarms() if store else None)
 
 
 def retained(effects: list[Effect], onto: Retained | None = None) -> Retained:
@@ -294,4 +294,4 @@ def late(server: Broker) -> Retained:
 def test_a_state_without_discovery_is_left_as_it_is() -> None:
     state = started("a", home_assistant={"enabled": False})
     state, _ = after(state, Connection(True), status("b"), alarm("a"))
-    assert state.outward == replace(state.outward, discovered=frozenset())
+    assert state.alarms == replace(state.alarms, discovered=frozenset())

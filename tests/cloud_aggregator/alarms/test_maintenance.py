@@ -144,7 +144,7 @@ def test_after_a_reconnect_and_a_restart_everything_that_stands_is_told_again(tm
     ]
     again = restore(
         aggregator_settings(), KEY, None, None, {**dict.fromkeys(ALL, WATCHING), **store.statuses()}, T0_NS,
-        outward=store.outward(),
+        alarms=store.alarms(),
     )  # fmt: skip
     store.close()
     assert retained(after(again, Connection(True))[1]) == expected
@@ -210,7 +210,7 @@ def test_the_store_holds_the_state_of_every_alarm_that_stands(tmp_path: Path) ->
     for event in events:
         state, effects = after(state, event)
         store.commit([one for one in effects if isinstance(one, Durable)])
-    restored: State = site(outward=store.outward())
+    restored: State = site(alarms=store.alarms())
     store.close()
-    standing = [known.alarm.id for known in restored.outward.alarms["a"].values() if known.active]
+    standing = [known.alarm.id for known in restored.alarms.book["a"].values() if known.active]
     assert standing == [f"a.anomaly.{T0_NS + 30 * NS}"]  # the first of all that came

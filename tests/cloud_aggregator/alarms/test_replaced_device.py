@@ -29,7 +29,7 @@ from tests.cloud_aggregator.access.test_admission import OTHER, asks, enrolled, 
 from tests.cloud_aggregator.pki.test_barrier import Capture, denied, needs_broker
 from tests.cloud_aggregator.test_aggregator_machine import ALARM, after, heard
 from tests.support.site_folders import Folder, aggregator_of, broker_of, client, founded, until
-from tests.support.sites import topic
+from tests.support.sites import topic, with_record
 from tests.support.waiting import until_all_came
 
 ALARM_TOPIC = topic("north", "alarm", ALARM.cause)
@@ -38,10 +38,10 @@ ALARM_TOPIC = topic("north", "alarm", ALARM.cause)
 def alarmed() -> State:
     """Return a site with a webhook where an alarm of north stands, and which waits for another device."""
     state = enrolled("north", "west")
-    posts = state.settings.model_copy(update={"webhook": Webhook(url="https://nobody.example/")})
-    state, _ = after(type(state)(**{**vars(state), "settings": posts}), heard("north", "alarm", ALARM.to_bytes(), "x"))
+    posts = state.context.settings.model_copy(update={"webhook": Webhook(url="https://nobody.example/")})
+    state, _ = after(with_record(state, "context", settings=posts), heard("north", "alarm", ALARM.to_bytes(), "x"))
     state, _ = after(state, token(digest=OTHER, replaces=True))
-    assert [known.active for known in state.outward.alarms["north"].values()] == [True]
+    assert [known.active for known in state.alarms.book["north"].values()] == [True]
     return state
 
 
@@ -54,7 +54,7 @@ def test_the_alarms_of_a_device_end_when_another_takes_its_name() -> None:
     assert {ALARM_TOPIC, topic("north", "status", "agent")} <= taken_away
     assert json.loads(only(effects, Enqueue).post.body)["active"] is False
     assert not [one for one in effects if isinstance(one, Send)]  # behind the raising, which is on its way
-    assert "north" not in state.gateways
+    assert "north" not in state.access.gateways
     state, _ = after(state, heard("north", "alarm", ALARM.model_copy(update={"id": "of the new"}).to_bytes(), "x"))
     state, effects = after(state, asks(key="another", digest=OTHER, serial="c3"))  # the answer was lost
     assert not [one for one in effects if isinstance(one, RecordAlarm)]

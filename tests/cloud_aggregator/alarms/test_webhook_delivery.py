@@ -105,7 +105,7 @@ class Service:
         config = aggregator_settings(webhook=chosen)
         self.store = Store(path)
         gateways = {**dict.fromkeys(ALL, WATCHING), **self.store.statuses()}
-        self.state: State = restore(config, KEY, None, None, gateways, T0_NS, outward=self.store.outward())
+        self.state: State = restore(config, KEY, None, None, gateways, T0_NS, alarms=self.store.alarms())
         self.events: queue.Queue[Event] = queue.Queue()
         self.enqueued: list[str] = []
         self.log: list[str] = []
@@ -134,7 +134,7 @@ class Service:
         waiting.until(is_done, lambda: self.log, poll_s=0.0)
 
     def empty(self) -> bool:
-        return not self.state.outward.queue.waiting
+        return not self.state.alarms.queue.waiting
 
     def cut(self) -> None:
         """Cut the power: whatever is under way is never heard of."""
@@ -262,7 +262,7 @@ def test_what_a_full_queue_gives_up_is_the_oldest_counted_stored_and_logged(tmp_
     service.cut()
     receiver.answer = 200
     again = Service(tmp_path / "a.db", url=url(receiver), queue=10)
-    assert again.state.outward.queue.dropped == 15
+    assert again.state.alarms.queue.dropped == 15
     again.run(again.empty)
     assert receiver.taken == service.enqueued[15:]
     again.cut()
@@ -274,16 +274,14 @@ def test_turned_off_nothing_is_queued_and_what_waited_waits_on(tmp_path: Path, r
     service.step(*changes(2))
     service.cut()
     store = Store(tmp_path / "a.db")
-    state = restore(
-        aggregator_settings(), KEY, None, None, {"a": Status(state="online")}, T0_NS, outward=store.outward()
-    )
+    state = restore(aggregator_settings(), KEY, None, None, {"a": Status(state="online")}, T0_NS, alarms=store.alarms())
     effects: list[Effect] = []
     events: list[Event] = [*changes(2, 50), Tick(), Posted("x")]
     for event in events:
         state, more = machine.step(state, T0_NS, event)
         effects += more
     assert not [one for one in effects if isinstance(one, Enqueue | Send | Dequeue)]
-    assert len(store.rows("posts")) == len(state.outward.queue.waiting) == 2
+    assert len(store.rows("posts")) == len(state.alarms.queue.waiting) == 2
     store.close()
 
 

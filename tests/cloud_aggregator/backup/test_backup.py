@@ -34,8 +34,8 @@ from fedgate.cloud_aggregator.commands import restore as restore_command
 from fedgate.cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases.rollout import BuiltModel, Rollout, Staging, dump_staging, restore_staging
 from fedgate.cloud_aggregator.rounds.numbering import beginning
+from fedgate.cloud_aggregator.rounds.rounds import save_training, training_place
 from fedgate.cloud_aggregator.state import restore as restored_state
-from fedgate.cloud_aggregator.state import save_training, training_place
 from fedgate.cloud_aggregator.storage.store import Store, locked
 from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
 from fedgate.config.protocol.messages import Alarm
@@ -86,7 +86,7 @@ def _filled_store() -> bytes:
     people = (certificate("a1", "east"), certificate("a2", "west"))
     with TemporaryDirectory() as folder:
         made = Folder(Path(folder), 0)
-        with opened(made, *people, save_training(OPEN), RecordModel(*FIRST), *map(alarm, range(500))):
+        with opened(made, *people, save_training(OPEN.rounds), RecordModel(*FIRST), *map(alarm, range(500))):
             pass
         return (made.path / "aggregator.db").read_bytes()
 
@@ -160,7 +160,7 @@ def test_a_backup_of_a_running_store_brings_back_what_a_copy_of_its_file_loses(
         if path.name.startswith((".restor", ".aggreg")) and path.suffix != ".lock"
     ]
     with aggregator_of(Folder(new, site.port)) as aggregator:  # and it starts
-        until(lambda: aggregator.service.state.manifest is not None)
+        until(lambda: aggregator.service.state.releases.manifest is not None)
 
 
 def test_writing_goes_on_meanwhile_and_the_copy_is_of_one_moment(site: Folder, tmp_path: Path) -> None:
@@ -411,11 +411,11 @@ def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Ca
     back = put_back().training()
     assert back is not None
     _, meta = training_place(back)
-    assert meta["run"] != OPEN.run and meta["training"] == OPEN.training
+    assert meta["run"] != OPEN.rounds.run and meta["training"] == OPEN.rounds.training
     now_ns = T0_NS + 5 * NS
     state = restored_state(site.settings, KEY, back, None, {}, now_ns, "later")
-    assert state.run.endswith(".later") and state.server.round_index == 0
-    assert state.training == beginning(now_ns, OPEN.training) > OPEN.training
+    assert state.rounds.run.endswith(".later") and state.rounds.server.round_index == 0
+    assert state.rounds.training == beginning(now_ns, OPEN.rounds.training) > OPEN.rounds.training
 
 
 def test_a_release_that_was_under_way_waits_for_the_operator(put_back: Callable[..., Store]) -> None:
@@ -500,7 +500,11 @@ def test_a_newer_list_of_revocations_is_kept_and_counts(site: Folder, tmp_path: 
     (site.path / "aggregator.db").unlink()
     restore(tmp_path / "b", site.path)
     with aggregator_of(site) as aggregator:
-        until(lambda: aggregator.service.state.registry and aggregator.service.state.registry.barred == {"west"})
+        until(
+            lambda: (
+                aggregator.service.state.access.registry and aggregator.service.state.access.registry.barred == {"west"}
+            )
+        )
 
 
 def test_a_site_without_certificates_has_a_way_back_too(tmp_path: Path) -> None:

@@ -24,23 +24,23 @@ def trained() -> tuple[Site, CloudShelf, int]:
     site.run(lambda: site.in_force(1) and site.settled())
     backup = copy.deepcopy(site.cloud_shelf)
     site.run(lambda: site.in_force(3) and site.settled())
-    assert site.cloud.manifest is not None
-    return site, backup, site.cloud.manifest.version
+    assert site.cloud.releases.manifest is not None
+    return site, backup, site.cloud.releases.manifest.version
 
 
 def test_a_backup_of_an_earlier_day_waits_for_rounds_that_were_answered_until_its_training_begins_anew() -> None:
     site, backup, newest = trained()
-    run, round_index = site.cloud.run, site.cloud.server.round_index
+    run, round_index = site.cloud.rounds.run, site.cloud.rounds.server.round_index
     site.cloud_shelf = backup
     site.restart("cloud")
-    assert (site.cloud.run, site.cloud.server.round_index < round_index) == (run, True)
+    assert (site.cloud.rounds.run, site.cloud.rounds.server.round_index < round_index) == (run, True)
     with pytest.raises(AssertionError, match="this store is older than what north, south have answered"):
-        site.run(lambda: bool(site.cloud.counted), LONG_S)
+        site.run(lambda: bool(site.cloud.rounds.counted), LONG_S)
     assert site.in_force(newest)  # the older manifest is refused: gateways keep the newest model that they ever had
     site.cloud_settings = aggregator_settings(rounds=ROUNDS, algorithm={"seed": 7})
     site.restart("cloud")
     site.run(lambda: site.in_force(newest + 1))  # a number above every one that a gateway has seen
-    assert site.cloud.run != run
+    assert site.cloud.rounds.run != run
 
 
 def test_a_disk_that_is_gone_costs_the_training_at_hand_and_no_version_number() -> None:
@@ -48,7 +48,7 @@ def test_a_disk_that_is_gone_costs_the_training_at_hand_and_no_version_number() 
     site.cloud_shelf = CloudShelf()
     site.cloud_settings = aggregator_settings(rounds=ROUNDS, algorithm={"seed": 7})  # a real one draws its beginning
     site.restart("cloud")
-    assert site.cloud.server.round_index == 0 and not site.cloud.gateways
+    assert site.cloud.rounds.server.round_index == 0 and not site.cloud.access.gateways
     for who in site.agents:  # their statuses are retained, and told again
         site.connect(who)
     site.run(lambda: site.in_force(newest + 1))

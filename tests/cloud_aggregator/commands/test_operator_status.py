@@ -20,7 +20,7 @@ from fedgate.cloud_aggregator.commands import doctor
 from fedgate.cloud_aggregator.commands.backup import copy_store
 from fedgate.cloud_aggregator.events import Connection, Received, RecordGateway, RecordService, Tick
 from fedgate.cloud_aggregator.pki.quarantine import Quarantine
-from fedgate.cloud_aggregator.runtime.presence import BEAT_S
+from fedgate.cloud_aggregator.presence import BEAT_S
 from fedgate.cloud_aggregator.storage.store import Store, locked
 from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import store_lock

@@ -100,9 +100,9 @@ def test_an_order_whose_aggregator_ended_at_the_broker_is_answered_by_the_next(
         assert store.answer(number) is None  # and here its power fails
     with closing(Store(path)) as store:
         service, told = running(store), list[Event]()
-        assert service.state.registry is not None and not service.orders()
+        assert service.state.access.registry is not None and not service.orders()
         door = EnrolmentService(settings, spec, told.append)
-        door.start(service.state.registry, store.half_answered())
+        door.start(service.state.access.registry, store.half_answered())
         door.stop()
         service.step_all(time.time_ns(), told)
         text, problem = store.answer(number) or ("", "")

@@ -131,7 +131,7 @@ class Site:
             process.wait()
 
     def versions(self) -> dict[str, int]:
-        known = self.aggregator.service.state.gateways
+        known = self.aggregator.service.state.access.gateways
         return {name: one.model_version for name, one in known.items() if one.state == "online"}
 
     def have(self, version: int, *names: str) -> bool:

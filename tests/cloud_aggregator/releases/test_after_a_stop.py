@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from fedgate.cloud_aggregator.events import Ordered
 from fedgate.cloud_aggregator.orders import carry_out
-from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.releases.rollout import BuiltModel
 from tests.cloud_aggregator.releases.test_staged_release import fleet
 from tests.support.fleets import Fleet
+from tests.support.sites import receive_model
 from tests.support.watchers import CALM, DEVIATION, SENSITIVE, model
 
 
@@ -52,11 +52,13 @@ def test_a_model_that_has_waited_is_released_above_what_was_given_back() -> None
     made = fleet()
     made.order("release", SENSITIVE, gateways=["south"])
     made.told()
-    state, _ = deploy.receive_model(made.cloud, BuiltModel(*model(3, DEVIATION, run="other")))
+    state, _ = receive_model(made.cloud, BuiltModel(*model(3, DEVIATION, run="other")))
     state, _ = carry_out(state, Ordered(8, "stop", {}))
-    assert state.staging.recall is not None and state.staging.recall.manifest.version == 4
+    assert state.releases.staging.recall is not None and state.releases.staging.recall.manifest.version == 4
     for body in ({"gateways": ["south"]}, {"share": 1.0, "to_all": True}):
         released, _ = carry_out(state, Ordered(9, "release", body))
-        assert released.staging.waiting is None
-        given = released.staging.candidate or BuiltModel(released.manifest or CALM[0], released.model)
+        assert released.releases.staging.waiting is None
+        given = released.releases.staging.candidate or BuiltModel(
+            released.releases.manifest or CALM[0], released.releases.model
+        )
         assert given.manifest.version == 5 and given.manifest.run == "other"

@@ -134,7 +134,7 @@ def test_canaries_that_are_away_are_waited_for_and_then_the_operator_decides() -
     made.publish(topic("south", "status", "agent"), Status(state="offline").to_bytes(), retain=True)
     made.order("release", SENSITIVE, gateways=["north", "south"])
     made.watch(600, 0.0, "north")
-    assert made.cloud.staging.rollout.stage == "watching" and made.versions()["north"] == 2
+    assert made.cloud.releases.staging.rollout.stage == "watching" and made.versions()["north"] == 2
     said = rollout.verdict(made.stage, _report(made), made.cloud_settings.release, made.now_ns)
     assert said[0] == "wait" and "south have not watched with it" in said[1] and "offline or silent: south" in said[1]
     made.tick(1_000.0)
@@ -152,8 +152,8 @@ def test_canaries_that_are_away_are_waited_for_and_then_the_operator_decides() -
 
 
 def _report(made: Fleet) -> Report:
-    base = made.cloud.manifest.version if made.cloud.manifest else 0
-    return rollout.report(made.stage, made.cloud.gateways, base, made.cloud_settings.release, 1.0)
+    base = made.cloud.releases.manifest.version if made.cloud.releases.manifest else 0
+    return rollout.report(made.stage, made.cloud.access.gateways, base, made.cloud_settings.release, 1.0)
 
 
 def test_the_operator_may_stop_and_an_old_version_number_never_comes_back() -> None:
@@ -225,7 +225,7 @@ def test_what_the_training_makes_goes_where_the_settings_say(mode: str) -> None:
     )
     made.restart("cloud")
     if mode == "manual":
-        assert made.cloud.staging.waiting is not None
+        assert made.cloud.releases.staging.waiting is not None
         assert made.order("release", share=1.0, to_all=True)[1] == ""
     if mode == "staged":
         made.watch(600)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from fedgate.cloud_aggregator.events import RecordModel, SaveRollout
-from fedgate.cloud_aggregator.releases import deploy, rollout
+from fedgate.cloud_aggregator.releases import rollout
 from fedgate.cloud_aggregator.releases.rollout import BuiltModel, Rollout, Staging, drawn
 from fedgate.cloud_aggregator.storage.models_table import MODELS_KEPT
 from fedgate.cloud_aggregator.storage.store import Store
@@ -17,7 +16,7 @@ from fedgate.config.protocol.messages import Status
 from tests.cloud_aggregator.releases.test_staged_release import fleet
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, signed
 from tests.support.fleets import Fleet
-from tests.support.sites import T0_NS
+from tests.support.sites import T0_NS, receive_model, stop_rollout, with_record
 from tests.support.watchers import DEVIATION, model
 
 BAD, OTHER = model(7, np.array([1.0, 0.0, 0.0])), model(8, DEVIATION)
@@ -28,8 +27,8 @@ AWAY = ABLE.model_copy(update={"state": "offline"})
 def trained(made: Fleet, bad: tuple[object, bytes]) -> None:
     """Let the training have made a model."""
     body = bad[1]
-    manifest = signed(BAD[0] if body == BAD[1] else OTHER[0], version=deploy.next_version(made.cloud))
-    made.cloud, effects = deploy.receive_model(made.cloud, BuiltModel(manifest, body))
+    manifest = signed(BAD[0] if body == BAD[1] else OTHER[0], version=made.cloud.releases.highest_version + 1)
+    made.cloud, effects = receive_model(made.cloud, BuiltModel(manifest, body))
     made.staged.commit(effects)
 
 
@@ -46,7 +45,7 @@ def test_what_was_stopped_is_not_released_again_but_by_order() -> None:
     stopped = made.stage
     for _ in range(2):
         trained(made, BAD)
-        assert made.stage == stopped and made.cloud.staging.waiting is None
+        assert made.stage == stopped and made.cloud.releases.staging.waiting is None
         made.restart("cloud")
     trained(made, OTHER)
     assert made.stage.is_under_way and made.stage.version == 4
@@ -56,34 +55,36 @@ def test_what_was_stopped_is_not_released_again_but_by_order() -> None:
     assert made.stage.stage == "stopped" and made.stage.version == 4
     text, problem = made.order("release", made.staged.models[2], share=0.5)
     assert (text.partition(" to ")[0], problem) == ("model 6 is released", "")
-    assert made.order("go-on")[1] == "" and made.cloud.manifest is not None
-    assert made.cloud.manifest.model.digest == BAD[0].model.digest
+    assert made.order("go-on")[1] == "" and made.cloud.releases.manifest is not None
+    assert made.cloud.releases.manifest.model.digest == BAD[0].model.digest
     released = made.stage
     trained(made, OTHER)  # which was stopped, and is so still
-    assert made.stage == released and made.cloud.staging.candidate is None
+    assert made.stage == released and made.cloud.releases.staging.candidate is None
 
 
 def test_a_model_that_waits_for_the_release_of_its_own_bytes_does_not_follow_it() -> None:
     made = staged_fleet()
     trained(made, OTHER)
     trained(made, BAD)
-    waiting = made.cloud.staging.waiting
+    waiting = made.cloud.releases.staging.waiting
     assert waiting is not None and waiting.body == BAD[1]
     made.order("stop")
-    assert not made.stage.is_under_way and made.cloud.staging.waiting is None
+    assert not made.stage.is_under_way and made.cloud.releases.staging.waiting is None
 
 
 def test_what_is_given_back_is_stored_before_what_has_waited_goes_to_all() -> None:
     made = staged_fleet()
     trained(made, OTHER)
     canaries = made.stage.canaries
-    to_all = made.cloud.settings.release.model_copy(update={"mode": "all"})
-    state = replace(made.cloud, settings=made.cloud.settings.model_copy(update={"release": to_all}))
-    after, effects = deploy.stop_rollout(state, "by order of the operator")
+    to_all = made.cloud.context.settings.release.model_copy(update={"mode": "all"})
+    state = with_record(
+        made.cloud, "context", settings=made.cloud.context.settings.model_copy(update={"release": to_all})
+    )
+    after, effects = stop_rollout(state, "by order of the operator")
     stored = [json.loads(effect.body) for effect in effects if isinstance(effect, SaveRollout)]
     back, new = (effect.manifest.version for effect in effects if isinstance(effect, RecordModel))
     assert [(held.get("recall"), held["everywhere"]) for held in stored] == [(back, 1), (None, new)]
-    assert stored[0]["rollout"]["recalled"] == [*canaries] and after.staging.recipients == ()
+    assert stored[0]["rollout"]["recalled"] == [*canaries] and after.releases.staging.recipients == ()
 
 
 def test_canaries_are_drawn_among_those_who_are_here_as_many_as_the_share_of_all() -> None:
@@ -130,4 +131,4 @@ def test_what_all_had_before_is_kept_through_releases_that_come_to_nothing() -> 
     trained(made, OTHER)
     made.order("stop")
     made.restart("cloud")
-    assert made.cloud.staging.before == 1 and rollout.needed(made.staged.rollout) == {1, 2, 3, 4}
+    assert made.cloud.releases.staging.before == 1 and rollout.needed(made.staged.rollout) == {1, 2, 3, 4}

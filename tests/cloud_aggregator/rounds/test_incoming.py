@@ -33,11 +33,11 @@ def test_more_updates_than_there_is_room_for_are_asked_for_later_and_all_are_cou
         said: list[Outward] = []
         for number in range(len(bodies[names[0]])):  # everyone at once, chunk by chunk
             said += made.hear(*[bodies[name][number] for name in names])
-            held = [one.assembly.held_bytes for one in made.service.state.incoming.values()]
+            held = [one.assembly.held_bytes for one in made.service.state.rounds.incoming.values()]
             assert sum(held) <= LIMITS["incoming_bytes"]
         while asked := asked_for(said):
             said = made.hear(*[event for name, missing in asked for event in bodies[name] if missing == ()])
-        assert made.service.state.server.round_index == 1 and not made.service.state.incoming
+        assert made.service.state.rounds.server.round_index == 1 and not made.service.state.rounds.incoming
 
 
 def test_a_gateway_that_stops_half_way_makes_room_for_the_others_in_the_end(tmp_path: Path) -> None:
@@ -45,11 +45,11 @@ def test_a_gateway_that_stops_half_way_makes_room_for_the_others_in_the_end(tmp_
         for index in (0, 1):
             made.hear(answers(made, index)[0])
         made.hear(*answers(made, 2))
-        assert made.service.state.incoming["c"].parked
+        assert made.service.state.rounds.incoming["c"].parked
         said: list[Outward] = []
         for _ in range(15):
             said += made.hear(Tick(), after_s=RESEND_S)
-        assert ("c", ()) in asked_for(said) and not {"a", "b"} & made.service.state.incoming.keys()
+        assert ("c", ()) in asked_for(said) and not {"a", "b"} & made.service.state.rounds.incoming.keys()
 
 
 @pytest.mark.parametrize("how", ["the same again", "another each time", "a new one now and then"])
@@ -58,7 +58,7 @@ def test_who_only_seems_to_go_on_keeps_nobody_out(how: str, tmp_path: Path) -> N
         first = [answers(made, index) for index in (0, 1)]
         made.hear(*[pieces[0] for pieces in first])
         made.hear(*answers(made, 2))
-        assert made.service.state.incoming["c"].parked
+        assert made.service.state.rounds.incoming["c"].parked
         said: list[Outward] = []
         for step in range(200):
             if how == "another each time":
@@ -91,7 +91,7 @@ def test_half_an_update_at_a_restart_is_asked_for_and_counted_once(tmp_path: Pat
         ((who, missing),) = asked_for(made.hear(Tick(), after_s=RESEND_S))
         assert (who, missing) == (made.names[0], (0, 1, 2, 3))
         (receipt,) = receipts(made.hear(*[pieces[index] for index in missing]))
-        assert receipt.accepted and list(made.service.state.counted) == [made.names[0]]
+        assert receipt.accepted and list(made.service.state.rounds.counted) == [made.names[0]]
 
 
 def test_events_that_wait_are_one_commit_and_their_receipts_come_after_it(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_events_that_wait_are_one_commit_and_their_receipts_come_after_it(tmp_pa
         assert [one.accepted for one in receipts(said)] == [True] * 3
         meanwhile = made.service.state
         made.restart()
-        assert made.service.state.server.round_index == meanwhile.server.round_index == 1
-        assert made.service.state.counted_before == meanwhile.counted_before
+        assert made.service.state.rounds.server.round_index == meanwhile.rounds.server.round_index == 1
+        assert made.service.state.rounds.counted_before == meanwhile.rounds.counted_before
 
 
 def test_a_reconnect_sends_no_bodies_and_who_lacks_them_asks(tmp_path: Path) -> None:
@@ -143,5 +143,5 @@ def test_the_memory_of_a_round_does_not_grow_with_the_gateways(tmp_path: Path) -
                 made.hear(*chunks_of(made.names[index], made.body(1.0), 65_536))
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
-            assert made.service.state.server.round_index == 1
+            assert made.service.state.rounds.server.round_index == 1
     assert peaks[1] - peaks[0] < (160 - 16) * 5_000  # bytes; an update has 200,000

@@ -5,7 +5,6 @@ Method: a service with a real store; the oracle adds up by hand what the stored 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from fedgate.models.arrays import Arrays
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.algorithm import Server, UpdateError
 from tests.support.cloud_service import NAMES, READY, SUMS, Cloud, cloud, heard, mean_of
-from tests.support.sites import aggregator_settings
+from tests.support.sites import aggregator_settings, with_record
 
 YES = [Receipt(accepted=True)]
 DEADLINE_S = 60.0
@@ -45,11 +44,11 @@ def test_a_late_update_counts_in_the_next_round_where_its_gateway_is_silent(tmp_
         slow = made.body(9.0)
         closed(made, "north")
         assert made.send("west", slow) == YES and made.send("west", slow) == YES  # its first receipt was lost
-        assert list(made.service.state.held) == ["west"] and made.w == 1.0
+        assert list(made.service.state.rounds.held) == ["west"] and made.w == 1.0
         closed(made, "north")
         assert counted(made) == [(["north"], []), (["north"], ["west:0"])]
         assert made.w == 1.0 + (1.0 + 9.0) / 2
-        assert made.send("west", slow) == YES and made.service.state.held == {}  # and it is known as counted
+        assert made.send("west", slow) == YES and made.service.state.rounds.held == {}  # and it is known as counted
         closed(made, "north")
         assert counted(made)[-1] == (["north"], [])
 
@@ -67,9 +66,9 @@ def test_what_the_server_no_longer_admits_when_the_round_is_closed_is_dropped_an
             return phase.admit(server, update)
 
         stricter = made.algorithm._replace(phases=(phase._replace(admit=admit),))
-        made.service.state = replace(made.service.state, algorithm=stricter)
+        made.service.state = with_record(made.service.state, "rounds", algorithm=stricter)
         closed(made, "north")
-        assert counted(made)[-1] == (["north"], []) and made.w == 2.0 and made.service.state.held == {}
+        assert counted(made)[-1] == (["north"], []) and made.w == 2.0 and made.service.state.rounds.held == {}
         (said,) = [one.text for one in made.said if isinstance(one, Log) and one.level == "warning"]
         assert said == "round 1: 1 of the updates of earlier rounds cannot be counted any more"
 
@@ -80,7 +79,7 @@ def test_a_gateway_that_answers_the_next_round_itself_is_counted_once_in_it(tmp_
         closed(made, "north")
         made.send("west", slow)
         closed(made, "west", value=5.0)
-        assert counted(made)[-1] == (["west"], []) and made.w == 6.0 and made.service.state.held == {}
+        assert counted(made)[-1] == (["west"], []) and made.w == 6.0 and made.service.state.rounds.held == {}
         assert not made.service.store.rows("held")
         assert not made.send("west", slow)[0].accepted  # two rounds ago by now
 
@@ -94,8 +93,8 @@ def test_a_round_that_is_given_up_moves_no_model_also_not_by_what_was_late(tmp_p
         for gateway in ("west", "east"):
             assert not made.send(gateway, made.wrong())[0].accepted
         made.hear(Tick(), after_s=LOST_S)
-        assert made.service.state.given_up == 1 and made.w == 1.0
-        assert made.service.state.held == {} and not made.service.store.rows("held")
+        assert made.service.state.rounds.given_up == 1 and made.w == 1.0
+        assert made.service.state.rounds.held == {} and not made.service.store.rows("held")
         assert counted(made)[-1] == ([], [])
         text = "round 1: 1 of the updates of earlier rounds cannot be counted any more"
         assert text in [one.text for one in made.said if isinstance(one, Log)]
@@ -118,7 +117,7 @@ def test_what_is_kept_survives_a_restart(tmp_path: Path) -> None:
         made.send("west", slow)
         made.send("east", slower)
         made.restart()
-        assert list(made.service.state.held) == ["west", "east"]  # in the order of arrival
+        assert list(made.service.state.rounds.held) == ["west", "east"]  # in the order of arrival
         assert made.send("west", slow) == YES
         closed(made, "north")
         assert counted(made)[-1] == (["north"], ["west:0", "east:0"]) and made.w == pytest.approx(1.0 + 13.0 / 3)
@@ -147,7 +146,7 @@ def test_the_policy_refuse_and_sums_that_do_not_bear_it_refuse(tmp_path: Path) -
             slow = made.body(9.0)
             closed(made, "north")
             (receipt,) = made.send("west", slow)
-            assert "the present round is" in receipt.reason and not made.service.state.held
+            assert "the present round is" in receipt.reason and not made.service.state.rounds.held
 
 
 def test_what_could_not_count_is_not_kept(tmp_path: Path) -> None:
@@ -159,7 +158,7 @@ def test_what_could_not_count_is_not_kept(tmp_path: Path) -> None:
         assert made.send("west", bodies["west"]) == YES
         (receipt,) = made.send("east", bodies["east"])
         assert receipt.reason == "of late updates 2000 bytes are kept at most, see limits.incoming_bytes"
-        assert list(made.service.state.held) == ["west"]
+        assert list(made.service.state.rounds.held) == ["west"]
 
 
 @pytest.mark.parametrize("narrowed", [False, True])
@@ -171,17 +170,17 @@ def test_what_is_kept_never_takes_the_room_of_the_round_that_is_open(tmp_path: P
         late_bodies = {name: made.body(1.0) for name in names}
         closed(made, *names[:2])
         kept = [name for name in names[2:] if made.send(name, late_bodies[name]) == YES]
-        assert kept == names[2:4] == list(made.service.state.held)  # half of what may come
+        assert kept == names[2:4] == list(made.service.state.rounds.held)  # half of what may come
         if narrowed:  # the limits are less than what is kept already
             made.settings = aggregator_settings(rounds=rounds, limits={**limits, "incoming_bytes": 2_000})
             made.restart()
         closed(made, *names[6:])
-        assert counted(made)[-1] == (names[6:], [f"{name}:0" for name in kept]) and not made.service.state.held
+        assert counted(made)[-1] == (names[6:], [f"{name}:0" for name in kept]) and not made.service.state.rounds.held
 
 
 def test_who_was_not_asked_in_a_round_cannot_answer_it_late(tmp_path: Path) -> None:
     with cloud(tmp_path, mean_of(3), rounds=POLICY["rounds"] | {"fraction": 0.67}) as made:
-        asked = made.service.state.asked
+        asked = made.service.state.rounds.asked
         assert asked is not None and len(asked) == 2
         outsider = next(name for name in NAMES if name not in asked)
         slow = made.body(9.0)
@@ -205,7 +204,7 @@ def test_the_model_is_that_of_the_updates_that_the_rounds_name(
     with cloud(tmp_path_factory.mktemp("cloud"), mean_of(2), rounds=rounds) as made:
         value, sent, w = 0.0, dict[tuple[str, int], float](), 0.0
         for what, who in [*steps, ("close", "")]:
-            index = made.service.state.server.round_index
+            index = made.service.state.rounds.server.round_index
             value += 1.0
             if what in ("answer", "late"):
                 origin = index if what == "answer" else max(index - late_rounds, 0)
@@ -237,18 +236,18 @@ def test_who_will_not_answer_is_not_waited_for(tmp_path: Path, says: str) -> Non
     with cloud(tmp_path, mean_of(3), **POLICY) as made:
         for gateway in ("east", "north"):
             made.send(gateway, made.body(1.0))
-        assert made.service.state.server.round_index == 0
+        assert made.service.state.rounds.server.round_index == 0
         if says == "its status":
-            number = round_number(made.service.state.run, 0)
+            number = round_number(made.service.state.rounds.run, 0)
             failed = READY.model_copy(update={"refusal": "training failed", "refused_round": number})
             made.hear(heard("west", "status", failed.to_bytes()))
         else:
             assert not made.send("west", made.body(float("inf")))[0].accepted
             made.hear(Tick())
-        assert made.service.state.server.round_index == 1
+        assert made.service.state.rounds.server.round_index == 1
         for gateway in ("east", "north"):  # and of the next round it has said nothing
             made.send(gateway, made.body(1.0))
-        assert made.service.state.server.round_index == 1
+        assert made.service.state.rounds.server.round_index == 1
 
 
 def test_a_gateway_that_leaves_is_not_waited_for_and_one_that_returns_is(tmp_path: Path) -> None:
@@ -257,6 +256,6 @@ def test_a_gateway_that_leaves_is_not_waited_for_and_one_that_returns_is(tmp_pat
         made.send("east", made.body(1.0))
         made.hear(heard("west", "status", READY.to_bytes()))
         made.send("north", made.body(1.0))
-        assert made.service.state.server.round_index == 0
+        assert made.service.state.rounds.server.round_index == 0
         made.hear(heard("west", "status", Status(state="offline").to_bytes()))
-        assert made.service.state.server.round_index == 1
+        assert made.service.state.rounds.server.round_index == 1

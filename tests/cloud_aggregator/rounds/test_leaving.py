@@ -40,10 +40,10 @@ def leave(made: Site, name: str) -> None:
 def test_who_leaves_is_as_if_it_had_never_been_there_and_an_empty_sum_releases_nothing() -> None:
     made = site(INCFED)
     made.run(made.in_force)
-    both = made.cloud.server
+    both = made.cloud.rounds.server
     leave(made, "east")
     made.run(lambda: made.in_force(2), patience_s=300)
-    expected, found = loop_of(made, "north"), made.cloud.server
+    expected, found = loop_of(made, "north"), made.cloud.rounds.server
     assert equal(found.kept, expected.kept, 1e-9)
     assert equal({**found.shared, "step": np.array(0)}, {**expected.shared, "step": np.array(0)}, 1e-9)
     assert not equal(found.kept, both.kept, 1e-3)
@@ -68,8 +68,8 @@ def test_nobody_with_labels_is_asked_again_only_after_the_deadline() -> None:
 def test_the_loop_agrees_on_who_has_left() -> None:
     made = site(INCFED)
     leave(made, "east")
-    made.run(lambda: made.cloud.manifest is not None)
-    assert equal(made.cloud.server.kept, loop_of(made, "north").kept, 1e-9)
+    made.run(lambda: made.cloud.releases.manifest is not None)
+    assert equal(made.cloud.rounds.server.kept, loop_of(made, "north").kept, 1e-9)
 
 
 def loop_of(made: Site, name: str) -> Server:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedgate.cloud_aggregator.events import RecordModel
+from fedgate.cloud_aggregator.events import BuildModel
 from fedgate.cloud_aggregator.rounds.round import close_if_due
 from fedgate.models.arrays import equal
 from fedgate.models.federated.run import run
@@ -19,8 +19,8 @@ def test_a_gateway_without_labels_says_so_and_keeps_nobody_waiting() -> None:
     said = [line for line in made.log if "name a table in training.labelled" in line]
     assert said and all(line.startswith("west: round ") for line in said)
     data = training_data(made)
-    outcome = run(made.cloud.algorithm, {who: data[who] for who in ("east", "north")}, seed=SEED)
-    assert equal(made.cloud.server.shared, outcome.server.shared, 1e-12)
+    outcome = run(made.cloud.rounds.algorithm, {who: data[who] for who in ("east", "north")}, seed=SEED)
+    assert equal(made.cloud.rounds.server.shared, outcome.server.shared, 1e-12)
 
 
 def test_a_round_that_comes_to_nothing_half_way_is_none() -> None:
@@ -29,14 +29,15 @@ def test_a_round_that_comes_to_nothing_half_way_is_none() -> None:
     made.weather = lambda: 0  # until everything waits to be delivered by hand
     made.commission()
     made.weather = lambda: 1
-    while made.cloud.server.phase == 0:
+    while made.cloud.rounds.server.phase == 0:
         if made.on_the_way:
             made.deliver()
         elif made.jobs:
             made.train()
         else:
             made.tick()
-    state = replace(made.cloud, total={}, counted={"east": "a", "north": "b"}, first_update_ns=0, now_ns=10**19)
-    closed, effects = close_if_due(state)
-    assert (closed.server.phase, closed.since_release, closed.manifest) == (0, 0, None)
-    assert closed.opened and not [effect for effect in effects if isinstance(effect, RecordModel)]
+    rounds = replace(made.cloud.rounds, total={}, counted={"east": "a", "north": "b"}, first_update_ns=0)
+    context = replace(made.cloud.context, now_ns=10**19)
+    closed, effects = close_if_due(rounds, context, made.cloud.access)
+    assert (closed.server.phase, closed.since_release) == (0, 0)
+    assert closed.opened and not [effect for effect in effects if isinstance(effect, BuildModel)]

@@ -15,7 +15,7 @@ import pytest
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.events import RecordGateway
 from fedgate.cloud_aggregator.rounds import set_back
-from fedgate.cloud_aggregator.state import save_training
+from fedgate.cloud_aggregator.rounds.rounds import save_training
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status, round_number
 from tests.cloud_aggregator.test_aggregator_machine import OPEN, after, body, receipts, update
@@ -51,10 +51,12 @@ def test_status_says_that_the_store_is_older(tmp_path: Path, capsys: Capture) ->
     assert cloud_aggregator(["init", str(tmp_path / "site"), "--loopback"]) == 0
     look = ["status", "-c", str(tmp_path / "site" / "aggregator.toml")]
     with closing(Store(tmp_path / "site" / "aggregator.db")) as store:
-        store.commit([save_training(OPEN), RecordGateway("north", status(round_number(OPEN.run, 0)), T0_NS)])
+        store.commit(
+            [save_training(OPEN.rounds), RecordGateway("north", status(round_number(OPEN.rounds.run, 0)), T0_NS)]
+        )
         capsys.readouterr()
         assert cloud_aggregator(look) == 0 and "WARNING" not in capsys.readouterr().out
-        store.commit([RecordGateway("north", status(round_number(OPEN.run, 7)), T0_NS)])
+        store.commit([RecordGateway("north", status(round_number(OPEN.rounds.run, 7)), T0_NS)])
     assert cloud_aggregator(look) == 0
     assert "WARNING: this store is older than what north have answered" in capsys.readouterr().out
     assert cloud_aggregator([*look, "--json"]) == 0
@@ -62,6 +64,6 @@ def test_status_says_that_the_store_is_older(tmp_path: Path, capsys: Capture) ->
 
 
 def test_an_update_for_a_round_to_come_is_refused_with_what_that_means() -> None:
-    _, effects = after(OPEN, *update("north", body(OPEN, round_index=OPEN.server.round_index + 1)))
+    _, effects = after(OPEN, *update("north", body(OPEN, round_index=OPEN.rounds.server.round_index + 1)))
     (receipt,) = receipts(effects)
     assert "older than what its gateways answered, see docs/reference/operations.md" in receipt.reason

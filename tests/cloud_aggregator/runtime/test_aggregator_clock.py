@@ -42,5 +42,5 @@ def test_the_service_ends_where_the_clock_makes_a_great_step_and_follows_a_small
         stop.start()
         assert cli.serve("cloud-aggregator", aggregator.run) == code
         stop.cancel()
-    followed_s = (aggregator.service.state.now_ns - wall_ns()) / NS
+    followed_s = (aggregator.service.state.context.now_ns - wall_ns()) / NS
     assert followed_s == pytest.approx(by_s if by_s == 30 else 0, abs=10)

@@ -137,7 +137,7 @@ class Run:
             elif fleet.jobs:
                 who, job = fleet.jobs.pop(0)
                 fleet.step(who, events.Trained(answered(job)))
-            elif self.service.state.server.round_index >= ROUNDS and not any(
+            elif self.service.state.rounds.server.round_index >= ROUNDS and not any(
                 state.outbox.items for state in fleet.agents.values()
             ):
                 return
@@ -146,7 +146,7 @@ class Run:
                 self.hear(cloud_events.Tick())
                 for who in fleet.agents:
                     fleet.step(who, events.Tick("synchronised", 0, 0))
-        raise AssertionError(f"round {self.service.state.server.round_index} of {ROUNDS} after a kill")
+        raise AssertionError(f"round {self.service.state.rounds.server.round_index} of {ROUNDS} after a kill")
 
     def rounds(self) -> list[tuple[int, list[str]]]:
         rows = self.service.store.rows("rounds", "round_index", "gateways")
@@ -177,8 +177,8 @@ def oracle(algorithm: Algorithm, rounds: list[tuple[int, list[str]]], seen: Seen
 
 
 def checked(run: Run) -> Server:
-    server = run.service.state.server
-    expected = oracle(run.service.state.algorithm, run.rounds(), run.fleet.seen)
+    server = run.service.state.rounds.server
+    expected = oracle(run.service.state.rounds.algorithm, run.rounds(), run.fleet.seen)
     assert equal(server.shared, expected.shared) and equal(server.kept, expected.kept)  # to the last bit
     assert len(run.service.store.rows("models")) == 1
     return server

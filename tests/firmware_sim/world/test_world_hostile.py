@@ -207,7 +207,7 @@ def for_anybody(trust: Trust, context: Context, message: Signed, gateway: str) -
 
 def believed(state: State) -> int:
     """Return the next version as if what gateways say of theirs were true."""
-    return max((one.model_version for one in state.gateways.values()), default=0) + 1
+    return max((one.model_version for one in state.access.gateways.values()), default=0) + 1
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from tests.cloud_aggregator.test_aggregator_machine import READY, after, body, h
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.agents import TICK, commissioned, deliver, fetch, kinds
 from tests.support.agents import after as agent_after
-from tests.support.sites import CloudShelf, topic
+from tests.support.sites import CloudShelf, topic, with_record
 from tests.support.soak import some
 
 SEED = 600373  # of a world in which an announcement is lost, and a model goes to canaries first
@@ -104,7 +104,9 @@ def test_an_aggregator_owes_manifests_invitations_questions_and_the_end_of_a_rou
     behind = after(behind, CloudConnection(True))[0]
     assert of_cloud(behind, stored(), set()) == again
     assert of_cloud(behind, stored(), {"north"}) == {manifest: again[manifest]}, "of two devices neither is counted"
-    refusing = READY.model_copy(update={"refusal": "model 1 is too slow", "refused_round": round_number(behind.run, 0)})
+    refusing = READY.model_copy(
+        update={"refusal": "model 1 is too slow", "refused_round": round_number(behind.rounds.run, 0)}
+    )
     assert of_cloud(after(behind, heard("north", "status", refusing.to_bytes()))[0], stored(), set()) == {}
     state = opened(quorum=2, deadline_s=60.0)
     state = after(state, *update("north", body(state)), *update("east", body(state)))[0]
@@ -118,15 +120,15 @@ def test_an_aggregator_owes_manifests_invitations_questions_and_the_end_of_a_rou
 def test_an_aggregator_owes_the_end_of_a_round_that_can_have_no_quorum() -> None:
     state = opened(quorum=3, deadline_s=60.0)
     state = after(state, *update("north", body(state)))[0]
-    lost = READY.model_copy(update={"answered": round_number(state.run, 0)})
+    lost = READY.model_copy(update={"answered": round_number(state.rounds.run, 0)})
     end = "the end of round 0, which can have no quorum"
-    others = [name for name in state.gateways if name != "north"]
+    others = [name for name in state.access.gateways if name != "north"]
     for here, status in ((False, lost.model_copy(update={"outbox": 1})), (True, lost)):
         state = after(state, *[heard(name, "status", status.to_bytes()) for name in others])[0]
         assert (of_cloud(state, Releases(pytest.fail), set()).get(end) == Due(rounds.LOST_S)) == here
-    again = of_cloud(replace(state, given_up=2), Releases(pytest.fail), set())
+    again = of_cloud(with_record(state, "rounds", given_up=2), Releases(pytest.fail), set())
     assert again[end] == Due(4 * rounds.LOST_S)
-    remembers = replace(state, algorithm=state.algorithm._replace(remembers=True))
+    remembers = with_record(state, "rounds", algorithm=state.rounds.algorithm._replace(remembers=True))
     assert end not in of_cloud(remembers, Releases(pytest.fail), set())
 
 
@@ -154,7 +156,7 @@ def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
     state = after(state, *[heard(name, "status", READY.to_bytes()) for name in ("north", "west")])[0]
     own = topic("north", "manifest", "current")
     watching = of_cloud(state, stored(Rollout("watching", 2, canaries=("north",))), {"north", "west"})
-    assert watching.pop("a word on model 2") == Due(state.settings.release.patience_s)
+    assert watching.pop("a word on model 2") == Due(state.context.settings.release.patience_s)
     assert watching.keys() == {own, topic("all", "manifest", "current")}
     paused = of_cloud(state, stored(Rollout("paused", 2, canaries=("north",))), {"north", "west"})
     assert paused == watching, "the operator decides"

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fedgate.cloud_aggregator.context import sign_message
 from fedgate.cloud_aggregator.releases import build as release
-from fedgate.cloud_aggregator.releases import signatures
 from fedgate.config.identity import signing
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest, audience_of
@@ -58,7 +58,7 @@ def released(version: int) -> Made:
         gateways=1,
         created_ns=T0_NS,
     )
-    return signatures.signed(manifest, KEY, FOR_ALL, T0_NS), body
+    return sign_message(manifest, KEY, FOR_ALL, T0_NS), body
 
 
 def signed(manifest: Manifest, key: Ed25519PrivateKey = KEY, **change: Any) -> Manifest:
@@ -230,7 +230,7 @@ def test_the_limits_of_a_message_may_change_between_release_and_restart() -> Non
     """How a body is cut stands in its manifest: the aggregator cuts and signs anew, and the digest stays."""
     manifest, body = FIRST
     limits = gateway_settings(limits={"max_payload_bytes": 2_048}).limits
-    fitting = signatures.signed(release.fitting(manifest, body, limits), KEY, FOR_ALL, T0_NS)
+    fitting = sign_message(release.fitting(manifest, body, limits), KEY, FOR_ALL, T0_NS)
     assert fitting.model == describe(body, 2_048) and fitting.model != manifest.model
     state = in_force()
     state, effects = after(state, heard("manifest", "current", fitting.to_bytes(), "all"))

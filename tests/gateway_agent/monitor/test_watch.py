@@ -171,7 +171,7 @@ class TestBorrowing:
         made.connect_all()
         for index, who in enumerate(names):
             made.feed(who, samples(index, 60), 0.0)
-        made.run(lambda: made.cloud.manifest is not None)
+        made.run(lambda: made.cloud.releases.manifest is not None)
         return made
 
     def test_it_watches_before_it_has_a_baseline_and_says_whose_level_it_is(self, site: Site) -> None:
@@ -207,7 +207,7 @@ class TestBorrowing:
         assert site.agents["south"].monitor.pipeline.judge is None
         site.feed("south", samples(8, 31), 30.0)
         site.run(lambda: site.agents["south"].monitor.pipeline.judge is not None, patience_s=60)
-        held, released = site.agents["south"].deployment.manifest, site.cloud.manifest
+        held, released = site.agents["south"].deployment.manifest, site.cloud.releases.manifest
         assert held is not None and released is not None and held.content_bytes() == released.content_bytes()
         assert sum("waits for this gateway's own baseline" in line for line in site.log) == 1
 

@@ -6,8 +6,6 @@ for another training could never be counted again.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from fedgate.cloud_aggregator.events import Connection, Effect, Log, Tick
@@ -25,7 +23,7 @@ from tests.cloud_aggregator.test_aggregator_machine import opened, published, st
 from tests.gateway_agent.test_gateway_machine import invited
 from tests.gateway_agent.trust.test_newest import stated
 from tests.support.agents import after, commissioned, heard, kinds, sent
-from tests.support.sites import NS, T0_NS, CloudShelf, Shelf, agent, gateway_settings
+from tests.support.sites import NS, T0_NS, CloudShelf, Shelf, agent, gateway_settings, with_record
 
 NOW, BEFORE = 1_800_000_000, 1_700_000_000
 
@@ -96,10 +94,12 @@ def test_a_training_keeps_its_number_and_one_that_begins_has_a_higher_one_whatev
     shelf = CloudShelf()
     state, effects = cloud_after(state, Connection(True))
     shelf.commit(effects)
-    assert invitation(effects).training == state.training == T0_NS // NS
-    assert started(shelf, at_s=-1e9).training == state.training == started(shelf, at_s=1e9).training
-    assert numbering.beginning(5 * NS, known=state.training) == state.training + 1
-    assert numbering.beginning(T0_NS + 7 * NS, known=state.training) == state.training + 7
+    assert invitation(effects).training == state.rounds.training == T0_NS // NS
+    assert (
+        started(shelf, at_s=-1e9).rounds.training == state.rounds.training == started(shelf, at_s=1e9).rounds.training
+    )
+    assert numbering.beginning(5 * NS, known=state.rounds.training) == state.rounds.training + 1
+    assert numbering.beginning(T0_NS + 7 * NS, known=state.rounds.training) == state.rounds.training + 7
 
 
 @pytest.mark.parametrize("told", [10**10, LARGEST])
@@ -109,9 +109,10 @@ def test_a_store_that_was_lost_is_no_reason_to_be_refused_whatever_the_clock_say
     state, _ = cloud_after(state, cloud_heard("north", "newest", stated(training=told)))
     state, effects = cloud_after(state, Tick())
     number = min(told + 1, LARGEST)
-    assert state.training == number == invitation(effects).training
+    assert state.rounds.training == number == invitation(effects).training
     assert any("which now is" in one.text for one in effects if isinstance(one, Log))
     shelf.commit(effects)
-    assert started(shelf, quorum=2).training == number
+    assert started(shelf, quorum=2).rounds.training == number
     assert not published(cloud_after(state, Tick())[1], "round")  # said once
-    assert not published(cloud_after(replace(state, opened=False, training=1, connected=False), Tick())[1], "round")
+    away = with_record(state, "context", is_connected=False)
+    assert not published(cloud_after(with_record(away, "rounds", opened=False, training=1), Tick())[1], "round")

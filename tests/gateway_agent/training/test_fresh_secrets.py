@@ -51,7 +51,7 @@ class Listening(Site):
     def go_to(self, round_index: int) -> None:
         """Let things happen one by one until this round is open."""
         for _ in range(20_000):
-            if self.cloud.server.round_index >= round_index:
+            if self.cloud.rounds.server.round_index >= round_index:
                 return
             if self.on_the_way:
                 self.deliver()
@@ -69,7 +69,7 @@ def test_a_training_that_is_resumed_from_a_backup_meets_no_key_and_no_noise_agai
 ) -> None:
     """Backups of all are put back, the gateways' as well: the worst of what a restore may do."""
     made = Listening(wrapping)
-    stride = made.cloud.algorithm.stride
+    stride = made.cloud.rounds.algorithm.stride
     made.go_to(stride)
     backup, cards = copy.deepcopy(made.cloud_shelf), copy.deepcopy(made.shelves)
     made.go_to(2 * stride)
@@ -97,7 +97,7 @@ def test_who_starts_anew_drops_out_of_the_masked_round(step: int) -> None:
     made = Listening(MASKED)
     made.go_to(step)
     made.restart("south")
-    run, begun = made.cloud.run, 0
+    run, begun = made.cloud.rounds.run, 0
     made.go_to(begun + STEPS)
     said = [made.heard.get(("south", run, begun + at), [{}])[-1] for at in range(step, STEPS)]
     assert not any(said) and made.heard["south", run, begun][0]
@@ -111,18 +111,18 @@ def test_no_round_is_answered_twice_whatever_training_was_between() -> None:
     made.go_to(1)
     backup = copy.deepcopy(made.cloud_shelf)
     made.go_to(2)
-    first = made.cloud.run
+    first = made.cloud.rounds.run
     made.cloud_settings = made.chosen(2)
     made.restart("cloud")
     made.go_to(2)
-    assert made.cloud.run != first
+    assert made.cloud.rounds.run != first
     backup.gateways = {name: status(state) for name, state in made.agents.items()}  # so that its training is the newest
     made.cloud_shelf, made.cloud_settings = backup, made.chosen(1)
     made.restart("cloud")
     for _ in range(600):
         made.flow()
         made.tick()
-    assert made.cloud.run == first
+    assert made.cloud.rounds.run == first
     assert all(len(list(filter(None, answers))) == 1 for answers in made.heard.values())
     refusals = [status(state).refusal for state in made.agents.values()]
     assert all("went back to a round that this gateway has answered" in refusal for refusal in refusals), refusals
@@ -131,7 +131,7 @@ def test_no_round_is_answered_twice_whatever_training_was_between() -> None:
 def test_a_stolen_gateway_tells_nothing_of_an_exchange_that_is_over() -> None:
     made = Listening(MASKED)
     made.go_to(INPUT)
-    blobs, key = made.shelves["east"].blobs, ("east", made.cloud.run, 0)
+    blobs, key = made.shelves["east"].blobs, ("east", made.cloud.rounds.run, 0)
     own = wire.decode(blobs[OWN])[0]
     assert PREFIX + AGREEMENT in own and not any(map(is_fleeting, own))
     public = made.heard[key][0][AGREEMENT].tobytes()

@@ -49,18 +49,18 @@ def begin_anew(made: Site, seed: int) -> None:
 
 def told(made: Site) -> list[float | None]:
     """Return what the gateways' statuses say of ε."""
-    return [made.cloud.gateways[name].privacy_epsilon for name in NAMES]
+    return [made.cloud.access.gateways[name].privacy_epsilon for name in NAMES]
 
 
 def test_the_budget_is_kept_over_power_cuts_and_trainings_and_then_a_gateway_falls_silent() -> None:
     made = site(releases=3)
     made.run(made.in_force)
     assert told(made) == [pytest.approx(epsilon_after(2))] * 3
-    run = made.cloud.run
+    run = made.cloud.rounds.run
     for name in NAMES:
         made.restart(name)
     begin_anew(made, seed=6)
-    assert made.cloud.run != run
+    assert made.cloud.rounds.run != run
     made.run(lambda: any("the privacy budget is spent" in line for line in made.log), patience_s=300)
     for _ in range(200):  # rounds that nobody answers
         made.flow()
@@ -70,7 +70,7 @@ def test_the_budget_is_kept_over_power_cuts_and_trainings_and_then_a_gateway_fal
     for _ in range(200):
         made.flow()
         made.tick()
-    assert float(made.cloud.server.shared["step"]) == 1.0, "of the second training one round was left"
+    assert float(made.cloud.rounds.server.shared["step"]) == 1.0, "of the second training one round was left"
     assert told(made) == [pytest.approx(epsilon_after(3))] * 3
     for state in made.agents.values():
         assert int(state.training.own[RELEASES]) == 3 and float(state.training.own[EPSILON]) == pytest.approx(
@@ -105,8 +105,11 @@ def test_a_power_cut_between_training_and_sending_tells_nothing_twice() -> None:
 def test_noise_of_the_gateways_under_masks_ends_rests_and_releases() -> None:
     made = site(releases=50, masking={"fewest": 3})
     made.run(made.in_force)
-    assert not made.cloud.opened and made.cloud.rest_until_ns > made.now_ns
-    assert float(made.cloud.server.shared["step"]) == 2.0 and np.isfinite(made.cloud.server.shared["weights"]).all()
+    assert not made.cloud.rounds.opened and made.cloud.rounds.rest_until_ns > made.now_ns
+    assert (
+        float(made.cloud.rounds.server.shared["step"]) == 2.0
+        and np.isfinite(made.cloud.rounds.server.shared["weights"]).all()
+    )
     made.run(lambda: told(made) == [pytest.approx(epsilon_after(2))] * 3, patience_s=50)
     made.run(lambda: made.in_force(2), patience_s=300)
     assert told(made) == [pytest.approx(epsilon_after(4))] * 3
@@ -153,6 +156,6 @@ def test_a_gateway_that_says_it_has_spent_less_than_before_is_noticed_and_not_be
     made.flow()
     (line,) = [line for line in made.log if "says that it has spent epsilon 0 " in line]
     assert line.startswith("cloud: north ") and f"and said {before:.4g} before" in line
-    assert made.cloud.gateways["north"].privacy_epsilon == pytest.approx(before)
+    assert made.cloud.access.gateways["north"].privacy_epsilon == pytest.approx(before)
     made.restart("cloud")
-    assert made.cloud.gateways["north"].privacy_epsilon == pytest.approx(before)
+    assert made.cloud.access.gateways["north"].privacy_epsilon == pytest.approx(before)

@@ -15,8 +15,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator import machine as cloud_machine
+from fedgate.cloud_aggregator.context import WEEK_NS, WEEKS, sign_message
 from fedgate.cloud_aggregator.events import Connection, Log, Tick
-from fedgate.cloud_aggregator.releases import deploy, signatures
 from fedgate.cloud_aggregator.releases.rollout import BuiltModel
 from fedgate.cloud_aggregator.state import State as Cloud
 from fedgate.cloud_aggregator.state import restore
@@ -48,10 +48,11 @@ from tests.support.sites import (
     agent,
     aggregator_settings,
     gateway_settings,
+    receive_model,
     topic,
 )
 
-WEEK_S = signatures.WEEK_NS / NS
+WEEK_S = WEEK_NS / NS
 STRANGER = Ed25519PrivateKey.from_private_bytes(bytes(32))
 WILD = (LARGEST, LARGEST - 1, 10**10, 41)
 
@@ -65,7 +66,7 @@ def stated_by(
     key: Ed25519PrivateKey, audience: str, version: int, highest: int = 0, training: int = 0, at_s: float = 0.0
 ) -> bytes:
     message = Newest(version=version, highest_version=max(highest, version), training=training)
-    return signatures.signed(message, key, audience, T0_NS + round(at_s * NS)).to_bytes()
+    return sign_message(message, key, audience, T0_NS + round(at_s * NS)).to_bytes()
 
 
 NUMBERS = Newest.from_bytes(stated(3, 5, 7))
@@ -86,17 +87,19 @@ def test_what_a_gateway_says_of_its_versions_and_trainings_moves_no_number(wild:
     said = READY.model_dump() | {"model_version": wild, "newest_version": wild, "training": wild}
     payload = READY.model_validate(said).to_bytes()
     state, _ = cloud_after(OPEN, cloud_heard("north", "status", payload), Tick())
-    assert newest(state) == newest(OPEN) and state.training == OPEN.training
+    assert newest(state) == newest(OPEN) and state.rounds.training == OPEN.rounds.training
     assert newest(started(CloudShelf(released=SECOND))).version == 2
 
 
 @pytest.mark.parametrize("who", ["north", "all"])
 def test_an_aggregator_that_lost_its_store_goes_on_above_what_it_signed(who: str) -> None:
     lost = started()
-    state, _ = cloud_after(lost, Connection(True), cloud_heard(who, "newest", stated(9, 12, lost.training + 7)), Tick())
+    state, _ = cloud_after(
+        lost, Connection(True), cloud_heard(who, "newest", stated(9, 12, lost.rounds.training + 7)), Tick()
+    )
     now = newest(state)
-    assert (now.version, now.highest_version, now.training) == (9, 12, lost.training + 8)
-    assert (state.training, deploy.next_version(state)) == (lost.training + 8, 13)
+    assert (now.version, now.highest_version, now.training) == (9, 12, lost.rounds.training + 8)
+    assert (state.rounds.training, state.releases.highest_version + 1) == (lost.rounds.training + 8, 13)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,7 @@ def test_a_model_that_was_signed_for_others_is_not_taken(case: str) -> None:
 def test_an_invitation_that_was_signed_for_others_is_not_answered() -> None:
     asked, other = RoundOpen.from_bytes(invitation()), audience_of("other", "all")
     for audience, is_taken in ((FOR_ALL, True), (other, False)):
-        payload = signatures.signed(asked, KEY, audience, T0_NS).to_bytes()
+        payload = sign_message(asked, KEY, audience, T0_NS).to_bytes()
         state, _ = after(commissioned(), heard("round", "open", payload, "all"))
         assert (state.training.round is not None) == is_taken
     assert state.context.refusal.startswith("round 0: it is for 'other/all' and was announced to")
@@ -201,7 +204,7 @@ def test_an_invitation_that_was_signed_for_others_is_not_answered() -> None:
 @pytest.mark.parametrize(("clock", "is_taken"), [("synchronised", False), ("unsynchronised", True), ("unknown", True)])
 def test_what_has_expired_is_not_taken_where_the_clock_is_known_to_be_right(clock: Any, is_taken: bool) -> None:
     """A gateway that boots in 1970 or in 2100 cannot tell; it goes by the signed numbers."""
-    after_s = signatures.WEEKS * WEEK_S
+    after_s = WEEKS * WEEK_S
     state = later(commissioned(), after_s, clock=clock)
     taken = offered(replace(state, context=replace(state.context, clock=clock)), FIRST)[0]
     assert (taken.deployment.manifest is not None) == is_taken
@@ -216,10 +219,10 @@ def test_a_model_in_force_goes_on_after_all_that_was_signed_has_expired_and_the_
     state, _ = after(in_force(), heard("newest", "current", stated(1), "all"))
     state = later(state, 2 * WEEK_S)
     assert status(state).stale == ""
-    state = later(state, signatures.WEEKS * WEEK_S)
+    state = later(state, WEEKS * WEEK_S)
     assert state.deployment.manifest == FIRST[0] and state.monitor.pipeline.judge is not None
     assert "signed last expired on " in status(state).stale and "the model in force goes on" in status(state).stale
-    fresh = stated(1, at_s=2 * signatures.WEEKS * WEEK_S)
+    fresh = stated(1, at_s=2 * WEEKS * WEEK_S)
     state, _ = after(state, heard("newest", "current", fresh, "all"))
     assert status(later(state, 1.0)).stale == ""
 
@@ -253,7 +256,7 @@ def test_what_is_retained_is_signed_anew_each_week_and_is_the_same_in_between() 
         before, now = published(first, channel)[-1], published(anew, channel)[-1]
         assert before.topic == now.topic and before.retain and now.retain and before.payload != now.payload
     ends = [Manifest.from_bytes(published(told, "manifest")[0].payload).expires_ns for told in (first, anew)]
-    assert ends[1] - ends[0] == signatures.WEEK_NS and ends[0] - T0_NS > 4 * signatures.WEEK_NS
+    assert ends[1] - ends[0] == WEEK_NS and ends[0] - T0_NS > 4 * WEEK_NS
     assert not published(cloud_after(state, Tick(), at_s=WEEK_S + 1)[1], "manifest")
     gateway, taken = after(in_force(), *(heard("manifest", "current", published(anew, "manifest")[0].payload, "all"),))
     assert (
@@ -266,14 +269,14 @@ def test_a_site_whose_aggregator_lost_its_store_goes_on_with_models_that_its_gat
     made.connect_all()
     made.commission()
     made.run(lambda: {one.trust.newest and one.trust.newest.version for one in made.agents.values()} == {1})
-    training = made.cloud.training
+    training = made.cloud.rounds.training
     made.cloud_shelf.training, made.cloud_shelf.released = None, None  # and the broker lost what it kept
     made.retained = {where: body for where, body in made.retained.items() if "/all/" not in where}
     made.cloud_shelf.gateways.clear()
     made.cloud = restore(made.cloud_settings, KEY, None, None, {}, made.now_ns, "second")
     made.connect("cloud")
     made.run(lambda: made.in_force(2))
-    assert made.cloud.training > training and not any(one.trust.stale for one in made.agents.values())
+    assert made.cloud.rounds.training > training and not any(one.trust.stale for one in made.agents.values())
 
 
 def test_a_store_that_was_set_back_releases_the_model_that_the_training_makes_again_under_a_new_version() -> None:
@@ -282,12 +285,16 @@ def test_a_store_that_was_set_back_releases_the_model_that_the_training_makes_ag
     made.commission()
     made.run(made.in_force)
     cloud = made.cloud
-    assert cloud.manifest is not None
+    assert cloud.releases.manifest is not None
     learned, _ = cloud_machine.step(cloud, made.now_ns, cloud_heard("north", "newest", stated(4, 6), "current"))
-    again, _ = deploy.receive_model(learned, BuiltModel(cloud.manifest.model_copy(update={"version": 7}), cloud.model))
-    assert again.manifest is not None and again.manifest.version == 7
-    same, _ = deploy.receive_model(cloud, BuiltModel(cloud.manifest.model_copy(update={"version": 7}), cloud.model))
-    assert same.manifest == cloud.manifest
+    again, _ = receive_model(
+        learned, BuiltModel(cloud.releases.manifest.model_copy(update={"version": 7}), cloud.releases.model)
+    )
+    assert again.releases.manifest is not None and again.releases.manifest.version == 7
+    same, _ = receive_model(
+        cloud, BuiltModel(cloud.releases.manifest.model_copy(update={"version": 7}), cloud.releases.model)
+    )
+    assert same.releases.manifest == cloud.releases.manifest
 
 
 def test_what_was_published_of_an_aggregator_names_every_version_it_gave() -> None:
@@ -300,7 +307,7 @@ def test_what_was_published_of_an_aggregator_names_every_version_it_gave() -> No
     made.told()
     made.order("release", SECOND, gateways=["south"])
     made.told()
-    assert (made.cloud.newest.version, made.cloud.newest.highest_version) == (1, 2)
+    assert (made.cloud.releases.newest.version, made.cloud.releases.newest.highest_version) == (1, 2)
     retained = made.retained[topic("all", "newest", "current")]
     assert Newest.from_bytes(retained).highest_version == 2
     own = Manifest.from_bytes(made.retained[topic("south", "manifest", "current")])

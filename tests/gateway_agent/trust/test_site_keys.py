@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.access.registry import NotStated, Stated
 from fedgate.cloud_aggregator.commands import doctor
+from fedgate.cloud_aggregator.context import sign_message
 from fedgate.cloud_aggregator.events import Connection, Event, Publish, Tick
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import Authority, authority_certificate
 from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
-from fedgate.cloud_aggregator.releases import newest, signatures
 from fedgate.config.identity import pki, signing, statement
 from fedgate.config.identity.statement import OlderError, StatementError
 from fedgate.config.protocol.messages import LARGEST, Keys, Newest, RoundOpen
@@ -171,12 +171,12 @@ def test_numbers_that_the_key_before_signed_are_kept_anew_with_the_new_one() -> 
 
 def by(key: Ed25519PrivateKey, made: Made) -> Made:
     """Return a model as a key announces it."""
-    return signatures.signed(made[0], key, FOR_ALL, T0_NS), made[1]
+    return sign_message(made[0], key, FOR_ALL, T0_NS), made[1]
 
 
 def asked_by(key: Ed25519PrivateKey, training: int) -> Received:
     message = RoundOpen.from_bytes(invitation()).changed(training=training)
-    return heard("round", "open", signatures.signed(message, key, FOR_ALL, T0_NS).to_bytes(), "all")
+    return heard("round", "open", sign_message(message, key, FOR_ALL, T0_NS).to_bytes(), "all")
 
 
 def going_by(key: Ed25519PrivateKey, state: State, *, is_new: bool) -> State:
@@ -238,30 +238,30 @@ def test_numbers_that_were_learned_of_the_key_before_are_forgotten_with_it(tmp_p
     body = signed()
     with cloud(tmp_path, mean_of(3)) as here:
         here.hear(said_of("north", stated_by(KEY, FOR_ALL, 9, LARGEST)))
-        assert newest.of(here.service.state).highest_version == LARGEST
+        assert here.service.state.releases.highest_version == LARGEST
         here.hear(Stated(Keys.from_bytes(body), body, KEY))
-        assert newest.of(here.service.state).highest_version == LARGEST
+        assert here.service.state.releases.highest_version == LARGEST
         told = here.hear(Stated(Keys.from_bytes(signed(6)), signed(6), RELEASE), Tick(), after_s=1.0)
         numbers = [one.payload for one in told if isinstance(one, Publish) and "/newest/" in one.topic]
         assert {Newest.from_bytes(payload).highest_version for payload in numbers} == {0}
         here.hear(said_of("north", stated_by(KEY, FOR_ALL, 9, LARGEST)))
-        assert newest.of(here.service.state).highest_version == 0
+        assert here.service.state.releases.highest_version == 0
 
 
 def test_the_number_of_a_training_that_the_key_before_had_raised_goes_with_it(tmp_path: Path) -> None:
     """Goal: what a thief signed does not end the order of trainings for good; a number of the site's own stays."""
     with cloud(tmp_path, mean_of(3)) as here:
-        own = here.service.state.training
+        own = here.service.state.rounds.training
         here.hear(said_of("north", stated_by(KEY, FOR_ALL, 1, 1, LARGEST)), Tick(), after_s=1.0)
-        assert here.service.state.training == LARGEST
+        assert here.service.state.rounds.training == LARGEST
         said = here.hear(Stated(Keys.from_bytes(signed(6)), signed(6), RELEASE), Tick(), after_s=1.0)
         (invited,) = [one.payload for one in said if isinstance(one, Publish) and "/round/" in one.topic]
-        training = here.service.state.training
+        training = here.service.state.rounds.training
         assert own <= training == RoundOpen.from_bytes(invited).training <= here.now_ns // 10**9
         here.restart()
-        assert here.service.state.training == training
+        assert here.service.state.rounds.training == training
         here.hear(Stated(Keys.from_bytes(signed(7)), signed(7), KEY), after_s=9.0)
-        assert here.service.state.training == training
+        assert here.service.state.rounds.training == training
 
 
 def said_of(gateway: str, payload: bytes) -> Event:

@@ -177,7 +177,7 @@ def test_nothing_is_ever_unpacked() -> None:
         wire.decode(bomb)
     state, effects = after(opened(), *update("north", bomb))
     (receipt,) = receipts(effects)
-    assert not receipt.accepted and not state.counted
+    assert not receipt.accepted and not state.rounds.counted
 
 
 def test_a_header_that_claims_terabytes_allocates_nothing() -> None:
@@ -195,4 +195,4 @@ def test_an_update_of_another_round_is_refused_by_what_it_says(change: dict[str,
     begun = opened()
     state, effects = after(begun, *update("north", body(begun, **change)))
     (receipt,) = receipts(effects)
-    assert not receipt.accepted and not state.counted
+    assert not receipt.accepted and not state.rounds.counted

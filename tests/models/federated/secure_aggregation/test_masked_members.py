@@ -29,7 +29,6 @@ from fedgate.models.federated.algorithm import UpdateError
 from fedgate.models.federated.masking import RosterError
 from fedgate.models.federated.masking_cloud import member_of
 from fedgate.models.federated.masking_gateway import SIGNATURE, VOUCHER
-from fedgate.models.records import replace
 from tests.end_to_end.test_commands import failed
 from tests.end_to_end.test_exchange_masked import FOUR, MASKED, go_to, masked_site
 from tests.gateway_agent.trust.test_site_keys import RELEASE, ROOT, keys_command, root_of, signed
@@ -47,7 +46,7 @@ from tests.support.masked_rounds import (
     took_part,
 )
 from tests.support.site_folders import Folder, founded
-from tests.support.sites import Site, gateway_settings
+from tests.support.sites import Site, gateway_settings, with_record
 
 SIZE = 12
 NAMES = names_of(6)
@@ -177,7 +176,7 @@ def pinned(
     training_with(monkeypatch, files)
     site = masked_site("fedavg", MASKED)
     held = {name: Certificate(name, name, pki.key_digest(PRIVATE[name].public_key()), 0, 2**62) for name in FOUR}
-    site.cloud = replace(site.cloud, registry=Registry(held), keys=body)
+    site.cloud = with_record(with_record(site.cloud, "access", registry=Registry(held)), "context", keys=body)
     return site
 
 

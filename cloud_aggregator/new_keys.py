@@ -5,8 +5,10 @@ from __future__ import annotations
 from fedgate.cloud_aggregator.access.registry import Stated
 from fedgate.cloud_aggregator.events import Answered, Effect, Log
 from fedgate.cloud_aggregator.releases import announce
+from fedgate.cloud_aggregator.releases.releases import NOTHING_NEWEST
 from fedgate.cloud_aggregator.rounds import numbering
-from fedgate.cloud_aggregator.state import NOTHING_NEWEST, State, save_training
+from fedgate.cloud_aggregator.rounds.rounds import save_training
+from fedgate.cloud_aggregator.state import State
 from fedgate.config.identity import signing
 from fedgate.models.records import replace
 
@@ -17,14 +19,16 @@ def take_keys(state: State, event: Stated) -> tuple[State, list[Effect]]:
     """Go by these keys from now on. What is retained is signed anew at the next tick, as in a new week."""
     text = f"statement {event.keys.number} of the site's keys is in force"
     answered: list[Effect] = [Answered(event.order, text, event.problem)] if event.order else []
-    if event.body == state.keys:
+    context = state.context
+    if event.body == context.keys:
         return state, answered
     saved: list[Effect] = []
-    if signing.public_pem(event.release_key) != signing.public_pem(state.key):
+    if signing.public_pem(event.release_key) != signing.public_pem(context.key):
         # Whoever had the key before may have signed any numbers, and had them learned here: also that of a training
         # later than now, above which the one at hand was numbered. Gateways know none of the new key.
-        training = min(state.training, numbering.beginning(state.now_ns))
-        state = replace(state, newest=NOTHING_NEWEST, training=training)
-        saved = [save_training(state)]
-    state = replace(state, keys=event.body, key=event.release_key, announced_week=NEVER)
-    return state, [*saved, *answered, *announce.keys(state), Log("info", text)]
+        rounds = replace(state.rounds, training=min(state.rounds.training, numbering.beginning(context.now_ns)))
+        state = replace(state, rounds=rounds, releases=replace(state.releases, newest=NOTHING_NEWEST))
+        saved = [save_training(rounds)]
+    context = replace(context, keys=event.body, key=event.release_key)
+    state = replace(state, context=context, releases=replace(state.releases, announced_week=NEVER))
+    return state, [*saved, *answered, *announce.keys(context), Log("info", text)]

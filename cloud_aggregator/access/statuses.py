@@ -1,0 +1,53 @@
+"""A status of a gateway: what is taken from it, and what it must not take back."""
+
+from __future__ import annotations
+
+from fedgate.cloud_aggregator.access import duplicates
+from fedgate.cloud_aggregator.access.access import Access
+from fedgate.cloud_aggregator.context import Context
+from fedgate.cloud_aggregator.events import Log, NoteDropped, StatusChanged, Wanted
+from fedgate.config.protocol.messages import Status
+from fedgate.models.records import replace
+
+Result = tuple[Access, list[Wanted]]
+
+
+def receive_status(access: Access, context: Context, gateway: str, status: Status, seen_ns: int | None) -> Result:
+    """Take in a status; `seen_ns` is when the gateway was there, as far as the status shows it."""
+    if seen_ns is not None:
+        seen_ns = max(seen_ns, min(access.seen.get(gateway, 0), context.now_ns))
+        access = replace(access, seen={**access.seen, gateway: seen_ns})
+    before = access.gateways.get(gateway)
+    if status.state == "offline" and before is not None:  # a last will knows nothing but that; the rest is still true
+        status = before.model_copy(update={"state": "offline"})
+    access, status, noticed = _with_all_spent(access, gateway, status)
+    access, found, is_news = duplicates.note_status(access, context, gateway, status)
+    if not is_news:
+        access, kept = _keep_spent(access, gateway)
+        return access, [*kept, *found, Log("info", f"status of {gateway}: it was sent before one that is here already")]
+    access = replace(access, gateways={**access.gateways, gateway: status})
+    return access, [duplicates.record(access, gateway), *noticed, *found, StatusChanged(gateway, before)]
+
+
+def _with_all_spent(access: Access, gateway: str, status: Status) -> tuple[Access, Status, list[Wanted]]:
+    """Return a status with the most that this gateway has ever said of what it spent of its privacy, and notice one
+    that says less: its account was begun anew, or is an older one.
+    """
+    most, stated = access.spent.get(gateway), status.privacy_epsilon
+    if stated is not None and (most is None or stated >= most):
+        return replace(access, spent={**access.spent, gateway: stated}), status, []
+    if most is None:
+        return access, status, []
+    text = f"{gateway} says that it has spent epsilon {stated or 0.0:.4g} of its privacy, and said {most:.4g} before"
+    noticed = NoteDropped((gateway, "privacy"), f"{text}: its store is new, or an older one")
+    return access, status.model_copy(update={"privacy_epsilon": most}), [noticed]
+
+
+def _keep_spent(access: Access, gateway: str) -> Result:
+    """Return the record with what a late status told of a gateway's privacy; the rest of that status is over."""
+    known, most = access.gateways.get(gateway), access.spent.get(gateway)
+    if known is None or known.privacy_epsilon == most:
+        return access, []
+    known = known.model_copy(update={"privacy_epsilon": most})
+    access = replace(access, gateways={**access.gateways, gateway: known})
+    return access, [duplicates.record(access, gateway)]

@@ -1,0 +1,74 @@
+"""What every component of the aggregator may read, and none of them owns; and what goes out in its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedgate.cloud_aggregator.events import Publish
+from fedgate.config.identity import signing
+from fedgate.config.protocol.messages import Receipt, Signed, Transfer, audience_of
+from fedgate.config.protocol.topics import ALL, Topic, topic_of
+from fedgate.config.protocol.transfer import pieces_of
+from fedgate.config.settings.settings import AggregatorSettings
+
+NS = 1_000_000_000
+SET_NS = 1_577_836_800 * NS  # 2020-01-01: a clock that says less was never set
+WEEK_NS = 7 * 86_400 * NS
+WEEKS = 5  # the one at hand among them: a gateway that was off for a month takes what the broker has kept
+S = TypeVar("S", bound=Signed)
+
+
+def sign_message(message: S, key: Ed25519PrivateKey, audience: str, now_ns: int) -> S:
+    """Return a message signed for an audience (`audience_of`), good until the end of four weeks after this one.
+
+    Where the clock of the aggregator is not set nobody can say until when, and it does not expire.
+    """
+    expires_ns = (now_ns // WEEK_NS + WEEKS) * WEEK_NS if now_ns >= SET_NS else 0
+    message = message.changed(audience=audience, expires_ns=expires_ns)
+    return message.changed(signature=signing.sign(key, message.signed_bytes()))
+
+
+class Parcel(NamedTuple):
+    """A body that goes down, described once."""
+
+    transfer: Transfer
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Context:
+    """The aggregator between two events: its settings, its keys, its time and its link."""
+
+    settings: AggregatorSettings
+    key: Ed25519PrivateKey  # signs what goes down
+    now_ns: int
+    is_connected: bool = False  # to the broker
+    keys: bytes = b""  # the statement of keys that the site goes by; empty: it has no root key
+
+    @property
+    def week(self) -> int:
+        """The number of this week: in each, what is retained is signed anew, and not oftener."""
+        return self.now_ns // WEEK_NS
+
+    def topic(self, gateway: str, channel: str, item: str) -> str:
+        """Return a topic of this site."""
+        return topic_of(Topic(self.settings.aggregator.site, gateway, channel, item))
+
+    def sign(self, message: S, gateway: str = ALL) -> S:
+        """Return a message signed for a gateway or for all, see `sign_message`."""
+        return sign_message(message, self.key, audience_of(self.settings.aggregator.site, gateway), self.now_ns)
+
+    def chunks(self, gateway: str, parcel: Parcel, missing: tuple[int, ...] = ()) -> list[Publish]:
+        """Return the chunks of a body for one gateway or all of them; all chunks where none are named."""
+        transfer, body = parcel
+        wanted = sorted({index for index in missing if index < transfer.chunks}) or range(transfer.chunks)
+        pieces = pieces_of(transfer, body, self.settings.limits.max_payload_bytes, wanted)
+        return [Publish(self.topic(gateway, "chunk", transfer.digest), piece) for piece in pieces]
+
+    def receipt(self, gateway: str, item: str, reason: str = "") -> Publish:
+        """Return the answer to an item of a gateway: taken, or refused for this reason."""
+        receipt = Receipt(accepted=not reason, reason=reason)
+        return Publish(self.topic(gateway, "receipt", item), receipt.to_bytes())

@@ -1,0 +1,243 @@
+"""The training between two events: its server, its open round, and how both survive a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedgate.cloud_aggregator.context import Context, Parcel
+from fedgate.cloud_aggregator.events import HoldUpdate, SaveTraining
+from fedgate.cloud_aggregator.rounds import numbering
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.transfer import Assembly, describe
+from fedgate.config.settings.settings import AggregatorSettings
+from fedgate.models.arrays import Arrays, exchange_secret, generator, joined, parted
+from fedgate.models.federated.algorithm import NOISE_SECRET, Algorithm, Server, UpdateError
+from fedgate.models.records import replace
+
+RUN_LENGTH = 12
+# Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the
+# model in force stays until the new training releases its own.
+TRAINING_FORMAT = 3
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """An update on its way up, when it was last heard of, and how often it was asked for since.
+
+    One that is `parked` came while others filled what `limits.incoming_bytes` allows; its chunks are asked for then.
+    """
+
+    assembly: Assembly
+    received_ns: int  # something new of it
+    asks: int = 0
+    parked: bool = False
+    started_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """A training: what it has learned, and the round at hand."""
+
+    algorithm: Algorithm
+    run: str  # names one training: what is trained, and which beginning of it
+    training: int  # its number, higher than that of any before it; see `numbering`
+    server: Server
+    total: Arrays = field(default_factory=dict)
+    counted: dict[str, str] = field(default_factory=dict)  # gateway -> digest of its update
+    counted_before: dict[str, str] = field(default_factory=dict)  # the latest of earlier rounds: receipts get lost
+    answered: dict[str, int] = field(default_factory=dict)  # gateway -> the latest round that it answered
+    remembered: dict[str, str] = field(default_factory=dict)  # see `Algorithm.remembers`: its last that said something
+    turned_away: frozenset[str] = frozenset()  # whose answer to this round was refused: they will give no other
+    given_up: int = 0  # rounds in a row, for want of a quorum
+    held: dict[str, HoldUpdate] = field(default_factory=dict)  # updates that came after their round, by gateway
+    asked_before: dict[int, tuple[str, ...] | None] = field(default_factory=dict)  # `asked` of rounds still answerable
+    asked: tuple[str, ...] | None = None  # who takes part in the round; None: everyone
+    asked_round: int = -1  # the round for which `asked` was drawn
+    sent_round: int = -1  # the round whose parameters were sent to all
+    refused: int = 0
+    bytes_received: int = 0  # in chunks of updates, in this round
+    empty: tuple[str, ...] = ()  # of those counted, who had nothing to send
+    since_release: int = 0  # rounds of all phases since the last release
+    rest_until_ns: int = 0
+    opened: bool = False  # the invitation is out
+    opened_ns: int = 0  # when it went out
+    invited_ns: int = 0  # when it was last repeated
+    compared_ns: int = 0  # when it was last looked whether the store was set back
+    first_update_ns: int | None = None
+    shared: Parcel | None = None  # the parameters of the open round
+    incoming: dict[str, Incoming] = field(default_factory=dict)  # updates on their way, one a gateway
+
+    @property
+    def is_growing(self) -> bool:
+        """True where the total of the round at hand grows with every update that is counted."""
+        return not self.algorithm.phases[self.server.phase].tally.bounded
+
+    def without(self, gateway: str) -> Rounds:
+        """Return the same without what a gateway has on its way; what of it was counted stays in the sum."""
+        return replace(
+            self,
+            incoming={name: one for name, one in self.incoming.items() if name != gateway},
+            held={name: one for name, one in self.held.items() if name != gateway},
+        )
+
+
+def run_name(settings: AggregatorSettings, beginning: str) -> str:
+    """Return the name of a training: another algorithm, setting, seed, feature or format is another training.
+
+    `beginning` tells apart two that start from nothing, such as before and after the loss of a store; without it
+    gateways would take the new rounds for the old ones that they have answered.
+    """
+    chosen = (settings.algorithm.model_dump(mode="json"), settings.features.model_dump(mode="json"))
+    chosen_defence = {"kind": settings.defence.kind, "settings": settings.defence.settings}  # not where its files lie
+    judged = [] if settings.defence.kind == "none" else [chosen_defence]
+    identity = [TRAINING_FORMAT, *chosen, *judged]
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:RUN_LENGTH]
+    return f"{digest}.{beginning}"
+
+
+def restore(
+    context: Context, algorithm: Algorithm, beginning: str, training: bytes | None, held: Mapping[str, HoldUpdate]
+) -> Rounds:
+    """Return the training that goes on from what the store held.
+
+    A stored training of another run is left behind: the new one starts from its own beginning.
+    """
+    settings, now_ns = context.settings, context.now_ns
+    run = run_name(settings, beginning)
+    server = _with_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), context.key, run)
+    rounds = Rounds(algorithm, run, numbering.beginning(now_ns), server, compared_ns=now_ns)
+    return rounds if training is None else _resumed(rounds, context, training, held)
+
+
+def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
+    """Return the beginning of a training with a secret of this aggregator in place of the one that follows from the
+    seed, which every gateway knows and could take its noise off with.
+    """
+    if NOISE_SECRET not in server.kept:
+        return server
+    secret = exchange_secret(key.private_bytes_raw(), run, 0, "cloud")
+    return server._replace(kept={**server.kept, NOISE_SECRET: secret})
+
+
+def save_training(rounds: Rounds) -> SaveTraining:
+    """Return the effect that stores everything a restart needs to go on with the round.
+
+    A total that grows with every update is not part of it, or a round would write it over and over: its updates are
+    stored one by one (`HoldUpdate`).
+    """
+    total = {} if rounds.is_growing else rounds.total
+    arrays = joined({"shared": rounds.server.shared, "kept": rounds.server.kept, "total": total})
+    meta = {
+        "run": rounds.run,
+        "training": rounds.training,
+        "phase": rounds.server.phase,
+        "round_index": rounds.server.round_index,
+        "cohort_index": rounds.server.cohort_index,
+        "counted": rounds.counted,
+        "counted_before": rounds.counted_before,
+        "asked": None if rounds.asked is None else list(rounds.asked),
+        "asked_round": rounds.asked_round,
+        "refused": rounds.refused,
+        "bytes_received": rounds.bytes_received,
+        "empty": list(rounds.empty),
+        "since_release": rounds.since_release,
+        "rest_until_ns": rounds.rest_until_ns,
+        "sent_round": rounds.sent_round,
+        "answered": rounds.answered,
+        "remembered": rounds.remembered,
+        "turned_away": sorted(rounds.turned_away),
+        "given_up": rounds.given_up,
+        "asked_before": list(rounds.asked_before.items()),
+    }
+    return SaveTraining(arrays, meta)
+
+
+def packed(server: Server, max_payload_bytes: int) -> Parcel:
+    """Return what goes down to every gateway before it trains."""
+    body = wire.encode(server.shared)
+    return Parcel(describe(body, max_payload_bytes), body)
+
+
+def _parsed(training: bytes) -> tuple[dict[str, Arrays], dict[str, Any]]:
+    arrays, _ = wire.decode(training, size_max=len(training))
+    meta = json.loads(arrays.pop("meta").tobytes())
+    return {"shared": Arrays(), "kept": Arrays(), "total": Arrays()} | parted(arrays), meta
+
+
+def training_place(training: bytes) -> tuple[Arrays, dict[str, Any]]:
+    """Return the arrays of the server in a stored training, and what is stored of the round at hand."""
+    parts, meta = _parsed(training)
+    return {**parts["shared"], **parts["kept"]}, meta
+
+
+def _resumed(rounds: Rounds, context: Context, training: bytes, held: Mapping[str, HoldUpdate]) -> Rounds:
+    parts, meta = _parsed(training)
+    now_ns = context.now_ns
+    if meta["run"].partition(".")[0] != rounds.run.partition(".")[0]:
+        return replace(rounds, training=numbering.beginning(now_ns, meta["training"]))
+    rounds = replace(
+        rounds,
+        run=meta["run"],
+        training=meta["training"],
+        server=Server(parts["shared"], parts["kept"], meta["phase"], meta["round_index"], meta["cohort_index"]),
+        total=parts["total"],
+        counted=meta["counted"],
+        counted_before=meta["counted_before"],
+        asked=_names(meta["asked"]),
+        asked_round=meta["asked_round"],
+        sent_round=meta["sent_round"],
+        answered=meta["answered"],
+        remembered=meta["remembered"],
+        turned_away=frozenset(meta["turned_away"]),
+        given_up=meta["given_up"],
+        asked_before={index: _names(asked) for index, asked in meta["asked_before"]},
+        held={gateway: one for gateway, one in held.items() if one.run == meta["run"]},
+        refused=meta["refused"],
+        bytes_received=meta["bytes_received"],
+        empty=tuple(meta["empty"]),
+        since_release=meta["since_release"],
+        # Never longer than from now: the clock that it was taken from may have been ahead.
+        rest_until_ns=min(meta["rest_until_ns"], now_ns + round(context.settings.rounds.rest_s * 1e9)),
+        first_update_ns=now_ns if meta["counted"] else None,
+    )
+    return _with_total(rounds) if rounds.is_growing else rounds
+
+
+def _with_total(rounds: Rounds) -> Rounds:
+    """Return the training with what was counted in the round at hand in its total, and not among what came late.
+
+    What this release or these settings no longer admit is not counted: one update must not end every start.
+    """
+    tally, total, counted = rounds.algorithm.phases[rounds.server.phase].tally, rounds.total, dict(rounds.counted)
+    now = {name: one for name, one in rounds.held.items() if one.round_index == rounds.server.round_index}
+    for gateway, one in now.items():
+        if counted.get(gateway) != one.digest:
+            continue
+        update = admitted(rounds, one)
+        if update is None:
+            del counted[gateway]
+        else:
+            total = tally.merge(total, update)
+    held = {name: one for name, one in rounds.held.items() if name not in now}
+    return replace(rounds, total=total, counted=counted, held=held)
+
+
+def admitted(rounds: Rounds, held: HoldUpdate) -> Arrays | None:
+    """Return what a stored update adds to the sum of the phase at hand; None where it is no longer admitted."""
+    update, _ = wire.decode(held.body, len(held.body))
+    if not update:
+        return update
+    try:
+        return rounds.algorithm.phases[rounds.server.phase].admit(rounds.server, update)
+    except UpdateError:
+        return None
+
+
+def _names(held: list[str] | None) -> tuple[str, ...] | None:
+    return None if held is None else tuple(held)
