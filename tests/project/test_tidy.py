@@ -71,14 +71,18 @@ NEVER_IN_THE_AGENT = {
 }
 
 # Components take their own record and the context; of another they may read the record, and the values in it.
-COMPONENTS = tuple(
-    f"gateway_agent/{name}" for name in ("deployment/", "downloads", "monitor/", "outbox/", "training/", "trust/")
+COMPONENTS = (
+    *(f"gateway_agent/{name}" for name in ("deployment/", "downloads", "monitor/", "outbox/", "training/", "trust/")),
+    *(f"cloud_aggregator/{name}/" for name in ("access", "alarms", "releases", "rounds")),
 )
 TO_COMPONENTS = (
     *(f"gateway_agent/{name}" for name in ("context", "events", "runtime", "sources", "store_identity")),
     *(f"gateway_agent/{name}/{name}" for name in ("deployment", "monitor", "outbox", "training", "trust")),
     *(f"gateway_agent/monitor/{name}" for name in ("decision", "pipeline", "recurrence")),
     "gateway_agent/trust/signatures",
+    *(f"cloud_aggregator/{name}" for name in ("attempts", "context", "events", "limits", "names")),
+    *(f"cloud_aggregator/{name}/{name}" for name in ("access", "releases", "rounds")),
+    "cloud_aggregator/alarms/records",
 )
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for their commands and the folders that do the I/O
 DOES_IO = {"runtime", "storage", "commands", "pki", "backup"}
@@ -101,7 +105,7 @@ GLOBAL_RANDOMNESS = re.compile(
     r"numpy\.random\.(?!(Generator|default_rng|SeedSequence|BitGenerator|PCG64|PCG64DXSM|Philox|SFC64)$)\w+"
 )
 TOO_BROAD = {"Exception", "BaseException"}
-CONTAINS = "cloud_aggregator/containment.py"  # where an error of ours stops the one whose message has found it
+CONTAINS = "cloud_aggregator/attempts.py"  # where an error of ours stops the one whose message has found it
 STARTS_A_PROCESS = {f"subprocess.{name}" for name in ("run", "Popen", "call", "check_call", "check_output")}
 STARTS_A_PROCESS |= {"os.system"}
 EXEMPTS_A_FILE = re.compile(r"#\s*mypy:|#\s*(ruff|flake8):\s*noqa")
@@ -127,7 +131,7 @@ def components(file: Source) -> Iterator[Finding]:
         return
     for line, module in imported(file.tree, file.package):
         name = module.replace(".", "/")
-        if name.startswith("gateway_agent") and not f"{name}/".startswith((own, *(f"{one}/" for one in TO_COMPONENTS))):
+        if name.startswith(tuple(MACHINES)) and not f"{name}/".startswith((own, *(f"{one}/" for one in TO_COMPONENTS))):
             yield line, f"{own} is a component of its own; take what it needs of {module} as an argument"
 
 

@@ -500,11 +500,7 @@ def test_a_newer_list_of_revocations_is_kept_and_counts(site: Folder, tmp_path: 
     (site.path / "aggregator.db").unlink()
     restore(tmp_path / "b", site.path)
     with aggregator_of(site) as aggregator:
-        until(
-            lambda: (
-                aggregator.service.state.access.registry and aggregator.service.state.access.registry.barred == {"west"}
-            )
-        )
+        until(lambda: (registry := aggregator.service.state.access.registry) and registry.barred == {"west"})
 
 
 def test_a_site_without_certificates_has_a_way_back_too(tmp_path: Path) -> None:
