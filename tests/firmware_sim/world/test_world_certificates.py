@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedgate.cloud_aggregator import events
-from fedgate.cloud_aggregator.access import admission
+from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry
 from fedgate.cloud_aggregator.pki.authority import SKEW, Authority, found_authority
 from fedgate.cloud_aggregator.pki.broker_access import moment
@@ -215,7 +215,7 @@ def test_certificates_are_renewed_and_one_is_revoked() -> None:
     ("where", "name", "bug", "said"),
     some(
         [
-            (admission, "check", lambda *_: None, "counted after it was revoked"),
+            (Access, "check", lambda *_: None, "counted after it was revoked"),
             (Renewer, "is_due", lambda *_: False, "does not ask for a new certificate"),
             (Renewer, "pause_s", lambda *_, **__: 3_000.0, "looks at its certificate only in"),
             (Bars, "_begin_to_cut", lambda *_: None, "is revoked, and connected"),

@@ -15,9 +15,13 @@ import numpy as np
 import pytest
 
 from fedgate.cloud_aggregator.access import device_sessions
+from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.alarms import register
+from fedgate.cloud_aggregator.context import Context as CloudContext
 from fedgate.cloud_aggregator.releases import deploy
-from fedgate.cloud_aggregator.state import State
+from fedgate.cloud_aggregator.releases.deploy import Result, build_model
+from fedgate.cloud_aggregator.releases.releases import Releases
+from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import LARGEST, Alarm, Message, Score, Signed, Status, Want
@@ -37,6 +41,7 @@ from fedgate.firmware_sim.world.setup import HOURS, stream_of
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment import candidate
 from fedgate.gateway_agent.trust.trust import Trust
+from fedgate.models.records import replace
 from tests.firmware_sim.world.test_world_network import network
 from tests.support.sites import topic
 from tests.support.soak import some
@@ -205,9 +210,11 @@ def for_anybody(trust: Trust, context: Context, message: Signed, gateway: str) -
     return "" if trust.verified(message.signed_bytes(), message.signature) else f"not signed for {gateway}"
 
 
-def believed(state: State) -> int:
-    """Return the next version as if what gateways say of theirs were true."""
-    return max((one.model_version for one in state.access.gateways.values()), default=0) + 1
+def build_believing(releases: Releases, context: CloudContext, access: Access, rounds: Rounds, gateways: int) -> Result:
+    """Make a model under a version as if what gateways say of theirs were true."""
+    highest = max((one.model_version for one in access.gateways.values()), default=0)
+    releases = replace(releases, newest=releases.newest.changed(highest_version=highest))
+    return build_model(releases, context, access, rounds, gateways)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +222,7 @@ def believed(state: State) -> int:
     some(
         [
             (register, "refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
-            (deploy, "next_version", believed, 35, MANY, "Python int too large"),
+            (deploy, "build_model", build_believing, 35, MANY, "Python int too large"),
             (candidate, "check_signed", for_anybody, 970_009, None, "in force, which only others were to try"),
             (device_sessions, "_is_late", lambda *_: False, 970_097, None, "to an old status"),
         ],

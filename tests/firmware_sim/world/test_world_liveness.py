@@ -170,9 +170,9 @@ def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
     ("where", "name", "broken"),
     some(
         [
-            (rounds, "waited_for", lambda _: set()),
+            (rounds, "waited_for", lambda *_: set()),
             (probation, "clear_marks", lambda deployment, *_: (deployment, [])),
-            (deploy, "reminders", lambda _: []),
+            (deploy, "reminders", lambda *_: []),
             (rollout, "verdict", lambda *_: ("wait", "")),
         ],
         2,
