@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
 from fedgate.config.protocol.messages import Alarm, Device
+from fedgate.config.runtime.backoff import JITTER, NS, wait_ns
 from fedgate.config.settings.notifications import Webhook
 from fedgate.models.records import replace
 
-NS = 1_000_000_000
 ID_LENGTH = 32
 DROPPED = "webhook_dropped"
 REFUSED = "webhook_refused"
@@ -109,9 +109,9 @@ def _crowded_out(queue: Queue) -> tuple[Queue, Post]:
 
 def due(queue: Queue, spec: Webhook, now_ns: int) -> tuple[Queue, list[Effect]]:
     """Send the first change where none is under way and no pause is on."""
-    pause_ns = queue.retry_ns - now_ns
+    pause_ns, longest_s = queue.retry_ns - now_ns, max(spec.retry_s, spec.retry_max_s) * (1.0 + JITTER)
     # A pause longer than the longest was taken from a clock that has gone back since.
-    if queue.under_way or not queue.waiting or 0 < pause_ns <= spec.retry_max_s * NS:
+    if queue.under_way or not queue.waiting or 0 < pause_ns <= longest_s * NS:
         return queue, []
     return replace(queue, under_way=True), [Send(queue.waiting[0])]
 
@@ -128,11 +128,11 @@ def receive_result(queue: Queue, spec: Webhook, event: Posted, now_ns: int) -> t
     if event.is_refused and queue.refusals + 1 >= TRIES_MAX:
         return _set_aside(replace(queue, failures=failures), spec, event, now_ns)
     queue = replace(queue, refusals=queue.refusals + event.is_refused)
-    pause_s = _pause_s(spec, event.id, failures)
-    queue = replace(queue, under_way=False, failures=failures, retry_ns=now_ns + round(pause_s * NS))
+    pause_ns = wait_ns(spec.retry_s, failures, event.id, longest_s=spec.retry_max_s)
+    queue = replace(queue, under_way=False, failures=failures, retry_ns=now_ns + pause_ns)
     if failures.bit_count() > 1:  # told at 1, 2, 4, 8, ...: an outage may last for weeks
         return queue, []
-    text = f"webhook: {event.problem} (attempt {failures}, {len(queue.waiting)} wait); again in {pause_s:.0f} s"
+    text = f"webhook: {event.problem} (attempt {failures}, {len(queue.waiting)} wait); again in {pause_ns / NS:.0f} s"
     return queue, [Log("warning", text)]
 
 
@@ -145,10 +145,3 @@ def _set_aside(queue: Queue, spec: Webhook, event: Posted, now_ns: int) -> tuple
     )
     queue, effects = due(queue, spec, now_ns)
     return queue, [Dequeue(event.id), RecordCount(REFUSED, refused), Log("warning", text), *effects]
-
-
-def _pause_s(spec: Webhook, change: str, failures: int) -> float:
-    """Return a pause that doubles, spread by half: many sites must not come back to one receiver all at once."""
-    longest_s = min(spec.retry_s * 2.0 ** min(failures - 1, 60), spec.retry_max_s)
-    draw = int(hashlib.sha256(f"{change}.{failures}".encode()).hexdigest()[:8], 16) / 16**8
-    return longest_s * (0.5 + 0.5 * draw)

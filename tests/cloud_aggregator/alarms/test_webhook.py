@@ -15,6 +15,7 @@ from fedgate.cloud_aggregator.alarms import webhook
 from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, TRIES_MAX, Queue
 from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
 from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.runtime.backoff import JITTER
 from fedgate.config.settings.notifications import Webhook
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
 from tests.support.sites import NS, T0_NS
@@ -79,7 +80,7 @@ def test_pauses_double_up_to_the_longest_and_are_spread() -> None:
         assert webhook.due(held, SPEC, held.retry_ns - 1)[1] == []
         now_ns = held.retry_ns
     for pause_s, longest_s in zip(pauses_s, [4, 8, 16, 32, *[60] * 8], strict=True):
-        assert longest_s / 2 <= pause_s <= longest_s
+        assert longest_s <= pause_s <= (1.0 + JITTER) * longest_s
     assert len(set(pauses_s[4:])) == 8
     other = webhook.receive_result(Queue((Post("b", b""),), under_way=True), SPEC, Posted("b", "away"), T0_NS)[0]
     assert (other.retry_ns - T0_NS) / NS != pauses_s[0]
