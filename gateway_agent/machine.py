@@ -18,7 +18,8 @@ from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.messages import MessageError, Receipt, Score, Want
 from fedgate.config.settings.settings import Source
 from fedgate.gateway_agent import downloads
-from fedgate.gateway_agent.deployment import candidate, probation, startup
+from fedgate.gateway_agent.deployment import activation, probation
+from fedgate.gateway_agent.deployment.deployment import Swap, count_windows
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.events import (
     UPDATE_PRIORITY,
@@ -53,9 +54,8 @@ from fedgate.gateway_agent.start import save_features
 from fedgate.gateway_agent.state import FEATURES, State, Stored
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.store_identity import STARTS
-from fedgate.gateway_agent.training import participation
-from fedgate.gateway_agent.training.training import note_receipt
-from fedgate.gateway_agent.trust import newest, site_keys
+from fedgate.gateway_agent.training import training as participation
+from fedgate.gateway_agent.trust.trust import receive_numbers, receive_statement, repeat_numbers, watch_age
 from fedgate.models.records import replace
 from fedgate.models.rules import Height
 from fedgate.models.signal import Block, SignalError
@@ -87,7 +87,9 @@ def begin(state: State, stored: Stored) -> Result:
         state, more = _finish_baseline(state)
         effects += more
     pipeline, training = state.monitor.pipeline, state.training
-    state, more = _deployment(state, startup.reload(state.deployment, state.context, pipeline, training, stored.blobs))
+    state, more = _deployment(
+        state, activation.reload(state.deployment, state.context, pipeline, training, stored.blobs)
+    )
     return state, [*effects, *more]
 
 
@@ -116,20 +118,24 @@ def _route(state: State, event: Event) -> Result:
             return _store_state(state, event)
         case Reload(blobs=blobs):
             pipeline, training = state.monitor.pipeline, state.training
-            return _deployment(state, startup.again(state.deployment, state.context, pipeline, training, blobs))
+            return _deployment(state, activation.again(state.deployment, state.context, pipeline, training, blobs))
 
 
 def _advance(state: State) -> Result:
     """Take part in an open round and put a candidate in force as soon as all that they need is here."""
-    pipeline, bodies = state.monitor.pipeline, state.downloads.bodies
-    training, wanted = participation.take_part(state.training, state.context, pipeline, state.outbox, bodies)
-    state, effects = _apply(replace(state, training=training), wanted)
-    state, more = _deployment(
-        state, candidate.put_in_force(state.deployment, state.context, pipeline, training, bodies)
-    )
+    pipeline, bodies, effects = state.monitor.pipeline, state.downloads.bodies, list[Effect]()
+    if state.training.round is not None:
+        training, wanted = participation.take_part(state.training, state.context, pipeline, state.outbox, bodies)
+        state, effects = _apply(replace(state, training=training), wanted)
+    if state.deployment.candidate is not None:
+        swap = activation.put_in_force(state.deployment, state.context, pipeline, state.training, bodies)
+        state, more = _deployment(state, swap)
+        effects += more
     needed = {state.deployment.candidate.model.digest} if state.deployment.candidate else set()
     needed |= {state.training.round.shared.digest} if state.training.round else set()
-    return replace(state, downloads=downloads.forget(state.downloads, needed)), [*effects, *more]
+    if state.downloads.bodies or state.downloads.fetches:
+        state = replace(state, downloads=downloads.forget(state.downloads, needed))
+    return state, effects
 
 
 def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
@@ -162,7 +168,9 @@ def _change_keys(state: State, *, is_other_release_key: bool) -> Result:
     if is_other_release_key:
         training, effects = participation.forget_numbers(state.training)
         state = replace(state, training=training)
-    deployment, more = candidate.change_keys(state.deployment, state.context, is_other_release_key=is_other_release_key)
+    deployment, more = activation.change_keys(
+        state.deployment, state.context, is_other_release_key=is_other_release_key
+    )
     return _apply(replace(state, deployment=deployment), [*effects, *more])
 
 
@@ -171,7 +179,7 @@ def _monitor(state: State, result: tuple[Monitor, Sequence[Wanted]]) -> Result:
     return _apply(replace(state, monitor=monitor), wanted)
 
 
-def _deployment(state: State, swap: candidate.Swap) -> Result:
+def _deployment(state: State, swap: Swap) -> Result:
     deployment, pipeline, wanted = swap
     if pipeline is not state.monitor.pipeline:
         state = replace(state, monitor=replace(state.monitor, pipeline=pipeline))
@@ -192,7 +200,7 @@ def _connection(state: State, up: bool) -> Result:
         outbox=delivery.begin_connection(state.outbox, state.context),
         downloads=downloads.ask_again(state.downloads, state.context),
     )
-    state, effects = _apply(state, [PublishStatus(), *newest.repeat_numbers(state.trust, state.context)])
+    state, effects = _apply(state, [PublishStatus(), *repeat_numbers(state.trust, state.context)])
     outbox, kept = scores.queue_unsent(state.outbox, state.context, active_alarms(state.monitor, state.context))
     state, sends = _send_due(replace(state, outbox=outbox))
     return state, [*effects, *kept, *sends]
@@ -284,7 +292,7 @@ def _without_model(state: State) -> Result:
 
 
 def _watch_age(state: State) -> Result:
-    trust, effects = newest.watch_age(state.trust, state.context, state.deployment.highest_version)
+    trust, effects = watch_age(state.trust, state.context, state.deployment.highest_version)
     return _apply(replace(state, trust=trust), effects)
 
 
@@ -335,14 +343,14 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> Result:
                 state.training, context, state.trust, payload
             )
         case "keys":
-            changes["trust"], wanted = site_keys.receive_statement(state.trust, context, payload)
+            changes["trust"], wanted = receive_statement(state.trust, context, payload)
         case "manifest":
             is_own = where.gateway != topics.ALL
-            changes["deployment"], wanted = candidate.receive_announcement(
+            changes["deployment"], wanted = activation.receive_announcement(
                 state.deployment, context, state.trust, payload, is_own=is_own
             )
         case "newest":
-            changes["trust"], wanted = newest.receive_numbers(state.trust, context, payload)
+            changes["trust"], wanted = receive_numbers(state.trust, context, payload)
         case "chunk":
             changes["downloads"] = downloads.take_chunk(state.downloads, context, payload)
         case "receipt":
@@ -362,7 +370,7 @@ def _settle(state: State, name: str, receipt: Receipt) -> Result:
     item, context = state.outbox.items.get(name), state.context
     if item is not None and (item.priority == UPDATE_PRIORITY or not receipt.accepted):
         context = replace(context, refusal=receipt.reason)
-    training, saved = note_receipt(state.training, name) if receipt.accepted else (state.training, [])
+    training, saved = participation.note_receipt(state.training, name) if receipt.accepted else (state.training, [])
     outbox, effects = delivery.settle(state.outbox, context, active_alarms(state.monitor, context), name, receipt)
     return replace(state, context=context, training=training, outbox=outbox), [*effects, *saved]
 
@@ -398,11 +406,14 @@ def _sampled(state: State, source: Source, block: Block) -> Result:
     for reading in readings:
         state, more = _read(state, reading)
         effects += more
-    pipeline = state.monitor.pipeline
-    state, more = _deployment(
-        state, probation.watch_model(state.deployment, state.context, pipeline, readings, elapsed_ns)
-    )
+    deployment, counted = count_windows(state.deployment, readings)
+    state, more = _apply(replace(state, deployment=deployment), counted)
     effects += more
+    pipeline = state.monitor.pipeline
+    if deployment.trial is not None:
+        watched = probation.watch_model(deployment, state.context, pipeline, readings, elapsed_ns)
+        state, more = _deployment(state, watched)
+        effects += more
     if pipeline.commissioned and not was_commissioned:
         state, more = _finish_baseline(state)
         effects += more

@@ -11,7 +11,7 @@ from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import store_identity
 from fedgate.gateway_agent.context import Context
-from fedgate.gateway_agent.deployment import slots
+from fedgate.gateway_agent.deployment import deployment
 from fedgate.gateway_agent.deployment.deployment import Deployment
 from fedgate.gateway_agent.events import Effect, Save
 from fedgate.gateway_agent.monitor import pipeline as walk
@@ -30,8 +30,7 @@ from fedgate.gateway_agent.training.training import (
     save_ledger,
     save_own,
 )
-from fedgate.gateway_agent.trust import newest
-from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Trust
+from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Trust, save_newest
 from fedgate.models.arrays import Arrays
 from fedgate.models.features import FeatureSpec
 from fedgate.models.federated.algorithm import SPENT, ledger_of
@@ -81,10 +80,9 @@ def restore(
         newest_ns=now_ns,
         signer=stored.blobs.get(SIGNER, b"").decode(),
     )
-    deployment = Deployment(models=slots.restore_models(stored.blobs))
-    return State(
-        context, _monitor(settings, stored, now_ns), trust, outbox=outbox, training=training, deployment=deployment
-    )
+    models = deployment.restore_models(stored.blobs)
+    monitor = _monitor(settings, stored, now_ns)
+    return State(context, monitor, trust, outbox=outbox, training=training, deployment=Deployment(models=models))
 
 
 def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> None:
@@ -162,8 +160,8 @@ def to_store(state: State) -> Stored:
         save_alarms(monitor),
         *save_memory(monitor.pipeline, context, state.deployment.manifest),
         *store_identity.save(context.starts, state.outbox.sequence),
-        slots.save(state.deployment.models),
-        *newest.save(state.trust),
+        deployment.save(state.deployment.models),
+        *save_newest(state.trust),
         Save(SECRET, context.secret),
     ]
     blobs = {effect.key: effect.body for effect in saved if isinstance(effect, Save)}

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedgate.config.protocol.messages import SHORT_MAX, Device, Status, round_number
 from fedgate.config.runtime.version import VERSION
-from fedgate.gateway_agent.deployment import slots
+from fedgate.gateway_agent.deployment.deployment import status_fields
 from fedgate.gateway_agent.outbox.item_size import held_bytes
 from fedgate.gateway_agent.state import State
 from fedgate.models.federated.algorithm import EPSILON
@@ -26,8 +26,6 @@ def status(state: State) -> Status:
         windows=state.monitor.windows,
         windows_lost=state.monitor.windows_lost,
         values_filled=state.monitor.values_filled,
-        model_version=state.deployment.version,
-        model_digest=state.deployment.manifest.model.digest if state.deployment.manifest else "",
         settling=state.monitor.pipeline.settling,
         alarms_active=int(state.monitor.pipeline.alarm.active) + len(state.monitor.sensor_alarms),
         outbox=len(state.outbox.items),
@@ -40,12 +38,7 @@ def status(state: State) -> Status:
         answered="" if state.training.answered is None else round_number(*state.training.answered),
         device=None if (device := state.context.settings.gateway.device) is None else Device(**device.model_dump()),
         privacy_epsilon=None if (spent := float(state.training.own.get(EPSILON, np.inf))) == np.inf else spent,
-        **slots.status_fields(
-            state.deployment.models,
-            state.context.settings,
-            state.deployment.candidate,
-            is_watched=state.deployment.trial is not None,
-        ),
+        **status_fields(state.deployment, state.context.settings),
         store_id=state.context.store_id,
         starts=state.context.starts,
         sequence=state.outbox.sequence,

@@ -32,7 +32,7 @@ from fedgate.firmware_sim.world.releases import Releases
 from fedgate.firmware_sim.world.rounds import Rounds
 from fedgate.firmware_sim.world.time import NS, T0_NS
 from fedgate.gateway_agent import events
-from fedgate.gateway_agent.deployment.slots import MODEL, OTHER
+from fedgate.gateway_agent.deployment.deployment import MODEL, OTHER
 from fedgate.gateway_agent.monitor.monitor import ANOMALY
 
 Told = Callable[[str, str], None]

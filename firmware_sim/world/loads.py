@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from fedgate.gateway_agent.deployment.deployment import LOADS_MAX, STARTS_MAX
 from fedgate.gateway_agent.deployment.probation import STEADY_S
-from fedgate.gateway_agent.deployment.slots import LOADS_MAX, STARTS_MAX
 
 LOADING_S = STEADY_S + 30.0  # until then the load of a model may not have been finished, the tick included
 

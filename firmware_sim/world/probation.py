@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.firmware_sim.world.disk import Renewed
 from fedgate.gateway_agent import events
-from fedgate.gateway_agent.deployment.probation import STORED_S
-from fedgate.gateway_agent.deployment.slots import (
+from fedgate.gateway_agent.deployment.deployment import (
     MODEL,
     MODELS,
     OTHER,
@@ -26,6 +25,7 @@ from fedgate.gateway_agent.deployment.slots import (
     read,
     restore_models,
 )
+from fedgate.gateway_agent.deployment.probation import STORED_S
 from fedgate.gateway_agent.state import State, Stored
 
 # Not every window counts for a model: one whose memory is fresh says nothing of some, after each gap in the samples.
@@ -136,7 +136,7 @@ def _named(blobs: Mapping[str, bytes]) -> dict[str, str]:
     for slot in (MODEL, OTHER):
         if slot in blobs:
             try:
-                names[slot] = named(read(blobs[slot])[0])
+                names[slot] = named(read(blobs[slot]).manifest)
             except UNREADABLE:
                 names[slot] = ""
     return names

@@ -179,22 +179,23 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
     """
     import numpy as np
 
-    from fedgate.gateway_agent.deployment import onnx_policy, slots
+    from fedgate.gateway_agent.deployment import onnx_policy
+    from fedgate.gateway_agent.deployment.deployment import UNREADABLE, read, restore_models
     from fedgate.gateway_agent.deployment.session import ModelRefusedError
     from fedgate.gateway_agent.runtime import model_trial
     from fedgate.models.features import feature_names
 
     blobs = {} if stored is None else stored.blobs
-    blob = blobs.get(slots.restore_models(blobs).slot)
+    blob = blobs.get(restore_models(blobs).slot)
     if blob is None:
         return 0.0, " without a model, as none is in force"
     try:
-        _, body, personal = slots.read(blob)
+        _, body, personal = read(blob)
         onnx_policy.check(body)
         rows = np.zeros((RUNS, len(feature_names(settings.features))), dtype=np.float32)
         job = model_trial.prepare_job(body, personal or {}, rows[:1], rows[:1], np.zeros(1, dtype=np.int64), rows)
         found = model_trial.examine(job, within_s=SCORE_S)
-    except (*slots.UNREADABLE, ModelRefusedError, model_trial.UntriedError) as error:
+    except (*UNREADABLE, ModelRefusedError, model_trial.UntriedError) as error:
         return 0.0, f" without the stored model ({one_line(error)})"
     without = f", in all but {found.lacks}" if found.lacks else ""
     return found.window_s, f" (the model in a process of its own, without files and network{without})"

@@ -47,9 +47,9 @@ def _models(arguments: argparse.Namespace) -> int:
 
 def shown(blobs: dict[str, bytes], probation_s: float, hop_s: float) -> dict[str, Any]:
     """Return, as JSON-able values, what the store says of models."""
-    from fedgate.gateway_agent.deployment import slots
+    from fedgate.gateway_agent.deployment.deployment import restore_models
 
-    models = slots.restore_models(blobs)
+    models = restore_models(blobs)
     left_s = max(probation_s - models.windows * hop_s, 0.0) if models.previous.version else 0.0
     candidates = [digest for digest in models.trying if digest not in (models.current.digest, models.previous.digest)]
     return {
@@ -66,13 +66,13 @@ def shown(blobs: dict[str, bytes], probation_s: float, hop_s: float) -> dict[str
 
 
 def _model(stored: bytes | None) -> dict[str, Any] | None:
-    from fedgate.gateway_agent.deployment import slots
+    from fedgate.gateway_agent.deployment.deployment import UNREADABLE, read
 
     if stored is None:
         return None
     try:
-        manifest, _, _ = slots.read(stored)
-    except slots.UNREADABLE:
+        manifest = read(stored).manifest
+    except UNREADABLE:
         return None
     known = {"version": manifest.version, "digest": manifest.model.digest}
     return known | {name: getattr(manifest, name) for name in OF_A_MANIFEST}

@@ -7,45 +7,32 @@ meanwhile. The version that went is never taken again.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedgate.gateway_agent.context import Context
-from fedgate.gateway_agent.deployment.deployment import Deployment
+from fedgate.gateway_agent.deployment.deployment import (
+    Deployment,
+    Rejected,
+    Result,
+    Swap,
+    Trial,
+    is_proven,
+    judged_in,
+    save,
+)
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
-from fedgate.gateway_agent.deployment.slots import Rejected, Trial, save
 from fedgate.gateway_agent.deployment.validation import BLIND_MAX, block_promise, broken_text
-from fedgate.gateway_agent.events import Log, PublishStatus, Save, SetRefusal, Wanted
+from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted
 from fedgate.gateway_agent.monitor.monitor import save_memory
-from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, Reading, alarms, beside, judged_beside
+from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, Reading, alarms, judged_beside
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Seen
 from fedgate.models.promise import is_broken, level_at
-from fedgate.models.records import replace
 
 AGAIN_S = 3_600.0  # a model that could not be run twice within this time is left alone for as long
 SLOW_STEPS = 10  # in a row that took longer than the windows in them: one may have waited for the disk
 STORED_S = 240.0  # of watching: a gateway whose power fails every ten minutes comes to the end of a probation too
 STEADY_S = 60.0  # after a load without an end of the process the model is not what ends it
 NS = 1_000_000_000
-Result = tuple[Deployment, list[Wanted]]
-Swap = tuple[Deployment, Pipeline, list[Wanted]]  # a model in force judges in the pipeline
-
-
-def probation_left_s(deployment: Deployment, context: Context) -> float:
-    """Return for how long the model in force will still be watched, in time that it has watched."""
-    if deployment.trial is None:
-        return 0.0
-    watched_s = deployment.models.windows * context.settings.features.hop_s
-    return max(context.settings.models.probation_s - watched_s, 0.0)
-
-
-def start_trial(deployment: Deployment, context: Context, pipeline: Pipeline) -> Trial | None:
-    """Return the model in force as the one before, beside the next; where that is itself on probation, it is the
-    proven one that stays. No model is watched beside a borrowed level, or where no time is given to watch.
-    """
-    judge, manifest = pipeline.judge, deployment.manifest
-    if manifest is None or judge is None or judge.watch.is_borrowed or context.settings.models.probation_s == 0:
-        return None
-    if deployment.trial is not None:
-        return Trial(deployment.trial.manifest, deployment.trial.pipeline)
-    return Trial(manifest, beside(pipeline, judge, pipeline.watching, pipeline.memory))
 
 
 def leave(deployment: Deployment, context: Context, pipeline: Pipeline, why: str) -> Swap:
@@ -60,31 +47,26 @@ def leave(deployment: Deployment, context: Context, pipeline: Pipeline, why: str
 def watch_model(
     deployment: Deployment, context: Context, pipeline: Pipeline, readings: list[Reading], elapsed_ns: int
 ) -> Swap:
-    """Count what the model in force said of windows, and go back from it where that is more than a model may do."""
-    judged = sum(reading.height is not None for reading in readings)
-    raised = sum(reading.transition is not None and reading.transition.kind == "raised" for reading in readings)
-    if judged and not deployment.is_stood_in_for:
-        models = deployment.models
-        models = replace(models, windows=models.windows + judged, alarms=models.alarms + raised)
-        deployment = replace(deployment, models=models)
-    is_stored = raised or (deployment.trial is not None and _is_time(deployment, context, judged))
-    effects: list[Wanted] = [save(deployment.models)] if is_stored and deployment.models.current.version else []
+    """Hold what the model in force said of windows, which are counted already, against what the one before says of
+    them, and go back from it where that is more than a model may do.
+    """
+    judged = judged_in(readings)
+    effects: list[Wanted] = [save(deployment.models)] if _is_time(deployment, context, judged) else []
     for reading in readings:
         if deployment.trial is not None:
             deployment, pipeline, more = _compare(deployment, context, pipeline, deployment.trial, reading)
             effects += more
-    if deployment.trial is not None and judged:
-        is_slow = elapsed_ns > len(readings) * context.settings.features.hop_s * NS
-        trial = replace(deployment.trial, slow=deployment.trial.slow + 1 if is_slow else 0)
-        deployment = replace(deployment, trial=trial)
-        if trial.slow >= SLOW_STEPS:
-            text = f"{SLOW_STEPS} times in a row it took longer than from window to window"
-            deployment, pipeline, more = roll_back(deployment, pipeline, text)
-            effects += more
-        elif probation_left_s(deployment, context) == 0:
-            deployment, more = _end_probation(deployment)
-            effects += more
-    return deployment, pipeline, effects
+    if deployment.trial is None or not judged:
+        return deployment, pipeline, effects
+    is_slow = elapsed_ns > len(readings) * context.settings.features.hop_s * NS
+    slow = deployment.trial.slow + 1 if is_slow else 0
+    deployment, more = replace(deployment, trial=replace(deployment.trial, slow=slow)), []
+    if slow >= SLOW_STEPS:
+        text = f"{SLOW_STEPS} times in a row it took longer than from window to window"
+        deployment, pipeline, more = roll_back(deployment, pipeline, text)
+    elif is_proven(deployment.models, context.settings):
+        deployment, more = _end_probation(deployment)
+    return deployment, pipeline, [*effects, *more]
 
 
 def _is_time(deployment: Deployment, context: Context, judged: int) -> bool:
@@ -205,9 +187,3 @@ def _request_reload(deployment: Deployment, context: Context) -> Result:
         return deployment, []
     models = deployment.models.with_load(digest, context.boot_id)
     return replace(deployment, models=models, marked=deployment.marked | {digest}), [save(models)]
-
-
-def save_at_stop(deployment: Deployment) -> list[Save]:
-    """Return what is stored at a stop that is no crash; a candidate is marked also where no model is in force."""
-    models = deployment.models
-    return [save(models.finished())] if models.current.version or models.trying else []

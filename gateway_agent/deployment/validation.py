@@ -11,6 +11,7 @@ from fedgate.config.protocol.survey import unpacked
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment import onnx_policy
+from fedgate.gateway_agent.deployment.deployment import Bundle
 from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
 from fedgate.gateway_agent.monitor.decision import DAY_S, Watching
@@ -60,28 +61,20 @@ def mismatch(manifest: Manifest, settings: GatewaySettings) -> str:
 
 
 def examined(
-    examine: Examine,
-    context: Context,
-    pipeline: Pipeline,
-    manifest: Manifest,
-    body: bytes,
-    personal: Arrays,
-    own: Arrays,
+    examine: Examine, context: Context, pipeline: Pipeline, bundle: Bundle, own: Arrays
 ) -> tuple[Judge, Watching]:
     """Return the judge of a model that is as it should be, with levels from this gateway's own baseline, and what it
-    remembers at first. `own` has the gateway's normalisation, `personal` its tensors that the model names.
-
-    Raises one of `UNFIT`.
+    remembers at first. `own` has the gateway's normalisation. Raises one of `UNFIT`.
     """
-    scorer, shadow = loaded(examine, context, pipeline, manifest, body, personal)
+    scorer, shadow = loaded(examine, context, pipeline, bundle)
     units = {name: own[name] for name in NORMALISATION}
-    site = unpacked(manifest.site) if manifest.site else {}
+    site = unpacked(bundle.manifest.site) if bundle.manifest.site else {}
     windows = context.settings.baseline.calibration_windows
     return calibrated(pipeline, scorer, shadow, windows, units, site)
 
 
 def loaded(
-    examine: Examine, context: Context, pipeline: Pipeline, manifest: Manifest, body: bytes, personal: Arrays
+    examine: Examine, context: Context, pipeline: Pipeline, bundle: Bundle
 ) -> tuple[Scorer, tuple[Floats, NDArray[np.bool_]]]:
     """Return a model that loads, repeats its golden pair and is fast enough, and its scores of this gateway's own
     baseline with which of them can be trusted.
@@ -89,6 +82,7 @@ def loaded(
     It is tried in a process of its own first, see `model_trial`. Raises `ModelRefusedError`, and `UntriedError` where
     that is not possible now.
     """
+    manifest, body, personal = bundle
     missing = [name for name in manifest.personal if name in NORMALISATION and name not in personal]
     if missing:
         raise ModelRefusedError(f"it needs {missing}, which this gateway has not learned")

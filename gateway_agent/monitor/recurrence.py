@@ -112,10 +112,13 @@ def to_bytes(memory: Memory, watched: str, owner: Owner) -> bytes:
     return wire.encode(memory.tensors | {WATCHED: np.frombuffer(watched.encode(), np.uint8)}, meta)
 
 
-def from_bytes(stored: bytes, owner: Owner) -> tuple[Memory, str]:
-    """Return a stored memory and what the rules remembered; blank ones where they are of another model, or where nobody
-    knows how long ago it was: a clock that stood still while the power was gone makes days look like seconds.
+def from_bytes(stored: bytes | None, owner: Owner) -> tuple[Memory, str]:
+    """Return a stored memory and what the rules remembered; blank ones where there is none, where they are of another
+    model, or where nobody knows how long ago it was: a clock that stood still while the power was gone makes days look
+    like seconds.
     """
+    if stored is None:
+        return BLANK, ""
     tensors, meta = wire.decode(stored, size_max=len(stored))
     is_timed = meta["boot_id"] == owner.boot_id or meta["clock"] == owner.clock == "synchronised"
     if meta["model"] != owner.model or not is_timed:

@@ -14,7 +14,7 @@ from typing import Any
 from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import machine
-from fedgate.gateway_agent.deployment import probation, slots
+from fedgate.gateway_agent.deployment.deployment import mark_at_start, save_at_stop
 from fedgate.gateway_agent.events import Anchored, Durable, Effect, Event, Log, Outward, Reload, Save, StoreState, Tick
 from fedgate.gateway_agent.machine import DAMAGED, FULL
 from fedgate.gateway_agent.monitor.monitor import save_memory
@@ -107,7 +107,7 @@ class Service:
     def _first_stored(self, stored: Stored, secret: bytes, boot_id: str, now_ns: int) -> None:
         """Store what goes before all else; on a full disk the start goes on without."""
         first = [] if SECRET in stored.blobs else [Save(SECRET, secret)]
-        if tried := slots.mark_at_start(stored.blobs, boot_id, self._settings):  # on disk before the model is loaded
+        if tried := mark_at_start(stored.blobs, boot_id, self._settings):  # on disk before the model is loaded
             first.append(tried)
         if not first:
             return
@@ -151,7 +151,7 @@ class Service:
         last = [
             *scores.save_unsent(self.state.outbox, self.state.context),
             *save_memory(self.state.monitor.pipeline, self.state.context, self.state.deployment.manifest),
-            *probation.save_at_stop(self.state.deployment),
+            *save_at_stop(self.state.deployment),
         ]
         last.append(self._save_flash())
         self._gathering.add(self._durable(last), self.state.context.now_ns)

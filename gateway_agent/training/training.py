@@ -1,18 +1,51 @@
-"""The record of a gateway's part in trainings."""
+"""A gateway's part in a federated round: invitation -> shared parameters -> training child -> update -> receipt.
+
+What leaves the gateway is the update that the algorithm defines, and nothing else; what the algorithm keeps for the
+gateway is stored before the update is sent.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from fedgate.config.protocol import wire
-from fedgate.config.protocol.messages import RoundOpen
-from fedgate.gateway_agent.events import Effect, Save
-from fedgate.models.arrays import Arrays, is_fleeting
-from fedgate.models.federated.algorithm import ledger_of, outlives
-from fedgate.models.records import replace
+from fedgate.config.protocol.messages import RoundOpen, round_number
+from fedgate.config.protocol.topics import ALL
+from fedgate.config.protocol.transfer import digest_of, split
+from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.events import (
+    UPDATE_PRIORITY,
+    Deliver,
+    Effect,
+    Fetch,
+    Item,
+    Log,
+    PublishStatus,
+    Save,
+    Train,
+    Trained,
+    Wanted,
+    refuse,
+)
+from fedgate.gateway_agent.monitor.pipeline import Pipeline, training_data
+from fedgate.gateway_agent.outbox.outbox import Outbox
+from fedgate.gateway_agent.trust.trust import Trust, check_signed
+from fedgate.models.arrays import COUNTED as IS_COUNTED
+from fedgate.models.arrays import FEATURES, RADIUS, WEIGHT, Arrays, is_fleeting, joined, parted, ratchet
+from fedgate.models.federated.algorithm import ledger_of, normalise, outlives
 
 OWN, COUNTED, INVITED, PRIVACY = "own", "counted", "invited", "privacy"  # keys of stored blobs
+NS = 1_000_000_000
+REMARK_LENGTH = 500  # of an exchange
+HIDING = ("masking", "privacy")  # settings that promise what a training found to nobody but this gateway
+NUMBER = re.compile(r"[-+]?\d+(?:[.,_]\d+)*(?:[eE][-+]?\d+)?")
+RUNS_KEPT = 16  # trainings before the present one, of which no round is answered a second time
+RETRY_S = 3_600.0  # a failed training would most likely fail alike; but it may have been a lack of time or memory
 
 
 @dataclass(frozen=True)
@@ -36,6 +69,9 @@ class Training:
     retry_ns: int = 0  # not before then again
     remarks: dict[int, str] = field(default_factory=dict)  # phase -> what its latest training warned of
     refused_round: str = ""  # that this gateway was asked for and will not answer, see `round_number`
+
+
+Result = tuple[Training, list[Wanted]]
 
 
 def save_own(training: Training) -> Save:
@@ -80,3 +116,190 @@ def note_receipt(training: Training, name: str) -> tuple[Training, list[Effect]]
         return training, []
     training = replace(training, is_counted=True, last_counted=name)
     return training, [save_counted(training)]
+
+
+def receive_invitation(training: Training, context: Context, trust: Trust, payload: bytes) -> Result:
+    """Take in the announcement of a round; the one before it, unanswered or not, is over.
+
+    An empty payload says that no round is open. An invitation decides what is computed from this gateway's data and
+    sent, so it must be signed. What was refused before is refused no more: a broker may say an earlier invitation
+    again, and the aggregator reminds only those that do not refuse the open round. Raises `MessageError`.
+    """
+    if not payload:
+        return replace(training, round=None, refused_round=""), []
+    message = RoundOpen.from_bytes(payload)
+    shared_bytes, most_bytes = message.shared.size_bytes, context.settings.limits.max_update_bytes
+    if message.features != context.settings.features:
+        return _refuse_round(training, message, "its features differ from the [features] of this gateway")
+    if problem := check_signed(trust, context, message, ALL):
+        return training, refuse(f"round {message.round_index}: {problem}")
+    if shared_bytes > most_bytes:
+        reason = f"its shared parameters have {shared_bytes} bytes, at most {most_bytes} are taken"
+        return _refuse_round(training, message, reason)
+    if 0 < message.training < training.newest_training:
+        # Kept by a broker that was set back, or sent again: whoever answered it would forget the training at hand.
+        reason = f"it is of training {message.training}, an earlier one than {training.newest_training}"
+        return _refuse_round(training, message, reason)
+    saved: list[Wanted] = []
+    if message.training > training.newest_training:  # on the disk before anything is answered
+        training = replace(training, newest_training=message.training)
+        saved = [save_invited(training)]
+    lacking = [name for name in message.libraries if name not in training.libraries]
+    if not (training.can_train and lacking):
+        return replace(training, round=message, refused_round=""), saved
+    reason = (
+        f"{message.algorithm} needs {', '.join(lacking)}, not installed here; "
+        "this gateway runs the models of the others, and takes part once it is"
+    )
+    is_known = context.refusal.partition(": ")[2] == reason  # it is said once, and not with every invitation
+    refused = [] if is_known else refuse(f"round {message.round_index}: {reason}")
+    return replace(training, round=None), [*saved, *refused]
+
+
+def take_part(
+    training: Training, context: Context, pipeline: Pipeline, outbox: Outbox, bodies: Mapping[str, bytes]
+) -> Result:
+    """Start the training where there is a round to answer and all it needs is here; ask for the shared parameters if
+    not.
+    """
+    message = training.round
+    if message is None or training.running is not None or not pipeline.commissioned or not training.can_train:
+        return training, []
+    number = (message.run, message.round_index)
+    is_answered = (
+        training.answered is not None and training.answered[0] == message.run and training.answered[1] >= number[1]
+    )
+    if is_answered:
+        return training, []
+    if message.round_index <= training.answered_before.get(message.run, -1):
+        text = f"training {message.run} went back to a round that this gateway has answered, before others began"
+        return _refuse_round(replace(training, round=None), message, f"{text}; choose another seed for it")
+    if training.failed == number and context.now_ns < training.retry_ns:
+        return replace(training, refused_round=round_number(*number)), []
+    if message.cohort is not None and context.settings.gateway.id not in message.cohort:
+        return training, []
+    if any(item.priority == UPDATE_PRIORITY for item in outbox.items.values()):
+        return training, []  # whether the last update was counted decides on what the next one says
+    shared = bodies.get(message.shared.digest)
+    if shared is None:
+        return training, [Fetch(message.shared)]
+    drawn, chain = ratchet(training.chain) if training.chain else (b"", b"")
+    try:
+        job = _job(training, context, pipeline, message, shared, drawn)
+    except wire.WireError as error:
+        return _refuse_round(replace(training, round=None), message, f"shared parameters: {error}")
+    return replace(training, running=message, refused_round="", chain=chain), [Train(job)]
+
+
+def _job(
+    training: Training, context: Context, pipeline: Pipeline, message: RoundOpen, shared: bytes, drawn: bytes
+) -> bytes:
+    data = training_data(pipeline, context.settings.baseline.calibration_windows)
+    parts = {
+        "shared": wire.decode(shared)[0],
+        "own": own_in(training, message.run),
+        "data": {**data, IS_COUNTED: np.array(training.is_counted), **_of_this_gateway(context)},
+        "labelled": training.labelled,
+    }
+    order = {
+        "algorithm": message.algorithm,
+        "settings": message.settings,
+        "feature_count": data[FEATURES].shape[1],
+        "phase": message.phase,
+        "run": message.run,
+        "seed": message.seed,
+        "round_index": message.round_index,
+        "gateway": context.settings.gateway.id,
+        "secret": context.secret.hex(),
+        "drawn": drawn.hex(),
+    }
+    return wire.encode(joined(parts), order)
+
+
+def _of_this_gateway(context: Context) -> Arrays:
+    """Return what the settings say of this gateway alone, as the algorithms look for it beside the rows."""
+    chosen = {WEIGHT: context.settings.training.weight, RADIUS: context.settings.training.radius}
+    return {name: np.array(value) for name, value in chosen.items() if value is not None}
+
+
+def receive_answer(training: Training, context: Context, event: Trained) -> Result:
+    """Take in the child's answer: store what stays and the update, in one step, then send the update."""
+    message, training = training.running, replace(training, running=None)
+    if message is None:
+        return training, []
+    if event.answer is None:
+        return _failed(training, context, message, event.reason)
+    try:
+        arrays, remarked = wire.decode(event.answer, size_max=len(event.answer))
+        parts = parted(arrays)
+    except wire.WireError as error:
+        return _failed(training, context, message, f"its answer cannot be read: {error}")
+    if training.answered is None or training.answered[0] != message.run:
+        before = {
+            **training.answered_before,
+            **dict([training.answered] if training.answered else []),
+        }
+        kept = {run: before[run] for run in list(before)[-RUNS_KEPT:] if run != message.run}
+        training = replace(training, last_counted="", answered_before=kept)  # in this training nothing was
+    answered = (message.run, message.round_index)
+    remarks = _remarks(training, message, remarked.get("remarks", ()))
+    is_news = remarks != training.remarks
+    training = replace(training, own=parts.get("own", {}), answered=answered, remarks=remarks)
+    meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
+    meta["after"] = training.last_counted  # for algorithms that hold sums of what gateways have sent
+    body = wire.encode(parts.get("update", {}), meta)
+    chunks = split(body, context.settings.limits.max_payload_bytes)
+    digest = digest_of(body)
+    item = Item(context.topic("update", digest), tuple(chunks), retain=False, priority=UPDATE_PRIORITY)
+    if "update" in parts:  # of one that says nothing nothing can be counted
+        training = replace(training, awaited=digest, is_counted=False)
+    saved = [save_own(training), *save_ledger(training), save_counted(training)]
+    logged = [Log("warning", f"round {message.round_index}: {text}") for text in remarked.get("remarks", ())]
+    logged.append(Log("info", f"round {message.round_index}: update of {len(body)} bytes made"))
+    return training, [*saved, Deliver(digest, item), *logged, *([PublishStatus()] if is_news else [])]
+
+
+def _remarks(training: Training, message: RoundOpen, texts: Sequence[str]) -> dict[int, str]:
+    """Return the remarks of the trainings so far with those of the latest: it replaces what an exchange of an earlier
+    round left under its phase or a later one.
+    """
+    is_same = training.answered is not None and training.answered[0] == message.run
+    kept = {phase: text for phase, text in training.remarks.items() if is_same and phase < message.phase}
+    latest = f"round {message.round_index}: {_hide_numbers(message, '; '.join(texts))}"[:REMARK_LENGTH]
+    return {**kept, message.phase: latest} if texts else kept
+
+
+def _failed(training: Training, context: Context, message: RoundOpen, reason: str) -> Result:
+    retry_ns = context.now_ns + round(RETRY_S * NS)
+    training = replace(training, failed=(message.run, message.round_index), retry_ns=retry_ns)
+    fit = _hide_numbers(message, reason)
+    training, effects = _refuse_round(training, message, f"training failed: {fit}")
+    return training, effects if fit == reason else [*effects, Log("warning", f"round {message.round_index}: {reason}")]
+
+
+def _hide_numbers(message: RoundOpen, text: str) -> str:
+    """Return what a training said as it may leave the gateway: under masks or privacy the cause without its numbers,
+    which may be what others must not know; the log of the gateway keeps them.
+    """
+    is_hidden = any(message.settings.get(key) is not None for key in HIDING)
+    return NUMBER.sub("…", text) if is_hidden else text
+
+
+def fix_normalisation(training: Training, context: Context, pipeline: Pipeline) -> Result:
+    """The baseline is whole: fix this gateway's normalisation for good, and publish that it can train now."""
+    data = training_data(pipeline, context.settings.baseline.calibration_windows)
+    training = replace(training, own=normalise(training.own, data, "own")[0])
+    whole = Log("info", f"baseline of {len(pipeline.baseline)} windows is whole")
+    return training, [save_own(training), whole, PublishStatus()]
+
+
+def forget_numbers(training: Training) -> Result:
+    """Forget the number of the newest training and the open round, which the release key before has signed."""
+    training = replace(training, newest_training=0, round=None)
+    return training, [save_invited(training)]
+
+
+def _refuse_round(training: Training, message: RoundOpen, reason: str) -> Result:
+    """Say why this gateway will not answer a round, and which, so that nobody waits for it."""
+    training = replace(training, refused_round=round_number(message.run, message.round_index))
+    return training, refuse(f"round {message.round_index}: {reason}")

@@ -20,8 +20,7 @@ from fedgate.config.protocol.messages import Manifest, audience_of
 from fedgate.config.protocol.topics import Topic, topic_of
 from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.gateway_agent import machine
-from fedgate.gateway_agent.deployment import slots
-from fedgate.gateway_agent.deployment.slots import MODEL, MODELS, save_model
+from fedgate.gateway_agent.deployment.deployment import MODEL, MODELS, Bundle, Held, Models, save, save_model
 from fedgate.gateway_agent.events import Connection, Effect, Event, Publish, Received
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.start import restore
@@ -113,8 +112,8 @@ def commissioned() -> State:
     chosen, key = GatewaySettings.model_validate(tables(features()) | short), Ed25519PrivateKey.generate()
     rows = baseline(chosen.features, chosen.baseline.windows)
     manifest, body = released(chosen.features, key, chosen.limits.max_payload_bytes)
-    model = save_model(manifest, body, own_of(rows)).body
-    slot = slots.save(slots.Models(current=slots.held(manifest)))
+    model = save_model(Bundle(manifest, body, own_of(rows))).body
+    slot = save(Models(current=Held.of(manifest)))
     blobs = {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model, MODELS: slot.body}
     stored = Stored(tuple(Seen(row, None) for row in rows), blobs)
     state = restore(chosen, partial(verified, key.public_key()), stored, boot_id="bench", can_train=False, now_ns=T0_NS)

@@ -25,7 +25,7 @@ from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime.version import VERSION
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.__main__ import main as gateway_agent
-from fedgate.gateway_agent.deployment.slots import Models, held, save, save_model
+from fedgate.gateway_agent.deployment.deployment import Bundle, Held, Models, save, save_model
 from fedgate.gateway_agent.events import Item, Keep, Queue, Save
 from fedgate.gateway_agent.monitor.monitor import ALARMS
 from fedgate.gateway_agent.monitor.recurrence import Seen
@@ -171,7 +171,7 @@ def test_a_gateways_status_shows_what_is_stored(folder: Path, capsys: Capture) -
     manifest, body = FIRST
     alarms = json.dumps({"anomaly": {"active": True}, "sensors": {"faulty-load": 5}}).encode()
     item = Item("topic", (b"four", b"five5"), False, 1)
-    kept = (save_model(manifest, body, {}), save(Models(current=held(manifest))))
+    kept = (save_model(Bundle(manifest, body, {})), save(Models(current=Held.of(manifest))))
     store.commit([Keep(Seen(np.zeros(3, np.float32), 1)), *kept, Save(ALARMS, alarms), Queue("u", item)])
     value, text = shown(gateway_agent, capsys, *arguments)
     assert value["running"] and value["sentence"] == "The agent watches with model 1: anomaly, faulty-load."

@@ -34,8 +34,7 @@ from fedgate.gateway_agent.events import (
 from fedgate.gateway_agent.runtime.training_worker import answer
 from fedgate.gateway_agent.state import BaselineError, State
 from fedgate.gateway_agent.status import status
-from fedgate.gateway_agent.training.participation import NUMBER, RETRY_S, _hide_numbers
-from fedgate.gateway_agent.training.training import save_counted
+from fedgate.gateway_agent.training.training import NUMBER, RETRY_S, _hide_numbers, save_counted
 from fedgate.models.arrays import COUNTED, joined, parted
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.features import FeatureSpec

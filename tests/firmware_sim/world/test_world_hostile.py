@@ -39,7 +39,7 @@ from fedgate.firmware_sim.world.messages import drawn as drawn_message
 from fedgate.firmware_sim.world.network import PACKET_BYTES
 from fedgate.firmware_sim.world.setup import HOURS, stream_of
 from fedgate.gateway_agent.context import Context
-from fedgate.gateway_agent.deployment import candidate
+from fedgate.gateway_agent.deployment import activation
 from fedgate.gateway_agent.trust.trust import Trust
 from fedgate.models.records import replace
 from tests.firmware_sim.world.test_world_network import network
@@ -223,7 +223,7 @@ def build_believing(releases: Releases, context: CloudContext, access: Access, r
         [
             (register, "refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
             (deploy, "build_model", build_believing, 35, MANY, "Python int too large"),
-            (candidate, "check_signed", for_anybody, 970_009, None, "in force, which only others were to try"),
+            (activation, "check_signed", for_anybody, 970_009, None, "in force, which only others were to try"),
             (device_sessions, "_is_late", lambda *_: False, 970_097, None, "to an old status"),
         ],
         2,

@@ -14,14 +14,24 @@ from fedgate.firmware_sim.world.checks import Witness
 from fedgate.firmware_sim.world.faults import Faults, Processor, Work
 from fedgate.firmware_sim.world.processor import Stopwatch
 from fedgate.firmware_sim.world.time import NS, Scheduler
-from fedgate.gateway_agent.deployment.slots import MODEL, MODELS, OTHER, Models, Rejected, held, save, save_model
+from fedgate.gateway_agent.deployment.deployment import (
+    MODEL,
+    MODELS,
+    OTHER,
+    Bundle,
+    Held,
+    Models,
+    Rejected,
+    save,
+    save_model,
+)
 from fedgate.gateway_agent.events import Durable, Save
 from fedgate.gateway_agent.state import State, Stored
 from tests.support.agents import changed
 from tests.support.sites import topic
 from tests.support.watchers import CALM, SENSITIVE, Gateway
 
-OLD, NEW = held(CALM[0]), held(SENSITIVE[0])
+OLD, NEW = Held.of(CALM[0]), Held.of(SENSITIVE[0])
 OVER = 86_400  # windows of a probation, of a second each
 
 
@@ -32,7 +42,7 @@ def witness() -> Witness:
 def saved(seen: Witness, *models: Models) -> None:
     """Let north commit these, one after the other; both models are in its store."""
     seen.probations.known("north", Gateway(CALM).state.context.settings)
-    stored: list[Durable] = [save_model(*CALM, {}, MODEL), save_model(*SENSITIVE, {}, OTHER)]
+    stored: list[Durable] = [save_model(Bundle(*CALM, {}), MODEL), save_model(Bundle(*SENSITIVE, {}), OTHER)]
     for one in models:
         seen.probations.committed("north", [*stored, save(one)])
 
@@ -69,11 +79,11 @@ def taken_again(seen: Witness, *kept: Save) -> None:
     stored = Stored(blobs={one.key: one.body for one in (*kept, proven)})
     seen.probations.opened("north", stored, is_handled=True)
     seen.probations.committed("north", [proven])
-    seen.probations.committed("north", [save_model(*SENSITIVE, {}, OTHER), save(NEWEST)])
+    seen.probations.committed("north", [save_model(Bundle(*SENSITIVE, {}), OTHER), save(NEWEST)])
 
 
 def on_probation_once_more_though_it_was_not_lost(seen: Witness) -> None:
-    taken_again(seen, save_model(*CALM, {}, MODEL), save_model(*SENSITIVE, {}, OTHER))
+    taken_again(seen, save_model(Bundle(*CALM, {}), MODEL), save_model(Bundle(*SENSITIVE, {}), OTHER))
 
 
 def back_to_what_was_given_up(seen: Witness) -> None:
@@ -99,8 +109,8 @@ def forgotten_at_a_restart(seen: Witness) -> None:
         state, deployment=replace(state.deployment, models=replace(state.deployment.models, windows=1_000))
     )
     stored: list[Durable] = [
-        save_model(*CALM, {}, MODEL),
-        save_model(*SENSITIVE, {}, OTHER),
+        save_model(Bundle(*CALM, {}), MODEL),
+        save_model(Bundle(*SENSITIVE, {}), OTHER),
         save(state.deployment.models),
     ]
     seen.probations.committed("north", stored)
@@ -153,7 +163,7 @@ def test_the_witness_sees(wrong: Callable[[Witness], None]) -> None:
 
 def test_a_model_that_was_lost_with_a_damaged_store_is_watched_anew() -> None:
     seen = witness()
-    taken_again(seen, save_model(*CALM, {}, MODEL))
+    taken_again(seen, save_model(Bundle(*CALM, {}), MODEL))
     assert seen.violations == []
 
 

@@ -21,7 +21,7 @@ from fedgate.firmware_sim.world.devices import LIVES_MAX, Devices
 from fedgate.firmware_sim.world.disk import Doubt, Renewed
 from fedgate.firmware_sim.world.faults import NO_MEMORY, Faults
 from fedgate.firmware_sim.world.loads import End
-from fedgate.gateway_agent.deployment.slots import LOADS_MAX, STARTS_MAX, Models, Tries, save
+from fedgate.gateway_agent.deployment.deployment import LOADS_MAX, STARTS_MAX, Models, Tries, save
 from fedgate.gateway_agent.events import Keep, Outward, Queue, Save
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.state import Stored

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedgate.gateway_agent.__main__ import main
-from fedgate.gateway_agent.deployment import slots
+from fedgate.gateway_agent.deployment.deployment import restore_models
 from fedgate.gateway_agent.events import Keep, Save
 from fedgate.gateway_agent.storage.store import Store
 from tests.support.agents import chunks, heard
@@ -105,7 +105,7 @@ def test_beside_a_running_agent_it_shows_what_that_has_stored_last(settings: Pat
 
 def test_a_slot_that_cannot_be_read_is_shown_as_none(settings: Path, capsys: Capture) -> None:
     gateway = Gateway(CALM, SENSITIVE)
-    slot = slots.restore_models(gateway.shelf.blobs).slot
+    slot = restore_models(gateway.shelf.blobs).slot
     gateway.shelf.blobs[slot] = gateway.shelf.blobs[slot][:-3]
     kept(settings.parent, gateway).close()
     summary, _ = shown(settings, capsys)

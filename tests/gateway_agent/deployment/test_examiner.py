@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedgate.config.protocol.messages import Manifest
 from fedgate.firmware_sim import children
-from fedgate.gateway_agent.deployment import candidate
+from fedgate.gateway_agent.deployment import activation
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
 from fedgate.gateway_agent.runtime import model_trial
 from fedgate.gateway_agent.runtime.agent import Agent
@@ -269,12 +269,12 @@ def test_a_model_that_nothing_could_try_waits_and_is_tried_again() -> None:
     assert "model 2 waits: no child process" in status(state).refusal
     assert SECOND[0].model.digest not in state.deployment.models.trying  # nothing loaded it
     state = replace(
-        state, context=replace(state.context, now_ns=state.context.now_ns + round(candidate.UNTRIED_S * NS))
+        state, context=replace(state.context, now_ns=state.context.now_ns + round(activation.UNTRIED_S * NS))
     )
     state, _ = after(state, TICK, TICK)
     assert len(calls) == 2 and state.deployment.candidate == SECOND[0]
     state = trying(
-        replace(state, context=replace(state.context, now_ns=state.context.now_ns + round(candidate.UNTRIED_S * NS))),
+        replace(state, context=replace(state.context, now_ns=state.context.now_ns + round(activation.UNTRIED_S * NS))),
         model_trial.take_any,
     )
     state, _ = after(state, TICK, TICK)

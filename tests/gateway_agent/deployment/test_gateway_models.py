@@ -20,8 +20,8 @@ from fedgate.config.identity import signing
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest, audience_of
 from fedgate.config.protocol.transfer import describe
+from fedgate.gateway_agent.deployment.deployment import MODEL, MODELS
 from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
-from fedgate.gateway_agent.deployment.slots import MODEL, MODELS
 from fedgate.gateway_agent.events import Log, Save
 from fedgate.gateway_agent.monitor.pipeline import rows_of
 from fedgate.gateway_agent.state import State

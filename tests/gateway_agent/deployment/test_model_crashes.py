@@ -11,8 +11,7 @@ import pytest
 
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.firmware_sim import children
-from fedgate.gateway_agent.deployment import slots
-from fedgate.gateway_agent.deployment.slots import STARTS_MAX
+from fedgate.gateway_agent.deployment.deployment import STARTS_MAX, restore_models, save
 from fedgate.gateway_agent.events import Keep, Save
 from fedgate.gateway_agent.storage.store import Store
 from tests.support.sites import T0_NS, gateway_settings
@@ -63,7 +62,7 @@ def test_a_model_that_ends_the_process_at_each_start_gives_way_to_the_one_before
     store = Store(tmp_path / "gateway.db")
     store.commit([Keep(seen) for seen in gateway.shelf.baseline])
     store.commit([Save(key, body) for key, body in gateway.shelf.blobs.items()])
-    store.commit([slots.save(gateway.state.deployment.models.finished())])
+    store.commit([save(gateway.state.deployment.models.finished())])
     store.close()
     boots = ["first"] * (STARTS_MAX - 1) + ["second"] * STARTS_MAX  # the power cut between them gives it another chance
     ends = [start(tmp_path, gateway_settings(), boot_id) for boot_id in boots]
@@ -71,7 +70,7 @@ def test_a_model_that_ends_the_process_at_each_start_gives_way_to_the_one_before
     end = start(tmp_path, gateway_settings(), "second")
     assert (end.returncode, end.stdout.split()[0]) == (0, "1"), end.stderr
     after = Store(tmp_path / "gateway.db", read_only=True)
-    models = slots.restore_models(after.read().blobs)
+    models = restore_models(after.read().blobs)
     after.close()
     assert models.trying == {} and models.newest == 2
     assert "the agent ended 5 times in a row while it loaded it" in models.rejected[0].why

@@ -12,10 +12,20 @@ from typing import Any
 
 import pytest
 
-from fedgate.gateway_agent.deployment import slots, validation
-from fedgate.gateway_agent.deployment.probation import STEADY_S, save_at_stop
+from fedgate.gateway_agent.deployment import validation
+from fedgate.gateway_agent.deployment.deployment import (
+    LOADS_MAX,
+    MODEL,
+    MODELS,
+    STARTS_MAX,
+    Tries,
+    mark_at_start,
+    restore_models,
+    save,
+    save_at_stop,
+)
+from fedgate.gateway_agent.deployment.probation import STEADY_S
 from fedgate.gateway_agent.deployment.session import Scorer
-from fedgate.gateway_agent.deployment.slots import LOADS_MAX, MODELS, STARTS_MAX, Tries
 from fedgate.gateway_agent.events import Keep, Save
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.state import State
@@ -35,10 +45,10 @@ def test_a_model_that_ends_the_process_is_given_up_after_three_starts() -> None:
     """Each start marks in the store what it is about to load; a start that comes through takes the mark away."""
     gateway = Gateway(CALM, SENSITIVE)
     gateway.tick(STEADY_S + 1)
-    assert slots.restore_models(gateway.shelf.blobs).trying == {}
+    assert restore_models(gateway.shelf.blobs).trying == {}
 
     def start() -> State:
-        begun = slots.mark_at_start(gateway.shelf.blobs, "boot", gateway_settings())
+        begun = mark_at_start(gateway.shelf.blobs, "boot", gateway_settings())
         assert begun is not None
         gateway.shelf.commit([begun])
         return agent(gateway_settings(), gateway.shelf, gateway.state.context.now_ns)
@@ -57,7 +67,7 @@ def test_a_model_that_ends_the_process_is_given_up_after_three_starts() -> None:
         start().deployment.manifest for _ in range(STARTS_MAX + 4)
     ]  # the last one is never given up, and not always loaded
     assert found == [CALM[0]] * STARTS_MAX + [None, CALM[0], None, CALM[0]]
-    assert status(state).rejected.keys() == {"2"} and slots.restore_models(gateway.shelf.blobs).current.version == 1
+    assert status(state).rejected.keys() == {"2"} and restore_models(gateway.shelf.blobs).current.version == 1
 
 
 def test_a_load_that_ended_with_its_boot_was_ended_by_the_power() -> None:
@@ -68,15 +78,13 @@ def test_a_load_that_ended_with_its_boot_was_ended_by_the_power() -> None:
     gateway.tick(STEADY_S + 1)
     manifest = THIRD[0]
     for number in range(STARTS_MAX):
-        marked = (
-            slots.restore_models(gateway.shelf.blobs).with_load(DIGEST, "boot").with_load(manifest.model.digest, "boot")
-        )
-        gateway.shelf.commit([slots.save(marked)])
+        marked = restore_models(gateway.shelf.blobs).with_load(DIGEST, "boot").with_load(manifest.model.digest, "boot")
+        gateway.shelf.commit([save(marked)])
         assert marked.tries(DIGEST).in_boot == number + 1
-    begun = slots.mark_at_start(gateway.shelf.blobs, "boot", gateway_settings())
-    assert begun is not None and slots.restore_models({MODELS: begun.body}).current.version == 1  # it never ended
-    begun = slots.mark_at_start(gateway.shelf.blobs, "next boot", gateway_settings())
-    assert begun is not None and slots.restore_models({MODELS: begun.body}).tries(DIGEST).in_boot == 1
+    begun = mark_at_start(gateway.shelf.blobs, "boot", gateway_settings())
+    assert begun is not None and restore_models({MODELS: begun.body}).current.version == 1  # it never ended
+    begun = mark_at_start(gateway.shelf.blobs, "next boot", gateway_settings())
+    assert begun is not None and restore_models({MODELS: begun.body}).tries(DIGEST).in_boot == 1
     gateway.restart()
     gateway.state = replace(gateway.state, context=replace(gateway.state.context, boot_id="next boot"))
     gateway.offer(THIRD)
@@ -90,36 +98,36 @@ def test_one_end_of_the_process_counts_once_whatever_the_versions_of_its_model()
     for number in range(STARTS_MAX):
         gateway.offer((signed(manifest, version=2 + number), body))
         assert gateway.version == 2 + number
-    tries = slots.restore_models(gateway.shelf.blobs).tries(manifest.model.digest)
+    tries = restore_models(gateway.shelf.blobs).tries(manifest.model.digest)
     assert tries.in_boot == 1 and not status(gateway.state).rejected
     other, other_body = SENSITIVE
     gateway.offer((signed(other, version=6), other_body))  # another in between, and two versions before a load
     gateway.took(*after(gateway.state, heard("manifest", "current", signed(manifest, version=7).to_bytes(), "all")))
     gateway.offer((signed(manifest, version=8), body))
     assert gateway.version == 8
-    assert slots.restore_models(gateway.shelf.blobs).tries(manifest.model.digest) == tries
+    assert restore_models(gateway.shelf.blobs).tries(manifest.model.digest) == tries
 
 
 def test_a_start_that_finds_no_bytes_and_the_load_of_those_that_come_again_count_once() -> None:
     gateway = Gateway(CALM)
-    del gateway.shelf.blobs[slots.MODEL]
+    del gateway.shelf.blobs[MODEL]
     gateway.restart()
-    tries = slots.restore_models(gateway.shelf.blobs).tries(CALM[0].model.digest)
+    tries = restore_models(gateway.shelf.blobs).tries(CALM[0].model.digest)
     gateway.offer(CALM)
     assert gateway.version == 1
-    assert slots.restore_models(gateway.shelf.blobs).tries(CALM[0].model.digest) == tries
+    assert restore_models(gateway.shelf.blobs).tries(CALM[0].model.digest) == tries
 
 
 def test_what_rests_like_the_model_in_force_is_marked_before_it_is_loaded_under_another_version() -> None:
     """Neither the model in force nor the one before is loaded by this start, so neither load is marked by it."""
     gateway = Gateway(CALM, SENSITIVE)
     manifest, body = CALM
-    models = slots.restore_models(gateway.shelf.blobs).resting(DIGEST).resting(manifest.model.digest)
-    gateway.shelf.commit([slots.save(models)])
+    models = restore_models(gateway.shelf.blobs).resting(DIGEST).resting(manifest.model.digest)
+    gateway.shelf.commit([save(models)])
     gateway.restart()
     assert gateway.version == 0
     gateway.offer((signed(manifest, version=3), body))
-    tries = slots.restore_models(gateway.shelf.blobs).tries(manifest.model.digest)
+    tries = restore_models(gateway.shelf.blobs).tries(manifest.model.digest)
     assert gateway.version == 3 and not tries.rests and tries.in_all == LOADS_MAX
 
 
@@ -128,9 +136,9 @@ def test_a_stop_takes_the_mark_of_a_candidate_away_where_no_model_is_in_force() 
     gateway = Gateway()
     manifest, body = CALM
     gateway.took(*after(gateway.state, heard("manifest", "current", manifest.to_bytes(), "all"), *chunks(body)))
-    assert slots.restore_models(gateway.shelf.blobs).trying and gateway.version == 0  # not yet loaded
+    assert restore_models(gateway.shelf.blobs).trying and gateway.version == 0  # not yet loaded
     gateway.shelf.commit(save_at_stop(gateway.state.deployment))
-    assert not slots.restore_models(gateway.shelf.blobs).trying
+    assert not restore_models(gateway.shelf.blobs).trying
 
 
 @pytest.mark.parametrize("awaited", [SENSITIVE, (signed(CALM[0], version=2), CALM[1])], ids=["other", "same bytes"])
@@ -140,7 +148,7 @@ def test_the_mark_of_the_model_in_force_goes_while_another_is_awaited(awaited: M
     for _ in range(STARTS_MAX):
         gateway.took(*after(gateway.state, heard("manifest", "current", awaited[0].to_bytes(), "all")))
         gateway.tick(STEADY_S + 1.0)
-        assert not slots.restore_models(gateway.shelf.blobs).trying
+        assert not restore_models(gateway.shelf.blobs).trying
         gateway.restart()
         assert gateway.version == 1
 
@@ -150,7 +158,7 @@ def test_a_candidate_that_ends_the_process_is_given_up_too() -> None:
     manifest, body = SENSITIVE
     for _ in range(STARTS_MAX):
         gateway.took(*after(gateway.state, heard("manifest", "current", manifest.to_bytes(), "all"), *chunks(body)))
-        assert slots.restore_models(gateway.shelf.blobs).trying[manifest.model.digest].in_boot > 0  # not yet loaded
+        assert restore_models(gateway.shelf.blobs).trying[manifest.model.digest].in_boot > 0  # not yet loaded
         assert gateway.version == 1
         gateway.restart()  # the process ended while it loaded it
     gateway.offer(SENSITIVE)
@@ -192,7 +200,7 @@ def test_a_slot_that_is_damaged_leaves_the_other() -> None:
     gateway.shelf.blobs[slot] = gateway.shelf.blobs[slot][:-3]
     gateway.restart()
     assert gateway.version == 1 and "stored model 2 refused" in status(gateway.state).refusal
-    assert slots.restore_models(gateway.shelf.blobs).current.version == 2
+    assert restore_models(gateway.shelf.blobs).current.version == 2
     gateway.offer(SENSITIVE)  # whole again
     assert gateway.version == 2 and status(gateway.state).previous_version == 1
 
@@ -226,7 +234,7 @@ def loads(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[s
     class Watched(Scorer):
         def __init__(self, model: bytes, personal: Arrays) -> None:
             reader = Store(path, read_only=True)
-            found.append((len(model), dict(slots.restore_models(reader.read().blobs).trying)))
+            found.append((len(model), dict(restore_models(reader.read().blobs).trying)))
             reader.close()
             super().__init__(model, personal)
 
@@ -306,7 +314,7 @@ def test_a_store_that_is_damaged_at_work_forgets_no_version_and_a_model_that_it_
         file.write(whole[:1_024] + bytes(len(whole) - 1_024))  # everything but the first page
     agent_.store._db.execute("PRAGMA shrink_memory")
     give(agent_, "alarm", item("alarm", 0))
-    assert agent_.store.damage and slots.restore_models(agent_.store.read().blobs).newest == 2
+    assert agent_.store.damage and restore_models(agent_.store.read().blobs).newest == 2
     agent_.close()
     agent_ = service(Small(path))
     assert agent_.state.deployment.manifest is None and "lost with what the store lost" in status(agent_.state).refusal

@@ -12,10 +12,18 @@ from typing import Any
 
 import pytest
 
-from fedgate.gateway_agent.deployment import slots, startup, validation
-from fedgate.gateway_agent.deployment.probation import AGAIN_S, STEADY_S, save_at_stop
+from fedgate.gateway_agent.deployment import activation, validation
+from fedgate.gateway_agent.deployment.deployment import (
+    LOADS_MAX,
+    STARTS_MAX,
+    Tries,
+    mark_at_start,
+    restore_models,
+    save,
+    save_at_stop,
+)
+from fedgate.gateway_agent.deployment.probation import AGAIN_S, STEADY_S
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
-from fedgate.gateway_agent.deployment.slots import LOADS_MAX, STARTS_MAX, Tries
 from fedgate.gateway_agent.events import Keep, Save
 from fedgate.gateway_agent.monitor.alarms import NO_MODEL
 from fedgate.gateway_agent.monitor.recurrence import Memory
@@ -112,7 +120,7 @@ def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
             raise ModelRefusedError("its golden scores differ on this processor")
         return examined(*given)
 
-    monkeypatch.setattr(startup, "examined", once)
+    monkeypatch.setattr(activation, "examined", once)
     gateway.restart()
     assert gateway.version == 1 and "stored model 2 refused: its golden" in status(gateway.state).refusal
     gateway.offer(SENSITIVE)
@@ -125,7 +133,7 @@ def test_how_fast_the_processor_is_at_a_start_is_no_reason_against_a_stored_mode
     clock = iter(range(0, 10**18, 10**12))
     blank = _blank(gateway, lambda: next(clock))
     pipeline = blank.monitor.pipeline
-    found, *_ = startup.reload(blank.deployment, blank.context, pipeline, blank.training, gateway.shelf.blobs)
+    found, *_ = activation.reload(blank.deployment, blank.context, pipeline, blank.training, gateway.shelf.blobs)
     assert found.manifest == SENSITIVE[0]
 
 
@@ -144,14 +152,14 @@ def test_a_proven_model_that_ends_the_process_rests_for_a_start_and_is_tried_aga
     settings = gateway_settings(models=SHORT)
 
     def start() -> int:
-        begun = slots.mark_at_start(gateway.shelf.blobs, "boot", settings)
+        begun = mark_at_start(gateway.shelf.blobs, "boot", settings)
         assert begun is not None
         gateway.shelf.commit([begun])
         manifest = agent(settings, gateway.shelf, gateway.state.context.now_ns).deployment.manifest
         return 0 if manifest is None else manifest.version
 
     assert [start() for _ in range(STARTS_MAX + 4)] == [2, 2, 2, 1, 2, 1, 2]
-    assert not slots.restore_models(gateway.shelf.blobs).rejected
+    assert not restore_models(gateway.shelf.blobs).rejected
     state = agent(settings, gateway.shelf)
     gateway.shelf.commit(save_at_stop(state.deployment))
     assert [start() for _ in range(2)] == [2, 2]
@@ -186,14 +194,14 @@ def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
     end the process ends it once an hour at most.
     """
     made, path = Gateway(CALM), tmp_path / "gateway.db"
-    digest, examined, marks = CALM[0].model.digest, validation.examined, list[slots.Tries]()
-    made.shelf.commit([slots.save(replace(made.state.deployment.models, trying={digest: Tries(0, "", LOADS_MAX)}))])
+    digest, examined, marks = CALM[0].model.digest, validation.examined, list[Tries]()
+    made.shelf.commit([save(replace(made.state.deployment.models, trying={digest: Tries(0, "", LOADS_MAX)}))])
 
     def loaded(*given: Any) -> Any:
-        marks.append(slots.restore_models(agent_.store.read().blobs).tries(digest))  # on the disk
+        marks.append(restore_models(agent_.store.read().blobs).tries(digest))  # on the disk
         return examined(*given)
 
-    monkeypatch.setattr(startup, "examined", loaded)
+    monkeypatch.setattr(activation, "examined", loaded)
     agent_ = on_disk(Small(path), made.shelf)
     assert agent_.state.deployment.manifest is None and agent_.state.deployment.models.tries(digest).rests and not marks
     ticked(agent_, AGAIN_S - 1.0)
@@ -202,10 +210,8 @@ def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
     assert agent_.state.deployment.manifest == CALM[0] and [(one.in_all, one.rests) for one in marks] == [
         (LOADS_MAX, False)
     ]
-    ended = slots.mark_at_start(
-        agent_.store.read().blobs, "boot", agent_.state.context.settings
-    )  # had it ended the process
-    assert ended is not None and slots.restore_models({ended.key: ended.body}).tries(digest).rests
+    ended = mark_at_start(agent_.store.read().blobs, "boot", agent_.state.context.settings)  # had it ended the process
+    assert ended is not None and restore_models({ended.key: ended.body}).tries(digest).rests
     ticked(agent_, STEADY_S)
     assert not agent_.state.deployment.models.trying
     agent_.close()

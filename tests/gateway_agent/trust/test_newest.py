@@ -27,7 +27,7 @@ from fedgate.gateway_agent.events import Event, Save
 from fedgate.gateway_agent.events import Tick as GatewayTick
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
-from fedgate.gateway_agent.trust import newest as kept
+from fedgate.gateway_agent.trust import trust as kept
 from fedgate.gateway_agent.trust.trust import NEWEST
 from tests.cloud_aggregator.test_aggregator_machine import OPEN, READY, published, started
 from tests.cloud_aggregator.test_aggregator_machine import after as cloud_after

@@ -1,21 +1,40 @@
-"""A model's way into force: manifest -> signature -> body -> marked -> examined -> run in shadow -> stored -> swapped.
+"""A model's way into force, a step at a time, and back into force after a start.
 
-Whatever fails on the way leaves the model in force untouched and says why, in the log and in the gateway's status. What
-comes after the swap is in `probation`.
+    announced -> fetched -> marked on the disk -> loaded, elsewhere first -> run in shadow -> stored and in force
+
+A stored model is marked and loaded likewise, in a new process or a new session. Whatever fails on the way leaves the
+model in force untouched and says why, in the log and in the gateway's status. What comes after is in `probation`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
 
+from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.protocol.survey import unpacked
 from fedgate.config.protocol.topics import ALL
+from fedgate.config.protocol.transfer import digest_of
 from fedgate.gateway_agent.context import Context
-from fedgate.gateway_agent.deployment import probation
-from fedgate.gateway_agent.deployment.deployment import Deployment
+from fedgate.gateway_agent.deployment.deployment import (
+    UNREADABLE,
+    Bundle,
+    Deployment,
+    Held,
+    Models,
+    Rejected,
+    Result,
+    Swap,
+    Trial,
+    is_proven,
+    named,
+    read,
+    save,
+    save_model,
+)
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
-from fedgate.gateway_agent.deployment.slots import Models, Rejected, held, named, save, save_model
 from fedgate.gateway_agent.deployment.validation import (
     UNFIT,
     BrokenPromiseError,
@@ -26,23 +45,22 @@ from fedgate.gateway_agent.deployment.validation import (
     run_in_shadow,
 )
 from fedgate.gateway_agent.events import Fetch, Log, PublishStatus, SetRefusal, Wanted, refuse
-from fedgate.gateway_agent.monitor.decision import DAY_S, Watch, Watching, spoken
-from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, judged_by, rows_of
-from fedgate.gateway_agent.runtime.model_trial import UntriedError
+from fedgate.gateway_agent.monitor.decision import DAY_S, Watch, Watching, restore_watching, spoken
+from fedgate.gateway_agent.monitor.monitor import MEMORY, memory_owner
+from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, beside, judged_by, rows_of
+from fedgate.gateway_agent.monitor.recurrence import from_bytes
+from fedgate.gateway_agent.runtime.model_trial import UntriedError, take_any
 from fedgate.gateway_agent.training.training import Training, own_in
-from fedgate.gateway_agent.trust.signatures import check_signed
-from fedgate.gateway_agent.trust.trust import Trust
-from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.gateway_agent.trust.trust import Trust, check_signed
+from fedgate.models.arrays import FEATURES
 from fedgate.models.federated.algorithm import normalise
-from fedgate.models.records import replace
 from fedgate.models.sketch import levels_of
 from fedgate.models.threshold import MINIMUM_SCORES
 
 NS = 1_000_000_000
 UNTRIED_S = 60.0  # until a model is tried again that no process could try
 BORROWING_WINDOWS = 200  # or half of a short baseline: of its own, for its units, to use the level of the site
-Result = tuple[Deployment, list[Wanted]]
-Swap = tuple[Deployment, Pipeline, list[Wanted]]  # a model in force judges in the pipeline
+Step = Literal["wait", "fetch", "mark", "load"]  # that is next on a candidate's way
 
 
 def receive_announcement(
@@ -125,33 +143,23 @@ def _refuse(deployment: Deployment, manifest: Manifest, why: str, *, is_final: b
 def put_in_force(
     deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, bodies: Mapping[str, bytes]
 ) -> Swap:
-    """Swap to the candidate where its body is among `bodies`, by digest, and the baseline is there; otherwise go on
-    waiting, or ask for the body.
+    """Take the next step on the way of the candidate, whose body is looked for among `bodies`, by digest.
 
-    That a model is tried is stored in a step of its own, before anything loads it: one that ends the process would end
+    That a model is loaded is stored in a step of its own, before anything loads it: one that ends the process would end
     it at every start.
     """
     manifest = deployment.candidate
-    if manifest is None or not (pipeline.commissioned or _can_borrow(deployment, pipeline, manifest)):
+    step = _next_step(deployment, context, pipeline, manifest, bodies)
+    if manifest is None or step == "wait":
         return deployment, pipeline, []
-    body = bodies.get(manifest.model.digest)
-    if body is None:
+    if step == "fetch":
         return deployment, pipeline, [Fetch(manifest.model)]
-    if deployment.untried_ns is not None and 0 <= context.now_ns - deployment.untried_ns < UNTRIED_S * NS:
-        return deployment, pipeline, []
-    if deployment.tried[0] != named(manifest):
+    if step == "mark":
         deployment, effects = _mark_load(deployment, context, manifest)
         return deployment, pipeline, effects
-    if context.store.is_unstored:
-        return deployment, pipeline, []  # the mark is not on the disk, and what is not there ends nothing
-    if not pipeline.commissioned:
-        return _borrow(deployment, context, pipeline, manifest, body)
-    personal = {name: own for name, own in own_in(training, manifest.run).items() if name in manifest.personal}
+    load = _swap if pipeline.commissioned else _borrow
     try:
-        judged = examined(deployment.examine, context, pipeline, manifest, body, personal, training.own)
-        found = run_in_shadow(context, pipeline, *judged)
-        deployment = replace(deployment, candidate=None)
-        return _swap(deployment, context, pipeline, manifest, (body, personal), judged, found)
+        return load(deployment, context, pipeline, training, manifest, bodies[manifest.model.digest])
     except UntriedError as error:
         deployment, effects = _put_off(deployment, context, manifest, error)
     except UNFIT as error:  # the agent lives: a refusal is no load that did not end
@@ -159,6 +167,25 @@ def put_in_force(
         deployment, is_final = replace(deployment, candidate=None, models=models), isinstance(error, BrokenPromiseError)
         deployment, effects = _refuse(deployment, manifest, f"refused: {error}", is_final=is_final)
     return deployment, pipeline, effects
+
+
+def _next_step(
+    deployment: Deployment,
+    context: Context,
+    pipeline: Pipeline,
+    manifest: Manifest | None,
+    bodies: Mapping[str, bytes],
+) -> Step:
+    if manifest is None or not (pipeline.commissioned or _can_borrow(deployment, pipeline, manifest)):
+        return "wait"
+    if manifest.model.digest not in bodies:
+        return "fetch"
+    if deployment.untried_ns is not None and 0 <= context.now_ns - deployment.untried_ns < UNTRIED_S * NS:
+        return "wait"
+    if deployment.tried[0] != named(manifest):
+        return "mark"
+    # Where the mark is not on the disk the candidate waits: what is not loaded ends nothing.
+    return "wait" if context.store.is_unstored else "load"
 
 
 def _put_off(deployment: Deployment, context: Context, manifest: Manifest, why: UntriedError) -> Result:
@@ -184,50 +211,58 @@ def _mark_load(deployment: Deployment, context: Context, manifest: Manifest) -> 
 
 
 def _swap(
-    deployment: Deployment,
-    context: Context,
-    pipeline: Pipeline,
-    manifest: Manifest,
-    stored: tuple[bytes, Arrays],
-    judged: tuple[Judge, Watching],
-    found: str,
+    deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, manifest: Manifest, body: bytes
 ) -> Swap:
-    """Put a model in force, `stored` as its bytes and the gateway's own tensors; the proven one before is kept."""
-    (body, personal), (judge, watching) = stored, judged
-    before = pipeline.judge
+    """Put the candidate in force if it is as it should be; the proven one before is kept. Raises one of `UNFIT`."""
+    personal = {name: own for name, own in own_in(training, manifest.run).items() if name in manifest.personal}
+    bundle = Bundle(manifest, body, personal)
+    judge, watching = examined(deployment.examine, context, pipeline, bundle, training.own)
+    found = run_in_shadow(context, pipeline, judge, watching)
+    before, models = pipeline.judge, deployment.models
     if before is not None and before.watch.drift is not None:  # another model is no other baseline
         watching = watching._replace(drift=pipeline.watching.drift)
-    models = deployment.models
     is_another = models.current.name != named(manifest)
     is_loaded = deployment.manifest is not None and not deployment.is_stood_in_for
-    is_proven = is_loaded and deployment.trial is None and models.current.version > 0 and is_another
+    is_kept = is_loaded and deployment.trial is None and models.current.version > 0 and is_another
     models = Models(
-        slot=models.other if is_proven else models.slot,
+        slot=models.other if is_kept else models.slot,
         newest=max(models.newest, manifest.version),
-        current=held(manifest, is_own=deployment.candidate_is_own),
-        previous=models.current if is_proven else models.previous,
+        current=Held.of(manifest, is_own=deployment.candidate_is_own),
+        previous=models.current if is_kept else models.previous,
         trying=models.trying,
         rejected=models.rejected,
     )
-    trial = probation.start_trial(deployment, context, pipeline)
-    deployment = replace(deployment, manifest=manifest, models=models, trial=trial)
+    trial = _start_trial(deployment, context, pipeline)
+    deployment = replace(deployment, candidate=None, manifest=manifest, models=models, trial=trial)
     pipeline = judged_by(pipeline, judge, watching)
     refusal = out_of_reach(pipeline, judge)
-    saved = [save_model(manifest, body, personal, models.slot), save(models)]
-    logged = _describe_model(judge, watching, manifest, personal, found)
+    saved = [save_model(bundle, models.slot), save(models)]
+    logged = _describe_model(judge, watching, bundle, found)
     warned = [Log("warning", refusal)] if refusal else []
     return deployment, pipeline, [*saved, *logged, *warned, SetRefusal(refusal), PublishStatus()]
 
 
-def _describe_model(judge: Judge, watching: Watching, manifest: Manifest, personal: Arrays, found: str) -> list[Log]:
-    levels = judge.levels
+def _start_trial(deployment: Deployment, context: Context, pipeline: Pipeline) -> Trial | None:
+    """Return the model in force as the one before, beside the next; where that is itself on probation, it is the
+    proven one that stays. No model is watched beside a borrowed level, or where no time is given to watch.
+    """
+    judge, manifest = pipeline.judge, deployment.manifest
+    if manifest is None or judge is None or judge.watch.is_borrowed or context.settings.models.probation_s == 0:
+        return None
+    if deployment.trial is not None:
+        return Trial(deployment.trial.manifest, deployment.trial.pipeline)
+    return Trial(manifest, beside(pipeline, judge, pipeline.watching, pipeline.memory))
+
+
+def _describe_model(judge: Judge, watching: Watching, bundle: Bundle, found: str) -> list[Log]:
+    manifest, levels = bundle.manifest, judge.levels
     how = "extrapolated from" if levels.extrapolated else "seen in"
     how = f"capped at [alarm] reach above what was {how}" if levels.capped else how
     level = (
         f"model {manifest.version} in force; alarms from {levels.raise_level:.3g}, {how} {levels.samples} calibration "
         f"windows with median {levels.median:.3g}; {found}"
     )
-    neutral = sorted(set(manifest.personal) - personal.keys())
+    neutral = sorted(set(manifest.personal) - bundle.personal.keys())
     if neutral:
         level += f"; {', '.join(neutral)} as the model has them, as this gateway took no part in learning its own"
     return [Log("info", level), *(Log(*entry) for entry in spoken(judge.watch, watching))]
@@ -242,35 +277,148 @@ def _can_borrow(deployment: Deployment, pipeline: Pipeline, manifest: Manifest) 
     return deployment.version < manifest.version and is_lent and len(pipeline.baseline) >= windows
 
 
-def _borrow(deployment: Deployment, context: Context, pipeline: Pipeline, manifest: Manifest, body: bytes) -> Swap:
+def _borrow(
+    deployment: Deployment, context: Context, pipeline: Pipeline, _training: Training, manifest: Manifest, body: bytes
+) -> Swap:
     """Put the candidate in force at the level of the site; it stays the candidate until the baseline is whole.
 
     It is not stored: after a restart it comes again, as long as the gateway still has nothing of its own. Where the
-    site has no level to lend, the candidate waits for the baseline.
+    site has no level to lend, the candidate waits for the baseline. Raises `ModelRefusedError` or `UntriedError`.
     """
     units, _ = normalise({}, {FEATURES: rows_of(pipeline.baseline)}, "own")
     personal = {name: units[name] for name in manifest.personal if name in units}
+    scorer, _ = loaded(deployment.examine, context, pipeline, Bundle(manifest, body, personal))
     try:
-        scorer, _ = loaded(deployment.examine, context, pipeline, manifest, body, personal)
         counts = unpacked(manifest.site)["scores"]
         levels = levels_of(context.settings.alarm, counts, DAY_S / context.settings.features.hop_s)
-    except UntriedError as error:
-        deployment, effects = _put_off(deployment, context, manifest, error)
-        return deployment, pipeline, effects
-    except ModelRefusedError as error:
-        deployment, effects = _refuse(replace(deployment, candidate=None), manifest, f"refused: {error}")
-        return deployment, pipeline, effects
     except (*UNFIT, LookupError) as error:
         text = f"model {manifest.version} waits for this gateway's own baseline: {error}"
         return replace(deployment, unlent=named(manifest)), pipeline, refuse(text)
-    judge = Judge(scorer, Watch(levels, is_borrowed=True))
     text = (
         f"model {manifest.version} in force; alarms from {levels.raise_level:.3g}, the level of the site in "
         f"{levels.samples} windows of {manifest.gateways} gateways, until this gateway's own baseline is whole; rules, "
         "context and drift wait for that"
     )
-    effects = [Log("info", text), SetRefusal(""), PublishStatus()]
-    return replace(deployment, manifest=manifest), judged_by(pipeline, judge), effects
+    pipeline = judged_by(pipeline, Judge(scorer, Watch(levels, is_borrowed=True)))
+    return replace(deployment, manifest=manifest), pipeline, [Log("info", text), SetRefusal(""), PublishStatus()]
+
+
+def reload(
+    deployment: Deployment,
+    context: Context,
+    pipeline: Pipeline,
+    training: Training,
+    blobs: Mapping[str, bytes],
+    failed: str = "",
+) -> Swap:
+    """Put the stored model back in force, examined like a new one, with what it remembered; where it is unfit now, or
+    has just `failed`, the one before it, until the next start tries again.
+
+    Its signature was checked before it was stored. Checking it again would leave a gateway without a model after an
+    update that knows more of a manifest than the one that stored it.
+    """
+    models = deployment.models
+    if models.current.version == 0:
+        return deployment, pipeline, []
+    is_there = models.slot in blobs
+    problem = failed or _why_not(deployment, context, is_there)
+    if not problem:
+        try:
+            deployment, pipeline, judge = _restore(deployment, context, pipeline, training, blobs, models.slot)
+        except (*UNFIT, *UNREADABLE) as error:
+            problem, is_there = f"refused: {error}", not isinstance(error, UNREADABLE)  # then its bytes come anew
+        else:
+            trial, effects = _restore_trial(deployment, context, pipeline, training, blobs)
+            unreachable = out_of_reach(pipeline, judge)
+            effects += refuse(unreachable) if unreachable else []
+            return replace(deployment, trial=trial), pipeline, effects
+    text = f"stored model {models.current.version} {problem}"
+    effects = refuse(text)
+    if is_there:
+        deployment = replace(deployment, refused=(models.current.name, text))
+    if not models.previous.version or models.other not in blobs or models.tries(models.previous.digest).rests:
+        if models.tries(models.current.digest).rests:  # the next start may be months away
+            deployment = replace(deployment, unrun_ns=context.now_ns)
+        return deployment, pipeline, effects
+    try:
+        deployment, pipeline, _ = _restore(deployment, context, pipeline, training, blobs, models.other)
+    except (*UNFIT, *UNREADABLE) as error:
+        effects.append(Log("warning", f"stored model {models.previous.version}, the one before: {error}"))
+        return deployment, pipeline, effects
+    text = f"model {models.previous.version}, the one before, is in force until the next start"
+    return deployment, pipeline, [*effects, Log("warning", text)]
+
+
+def again(
+    deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, blobs: Mapping[str, bytes]
+) -> Swap:
+    """Load what was asked for, see `Deployment.reload_due`."""
+    failed = deployment.reload_due or ""
+    deployment = replace(deployment, reload_due=None)
+    deployment, pipeline, effects = reload(deployment, context, pipeline, training, blobs, failed)
+    if deployment.manifest is None or failed or deployment.is_stood_in_for:
+        return deployment, pipeline, effects
+    text = f"model {deployment.version} is in force again, in a new session"
+    if not effects:
+        effects = [SetRefusal("")]
+    return deployment, pipeline, [*effects, Log("info", text), PublishStatus()]
+
+
+def _why_not(deployment: Deployment, context: Context, is_there: bool) -> str:
+    """Return why the stored model is not even tried, or an empty string."""
+    tries = deployment.models.tries(deployment.models.current.digest)
+    if not is_there:
+        return "is lost with what the store lost; it is taken again"
+    if tries.rests:
+        return "rests: the agent ended several times in a row while it loaded it"
+    if context.store.is_unstored and tries.in_boot > 1:
+        return "not loaded: the agent ended while it loaded it, and the disk has no room to count how often"
+    return ""
+
+
+def _restore(
+    deployment: Deployment,
+    context: Context,
+    pipeline: Pipeline,
+    training: Training,
+    blobs: Mapping[str, bytes],
+    slot: str,
+) -> tuple[Deployment, Pipeline, Judge]:
+    """Put the model of a slot in force; raises one of `UNFIT` or `UNREADABLE`."""
+    manifest, judge, watching = _load_stored(context, pipeline, training, blobs[slot])
+    memory, watched = from_bytes(blobs.get(MEMORY), memory_owner(context, manifest))
+    watching = restore_watching(watched) if watched else watching
+    deployment = replace(deployment, manifest=manifest, tried=(named(manifest), context.now_ns))
+    return deployment, replace(pipeline, judge=judge, memory=memory, watching=watching), judge
+
+
+def _load_stored(
+    context: Context, pipeline: Pipeline, training: Training, stored: bytes
+) -> tuple[Manifest, Judge, Watching]:
+    """Raises one of `UNFIT` or `UNREADABLE`."""
+    bundle = read(stored)
+    if problem := mismatch(bundle.manifest, context.settings):
+        raise ModelRefusedError(problem)
+    if digest_of(bundle.body) != bundle.manifest.model.digest:
+        raise wire.WireError("its digest differs")
+    # It was tried and measured when it was new: a processor that is busy or hot as it starts, or memory that lacks for
+    # another process, is no fault of it.
+    unmeasured = replace(context, stopwatch=int)
+    return bundle.manifest, *examined(take_any, unmeasured, pipeline, bundle, training.own)
+
+
+def _restore_trial(
+    deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, blobs: Mapping[str, bytes]
+) -> tuple[Trial | None, list[Wanted]]:
+    """Return the model before in the shadow of the one in force, where that is not yet proven."""
+    models = deployment.models
+    if is_proven(models, context.settings) or not models.previous.version or models.other not in blobs:
+        return deployment.trial, []
+    try:
+        manifest, judge, watching = _load_stored(context, pipeline, training, blobs[models.other])
+    except (*UNFIT, *UNREADABLE) as error:
+        return deployment.trial, [Log("warning", f"stored model {models.previous.version}, the one before: {error}")]
+    return Trial(manifest, beside(pipeline, judge, watching)), []
 
 
 def change_keys(deployment: Deployment, context: Context, *, is_other_release_key: bool) -> Result:
