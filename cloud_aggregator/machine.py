@@ -68,11 +68,15 @@ def advance(state: State, event: Event) -> Result:
     """Close a round and go on with a release where an event has made that due; that is no sender's doing. A tick does
     so in its own order.
     """
+    effects: list[Effect] = []
     if isinstance(event, Tick):
-        return state, []
-    state, closing = _close_if_due(state)
-    state, staged = _watch_rollout(state)
-    return state, [*closing, *staged]
+        return state, effects
+    if state.rounds.opened:
+        state, effects = _close_if_due(state)
+    if state.releases.rollout.stage == "watching":
+        state, staged = _watch_rollout(state)
+        effects = [*effects, *staged]
+    return state, effects
 
 
 def take_in(state: State, now_ns: int, event: Event) -> Result:

@@ -12,7 +12,7 @@ from functools import partial
 from fedgate.cloud_aggregator.access import admission
 from fedgate.cloud_aggregator.access.registry import Bar, Barred, TakeKeys
 from fedgate.cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
-from fedgate.cloud_aggregator.releases import release_orders
+from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.requests import apply
 from fedgate.cloud_aggregator.state import State
 from fedgate.models.records import replace
@@ -45,9 +45,9 @@ def _carried_out(state: State, order: Ordered) -> tuple[State, list[Effect], str
         case "keys":
             return state, [TakeKeys(order.number)], "new keys of the site are looked at"
         case "release" | "go-on" | "pause" | "stop":
-            act = partial(release_orders.release_ordered, order=order)
+            act = partial(deploy.release_ordered, order=order)
             if order.kind != "release":
-                act = partial(release_orders.decide_release, kind=order.kind)
+                act = partial(deploy.decide_release, kind=order.kind)
             releases, effects, text = act(state.releases, context, access)
             return replace(state, releases=releases), effects, text
         case "token":

@@ -17,11 +17,10 @@ from fedgate.cloud_aggregator.limits import HourlyCount
 from fedgate.cloud_aggregator.presence import Presence
 from fedgate.cloud_aggregator.releases import releases
 from fedgate.cloud_aggregator.releases.releases import Releases
-from fedgate.cloud_aggregator.releases.rollout import Staging
 from fedgate.cloud_aggregator.rounds import rounds
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.cloud_aggregator.runtime import defence
-from fedgate.config.protocol.messages import Manifest, Status
+from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import AggregatorSettings
 
 
@@ -44,7 +43,7 @@ def restore(
     settings: AggregatorSettings,
     key: Ed25519PrivateKey,
     training: bytes | None,
-    released: tuple[Manifest, bytes] | None,
+    released: Releases | None,
     gateways: dict[str, Status],
     now_ns: int,
     beginning: str = "first",
@@ -52,7 +51,6 @@ def restore(
     alarms: Alarms | None = None,
     held: Mapping[str, HoldUpdate] | None = None,
     sessions: Mapping[str, DeviceSessions] | None = None,
-    staging: Staging | None = None,
     seen: Mapping[str, int] | None = None,
 ) -> State:
     """Return the state of an aggregator that starts with what its store held."""
@@ -62,6 +60,6 @@ def restore(
         context,
         rounds.restore(context, algorithm, beginning, training, held or {}),
         access.restore(gateways, dict(sessions or {}), dict(seen or {})),
-        releases.restore(context, released, staging or Staging()),
+        releases.resume(context, released or Releases()),
         alarms or Alarms(),
     )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, RecordPass, Registry
 from fedgate.cloud_aggregator.events import Answered, DropHeld, Durable, SaveRollout, SaveTraining
-from fedgate.cloud_aggregator.releases.rollout import UNDER_WAY
+from fedgate.cloud_aggregator.releases.releases import UNDER_WAY
 from fedgate.config.protocol import wire
 from fedgate.models.records import replace
 

@@ -85,15 +85,14 @@ def _release(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     from fedgate.cloud_aggregator.releases import rollout
+    from fedgate.cloud_aggregator.releases.releases import restore
     from fedgate.cloud_aggregator.storage.store import Store
 
     settings = load(arguments.config, AggregatorSettings)
     with closing(Store(settings.aggregator.store, create=False)) as store:
-        latest = store.models.latest()
-        current, staging = rollout.restore_staging(store.models.rollout(), store.models.of, latest)
+        stored = restore(store.models.rollout(), store.models.of, store.models.latest())
         gateways = store.statuses()
-    stage, hop_s = staging.rollout, settings.features.hop_s
-    base = current[0].version if current else 0
+    stage, base, hop_s = stored.rollout, stored.version, settings.features.hop_s
     report = rollout.report(stage, gateways, base, settings.release, hop_s)
     why = stage.why
     if stage.stage == "watching":
@@ -115,7 +114,7 @@ def _show(arguments: argparse.Namespace) -> int:
         "stage": stage.stage,
         "version": stage.version,
         "recall": stage.recall,
-        "waiting": staging.waiting.manifest.version if staging.waiting else 0,
+        "waiting": stored.waiting.manifest.version if stored.waiting else 0,
         "why": why,
         "alarms": report.alarms,
         "alarms_expected": report.expected,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedgate.cloud_aggregator.context import Context, Parcel
 from fedgate.cloud_aggregator.events import Effect, Publish
 from fedgate.cloud_aggregator.limits import Spent
-from fedgate.cloud_aggregator.releases.releases import Releases
-from fedgate.cloud_aggregator.releases.rollout import BuiltModel
+from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.protocol.messages import Manifest, MessageError
 from fedgate.config.protocol.topics import ALL
-from fedgate.models.records import replace
 
 BODIES, BODY_S = 4, 60.0  # that a gateway is sent at once as it asks, and in which time it may ask for one more
 WHOLE_BYTES = 256 * 1024  # a smaller body counts for its share of this: such questions cost nobody anything
@@ -40,7 +40,7 @@ def keys(context: Context) -> list[Publish]:
 def known(releases: Releases, context: Context) -> list[Effect]:
     """Return the announcements that hold now, for a broker that may have lost them; without the models themselves."""
     effects: list[Effect] = [] if releases.manifest is None else [manifest(context, releases.manifest)]
-    alone = ((name, releases.staging.of(name)) for name in releases.staging.recipients)
+    alone = ((name, releases.alone(name)) for name in releases.recipients)
     return [*effects, *(manifest(context, made.manifest, name) for name, made in alone if made is not None)]
 
 
@@ -62,7 +62,7 @@ def send_due_chunks(
 
 
 def _parcel(releases: Releases, rounds: Rounds, gateway: str, digest: str) -> Parcel:
-    for made in (releases.everywhere, releases.staging.of(gateway)):
+    for made in (releases.everywhere, releases.alone(gateway)):
         if made is not None and digest == made.manifest.model.digest:
             return Parcel(made.manifest.model, made.body)
     if rounds.shared is not None and digest == rounds.shared.transfer.digest:

@@ -7,7 +7,6 @@ import numpy as np
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.protocol.survey import packed
 from fedgate.config.protocol.transfer import describe
-from fedgate.config.settings.settings import Limits
 from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.detectors.graph import OPSET
@@ -59,13 +58,3 @@ def make(
         created_ns=created_ns,
     )
     return manifest, body
-
-
-def fitting(manifest: Manifest, body: bytes, limits: Limits) -> Manifest:
-    """Return the manifest of a stored model as the present limits want it: it says how the body is cut."""
-    return manifest.changed(model=describe(body, limits.max_payload_bytes))
-
-
-def again(manifest: Manifest, version: int, created_ns: int) -> Manifest:
-    """Return the manifest of a model that is released once more, as a gateway takes no version below one it had."""
-    return manifest.changed(version=version, created_ns=created_ns)

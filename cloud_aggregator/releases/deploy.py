@@ -1,4 +1,4 @@
-"""A model's way from the training to all gateways: at once, or to a few first, whose word decides.
+"""A model's way from the training to all gateways: at once, or to a few first, whose word or the operator decides.
 
 Rounds go on meanwhile: what they train on is the gateways' data, which no model changes. A model that is made while the
 release of another is under way waits for its end, and only the newest of several does.
@@ -6,17 +6,20 @@ release of another is under way waits for its end, and only the newest of severa
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.attempts import attempt
 from fedgate.cloud_aggregator.context import Context
-from fedgate.cloud_aggregator.events import Effect, Log, RecordModel, SaveRollout
+from fedgate.cloud_aggregator.events import Effect, Log, Ordered, OrderError, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases import announce, build, rollout
-from fedgate.cloud_aggregator.releases.releases import Releases
-from fedgate.cloud_aggregator.releases.rollout import BuiltModel, Rollout, Staging, able, drawn
+from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump, fitted
+from fedgate.cloud_aggregator.releases.rollout import able, drawn
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.models.detectors.graph import is_alike
-from fedgate.models.records import replace
 
+BY_HAND = "by order of the operator"
 NS = 1_000_000_000
 REMIND_S = 300.0  # brokers drop messages silently: a manifest may never have arrived
 Result = tuple[Releases, list[Effect]]
@@ -44,31 +47,28 @@ def build_model(releases: Releases, context: Context, access: Access, rounds: Ro
 
 def receive_model(releases: Releases, context: Context, access: Access, new: BuiltModel) -> Result:
     """Take in a model that the training has made: to all, to canaries, or to wait, as the settings say."""
-    waiting, mode, stage = releases.staging.waiting, context.settings.release.mode, releases.staging.rollout
-    candidate = releases.staging.candidate
+    mode, stage, candidate = context.settings.release.mode, releases.rollout, releases.candidate
     was_stopped = stage.stage == "stopped" and candidate is not None and is_same(candidate, new)
     if new.manifest.model.digest in stage.stopped or was_stopped:
         text = f"the model that the training made is one whose release was stopped ({new.manifest.model.digest[:12]})"
         return releases, [Log("warning", f"{text}: released by order alone, cloud-aggregator release --version")]
-    latest = waiting or (candidate if stage.is_under_way else None) or releases.everywhere
+    latest = releases.waiting or (candidate if stage.is_under_way else None) or releases.everywhere
     if latest is not None and _is_known(releases, new, latest):
         # Of sums over rows that have not changed; a fleet on cellular links need not fetch it again.
         return releases, [Log("info", f"model {latest.manifest.version} is as it was, nothing to release")]
     version = new.manifest.version
-    releases = replace(releases, staging=replace(releases.staging, waiting=new))
+    releases = replace(releases, waiting=new)
     log = Log("info", f"model {version} made: {len(new.body)} bytes, {new.manifest.model.digest[:12]}")
     effects: list[Effect] = [RecordModel(*new), log]
-    if stage.is_under_way:
-        why = f"the release of model {stage.version} is under way"
-        return releases, [*effects, _saved(releases, context), Log("info", f"model {version} waits: {why}")]
-    if mode == "manual":
-        return releases, [
-            *effects,
-            _saved(releases, context),
-            Log("info", f"model {version} waits for cloud-aggregator release"),
-        ]
-    releases, more = _next(releases, context, access)
-    return releases, [*effects, *more]
+    if not stage.is_under_way and mode != "manual":
+        releases, more = _next(releases, context, access)
+        return releases, [*effects, *more]
+    text = (
+        f": the release of model {stage.version} is under way"
+        if stage.is_under_way
+        else " for cloud-aggregator release"
+    )
+    return releases, [*effects, _saved(releases, context), Log("info", f"model {version} waits{text}")]
 
 
 def is_same(one: BuiltModel, other: BuiltModel) -> bool:
@@ -85,19 +85,18 @@ def _is_known(releases: Releases, new: BuiltModel, known: BuiltModel) -> bool:
 
 
 def _saved(releases: Releases, context: Context) -> SaveRollout:
-    return SaveRollout(rollout.dump_staging(releases.staging, releases.version), context.now_ns)
+    return SaveRollout(dump(releases), context.now_ns)
 
 
 def _next(releases: Releases, context: Context, access: Access) -> Result:
     """Release the model that waits, where there is one and the settings do not leave that to the operator."""
-    new, table = releases.staging.waiting, context.settings.release
-    current = releases.everywhere
+    new, table, current = releases.waiting, context.settings.release, releases.everywhere
     if new is not None and current is not None and _is_known(releases, new, current):
-        releases, new = emptied(releases), None  # all have been given the same meanwhile
+        releases, new = replace(releases, waiting=None), None  # all have been given the same meanwhile
     if new is None or table.mode == "manual":
         return releases, [_saved(releases, context)]
-    new, effects = renumbered(releases, context, new)
-    releases = replace(releases, staging=replace(releases.staging, waiting=None))
+    new, effects = _renumbered(releases, context, new)
+    releases = replace(releases, waiting=None)
     releases, more = (
         everywhere(releases, context, new)
         if table.mode == "all"
@@ -106,26 +105,28 @@ def _next(releases: Releases, context: Context, access: Access) -> Result:
     return releases, [*effects, *more]
 
 
-def renumbered(releases: Releases, context: Context, new: BuiltModel) -> tuple[BuiltModel, list[Effect]]:
+def _renumbered(releases: Releases, context: Context, new: BuiltModel) -> tuple[BuiltModel, list[Effect]]:
     """Return a model that has waited under a version that every gateway takes: some may have been given a higher one
     since it was made.
     """
-    version = releases.highest_version + 1
-    if new.manifest.version + 1 == version:
-        return new, []
-    new = BuiltModel(build.again(new.manifest, version, context.now_ns), new.body)
+    is_newest = new.manifest.version == releases.highest_version
+    return (new, []) if is_newest else _once_more(releases, context, new)
+
+
+def _once_more(releases: Releases, context: Context, old: BuiltModel) -> tuple[BuiltModel, list[Effect]]:
+    """Return a model under a new version, as a gateway takes no version below one it had."""
+    manifest = old.manifest.changed(version=releases.highest_version + 1, created_ns=context.now_ns)
+    new = BuiltModel(manifest, old.body)
     return new, [RecordModel(*new)]
 
 
 def everywhere(releases: Releases, context: Context, new: BuiltModel) -> Result:
     """Give a model to all; who was given one alone is told that what all are told holds for it too."""
-    alone, stage = releases.staging.recipients, releases.staging.rollout
+    alone, stage, before = releases.recipients, releases.rollout, releases.version
     if stage.stage != "none":
         left = stage.without(new.manifest.model.digest)
         stage = replace(stage, stage="everywhere", version=new.manifest.version, canaries=(), recalled=(), stopped=left)
-    before, waiting = releases.version, releases.staging.waiting
-    releases = replace(releases, manifest=new.manifest, model=new.body)
-    releases = replace(releases, staging=Staging(stage, waiting=waiting, before=before))
+    releases = replace(releases, everywhere=new, rollout=stage, candidate=None, recall=None, before=before)
     log = Log("info", f"model {new.manifest.version} released to all gateways")
     back: list[Effect] = [announce.retract(context, name) for name in alone]
     return releases, [_saved(releases, context), *announce.announce(context, new), *back, log]
@@ -137,12 +138,11 @@ def begin_rollout(
     """Give a model to some first: to those named, or to a share that is drawn. Who had one that was stopped and may not
     have left it yet, is still given back what all have.
     """
-    before = releases.staging.rollout
-    left, recalled = before.without(new.manifest.model.digest), before.recalled
-    begin = Rollout("watching", new.manifest.version, 0, share, names, bool(names), context.now_ns)
-    begin = replace(begin, recalled=recalled, stopped=left)
+    before, version = releases.rollout, new.manifest.version
+    begin = Rollout("watching", version, 0, share, names, bool(names), context.now_ns, recalled=before.recalled)
+    begin = replace(begin, stopped=before.without(new.manifest.model.digest))
     begin = drawn(begin, access.gateways, context.settings.algorithm.seed)
-    releases = replace(releases, staging=replace(releases.staging, rollout=begin, candidate=new))
+    releases = replace(releases, rollout=begin, candidate=new)
     return releases, [_saved(releases, context), *_announce_to(context, new, begin.canaries)]
 
 
@@ -155,16 +155,14 @@ def _announce_to(context: Context, new: BuiltModel, names: tuple[str, ...]) -> l
 
 def watch_rollout(releases: Releases, context: Context, access: Access) -> Result:
     """Decide what follows from what the canaries tell."""
-    stage, table = releases.staging.rollout, context.settings.release
+    stage, table, candidate = releases.rollout, context.settings.release, releases.candidate
     if stage.stage != "watching":
         return releases, []
-    candidate = releases.staging.candidate
     if not stage.canaries and candidate is not None:
         stage = drawn(stage, access.gateways, context.settings.algorithm.seed)
         if not stage.canaries:
             return releases, []
-        stage = replace(stage, since_ns=context.now_ns)
-        releases = replace(releases, staging=replace(releases.staging, rollout=stage))
+        releases = replace(releases, rollout=replace(stage, since_ns=context.now_ns))
         return releases, [_saved(releases, context), *_announce_to(context, candidate, stage.canaries)]
     word, why = rollout.verdict(stage, report_canaries(releases, context, access), table, context.now_ns)
     if word == "go on":
@@ -177,16 +175,15 @@ def watch_rollout(releases: Releases, context: Context, access: Access) -> Resul
 def report_canaries(releases: Releases, context: Context, access: Access) -> rollout.Report:
     """Return what the canaries tell of the release at hand."""
     hop_s = context.settings.features.hop_s
-    return rollout.report(releases.staging.rollout, access.gateways, releases.version, context.settings.release, hop_s)
+    return rollout.report(releases.rollout, access.gateways, releases.version, context.settings.release, hop_s)
 
 
 def continue_rollout(releases: Releases, context: Context, access: Access, why: str) -> Result:
     """Give the model of the canaries to all."""
-    candidate = releases.staging.candidate
+    candidate = releases.candidate
     if candidate is None:
         return releases, []
-    stage = replace(releases.staging.rollout, why=why)
-    releases = replace(releases, staging=replace(releases.staging, rollout=stage))
+    releases = replace(releases, rollout=replace(releases.rollout, why=why))
     releases, effects = everywhere(releases, context, candidate)
     releases, more = _next(releases, context, access)
     return releases, [Log("info", f"release of model {candidate.manifest.version} goes on: {why}"), *effects, *more]
@@ -194,28 +191,25 @@ def continue_rollout(releases: Releases, context: Context, access: Access, why: 
 
 def pause_rollout(releases: Releases, context: Context, why: str) -> Result:
     """Leave the model with the canaries, until the operator decides."""
-    stage = replace(releases.staging.rollout, stage="paused", why=why)
-    releases = replace(releases, staging=replace(releases.staging, rollout=stage))
+    stage = replace(releases.rollout, stage="paused", why=why)
+    releases = replace(releases, rollout=stage)
     return releases, [_saved(releases, context), Log("warning", f"release of model {stage.version} is paused: {why}")]
 
 
 def stop_rollout(releases: Releases, context: Context, access: Access, why: str) -> Result:
     """Give the canaries back what all have, under a new version: gateways refuse a lower one."""
-    stage, base = releases.staging.rollout, releases.manifest
-    effects: list[Effect] = [Log("warning", f"release of model {stage.version} is stopped: {why}")]
-    recall, recalled = None, releases.staging.recipients
-    if base is not None:
-        again = build.again(base, releases.highest_version + 1, context.now_ns)
-        recall = BuiltModel(again, releases.model)
-        effects.append(RecordModel(*recall))
-    candidate, waiting = releases.staging.candidate, releases.staging.waiting
+    stage, recall, recorded = releases.rollout, None, list[Effect]()
+    recalled, candidate, waiting = releases.recipients, releases.candidate, releases.waiting
+    if releases.everywhere is not None:
+        recall, recorded = _once_more(releases, context, releases.everywhere)
+    effects: list[Effect] = [Log("warning", f"release of model {stage.version} is stopped: {why}"), *recorded]
     digests = stage.stopping(candidate.manifest.model.digest) if candidate else stage.stopped
-    stage = replace(stage, stage="stopped", why=why, recall=recall.manifest.version if recall else 0, stopped=digests)
-    stage = replace(stage, recalled=recalled if recall else ())
+    version, given_back = (recall.manifest.version, recalled) if recall else (0, ())
+    stage = replace(stage, stage="stopped", why=why, recall=version, recalled=given_back, stopped=digests)
     if waiting is not None and candidate is not None and is_same(candidate, waiting):
         waiting = None  # the training has made the same again meanwhile
     # What was stopped is kept: the training goes on, and may make it again in other last bits.
-    releases = replace(releases, staging=Staging(stage, candidate, recall, waiting, before=releases.staging.before))
+    releases = replace(releases, rollout=stage, recall=recall, waiting=waiting)
     if recall is not None and recalled:
         effects += [effect for name in recalled for effect in announce.announce(context, recall, name)]
         effects.append(Log("info", f"{', '.join(recalled[:9])} given back what all have, as model {stage.recall}"))
@@ -223,7 +217,7 @@ def stop_rollout(releases: Releases, context: Context, access: Access, why: str)
         effects += [announce.retract(context, name) for name in stage.canaries]
         effects.append(Log("warning", "there is no model before it: canaries that have it keep it until the next"))
     saved = _saved(releases, context)  # what the canaries are given back, before all are given what has waited
-    releases, more = _next(releases, context, access) if releases.staging.waiting is not None else (releases, [])
+    releases, more = _next(releases, context, access) if waiting is not None else (releases, [])
     return releases, [saved, *effects, *more]
 
 
@@ -239,18 +233,72 @@ def reminders(releases: Releases, context: Context, access: Access) -> list[Effe
     effects: list[Effect] = []
     if releases.manifest is not None and any(one.lacks(releases.manifest.version) for one in access.gateways.values()):
         effects.append(announce.manifest(context, releases.manifest))
-    for name in releases.staging.recipients:
-        new, status = releases.staging.of(name), access.gateways.get(name)
+    for name in releases.recipients:
+        new, status = releases.alone(name), access.gateways.get(name)
         if new is not None and status is not None and status.lacks(new.manifest.version):
             effects.append(announce.manifest(context, new.manifest, name))
     return effects
 
 
-def emptied(releases: Releases) -> Releases:
-    """Return the record in which no model waits any more: it is being released."""
-    return replace(releases, staging=replace(releases.staging, waiting=None))
+def _ordered_model(releases: Releases, context: Context, order: Ordered) -> tuple[BuiltModel, list[Effect]]:
+    """Return the model that is to be released: the one that waits, or the stored one that the order names, which is
+    released once more under a new version. Raises `OrderError`.
+    """
+    named: Any = order.body.get("version")
+    waiting = releases.waiting
+    if named is None or (waiting is not None and named == waiting.manifest.version):
+        if waiting is None:
+            raise OrderError(
+                "no model waits to be released: [release] mode = 'manual' keeps what the training makes until it is "
+                "ordered, --version releases an older one once more"
+            )
+        return _renumbered(releases, context, waiting)
+    if order.model is None:
+        raise OrderError(f"version {named} given, and no such model is stored (any more); see cloud-aggregator models")
+    stored = BuiltModel(*order.model)
+    if stored.manifest.features != context.settings.features:
+        raise OrderError(f"model {named} is of other [features]: every gateway would refuse it")
+    return _once_more(releases, context, fitted(stored, context.settings.limits))
 
 
-def unknown(access: Access, names: tuple[str, ...]) -> list[str]:
-    """Return which of these gateways cannot be canaries."""
-    return [name for name in names if name not in able(access.gateways)]
+def release_ordered(
+    releases: Releases, context: Context, access: Access, order: Ordered
+) -> tuple[Releases, list[Effect], str]:
+    """Release a model to canaries, or to all. Raises `OrderError`."""
+    stage = releases.rollout
+    if stage.is_under_way:
+        raise OrderError(f"the release of model {stage.version} is {stage.stage}; give --go-on or --stop first")
+    names, share = tuple(order.body.get("gateways", ())), float(order.body.get("share", 0.0))
+    if unknown := [name for name in names if name not in able(access.gateways)]:
+        raise OrderError(f"{', '.join(unknown)} cannot be canaries: not known, or without a whole baseline")
+    if not (names or 0.0 < share <= 1.0):
+        raise OrderError(f"share {share} given; expected more than 0, and 1 at most")
+    new, effects = _ordered_model(releases, context, order)
+    waiting = releases.waiting
+    if waiting is not None and new.manifest.model == waiting.manifest.model:
+        releases = replace(releases, waiting=None)
+    if order.body.get("to_all"):
+        releases, more = everywhere(releases, context, new)
+        return releases, [*effects, *more], f"model {new.manifest.version} is released to all gateways"
+    releases, more = begin_rollout(releases, context, access, new, share, names)
+    who = ", ".join(releases.rollout.canaries) or "nobody yet, for no gateway with a whole baseline is online"
+    return releases, [*effects, *more], f"model {new.manifest.version} is released to {who}"
+
+
+def decide_release(
+    releases: Releases, context: Context, access: Access, kind: str
+) -> tuple[Releases, list[Effect], str]:
+    """Go on, pause or stop the release at hand. Raises `OrderError`."""
+    stage = releases.rollout
+    if not stage.is_under_way:
+        raise OrderError(
+            f"no release is under way (the last one: {stage.stage}); cloud-aggregator release shows how it stands"
+        )
+    if kind == "pause" and stage.stage == "paused":
+        raise OrderError(f"the release of model {stage.version} is paused already; give --go-on or --stop")
+    if kind == "pause":
+        releases, effects = pause_rollout(releases, context, BY_HAND)
+        return releases, effects, f"release of model {stage.version} is paused"
+    act, text = (continue_rollout, "goes on to all gateways") if kind == "go-on" else (stop_rollout, "is stopped")
+    releases, effects = act(releases, context, access, BY_HAND)
+    return releases, effects, f"release of model {stage.version} {text}"

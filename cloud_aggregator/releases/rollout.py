@@ -1,128 +1,29 @@
-"""How the release of a model stands: who has it first, what they tell of it, and what follows from that.
+"""Who has a model first, what they tell of it, and what follows from that.
 
 A decision is a function of what is stored and of the statuses of the gateways, so it is the same after a restart.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import replace
 from statistics import median_low
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from scipy.special import gammainc
 
 from fedgate.cloud_aggregator.names import first_of
-from fedgate.config.protocol.messages import Manifest, Status
+from fedgate.cloud_aggregator.releases.releases import Rollout
+from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.release import ReleaseTable
 from fedgate.models.arrays import select
 from fedgate.models.promise import LEAST_BLOCKS, block_windows, level_at
-from fedgate.models.records import replace
 
 DAY_S = 86_400.0
 NS = 1_000_000_000
 OUTVOTED = 3  # canaries of whom one alone decides nothing
-STOPPED_MAX = 20  # remembered: a training that goes on makes another model sooner or later
 
-Stage = Literal["none", "watching", "paused", "everywhere", "stopped"]
 Verdict = Literal["wait", "go on", "pause", "stop"]
-UNDER_WAY = ("watching", "paused")
-
-
-class BuiltModel(NamedTuple):
-    """A model and what is said of it."""
-
-    manifest: Manifest
-    body: bytes
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """The release at hand, or the last one; plain values."""
-
-    stage: Stage = "none"
-    version: int = 0  # that is released
-    recall: int = 0  # under which the canaries were given back what all have, where it was stopped
-    share: float = 0.0
-    canaries: tuple[str, ...] = ()  # empty: not drawn yet, for no gateway was here that could take a model
-    is_named: bool = False  # by the operator
-    since_ns: int = 0
-    why: str = ""
-    recalled: tuple[str, ...] = ()  # who was given back what all have, until all are given another
-    stopped: tuple[str, ...] = ()  # digests of models whose releases were stopped, see `stopping`
-
-    @property
-    def is_under_way(self) -> bool:
-        """True while canaries have a model that the others have not."""
-        return self.stage in UNDER_WAY
-
-    def without(self, digest: str) -> tuple[str, ...]:
-        """Return the models that were stopped but for one: it is released by order."""
-        return tuple(one for one in self.stopped if one != digest)
-
-    def stopping(self, digest: str) -> tuple[str, ...]:
-        """Return the models that were stopped with one more."""
-        return (*self.without(digest), digest)[-STOPPED_MAX:]
-
-
-@dataclass(frozen=True)
-class Staging:
-    """The release at hand with the models that it is about; the one that all have is not among them."""
-
-    rollout: Rollout = field(default_factory=Rollout)
-    candidate: BuiltModel | None = None  # of the canaries, while it is under way; what was stopped, after that
-    recall: BuiltModel | None = None  # of those who had a model that was stopped
-    waiting: BuiltModel | None = None  # made since, and given to nobody yet
-    before: int = 0  # the version that all had before, to be kept for whoever wants it back
-
-    @property
-    def recipients(self) -> tuple[str, ...]:
-        """Who was given something that not all have."""
-        return tuple(dict.fromkeys((*self.rollout.canaries, *self.rollout.recalled)))
-
-    def of(self, gateway: str) -> BuiltModel | None:
-        """Return what is announced to a gateway alone, None where it is what all have."""
-        if self.rollout.is_under_way and gateway in self.rollout.canaries:
-            return self.candidate
-        return self.recall if gateway in self.rollout.recalled else None
-
-    @property
-    def newest(self) -> int:
-        """The highest version among these."""
-        held = (self.candidate, self.recall, self.waiting)
-        return max(self.rollout.version, self.rollout.recall, *(one.manifest.version for one in held if one), 0)
-
-
-def dump_staging(staging: Staging, everywhere: int) -> bytes:
-    """Return how a release stands as bytes, with the version that all have; the models themselves lie elsewhere."""
-    held = {name: getattr(staging, name) for name in ("candidate", "recall", "waiting")}
-    versions = {name: one.manifest.version for name, one in held.items() if one is not None}
-    known = {"everywhere": everywhere, "before": staging.before}
-    return json.dumps({"rollout": asdict(staging.rollout), **known, **versions}).encode()
-
-
-def needed(body: bytes | None) -> set[int]:
-    """Return the versions whose models a stored release is about, that all have or had before among them."""
-    held: dict[str, Any] = json.loads(body) if body else {}
-    return {held[name] for name in ("everywhere", "before", "candidate", "recall", "waiting") if held.get(name)}
-
-
-def restore_staging(
-    body: bytes | None, of: Callable[[int], tuple[Manifest, bytes] | None], latest: tuple[Manifest, bytes] | None
-) -> tuple[tuple[Manifest, bytes] | None, Staging]:
-    """Return the model that all have and how the release at hand stands; `of` finds a stored model by its version.
-
-    Where nothing was ever staged the latest model is the one that all have.
-    """
-    if body is None:
-        return latest, Staging()
-    held: dict[str, Any] = json.loads(body)
-    lists = {name: tuple(held["rollout"][name]) for name in ("canaries", "recalled", "stopped")}
-    rollout = Rollout(**{**held["rollout"], **lists})
-    found = {name: of(held[name]) for name in ("candidate", "recall", "waiting") if name in held}
-    models = {name: BuiltModel(*one) for name, one in found.items() if one is not None}
-    return of(held["everywhere"]) if held["everywhere"] else None, Staging(rollout, before=held["before"], **models)
 
 
 def able(gateways: Mapping[str, Status]) -> list[str]:

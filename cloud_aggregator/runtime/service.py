@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedgate.cloud_aggregator import containment, machine, presence
 from fedgate.cloud_aggregator.attempts import attempt
 from fedgate.cloud_aggregator.events import Durable, Effect, Event, Ordered, Outward, Received
-from fedgate.cloud_aggregator.releases import rollout
+from fedgate.cloud_aggregator.releases import releases
 from fedgate.cloud_aggregator.runtime import defence
 from fedgate.cloud_aggregator.state import State, restore
 from fedgate.cloud_aggregator.storage.store import Store
@@ -37,12 +37,11 @@ class Service:
     ) -> None:
         """Go on with what the store holds; `beginning` names a training that starts anew."""
         self.store = store
-        everywhere, staging = rollout.restore_staging(store.models.rollout(), store.models.of, store.models.latest())
         self.state = restore(
             settings,
             key,
             store.training(),
-            everywhere,
+            releases.restore(store.models.rollout(), store.models.of, store.models.latest()),
             store.statuses(),
             now_ns,
             beginning,
@@ -50,7 +49,6 @@ class Service:
             store.alarms(),
             store.held(),
             store.sessions(),
-            staging,
             store.seen(),
         )
         self.state = replace(self.state, presence=presence.start(store.service(), now_ns))

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Integer, LargeBinary, Row, Select, Table, delete, func, select, update
 
 from fedgate.cloud_aggregator.events import RecordModel, SaveRollout
-from fedgate.cloud_aggregator.releases.rollout import UNDER_WAY, Rollout, needed
+from fedgate.cloud_aggregator.releases.releases import UNDER_WAY, Rollout, needed
 from fedgate.cloud_aggregator.storage.tables import META, MODELS, put
 from fedgate.config.protocol.messages import Manifest
 

@@ -63,13 +63,13 @@ class Operator:
         if service is None or self._world.witness.releases.has_waiting:
             return
         state = service.state
-        stage = state.releases.staging.rollout
+        stage = state.releases.rollout
         if stage.stage == "paused":
             can_stop = state.releases.manifest is not None
             self.give("stop" if can_stop and self._rng.random() < 0.5 else "go-on", {})
         elif state.releases.manifest is None and not stage.is_under_way:
             to_all = {"gateways": [], "share": 1.0, "to_all": True}
-            if state.releases.staging.waiting is not None:
+            if state.releases.waiting is not None:
                 self.give("release", to_all)
             elif stage.stage == "stopped":  # by its canaries, and the training makes the same again
                 self.give("release", {**to_all, "version": stage.version})

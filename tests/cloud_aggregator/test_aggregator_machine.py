@@ -60,7 +60,7 @@ def after(state: State, *events: Event, at_s: float | None = None) -> tuple[Stat
 def started(shelf: CloudShelf | None = None, at_s: float = 0.0, **rounds: Any) -> State:
     shelf = shelf or CloudShelf()
     settings = aggregator_settings(rounds={"quorum": 3, **rounds}, limits={"max_update_bytes": 100_000})
-    given = (shelf.training, shelf.released, shelf.gateways, T0_NS + round(at_s * NS))
+    given = (shelf.training, shelf.releases, shelf.gateways, T0_NS + round(at_s * NS))
     return restore(settings, KEY, *given, held=shelf.held)
 
 

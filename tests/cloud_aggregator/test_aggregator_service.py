@@ -293,7 +293,7 @@ def test_a_new_training_leaves_the_old_one_behind_and_versions_go_on() -> None:
     again = started(shelf)
     assert again.rounds.counted == state.rounds.counted and again.rounds.run == OPEN.rounds.run
     changed = aggregator_settings(algorithm={"settings": {"nu": 0.2}})
-    fresh = restore(changed, KEY, shelf.training, shelf.released, {}, T0_NS)
+    fresh = restore(changed, KEY, shelf.training, shelf.releases, {}, T0_NS)
     assert (
         fresh.rounds.run != OPEN.rounds.run
         and fresh.rounds.counted == {}

@@ -57,9 +57,9 @@ from fedgate.cloud_aggregator.events import (
     Send,
     Tick,
 )
-from fedgate.cloud_aggregator.releases import announce, rollout
+from fedgate.cloud_aggregator.releases import announce
 from fedgate.cloud_aggregator.releases.build import GOLDEN_ROWS, GOLDEN_VALUES
-from fedgate.cloud_aggregator.releases.rollout import Staging
+from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, dump
 from fedgate.cloud_aggregator.rounds import round
 from fedgate.cloud_aggregator.runtime.app import Aggregator
 from fedgate.cloud_aggregator.state import restore
@@ -311,7 +311,7 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "training": lambda number: [SaveTraining({"number": np.array(number)})],
     "rounds": lambda number: [RecordRound("run", number, "fedavg", ("a",), 0, number)],
     "models": lambda number: [model(number)],
-    "rollout": lambda number: [SaveRollout(rollout.dump_staging(Staging(), number), number)],
+    "rollout": lambda number: [SaveRollout(dump(Releases(before=number)), number)],
     "alarms": alarm,
     "service": lambda number: [RecordService(number, number, True, number)],
     "gateways": lambda number: [RecordGateway("west", READY, number)],
@@ -433,7 +433,9 @@ def test_who_asks_for_a_model_without_end_leaves_the_line_to_others() -> None:
     """Method: the machine and the backlog of its link, and a line that carries 2 MB a second, for half a minute."""
     body = bytes(range(256)) * 2_400
     manifest = signed(CALM[0], version=3, model=describe(body, 65_536))
-    state = restore(aggregator_settings(rounds={"quorum": 9}), KEY, None, (manifest, body), {}, T0_NS)
+    state = restore(
+        aggregator_settings(rounds={"quorum": 9}), KEY, None, Releases(BuiltModel(manifest, body)), {}, T0_NS
+    )
     for name in ("west", "north"):
         state, _ = machine.step(state, T0_NS, heard(name, "status", READY.to_bytes()))
     line, numbers = Backlog(), count()

@@ -6,14 +6,12 @@ more than that, it must not.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
 
 from fedgate.cloud_aggregator.events import Log
-from fedgate.cloud_aggregator.releases.rollout import BuiltModel, dump_staging, restore_staging
+from fedgate.cloud_aggregator.releases.releases import BuiltModel, dump, restore
 from fedgate.config.protocol.transfer import describe
 from fedgate.models.arrays import FEATURES, Arrays, Floats, alike, generator
 from fedgate.models.detectors import readout, subspace
@@ -130,12 +128,12 @@ def test_a_model_is_another_where_a_covariate_of_a_large_unit_counts_otherwise()
 @pytest.mark.parametrize(("share", "is_new"), [(0.0, False), (REAL, True)])
 def test_a_model_that_differs_by_rounding_is_not_released_again(share: float, is_new: bool) -> None:
     cloud = fleet("east").cloud
-    assert cloud.releases.manifest is not None
-    new = again(BuiltModel(cloud.releases.manifest, cloud.releases.model), share)
+    assert cloud.releases.everywhere is not None
+    new = again(cloud.releases.everywhere, share)
     state, effects = receive_model(cloud, new)
     said = [effect.text for effect in effects if isinstance(effect, Log)]
     assert (said == ["model 1 is as it was, nothing to release"]) is not is_new
-    assert (state.releases.staging.waiting is not None) is is_new
+    assert (state.releases.waiting is not None) is is_new
 
 
 def test_a_model_that_was_stopped_is_known_again_after_a_restart() -> None:
@@ -145,7 +143,7 @@ def test_a_model_that_was_stopped_is_known_again_after_a_restart() -> None:
     assert made.order("stop")[1] == ""
     made.told()
     made.restart("cloud")
-    candidate = made.cloud.releases.staging.candidate
+    candidate = made.cloud.releases.candidate
     assert candidate is not None and candidate.body == SENSITIVE[1]
     for share, is_known in ((0.0, True), (REAL, False)):
         state, effects = receive_model(made.cloud, again(candidate, share))
@@ -158,14 +156,12 @@ def test_a_model_that_was_stopped_is_known_again_after_a_restart() -> None:
 def test_what_waits_is_dropped_where_it_is_what_was_stopped() -> None:
     made = fleet()
     made.order("release", SENSITIVE, gateways=["south"])
-    candidate = made.cloud.releases.staging.candidate
+    candidate = made.cloud.releases.candidate
     assert candidate is not None
     for share, waits in ((0.0, False), (REAL, True)):
-        state = with_record(
-            made.cloud, "releases", staging=replace(made.cloud.releases.staging, waiting=again(candidate, share))
-        )
+        state = with_record(made.cloud, "releases", waiting=again(candidate, share))
         state, _ = stop_rollout(state, "it was bad")
-        assert (state.releases.staging.waiting is not None) is waits
+        assert (state.releases.waiting is not None) is waits
 
 
 def test_rows_that_give_the_same_but_for_rounding_have_not_changed() -> None:
@@ -229,9 +225,9 @@ def test_what_was_stopped_lies_in_the_store_with_the_release() -> None:
     made = fleet()
     made.order("release", SENSITIVE, gateways=["south"])
     made.order("stop")
-    body, models = dump_staging(made.cloud.releases.staging, 1), made.staged.models
-    _, found = restore_staging(body, models.get, None)
-    assert found.candidate == made.cloud.releases.staging.candidate is not None
+    body, models = dump(made.cloud.releases), made.staged.models
+    found = restore(body, models.get, None)
+    assert found.candidate == made.cloud.releases.candidate is not None
 
 
 def unit_of(rows: Floats) -> float:

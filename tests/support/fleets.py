@@ -8,7 +8,7 @@ from typing import Any
 
 from fedgate.cloud_aggregator import events as cloud_events
 from fedgate.cloud_aggregator import state as cloud_state
-from fedgate.cloud_aggregator.releases import rollout
+from fedgate.cloud_aggregator.releases.releases import Rollout, restore
 from tests.gateway_agent.deployment.test_gateway_models import Made
 from tests.support.sites import KEY, CloudShelf, Site, aggregator_settings, gateway_settings, samples, topic
 
@@ -50,11 +50,9 @@ class Fleet(Site):
 
     def _cloud(self) -> cloud_state.State:
         shelf = self.staged
-        everywhere, staging = rollout.restore_staging(shelf.rollout, shelf.models.get, shelf.released)
-        given = (shelf.training, everywhere, dict(shelf.gateways), self.now_ns)
-        return cloud_state.restore(
-            self.cloud_settings, KEY, *given, material=self.material, held=dict(shelf.held), staging=staging
-        )
+        stored = restore(shelf.rollout, shelf.models.get, shelf.released)
+        given = (shelf.training, stored, dict(shelf.gateways), self.now_ns)
+        return cloud_state.restore(self.cloud_settings, KEY, *given, material=self.material, held=dict(shelf.held))
 
     def order(self, kind: str, made: Made | None = None, **body: Any) -> tuple[str, str]:
         """Give an order, as the command does; a model is one of the store."""
@@ -78,8 +76,8 @@ class Fleet(Site):
         self.flow()
 
     @property
-    def stage(self) -> rollout.Rollout:
-        return self.cloud.releases.staging.rollout
+    def stage(self) -> Rollout:
+        return self.cloud.releases.rollout
 
     def versions(self) -> dict[str, int]:
         return {

@@ -19,7 +19,7 @@ from fedgate.cloud_aggregator import events as cloud_events
 from fedgate.cloud_aggregator import machine as cloud_machine
 from fedgate.cloud_aggregator import state as cloud_state
 from fedgate.cloud_aggregator.releases import deploy
-from fedgate.cloud_aggregator.releases.rollout import BuiltModel
+from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases
 from fedgate.cloud_aggregator.runtime.defence import NOTHING, Material
 from fedgate.config.identity.signing import verified
 from fedgate.config.protocol import topics
@@ -139,6 +139,10 @@ class CloudShelf:
     rounds: list[cloud_events.RecordRound] = field(default_factory=list)
     held: dict[str, cloud_events.HoldUpdate] = field(default_factory=dict)
 
+    @property
+    def releases(self) -> Releases | None:
+        return None if self.released is None else Releases(BuiltModel(*self.released))
+
     def commit(self, effects: Iterable[object]) -> None:
         for effect in effects:
             match effect:
@@ -210,7 +214,7 @@ class Site:
             self.cloud_settings,
             KEY,
             shelf.training,
-            shelf.released,
+            shelf.releases,
             dict(shelf.gateways),
             self.now_ns,
             material=self.material,

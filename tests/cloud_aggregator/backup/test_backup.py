@@ -32,7 +32,8 @@ from fedgate.cloud_aggregator.backup import archive, sealing
 from fedgate.cloud_aggregator.commands import backup as backup_command
 from fedgate.cloud_aggregator.commands import restore as restore_command
 from fedgate.cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
-from fedgate.cloud_aggregator.releases.rollout import BuiltModel, Rollout, Staging, dump_staging, restore_staging
+from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump
+from fedgate.cloud_aggregator.releases.releases import restore as restored_releases
 from fedgate.cloud_aggregator.rounds.numbering import beginning
 from fedgate.cloud_aggregator.rounds.rounds import save_training, training_place
 from fedgate.cloud_aggregator.state import restore as restored_state
@@ -419,9 +420,9 @@ def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Ca
 
 
 def test_a_release_that_was_under_way_waits_for_the_operator(put_back: Callable[..., Store]) -> None:
-    staging = Staging(Rollout("watching", 1, canaries=("east",)), candidate=MODEL)
-    back = put_back(SaveRollout(dump_staging(staging, 0), T0_NS))
-    _, found = restore_staging(back.models.rollout(), back.models.of, back.models.latest())
+    watching = Releases(rollout=Rollout("watching", 1, canaries=("east",)), candidate=MODEL)
+    back = put_back(SaveRollout(dump(watching), T0_NS))
+    found = restored_releases(back.models.rollout(), back.models.of, back.models.latest())
     assert (found.rollout.stage, found.candidate) == ("paused", MODEL) and "put back" in found.rollout.why
 
 

@@ -17,7 +17,8 @@ from fedgate.cloud_aggregator.__main__ import main
 from fedgate.cloud_aggregator.commands.release import share
 from fedgate.cloud_aggregator.events import RecordGateway, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases import rollout
-from fedgate.cloud_aggregator.releases.rollout import Report, Rollout, is_alarming, verdict
+from fedgate.cloud_aggregator.releases.releases import Rollout
+from fedgate.cloud_aggregator.releases.rollout import Report, is_alarming, verdict
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.transfer import describe
@@ -134,7 +135,7 @@ def test_canaries_that_are_away_are_waited_for_and_then_the_operator_decides() -
     made.publish(topic("south", "status", "agent"), Status(state="offline").to_bytes(), retain=True)
     made.order("release", SENSITIVE, gateways=["north", "south"])
     made.watch(600, 0.0, "north")
-    assert made.cloud.releases.staging.rollout.stage == "watching" and made.versions()["north"] == 2
+    assert made.cloud.releases.rollout.stage == "watching" and made.versions()["north"] == 2
     said = rollout.verdict(made.stage, _report(made), made.cloud_settings.release, made.now_ns)
     assert said[0] == "wait" and "south have not watched with it" in said[1] and "offline or silent: south" in said[1]
     made.tick(1_000.0)
@@ -225,7 +226,7 @@ def test_what_the_training_makes_goes_where_the_settings_say(mode: str) -> None:
     )
     made.restart("cloud")
     if mode == "manual":
-        assert made.cloud.releases.staging.waiting is not None
+        assert made.cloud.releases.waiting is not None
         assert made.order("release", share=1.0, to_all=True)[1] == ""
     if mode == "staged":
         made.watch(600)
@@ -297,7 +298,7 @@ def test_one_of_three_canaries_rejects_for_itself() -> None:
 
 
 def test_a_few_windows_have_shown_nothing_however_short_the_watch_is() -> None:
-    table, stage = ReleaseTable(watch_s=1.0), rollout.Rollout("watching", 2, canaries=("a",), since_ns=T0_NS)
+    table, stage = ReleaseTable(watch_s=1.0), Rollout("watching", 2, canaries=("a",), since_ns=T0_NS)
     for windows, word in ((BLOCK_WINDOWS - 1, "wait"), (BLOCK_WINDOWS, "go on")):
         canary = Status(state="online", model_version=2, model_windows=windows, promised_alarms_per_day=0.1)
         told = rollout.report(stage, {"a": canary}, 1, table, 1.0)

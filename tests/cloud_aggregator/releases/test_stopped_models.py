@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from fedgate.cloud_aggregator.events import RecordModel, SaveRollout
-from fedgate.cloud_aggregator.releases import rollout
-from fedgate.cloud_aggregator.releases.rollout import BuiltModel, Rollout, Staging, drawn
+from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump, needed, restore
+from fedgate.cloud_aggregator.releases.rollout import drawn
 from fedgate.cloud_aggregator.storage.models_table import MODELS_KEPT
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
@@ -45,7 +46,7 @@ def test_what_was_stopped_is_not_released_again_but_by_order() -> None:
     stopped = made.stage
     for _ in range(2):
         trained(made, BAD)
-        assert made.stage == stopped and made.cloud.releases.staging.waiting is None
+        assert made.stage == stopped and made.cloud.releases.waiting is None
         made.restart("cloud")
     trained(made, OTHER)
     assert made.stage.is_under_way and made.stage.version == 4
@@ -59,17 +60,17 @@ def test_what_was_stopped_is_not_released_again_but_by_order() -> None:
     assert made.cloud.releases.manifest.model.digest == BAD[0].model.digest
     released = made.stage
     trained(made, OTHER)  # which was stopped, and is so still
-    assert made.stage == released and made.cloud.releases.staging.candidate is None
+    assert made.stage == released and made.cloud.releases.candidate is None
 
 
 def test_a_model_that_waits_for_the_release_of_its_own_bytes_does_not_follow_it() -> None:
     made = staged_fleet()
     trained(made, OTHER)
     trained(made, BAD)
-    waiting = made.cloud.releases.staging.waiting
+    waiting = made.cloud.releases.waiting
     assert waiting is not None and waiting.body == BAD[1]
     made.order("stop")
-    assert not made.stage.is_under_way and made.cloud.releases.staging.waiting is None
+    assert not made.stage.is_under_way and made.cloud.releases.waiting is None
 
 
 def test_what_is_given_back_is_stored_before_what_has_waited_goes_to_all() -> None:
@@ -84,7 +85,7 @@ def test_what_is_given_back_is_stored_before_what_has_waited_goes_to_all() -> No
     stored = [json.loads(effect.body) for effect in effects if isinstance(effect, SaveRollout)]
     back, new = (effect.manifest.version for effect in effects if isinstance(effect, RecordModel))
     assert [(held.get("recall"), held["everywhere"]) for held in stored] == [(back, 1), (None, new)]
-    assert stored[0]["rollout"]["recalled"] == [*canaries] and after.releases.staging.recipients == ()
+    assert stored[0]["rollout"]["recalled"] == [*canaries] and after.releases.recipients == ()
 
 
 def test_canaries_are_drawn_among_those_who_are_here_as_many_as_the_share_of_all() -> None:
@@ -101,7 +102,7 @@ def test_canaries_are_drawn_among_those_who_are_here_as_many_as_the_share_of_all
 def test_a_release_that_began_by_a_clock_ahead_is_not_waited_for_longer() -> None:
     made = staged_fleet()
     begun = Rollout(**{**vars(made.stage), "since_ns": made.now_ns + 10**18})
-    made.staged.rollout = rollout.dump_staging(Staging(begun), 1)
+    made.staged.rollout = dump(replace(made.cloud.releases, rollout=begun))
     made.restart("cloud")
     assert made.stage.since_ns <= made.now_ns
 
@@ -111,17 +112,16 @@ def test_the_store_keeps_models_that_are_new_or_of_use_and_what_is_said_of_all(t
     count = 3 * MODELS_KEPT
     with_store = Store(tmp_path / "aggregator.db")
     made = [BuiltModel(manifest.model_copy(update={"version": version}), body) for version in range(1, count + 1)]
-    release = Staging(Rollout("paused", 3, since_ns=T0_NS), candidate=made[2], waiting=made[4], before=1)
-    with_store.commit([*[RecordModel(*one) for one in made[:5]], SaveRollout(rollout.dump_staging(release, 2), 1)])
+    paused = Rollout("paused", 3, since_ns=T0_NS)
+    release = Releases(made[1], paused, made[2], waiting=made[4], before=1)
+    with_store.commit([*[RecordModel(*one) for one in made[:5]], SaveRollout(dump(release), 1)])
     for one in made[5:]:
         with_store.commit([RecordModel(*one)])
     kept = {version for version in range(1, count + 1) if with_store.models.of(version) is not None}
     assert kept == {1, 2, 3, 5} | set(range(count - MODELS_KEPT + 1, count + 1))
     assert [row["version"] for row in with_store.rows("models", "version")] == list(range(1, count + 1))
-    of_all, found = rollout.restore_staging(
-        with_store.models.rollout(), with_store.models.of, with_store.models.latest()
-    )
-    assert of_all is not None and of_all[0].version == 2 and found == release
+    found = restore(with_store.models.rollout(), with_store.models.of, with_store.models.latest())
+    assert found.version == 2 and found == release
     with_store.close()
 
 
@@ -131,4 +131,4 @@ def test_what_all_had_before_is_kept_through_releases_that_come_to_nothing() -> 
     trained(made, OTHER)
     made.order("stop")
     made.restart("cloud")
-    assert made.cloud.releases.staging.before == 1 and rollout.needed(made.staged.rollout) == {1, 2, 3, 4}
+    assert made.cloud.releases.before == 1 and needed(made.staged.rollout) == {1, 2, 3, 4}

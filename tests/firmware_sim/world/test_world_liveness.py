@@ -16,7 +16,7 @@ import pytest
 from fedgate.cloud_aggregator.events import Connection as CloudConnection
 from fedgate.cloud_aggregator.events import SaveRollout
 from fedgate.cloud_aggregator.releases import deploy, rollout
-from fedgate.cloud_aggregator.releases.rollout import Rollout
+from fedgate.cloud_aggregator.releases.releases import Rollout
 from fedgate.cloud_aggregator.rounds import round as rounds
 from fedgate.cloud_aggregator.rounds.round import REMIND_S
 from fedgate.config.protocol.messages import round_number

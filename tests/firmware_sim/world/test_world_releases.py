@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.events import Answered, Durable, RecordModel, SaveRollout
-from fedgate.cloud_aggregator.releases.rollout import Rollout
+from fedgate.cloud_aggregator.releases.releases import Rollout
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.faults import Faults, Orders
