@@ -6,6 +6,9 @@ in quotes is a mistake and not a number. Relative paths are relative to the file
 
 from __future__ import annotations
 
+import json
+import re
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -18,11 +21,9 @@ from fedgate.config.settings.alarm import AlarmTable
 from fedgate.config.settings.base import Table as Table
 from fedgate.config.settings.checks import check_algorithm
 from fedgate.config.settings.identity import Enrolment, Identity, Membership
-from fedgate.config.settings.mistaken import other_file
 from fedgate.config.settings.notifications import DeviceTable, FleetSpec, HomeAssistant, Webhook
 from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
 from fedgate.config.settings.storage import Keeping
-from fedgate.config.settings.toml_lines import UnreadableError, as_json, described
 from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
 from fedgate.models.features import FeatureSpec, feature_names
 from fedgate.models.promise import block_windows
@@ -291,16 +292,24 @@ def load(path: Path, kind: type[AnySettings]) -> AnySettings:
         raise SettingsError(f"{path}: cannot be read ({error.strerror})") from None
     try:
         # By way of JSON, since pydantic's strict mode takes a list for a tuple and a string for a path only there.
-        settings = kind.model_validate_json(as_json(text), strict=True)
-    except UnreadableError as error:
-        raise SettingsError(f"{path}:{error}") from None
+        settings = kind.model_validate_json(_as_json(text), strict=True)
     except ValidationError as error:
-        problems = other_file(text, kind) or described(text, error, kind)
-        raise SettingsError("\n".join(f"{path}:{problem}" for problem in problems)) from None
+        from fedgate.config.settings.problems import problems  # late: a file without any is the rule
+
+        raise SettingsError("\n".join(f"{path}:{problem}" for problem in problems(text, error, kind))) from None
+    except (ValueError, RecursionError) as error:
+        found = re.search(r"at line (\d+)", str(error))
+        line = found[1] if found else text.count("\n") + 1
+        raise SettingsError(f"{path}:{line}: not TOML: {error}") from None
     try:
         return _absolute(settings, path.parent.resolve())
     except RuntimeError as error:  # of a home, such as ~somebody, that there is not
         raise SettingsError(f"{path}: a path begins with ~ and cannot be understood ({error})") from None
+
+
+def _as_json(text: str) -> str:
+    """Return a TOML document as JSON. A date, which JSON lacks, becomes what no setting is, and is named as such."""
+    return json.dumps(tomllib.loads(text), default=lambda date: {"date": str(date)})
 
 
 def _absolute(settings: AnySettings, folder: Path) -> AnySettings:

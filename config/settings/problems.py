@@ -1,0 +1,99 @@
+"""Problems of a TOML file's settings in words, each with the line that it stands on; `tomllib` keeps no lines.
+
+Loaded only where there is something to say.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import product
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from fedgate.config.settings.mistaken import meant_key, other_file
+
+Path = tuple[str | int, ...]  # keys, and indices of arrays
+
+# What may end a value that is cut off behind one of its lines: a string, then up to three arrays and inline tables.
+ENDS = ["".join(end) for depth in range(4) for end in product(("", '"""', "'''"), *["]}"] * depth)]
+# The key that the message of a check of ours begins with, such as `steps[1].edges_hz: ...`.
+NAMED = re.compile(r"[a-z]\w*(?:\[\d+\]|\.\w+)*(?=: )")
+
+
+def problems(text: str, error: ValidationError, kind: type[BaseModel]) -> list[str]:
+    """Return each problem of settings of a `kind` as `line: key: what was expected, got what`, with the key that was
+    meant in the place of one that is not known; of a file that is the other program's only that.
+    """
+    found = error.errors()
+    deeper = {problem["loc"][:length] for problem in found for length in range(len(problem["loc"]))}
+    own = [_described(text, problem, kind) for problem in found if not _follows(problem, deeper)]
+    return other_file(text, kind) or own
+
+
+def _follows(problem: Any, deeper: set[Path]) -> bool:
+    """Tell whether pydantic names a problem only because of others: an array with a bad element counts as too short,
+    and a default that depends on a bad value cannot be made.
+    """
+    is_too_short = problem["type"] == "too_short" and problem["loc"] in deeper
+    return is_too_short or problem["type"] == "default_factory_not_called"
+
+
+def _described(text: str, problem: Any, kind: type[BaseModel]) -> str:
+    message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
+    given = "" if isinstance(problem["input"], dict | list | tuple) else f", got {problem['input']!r}"
+    location, document = problem["loc"], tomllib.loads(text)
+    path = key = _known(document, location)
+    if problem["type"] == "missing":
+        message, given, key = "is missing", "", (*path, location[-1])
+    elif problem["type"] == "extra_forbidden":
+        message, meant = "is not a known key", meant_key(kind, location)
+        given += f"; did you mean {meant}?" if meant else ""
+    elif problem["type"] == "value_error":
+        named, given = NAMED.match(message), ""
+        parts = re.findall(r"\w+", named[0]) if named else []
+        path = _known(document, (*path, *(int(part) if part.isdigit() else part for part in parts)))
+    words = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).removeprefix(".")
+    return f"{line_of(text, path)}: {words}{': ' if words else ''}{message}{given}"
+
+
+def _known(document: Any, location: Path) -> Path:
+    """Return as much of a location as stands in a document: names that pydantic puts in, such as the kind of a step,
+    are passed over.
+    """
+    path: Path = ()
+    for part in location:
+        with suppress(LookupError, TypeError):
+            document = document[part]
+            path = (*path, part)
+    return path
+
+
+def line_of(text: str, path: Path) -> int:
+    """Return the line on which a key, a table or an element of an array of a TOML document begins; 1 for all of it.
+
+    >>> line_of("[broker]\\nport = 1\\n[[source]]\\n[[source]]\\nname = 'x'", ("source", 1, "name"))
+    5
+    """
+    lines = text.split("\n")
+    return 1 + bisect_left(range(1, len(lines)), True, key=partial(_holds, lines, path))
+
+
+def _holds(lines: Sequence[str], path: Path, count: int) -> bool:
+    """Tell whether a path stands in the first lines of a document."""
+    return _known(_beginning(lines[:count]), path) == path
+
+
+def _beginning(lines: Sequence[str]) -> dict[str, Any]:
+    """Return what the first lines of a document say, whatever they leave open."""
+    for length in range(len(lines), 0, -1):
+        begun = "\n".join(lines[:length])
+        for end in ENDS:
+            with suppress(tomllib.TOMLDecodeError):
+                return tomllib.loads(f"{begun}\n{end}")
+    return {}
