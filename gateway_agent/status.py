@@ -7,7 +7,7 @@ import numpy as np
 from fedgate.config.protocol.messages import SHORT_MAX, Device, Status, round_number
 from fedgate.config.runtime.version import VERSION
 from fedgate.gateway_agent.deployment import slots
-from fedgate.gateway_agent.outbox.item_size import held_bytes
+from fedgate.gateway_agent.outbox.outbox import held_bytes
 from fedgate.gateway_agent.state import State
 from fedgate.models.federated.algorithm import EPSILON
 

@@ -44,6 +44,14 @@ def note_answer(outbox: Outbox, context: Context) -> Outbox:
     return replace(outbox, line=replace(outbox.line, received_ns=context.now_ns))
 
 
+def may_be_due(before: Outbox, after: Outbox) -> bool:
+    """Tell whether an event may have made something due: an item was queued, or there is space for several under way;
+    to look through a full outbox for every receipt would take too long.
+    """
+    has_space = after.items is not before.items and len(after.sent_ns) <= ITEMS_MAX // 2
+    return after.sequence != before.sequence or has_space
+
+
 def send_due(outbox: Outbox, context: Context, active: Active) -> tuple[Outbox, list[Effect]]:
     """Send what is due, the most important and oldest first, as far as there is room under way."""
     if not context.is_connected or not outbox.items:
@@ -126,19 +134,12 @@ def _is_present(active: Active, name: str, cause: str) -> bool:
     return name == alarm_item(active[cause], "raised") if cause in active else name.endswith(".cleared")
 
 
-def settle(
-    outbox: Outbox, context: Context, active: Active, name: str, receipt: Receipt
-) -> tuple[Outbox, list[Effect]]:
-    """Take in a receipt: the item is the aggregator's now, or was refused for good. The next may follow."""
+def settle(outbox: Outbox, name: str, receipt: Receipt) -> tuple[Outbox, list[Effect]]:
+    """Take in a receipt: the item is the aggregator's now, or was refused for good."""
     if name not in outbox.items:
         return outbox, []
-    outbox, effects = outbox.without([name]), list[Effect]([Settle(name)])
-    if not receipt.accepted:
-        effects.append(Log("warning", f"aggregator refused {name[:16]}: {receipt.reason}"))
-    if len(outbox.sent_ns) > ITEMS_MAX // 2:  # to look through a full outbox for every receipt would take too long
-        return outbox, effects
-    outbox, sends = send_due(outbox, context, active)
-    return outbox, [*effects, *sends]
+    refused = [] if receipt.accepted else [Log("warning", f"aggregator refused {name[:16]}: {receipt.reason}")]
+    return outbox.without([name]), [Settle(name), *refused]
 
 
 def resend(outbox: Outbox, context: Context, name: str, missing: tuple[int, ...]) -> tuple[Outbox, list[Effect]]:

@@ -16,7 +16,7 @@ from fedgate.config.protocol.messages import Alarm, Receipt, Status
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.events import Connection, Outward, Queue, Received
 from fedgate.gateway_agent.machine import DAMAGED, FULL
-from fedgate.gateway_agent.outbox.item_size import is_tombstone
+from fedgate.gateway_agent.outbox.outbox import is_tombstone
 from fedgate.gateway_agent.runtime.service import REGAIN_S, Service
 from fedgate.gateway_agent.storage import files
 from fedgate.gateway_agent.storage.files import set_aside
