@@ -44,7 +44,7 @@ from fedgate.gateway_agent.events import (
 )
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.monitor import pipeline as walk
-from fedgate.gateway_agent.monitor.monitor import Monitor, active_alarms, save_memory
+from fedgate.gateway_agent.monitor.monitor import Monitor, save_memory
 from fedgate.gateway_agent.monitor.pipeline import Reading
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.outbox import delivery, scores
@@ -79,7 +79,7 @@ def begin(state: State, stored: Stored) -> Result:
     features = save_features(context)
     if stored.blobs.get(FEATURES) != features.body:
         effects.append(features)
-    for cause in sorted(state.monitor.sensor_alarms.keys() - alarms.watched_causes(context.settings)):
+    for cause in sorted(state.monitor.alarms.active.keys() - alarms.watched_causes(context.settings)):
         state, cleared = _monitor(state, alarms.clear_fault(state.monitor, context, cause, context.now_ns))
         effects += cleared
     if not state.monitor.pipeline.commissioned:
@@ -137,7 +137,7 @@ def _advance(state: State) -> Result:
 
 
 def _send_due(state: State) -> Result:
-    outbox, sends = delivery.send_due(state.outbox, state.context, active_alarms(state.monitor, state.context))
+    outbox, sends = delivery.send_due(state.outbox, state.context, state.monitor.alarms.active)
     return replace(state, outbox=outbox), sends
 
 

@@ -29,7 +29,7 @@ def status(state: State) -> Status:
         model_version=state.deployment.version,
         model_digest=state.deployment.manifest.model.digest if state.deployment.manifest else "",
         settling=state.monitor.pipeline.settling,
-        alarms_active=int(state.monitor.pipeline.alarm.active) + len(state.monitor.sensor_alarms),
+        alarms_active=len(state.monitor.alarms.active),
         outbox=len(state.outbox.items),
         bytes_sent=state.context.bytes_sent,
         bytes_received=state.context.bytes_received,

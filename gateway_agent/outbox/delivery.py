@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from fedgate.config.protocol import topics
-from fedgate.config.protocol.messages import Receipt, alarm_item
+from fedgate.config.protocol.messages import Alarm, Receipt
 from fedgate.config.runtime.backoff import NS, jitter, wait_ns
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
@@ -21,7 +21,7 @@ from fedgate.models.records import replace
 URGENT_SHARE = 0.2  # of the spread after an outage: within so much of it the alarms go
 ITEMS_MAX = 32  # under way at once; brokers keep 1,000 messages for a client that is slow, and some far fewer
 BYTES_MAX = 256 * 1024  # under way at once, of what is no alarm; one item always is
-Active = Mapping[str, str]  # cause -> id, of the alarms that are active
+Active = Mapping[str, Alarm]  # the alarms that are active, by cause
 
 
 def begin_connection(outbox: Outbox, context: Context) -> Outbox:
@@ -131,7 +131,7 @@ def _is_present(active: Active, name: str, cause: str) -> bool:
     """Tell whether a change of an alarm is how things are now: an older one that is sent once more must not be what
     late listeners see.
     """
-    return name == alarm_item(active[cause], "raised") if cause in active else name.endswith(".cleared")
+    return name == active[cause].item if cause in active else name.endswith(".cleared")
 
 
 def settle(outbox: Outbox, name: str, receipt: Receipt) -> tuple[Outbox, list[Effect]]:

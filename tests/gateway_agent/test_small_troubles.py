@@ -103,11 +103,11 @@ def test_a_log_that_a_power_cut_left_beside_a_new_store_goes_aside(tmp_path: Pat
 def test_a_store_of_no_bytes_is_damage_and_a_missing_one_is_a_new_gateway(tmp_path: Path) -> None:
     path = tmp_path / "gateway.db"
     agent = opened(path)
-    assert not agent.store.damage and not agent.state.monitor.sensor_alarms
+    assert not agent.store.damage and not agent.state.monitor.alarms.active
     agent.close()
     path.write_bytes(b"")
     agent = opened(path)
-    assert "it is empty, and was a store" in agent.store.damage and "store-damaged" in agent.state.monitor.sensor_alarms
+    assert "it is empty, and was a store" in agent.store.damage and "store-damaged" in agent.state.monitor.alarms.active
     agent.close()
 
 
