@@ -2,9 +2,9 @@
 
 It reads no clock and touches no file and no socket, so the service, a simulation and a test run the same code. An event
 goes to one component, whose functions take its own record and the context, and read others where their parameters say
-so. What a component wants of another it returns as a request (`events`), which `_apply` answers. Then two advances
-follow, which do nothing where there is nothing to do. A message that makes no sense is dropped, counted and logged; it
-can not stop the agent.
+so. What a component wants of another it returns as a request (`events`), which `_apply` answers. Then advances follow,
+which do nothing where there is nothing to do; the last one sends what is due. A message that makes no sense is dropped,
+counted and logged; it can not stop the agent.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ from fedgate.gateway_agent.events import (
 )
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.monitor import pipeline as walk
-from fedgate.gateway_agent.monitor.monitor import Monitor, active_alarms, save_memory
+from fedgate.gateway_agent.monitor.monitor import Monitor, save_memory
 from fedgate.gateway_agent.monitor.pipeline import Reading
 from fedgate.gateway_agent.monitor.recurrence import Seen
-from fedgate.gateway_agent.outbox import delivery, eviction, queue, scores
+from fedgate.gateway_agent.outbox import delivery, scores
+from fedgate.gateway_agent.outbox.outbox import enqueue, give_up_telemetry
 from fedgate.gateway_agent.sources import frames, json_values
 from fedgate.gateway_agent.start import save_features
 from fedgate.gateway_agent.state import FEATURES, State, Stored
@@ -78,7 +79,7 @@ def begin(state: State, stored: Stored) -> Result:
     features = save_features(context)
     if stored.blobs.get(FEATURES) != features.body:
         effects.append(features)
-    for cause in sorted(state.monitor.sensor_alarms.keys() - alarms.watched_causes(context.settings)):
+    for cause in sorted(state.monitor.alarms.active.keys() - alarms.watched_causes(context.settings)):
         state, cleared = _monitor(state, alarms.clear_fault(state.monitor, context, cause, context.now_ns))
         effects += cleared
     if not state.monitor.pipeline.commissioned:
@@ -95,10 +96,13 @@ def begin(state: State, stored: Stored) -> Result:
 
 def step(state: State, now_ns: int, event: Event) -> Result:
     """Take in one event at `now_ns` on the gateway's timeline."""
+    before = state.outbox
     state = replace(state, context=replace(state.context, now_ns=now_ns))
     state, effects = _route(state, event)
     state, more = _advance(state)
-    return state, [*effects, *more]
+    may_be_due = isinstance(event, Tick | Connection) or delivery.may_be_due(before, state.outbox)
+    state, sends = _send_due(state) if may_be_due else (state, [])
+    return state, [*effects, *more, *sends]
 
 
 def _route(state: State, event: Event) -> Result:
@@ -138,14 +142,18 @@ def _advance(state: State) -> Result:
     return state, effects
 
 
+def _send_due(state: State) -> Result:
+    outbox, sends = delivery.send_due(state.outbox, state.context, state.monitor.alarms.active)
+    return replace(state, outbox=outbox), sends
+
+
 def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
     """Answer the requests among what a component wants, each in its place among the effects."""
     effects: list[Effect] = []
     for one in wanted:
         match one:
             case Deliver(name=name, item=item):
-                active = active_alarms(state.monitor, state.context)
-                outbox, more = queue.queue(state.outbox, state.context, active, name, item)
+                outbox, more = enqueue(state.outbox, state.context, name, item)
                 state = replace(state, outbox=outbox)
                 effects += more
             case Fetch(transfer=transfer):
@@ -201,9 +209,8 @@ def _connection(state: State, up: bool) -> Result:
         downloads=downloads.ask_again(state.downloads, state.context),
     )
     state, effects = _apply(state, [PublishStatus(), *repeat_numbers(state.trust, state.context)])
-    outbox, kept = scores.queue_unsent(state.outbox, state.context, active_alarms(state.monitor, state.context))
-    state, sends = _send_due(replace(state, outbox=outbox))
-    return state, [*effects, *kept, *sends]
+    outbox, kept = scores.queue_unsent(state.outbox, state.context)
+    return replace(state, outbox=outbox), [*effects, *kept]
 
 
 def _move_times(state: State, event: Anchored) -> Result:
@@ -240,7 +247,7 @@ def _store_state(state: State, event: StoreState) -> Result:
     context = replace(context, store=replace(context.store, problem=event.problem))
     state, given_up = replace(state, context=context), list[Effect]()
     if event.problem == FULL:
-        outbox, given_up = eviction.give_up_telemetry(state.outbox, context)
+        outbox, given_up = give_up_telemetry(state.outbox, context)
         state = replace(state, outbox=outbox)
         changed = alarms.raise_fault(state.monitor, context, FULL, event.text, context.now_ns)
     else:
@@ -257,7 +264,7 @@ def _tick(state: State, event: Tick) -> Result:
     state = replace(state, context=context, outbox=replace(state.outbox, line=line))
     effects: list[Effect] = []
     # What may be due without anything having happened; each does nothing where there is nothing to do.
-    for act in (_silent_sources, _send_due, _ask, _probation, _without_model, _watch_age, _remember):
+    for act in (_silent_sources, _ask, _probation, _without_model, _watch_age, _remember):
         state, more = act(state)
         effects += more
     if state.context.now_ns - state.status_ns >= state.context.settings.exchange.status_s * NS:
@@ -268,11 +275,6 @@ def _tick(state: State, event: Tick) -> Result:
 
 def _silent_sources(state: State) -> Result:
     return _monitor(state, alarms.check_silence(state.monitor, state.context))
-
-
-def _send_due(state: State) -> Result:
-    outbox, sends = delivery.send_due(state.outbox, state.context, active_alarms(state.monitor, state.context))
-    return replace(state, outbox=outbox), sends
 
 
 def _ask(state: State) -> Result:
@@ -371,7 +373,7 @@ def _settle(state: State, name: str, receipt: Receipt) -> Result:
     if item is not None and (item.priority == UPDATE_PRIORITY or not receipt.accepted):
         context = replace(context, refusal=receipt.reason)
     training, saved = participation.note_receipt(state.training, name) if receipt.accepted else (state.training, [])
-    outbox, effects = delivery.settle(state.outbox, context, active_alarms(state.monitor, context), name, receipt)
+    outbox, effects = delivery.settle(state.outbox, name, receipt)
     return replace(state, context=context, training=training, outbox=outbox), [*effects, *saved]
 
 
@@ -427,8 +429,8 @@ def _read(state: State, reading: Reading) -> Result:
     if reading.learned and reading.row is not None:
         effects.append(Keep(Seen(reading.row, reading.t_ns)))
     if reading.height is not None and state.context.settings.exchange.publish_scores:
-        score, active = _score(state, reading.t_ns, reading.height), active_alarms(state.monitor, state.context)
-        outbox, more = scores.publish(state.outbox, state.context, active, score)
+        score = _score(state, reading.t_ns, reading.height)
+        outbox, more = scores.publish(state.outbox, state.context, score)
         state, effects = replace(state, outbox=outbox), [*effects, *more]
     return state, effects
 

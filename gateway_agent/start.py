@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from fedgate.config.protocol import wire
+from fedgate.config.protocol import alarm_book, wire
 from fedgate.config.protocol.messages import Newest
 from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
@@ -15,7 +15,7 @@ from fedgate.gateway_agent.deployment import deployment
 from fedgate.gateway_agent.deployment.deployment import Deployment
 from fedgate.gateway_agent.events import Effect, Save
 from fedgate.gateway_agent.monitor import pipeline as walk
-from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, RaisedBy, RaisedIn, save_alarms, save_memory
+from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms, save_memory
 from fedgate.gateway_agent.outbox.outbox import Line, Outbox
 from fedgate.gateway_agent.runtime.signature_worker import Verified
 from fedgate.gateway_agent.state import FEATURES, RESCUED, SECRET, BaselineError, State, Stored
@@ -104,17 +104,14 @@ def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> N
 
 def _monitor(settings: GatewaySettings, stored: Stored, now_ns: int) -> Monitor:
     """Return the monitor with the stored baseline and the alarms as `state.save_alarms` stored them."""
-    held = json.loads(stored.blobs.get(ALARMS, b'{"anomaly": {}, "sensors": {}}'))
+    held = json.loads(stored.blobs.get(ALARMS, b'{"anomaly": {}, "active": [], "raised": 0}'))
     pipeline = walk.start(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
     )
     return Monitor(
         pipeline=replace(pipeline, alarm=AlarmState(**held["anomaly"])),
         received_ns={source.name: now_ns for source in settings.source},
-        raised_by=RaisedBy(*held.get("raised_by", ())),
-        sensor_alarms=held["sensors"],
-        raised_in={cause: RaisedIn(*one) for cause, one in held.get("raised_in", {}).items()},
-        alarms_raised=held.get("raised", 0),
+        alarms=alarm_book.restore(held),
     )
 
 

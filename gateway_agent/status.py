@@ -7,7 +7,7 @@ import numpy as np
 from fedgate.config.protocol.messages import SHORT_MAX, Device, Status, round_number
 from fedgate.config.runtime.version import VERSION
 from fedgate.gateway_agent.deployment.deployment import status_fields
-from fedgate.gateway_agent.outbox.item_size import held_bytes
+from fedgate.gateway_agent.outbox.outbox import held_bytes
 from fedgate.gateway_agent.state import State
 from fedgate.models.federated.algorithm import EPSILON
 
@@ -27,7 +27,7 @@ def status(state: State) -> Status:
         windows_lost=state.monitor.windows_lost,
         values_filled=state.monitor.values_filled,
         settling=state.monitor.pipeline.settling,
-        alarms_active=int(state.monitor.pipeline.alarm.active) + len(state.monitor.sensor_alarms),
+        alarms_active=len(state.monitor.alarms.active),
         outbox=len(state.outbox.items),
         bytes_sent=state.context.bytes_sent,
         bytes_received=state.context.bytes_received,

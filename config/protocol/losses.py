@@ -36,3 +36,16 @@ class Tombstone(Message):
         what it said before does not settle what it says now.
         """
         return f"{hashlib.sha256(f'{self.id}/{self.kind}/{self.items}'.encode()).hexdigest()[:32]}.tombstone"
+
+    def merge(self, more: Tombstone) -> Tombstone:
+        """Return one tombstone for what this one and a later one of its class say."""
+        return self.model_copy(
+            update={
+                "items": self.items + more.items,
+                "size_bytes": self.size_bytes + more.size_bytes,
+                "first_ns": min(self.first_ns, more.first_ns),
+                "last_ns": max(self.last_ns, more.last_ns),
+                "why": tuple(dict.fromkeys((*self.why, *more.why))),
+                "boot_id": more.boot_id,
+            }
+        )

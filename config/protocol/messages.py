@@ -348,12 +348,7 @@ class Alarm(Message):
     @property
     def item(self) -> str:
         """The name under which the aggregator acknowledges this change; short enough for a topic whatever the id."""
-        return alarm_item(self.id, self.state)
-
-
-def alarm_item(alarm_id: str, state: str) -> str:
-    """Return the name of a change of an alarm, see `Alarm.item`."""
-    return f"{hashlib.sha256(alarm_id.encode()).hexdigest()[:32]}.{state}"
+        return f"{hashlib.sha256(self.id.encode()).hexdigest()[:32]}.{self.state}"
 
 
 class FleetAlarm(Alarm):

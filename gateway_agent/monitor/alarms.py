@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Literal
+from typing import Any, Literal
 
+from fedgate.config.protocol.alarm_book import AlarmBook
 from fedgate.config.protocol.messages import Alarm, Manifest
 from fedgate.config.settings.settings import GatewaySettings, Source
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Deliver, Item, Log, Wanted
 from fedgate.gateway_agent.monitor import evidence
 from fedgate.gateway_agent.monitor.decision import SCORE
-from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, RaisedBy, RaisedIn, alarm_id, save_alarms
-from fedgate.gateway_agent.monitor.pipeline import Reading
+from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, save_alarms
+from fedgate.gateway_agent.monitor.pipeline import Judge, Reading
 from fedgate.models.attribution import Evidence
 from fedgate.models.features import feature_names
 from fedgate.models.records import replace
@@ -25,7 +26,6 @@ from fedgate.models.signal import Lost
 from fedgate.models.threshold import Transition, severity
 
 NS = 1_000_000_000
-UNMEASURED: tuple[Evidence, Evidence] = ("", "")
 OUTDATED = "level-outdated"
 STUCK = "stuck"
 NO_MODEL = "no-model"
@@ -39,8 +39,8 @@ CAUSE_LENGTH, DIGEST_LENGTH = 64, 8  # characters
 
 
 def watched_causes(settings: GatewaySettings) -> set[str]:
-    """Return the causes of sensor alarms that these settings can raise and clear while the agent runs."""
-    causes = {f"silent-{source.name}" for source in settings.source} | {NO_MODEL}
+    """Return the causes of alarms that these settings can raise and clear while the agent runs."""
+    causes = {f"silent-{source.name}" for source in settings.source} | {ANOMALY, NO_MODEL}
     causes |= {OUTDATED} if settings.alarm.drift is not None else set()
     return causes | {f"faulty-{channel}" for channel in settings.features.channels} | stuck_causes(settings)
 
@@ -78,37 +78,30 @@ def queue_anomaly(
     judge = monitor.pipeline.judge
     if judge is None or manifest is None:  # a transition needs a judge, and a judge comes with its manifest
         raise AssertionError("a transition without a model in force")
-    weather, power = UNMEASURED
-    if transition.kind == "raised":
-        monitor = _number(replace(monitor, raised_by=RaisedBy(height.rule, height.feature or "")), context, ANOMALY)
-        weather, power = evidence.measured(monitor.pipeline, context, transition)
-    by = monitor.raised_by
+    measured: dict[str, Any] = {
+        "severity": severity(judge.levels, transition.score),
+        "score": transition.score,
+        "level": transition.level,
+        "window_s": context.settings.features.window_s,
+        "model_version": manifest.version,
+        "model_digest": manifest.model.digest,
+        "baseline_windows": len(monitor.pipeline.baseline),
+    }
+    if transition.kind == "cleared":
+        text = _text_of_end(monitor, transition)
+        return _clear(monitor, context, ANOMALY, text, transition.t_ns, weather="", power="", **measured)
+    weather, power = evidence.measured(monitor.pipeline, context, transition)
     alarm = Alarm(
-        id=alarm_id(monitor, context, ANOMALY, transition.onset_ns),
-        cause=ANOMALY,
+        **_origin(monitor, context, ANOMALY, transition.onset_ns, transition.t_ns),
         kind="anomaly",
-        state=transition.kind,
-        severity=severity(judge.levels, transition.score),
-        text=_text(monitor, transition, height) + _accounted(weather=weather, power=power),
-        rule=by.rule,
-        feature=by.feature,
-        onset_ns=transition.onset_ns,
-        t_ns=transition.t_ns,
-        score=transition.score,
-        level=transition.level,
-        window_s=context.settings.features.window_s,
-        model_version=manifest.version,
-        model_digest=manifest.model.digest,
-        baseline_windows=len(monitor.pipeline.baseline),
-        clock=context.clock,
-        boot_id=context.boot_id,
-        monotonic_ns=context.monotonic_ns(transition.t_ns),
-        sequence=_sequence(monitor, ANOMALY),
-        store_id=context.store_id,
+        text=_text(judge, height) + _accounted(weather=weather, power=power),
+        rule=height.rule,
+        feature=height.feature or "",
         weather=weather,
         power=power,
+        **measured,
     )
-    return _queue(monitor, context, alarm)
+    return _report(monitor, context, *monitor.alarms.raise_once(alarm))
 
 
 def _accounted(**measured: Evidence) -> str:
@@ -117,26 +110,66 @@ def _accounted(**measured: Evidence) -> str:
     return "".join(f"; {cause} is out of the ordinary and {what}" for cause, what in found.items())
 
 
-def _number(monitor: Monitor, context: Context, cause: str) -> Monitor:
-    """Return the monitor that knows when an alarm was raised, whatever the clock says."""
-    # What a full disk does not take is published all the same, and the next start counts anew from before.
-    number = 0 if context.store.is_unstored else monitor.alarms_raised + 1
-    raised_in = {**monitor.raised_in, cause: RaisedIn(context.boot_id, number)}
-    return replace(monitor, raised_in=raised_in, alarms_raised=number or monitor.alarms_raised)
-
-
-def _sequence(monitor: Monitor, cause: str) -> int:
-    return monitor.raised_in[cause].sequence if cause in monitor.raised_in else 0
-
-
-def _text(monitor: Monitor, transition: Transition, height: Height) -> str:
-    if transition.kind == "cleared":
-        what = "score" if monitor.raised_by.rule == SCORE else "height of all rules"
-        return f"{what} stayed below {transition.level:.3g}; its peak was {transition.score:.3g}"
-    judge = monitor.pipeline.judge
-    whose = "the site" if judge is not None and judge.watch.is_borrowed else "this gateway's own baseline"
+def _text(judge: Judge, height: Height) -> str:
+    whose = "the site" if judge.watch.is_borrowed else "this gateway's own baseline"
     what = f"{height.rule} of {height.feature}" if height.feature else height.rule
     return f"{what} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}"
+
+
+def _text_of_end(monitor: Monitor, transition: Transition) -> str:
+    raised = monitor.alarms.active.get(ANOMALY)
+    what = "score" if raised is None or raised.rule == SCORE else "height of all rules"
+    return f"{what} stayed below {transition.level:.3g}; its peak was {transition.score:.3g}"
+
+
+def _origin(monitor: Monitor, context: Context, cause: str, onset_ns: int, t_ns: int) -> dict[str, Any]:
+    """Return what an alarm that is raised at `t_ns` says of where it comes from.
+
+    Its id names the boot and its number is among all alarms of the store, which no clock can repeat: where none is kept
+    two boots begin at the same time. What a full disk does not take is published all the same, without a number, and
+    the next start counts anew from before.
+    """
+    return {
+        "id": f"{context.settings.gateway.id}.{cause}.{onset_ns}.{context.boot_id}",
+        "cause": cause,
+        "state": "raised",
+        "onset_ns": onset_ns,
+        "sequence": 0 if context.store.is_unstored else monitor.alarms.raised + 1,
+        **_moment(context, t_ns),
+    }
+
+
+def _moment(context: Context, t_ns: int) -> dict[str, Any]:
+    """Return what a change of an alarm at `t_ns` says of its time, so that it can be corrected."""
+    return {
+        "t_ns": t_ns,
+        "clock": context.clock,
+        "boot_id": context.boot_id,
+        "monotonic_ns": context.monotonic_ns(t_ns),
+        "store_id": context.store_id,
+    }
+
+
+def _clear(
+    monitor: Monitor, context: Context, cause: str, text: str, t_ns: int, **changes: Any
+) -> tuple[Monitor, list[Wanted]]:
+    changes |= _moment(context, t_ns)
+    return _report(monitor, context, *monitor.alarms.clear_once(cause, text=text, **changes))
+
+
+def _report(monitor: Monitor, context: Context, book: AlarmBook, alarm: Alarm | None) -> tuple[Monitor, list[Wanted]]:
+    """Store and deliver a change of an alarm, where there is one."""
+    if alarm is None:
+        return monitor, []
+    monitor = replace(monitor, alarms=book)
+    priority = ALARM_PRIORITY if alarm.kind == "anomaly" else SENSOR_PRIORITY
+    item = Item(context.topic("alarm", alarm.cause), (alarm.to_bytes(),), retain=True, priority=priority)
+    level: Literal["info", "warning"] = "warning" if alarm.state == "raised" else "info"
+    return monitor, [
+        save_alarms(monitor),
+        Deliver(alarm.item, item),
+        Log(level, f"alarm {alarm.cause} {alarm.state}: {alarm.text}"),
+    ]
 
 
 def check_drift(monitor: Monitor, context: Context, t_ns: int) -> tuple[Monitor, list[Wanted]]:
@@ -181,7 +214,7 @@ def check_stuck(
         monitor, raised = raise_fault(monitor, context, stuck_cause(feature), text, t_ns, feature)
         effects += raised
     for feature in moved:
-        monitor, cleared = clear_fault(monitor, context, stuck_cause(feature), t_ns, feature)
+        monitor, cleared = clear_fault(monitor, context, stuck_cause(feature), t_ns)
         effects += cleared
     return monitor, effects
 
@@ -190,67 +223,20 @@ def raise_fault(
     monitor: Monitor, context: Context, cause: str, text: str, t_ns: int, feature: str = ""
 ) -> tuple[Monitor, list[Wanted]]:
     """Raise a sensor fault once, of a stuck `feature` where one is named; one that is active changes nothing."""
-    if cause in monitor.sensor_alarms:
-        return monitor, []
-    sensor_alarms = {**monitor.sensor_alarms, cause: t_ns}
-    monitor = _number(replace(monitor, sensor_alarms=sensor_alarms), context, cause)
-    return _queue(monitor, context, _sensor_alarm(monitor, context, cause, "raised", text, (t_ns, t_ns), feature))
-
-
-def clear_fault(
-    monitor: Monitor, context: Context, cause: str, t_ns: int, feature: str = ""
-) -> tuple[Monitor, list[Wanted]]:
-    """Clear a sensor fault where it is active."""
-    if cause not in monitor.sensor_alarms:
-        return monitor, []
-    onset_ns = monitor.sensor_alarms[cause]
-    monitor = replace(monitor, sensor_alarms={key: at for key, at in monitor.sensor_alarms.items() if key != cause})
-    text = OF_NO_SENSOR.get(cause, "the sensor is well again")
-    return _queue(monitor, context, _sensor_alarm(monitor, context, cause, "cleared", text, (onset_ns, t_ns), feature))
-
-
-def _sensor_alarm(
-    monitor: Monitor,
-    context: Context,
-    cause: str,
-    kind: Literal["raised", "cleared"],
-    text: str,
-    span_ns: tuple[int, int],
-    feature: str,
-) -> Alarm:
-    """Return the message of a fault from an onset to now, both in `span_ns`."""
-    onset_ns, t_ns = span_ns
-    return Alarm(
-        id=alarm_id(monitor, context, cause, onset_ns),
-        cause=cause,
+    alarm = Alarm(
+        **_origin(monitor, context, cause, t_ns, t_ns),
         kind="sensor",
-        state=kind,
         severity="warning",
         text=text,
         rule=STUCK if feature else "",
         feature=feature,
-        onset_ns=onset_ns,
-        t_ns=t_ns,
-        clock=context.clock,
-        boot_id=context.boot_id,
-        monotonic_ns=context.monotonic_ns(t_ns),
-        sequence=_sequence(monitor, cause),
-        store_id=context.store_id,
     )
+    return _report(monitor, context, *monitor.alarms.raise_once(alarm))
 
 
-def _queue(monitor: Monitor, context: Context, alarm: Alarm) -> tuple[Monitor, list[Wanted]]:
-    priority = ALARM_PRIORITY if alarm.kind == "anomaly" else SENSOR_PRIORITY
-    item = Item(context.topic("alarm", alarm.cause), (alarm.to_bytes(),), retain=True, priority=priority)
-    if alarm.state == "cleared":
-        raised_in = {key: boot for key, boot in monitor.raised_in.items() if key != alarm.cause}
-        monitor = replace(monitor, raised_in=raised_in)
-    level: Literal["info", "warning"] = "warning" if alarm.state == "raised" else "info"
-    return monitor, [
-        save_alarms(monitor),
-        Deliver(alarm.item, item),
-        Log(level, f"alarm {alarm.cause} {alarm.state}: {alarm.text}"),
-    ]
+def clear_fault(monitor: Monitor, context: Context, cause: str, t_ns: int) -> tuple[Monitor, list[Wanted]]:
+    """Clear a sensor fault where it is active."""
+    return _clear(monitor, context, cause, OF_NO_SENSOR.get(cause, "the sensor is well again"), t_ns)
 
 
 def _channels(context: Context) -> list[tuple[Source, str]]:
@@ -273,9 +259,9 @@ def check_window(
             text = f"channel {channel} is stuck, clipped or out of all range; its windows are not scored"
             monitor, more = raise_fault(monitor, context, cause, text, t_ns)
             effects += more
-        if channel in faulty or (cause in monitor.sensor_alarms and channel not in monitor.faulty_ns):
+        if channel in faulty or (cause in monitor.alarms.active and channel not in monitor.faulty_ns):
             monitor = replace(monitor, faulty_ns={**monitor.faulty_ns, channel: t_ns})
-        elif cause in monitor.sensor_alarms and not 0 <= t_ns - monitor.faulty_ns[channel] < source.silent_after_s * NS:
+        elif cause in monitor.alarms.active and not 0 <= t_ns - monitor.faulty_ns[channel] < source.silent_after_s * NS:
             monitor, more = clear_fault(monitor, context, cause, t_ns)
             effects += more
     return monitor, effects
@@ -292,7 +278,7 @@ def check_lost_window(monitor: Monitor, context: Context, lost: Lost) -> tuple[M
             monitor = replace(monitor, lost_ns={**monitor.lost_ns, channel: since_ns})
             blind_s = (lost.t_ns - since_ns) / NS
             # Where the whole source is silent that is the alarm, and one is enough.
-            if blind_s >= source.silent_after_s and f"silent-{source.name}" not in monitor.sensor_alarms:
+            if blind_s >= source.silent_after_s and f"silent-{source.name}" not in monitor.alarms.active:
                 text = f"channel {channel} has given no whole window for {blind_s:.0f} s: {lost.reason}"
                 monitor, raised = raise_fault(monitor, context, f"faulty-{channel}", text, lost.t_ns)
                 monitor = replace(monitor, faulty_ns={**monitor.faulty_ns, channel: lost.t_ns})

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from fedgate.config.protocol import topics
-from fedgate.config.protocol.messages import Receipt, alarm_item
+from fedgate.config.protocol.messages import Alarm, Receipt
 from fedgate.config.runtime.backoff import NS, jitter, wait_ns
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
@@ -21,7 +21,7 @@ from fedgate.models.records import replace
 URGENT_SHARE = 0.2  # of the spread after an outage: within so much of it the alarms go
 ITEMS_MAX = 32  # under way at once; brokers keep 1,000 messages for a client that is slow, and some far fewer
 BYTES_MAX = 256 * 1024  # under way at once, of what is no alarm; one item always is
-Active = Mapping[str, str]  # cause -> id, of the alarms that are active
+Active = Mapping[str, Alarm]  # the alarms that are active, by cause
 
 
 def begin_connection(outbox: Outbox, context: Context) -> Outbox:
@@ -42,6 +42,14 @@ def begin_connection(outbox: Outbox, context: Context) -> Outbox:
 def note_answer(outbox: Outbox, context: Context) -> Outbox:
     """Return the outbox after a message of the aggregator, whatever it says."""
     return replace(outbox, line=replace(outbox.line, received_ns=context.now_ns))
+
+
+def may_be_due(before: Outbox, after: Outbox) -> bool:
+    """Tell whether an event may have made something due: an item was queued, or there is space for several under way;
+    to look through a full outbox for every receipt would take too long.
+    """
+    has_space = after.items is not before.items and len(after.sent_ns) <= ITEMS_MAX // 2
+    return after.sequence != before.sequence or has_space
 
 
 def send_due(outbox: Outbox, context: Context, active: Active) -> tuple[Outbox, list[Effect]]:
@@ -123,22 +131,15 @@ def _is_present(active: Active, name: str, cause: str) -> bool:
     """Tell whether a change of an alarm is how things are now: an older one that is sent once more must not be what
     late listeners see.
     """
-    return name == alarm_item(active[cause], "raised") if cause in active else name.endswith(".cleared")
+    return name == active[cause].item if cause in active else name.endswith(".cleared")
 
 
-def settle(
-    outbox: Outbox, context: Context, active: Active, name: str, receipt: Receipt
-) -> tuple[Outbox, list[Effect]]:
-    """Take in a receipt: the item is the aggregator's now, or was refused for good. The next may follow."""
+def settle(outbox: Outbox, name: str, receipt: Receipt) -> tuple[Outbox, list[Effect]]:
+    """Take in a receipt: the item is the aggregator's now, or was refused for good."""
     if name not in outbox.items:
         return outbox, []
-    outbox, effects = outbox.without([name]), list[Effect]([Settle(name)])
-    if not receipt.accepted:
-        effects.append(Log("warning", f"aggregator refused {name[:16]}: {receipt.reason}"))
-    if len(outbox.sent_ns) > ITEMS_MAX // 2:  # to look through a full outbox for every receipt would take too long
-        return outbox, effects
-    outbox, sends = send_due(outbox, context, active)
-    return outbox, [*effects, *sends]
+    refused = [] if receipt.accepted else [Log("warning", f"aggregator refused {name[:16]}: {receipt.reason}")]
+    return outbox.without([name]), [Settle(name), *refused]
 
 
 def resend(outbox: Outbox, context: Context, name: str, missing: tuple[int, ...]) -> tuple[Outbox, list[Effect]]:

@@ -1,13 +1,37 @@
-"""The record of what must reach the aggregator."""
+"""What must reach the aggregator: queued durably, sent while there is a link (`delivery`), settled by a receipt alone.
+
+An outage may last for months and a store is bounded. So the classes, alarms, sensor alarms, updates and telemetry, give
+way to those before them and, oldest first, to their own; where that is not enough, what came last is what is lost. A
+tombstone says what went. It is an item like an alarm and leaves only on its receipt; there is at most one a class, for
+which space is kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fedgate.config.protocol.losses import Reason, Tombstone
 from fedgate.config.protocol.messages import Score
-from fedgate.gateway_agent.events import Item
+from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.events import (
+    ALARM_PRIORITY,
+    CLASSES,
+    TELEMETRY_PRIORITY,
+    Effect,
+    Item,
+    Log,
+    Queue,
+    Save,
+    Settle,
+)
+from fedgate.gateway_agent.store_identity import SEQUENCE
 from fedgate.models.records import replace
+
+ITEM_BYTES = 256  # what a database adds to an item, and to each payload of it: rows, indices, a part of a page
+TOMBSTONE_BYTES = 1_280  # no tombstone is larger, with what a database adds
+TOMBSTONES_BYTES = TOMBSTONE_BYTES * len(CLASSES)
+TOMBSTONE = "tombstone"
 
 
 @dataclass(frozen=True)
@@ -47,3 +71,129 @@ class Outbox:
         line = self.line
         line = replace(line, urgent_ns=line.urgent_ns + by_ns, bulk_ns=line.bulk_ns + by_ns, received_ns=None)
         return replace(self, line=line, sent_ns={name: at_ns + by_ns for name, at_ns in self.sent_ns.items()})
+
+
+def enqueue(outbox: Outbox, context: Context, name: str, item: Item) -> tuple[Outbox, list[Effect]]:
+    """Store an item, and say what is lost for it; where it may not have the space of others that is the item itself."""
+    item = replace(item, t_ns=item.t_ns or context.now_ns)
+    victims, why = _choose_victims(outbox, context, name, item)
+    outbox, effects = give_up(outbox, context, victims, why)
+    if name in victims:
+        return outbox, effects
+    outbox = replace(outbox, items={**outbox.items, name: item}, sequence=outbox.sequence + 1)
+    return outbox, [*effects, Queue(name, item), Save(SEQUENCE, str(outbox.sequence).encode())]
+
+
+def _choose_victims(outbox: Outbox, context: Context, name: str, item: Item) -> tuple[dict[str, Item], Reason]:
+    """Return what gives way to an item, or the item itself, and why."""
+    if item.priority == TELEMETRY_PRIORITY and (why := why_no_telemetry(context)):
+        return {name: item}, why
+    replaced = outbox.items.get(name)
+    before = 0 if replaced is None else stored_bytes(name, replaced)
+    excess = held_bytes(outbox.items) - before + stored_bytes(name, item) - context.settings.store.max_bytes
+    victims: dict[str, Item] = {}
+    for other in _least_important_first(outbox, name, item.priority) if excess > 0 else ():
+        victims[other] = outbox.items[other]
+        excess -= stored_bytes(other, victims[other])
+        if excess <= 0:
+            break
+    # Where all that may be given up for it is not enough, nothing is.
+    return victims if excess <= 0 else {name: item}, "outbox-full"
+
+
+def _least_important_first(outbox: Outbox, name: str, priority: int) -> list[str]:
+    names = [
+        other
+        for other, item in outbox.items.items()
+        if item.priority >= priority and other != name and not is_tombstone(other)
+    ]
+    return sorted(names, key=lambda other: -outbox.items[other].priority)  # stable: the oldest of a class first
+
+
+def why_no_telemetry(context: Context) -> Reason | None:
+    """Return why no telemetry is stored at present, None where it is."""
+    if context.store.problem == "disk-full":
+        return "disk-full"
+    return "flash-budget" if context.store.flash.written_bytes >= context.settings.store.flash_bytes_per_day else None
+
+
+def give_up_telemetry(outbox: Outbox, context: Context) -> tuple[Outbox, list[Effect]]:
+    """Give up all telemetry: the disk is full, and what is said of the structure needs the space."""
+    held = {name: item for name, item in outbox.items.items() if item.priority == TELEMETRY_PRIORITY}
+    return give_up(outbox, context, held, "disk-full")
+
+
+def give_up(outbox: Outbox, context: Context, items: Mapping[str, Item], why: Reason) -> tuple[Outbox, list[Effect]]:
+    """Give up items, stored or not, and say so in the tombstones of their classes."""
+    if not items:
+        return outbox, []
+    effects: list[Effect] = [Settle(name) for name in items if name in outbox.items]
+    outbox = outbox.without(items)
+    for priority, kind in CLASSES.items():
+        lost = {name: item for name, item in items.items() if item.priority == priority and not is_tombstone(name)}
+        if not lost:
+            continue
+        before = outbox.dropped.get(kind, 0)
+        total = before + len(lost)
+        if before.bit_length() != total.bit_length():
+            effects.append(Log("warning", f"{kind} given up ({total} so far): {why}"))
+        outbox = replace(outbox, dropped={**outbox.dropped, kind: total})
+        outbox, recorded = _record_loss(outbox, context, _tombstone(context, priority, lost, why))
+        effects += recorded
+    return outbox, effects
+
+
+def _tombstone(context: Context, priority: int, lost: Mapping[str, Item], why: Reason) -> Tombstone:
+    """Return what says that these items, all of one class, are lost."""
+    times = [item.t_ns for item in lost.values()]
+    return Tombstone(
+        id=next(iter(lost)),
+        kind=CLASSES[priority],
+        items=len(lost),
+        size_bytes=sum(len(payload) for item in lost.values() for payload in item.payloads),
+        first_ns=min(times),
+        last_ns=max(times),
+        why=(why,),
+        boot_id=context.boot_id,
+    )
+
+
+def _record_loss(outbox: Outbox, context: Context, stone: Tombstone) -> tuple[Outbox, list[Effect]]:
+    """Return the outbox with a tombstone, in which the one of its class that still waits is contained."""
+    where, effects = context.topic(TOMBSTONE, stone.kind), list[Effect]()
+    before = next((name for name, item in outbox.items.items() if item.topic == where), None)
+    sent_ns = outbox.sent_ns
+    if before is not None:
+        stone = Tombstone.from_bytes(outbox.items[before].payloads[0]).merge(stone)
+        outbox = outbox.without([before])
+        effects.append(Settle(before))
+    item = Item(where, (stone.to_bytes(),), retain=False, priority=ALARM_PRIORITY, t_ns=context.now_ns)
+    outbox = replace(outbox, items={**outbox.items, stone.item: item})
+    if before in sent_ns:  # one that grows by the second is not to be sent by the second
+        outbox = replace(outbox, sent_ns={**outbox.sent_ns, stone.item: sent_ns[before]})
+    return outbox, [*effects, Queue(stone.item, item)]
+
+
+def is_tombstone(name: str) -> bool:
+    """Tell whether an item, by its name, says what was lost."""
+    return name.endswith(f".{TOMBSTONE}")
+
+
+def stored_bytes(name: str, item: Item) -> int:
+    """Return how many bytes of the store an item takes, rather too many than too few."""
+    return len(name) + len(item.topic) + ITEM_BYTES + sum(len(payload) + ITEM_BYTES for payload in item.payloads)
+
+
+def held_bytes(items: Mapping[str, Item]) -> int:
+    """Return how many bytes of the store items take, or may take: the space of tombstones is never given away."""
+    return TOMBSTONES_BYTES + sum(stored_bytes(name, item) for name, item in items.items() if not is_tombstone(name))
+
+
+def by_class(items: Mapping[str, Item]) -> dict[str, tuple[int, int]]:
+    """Return how many items of each class wait, and how many bytes they take; tombstones as a class of their own."""
+    held: dict[str, tuple[int, int]] = dict.fromkeys((*CLASSES.values(), TOMBSTONE), (0, 0))
+    for name, item in items.items():
+        kind = TOMBSTONE if is_tombstone(name) else CLASSES[item.priority]
+        count, size_bytes = held[kind]
+        held[kind] = (count + 1, size_bytes + stored_bytes(name, item))
+    return held

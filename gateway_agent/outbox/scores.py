@@ -6,16 +6,12 @@ dead line is noticed late. So those scores are kept too: the first batch begins 
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from fedgate.config.protocol import scores as telemetry
 from fedgate.config.protocol.messages import Score
 from fedgate.config.protocol.transfer import digest_of
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Effect, Item, Publish
-from fedgate.gateway_agent.outbox import queue
-from fedgate.gateway_agent.outbox.delivery import Active
-from fedgate.gateway_agent.outbox.outbox import Outbox
+from fedgate.gateway_agent.outbox.outbox import Outbox, enqueue
 from fedgate.models.records import replace
 
 NS = 1_000_000_000
@@ -23,7 +19,7 @@ WINDOWS = 60  # in a batch: about 1.5 kB
 UNNOTICED = 1.5  # keep-alives, until a dead line is known to be
 
 
-def publish(outbox: Outbox, context: Context, active: Active, score: Score) -> tuple[Outbox, list[Effect]]:
+def publish(outbox: Outbox, context: Context, score: Score) -> tuple[Outbox, list[Effect]]:
     """Publish the score of a window, or keep it."""
     exchange = context.settings.exchange
     effects: list[Effect] = []
@@ -37,33 +33,34 @@ def publish(outbox: Outbox, context: Context, active: Active, score: Score) -> t
         recent = tuple(one for one in kept[-WINDOWS:] if since_ns < one.t_ns <= score.t_ns)
         return replace(outbox, scores=recent), effects
     outbox = replace(outbox, scores=kept)
-    return queue_unsent(outbox, context, active) if len(kept) >= WINDOWS else (outbox, effects)
+    return queue_unsent(outbox, context) if len(kept) >= WINDOWS else (outbox, effects)
 
 
-def queue_unsent(outbox: Outbox, context: Context, active: Active) -> tuple[Outbox, list[Effect]]:
-    """Queue what was kept: batches of one model and level each, times rising."""
-    scores, outbox = outbox.scores, replace(outbox, scores=())
-    effects: list[Effect] = []
-    for _, group in groupby(scores, lambda one: (one.model_version, one.level)):
-        series: list[Score] = []
-        for score in group:
-            if series and score.t_ns < series[-1].t_ns:  # the clock was set back
-                outbox, queued = _queue_batch(outbox, context, active, series)
-                effects += queued
-                series = []
-            series.append(score)
-        outbox, queued = _queue_batch(outbox, context, active, series)
+def queue_unsent(outbox: Outbox, context: Context) -> tuple[Outbox, list[Effect]]:
+    """Queue what was kept."""
+    batches, effects = _batches(outbox.scores), list[Effect]()
+    outbox = replace(outbox, scores=())
+    for batch in batches:
+        body = telemetry.gathered(batch, context.clock, context.boot_id).to_bytes()
+        digest = digest_of(body)
+        item = Item(context.topic("telemetry", digest), (body,), retain=False, priority=TELEMETRY_PRIORITY)
+        outbox, queued = enqueue(outbox, context, digest, item)
         effects += queued
     return outbox, effects
 
 
-def _queue_batch(outbox: Outbox, context: Context, active: Active, scores: list[Score]) -> tuple[Outbox, list[Effect]]:
-    body = telemetry.gathered(scores, context.clock, context.boot_id).to_bytes()
-    digest = digest_of(body)
-    item = Item(context.topic("telemetry", digest), (body,), retain=False, priority=TELEMETRY_PRIORITY)
-    return queue.queue(outbox, context, active, digest, item)
+def _batches(scores: tuple[Score, ...]) -> list[list[Score]]:
+    """Return scores as batches of one model and level each, times rising: where they fall the clock was set back."""
+    batches: list[list[Score]] = []
+    for score in scores:
+        last = batches[-1][-1] if batches else None
+        is_of_last = last is not None and (last.model_version, last.level) == (score.model_version, score.level)
+        if last is None or not is_of_last or score.t_ns < last.t_ns:
+            batches.append([])
+        batches[-1].append(score)
+    return batches
 
 
 def save_unsent(outbox: Outbox, context: Context) -> list[Effect]:
     """Return what is to be stored of the scores at the end of the agent: those that it could not publish."""
-    return [] if context.is_connected else queue_unsent(outbox, context, {})[1]
+    return [] if context.is_connected else queue_unsent(outbox, context)[1]

@@ -24,7 +24,7 @@ from fedgate.gateway_agent.events import (
     Settle,
 )
 from fedgate.gateway_agent.monitor.monitor import MEMORY
-from fedgate.gateway_agent.outbox.item_size import is_tombstone
+from fedgate.gateway_agent.outbox.outbox import is_tombstone
 from fedgate.gateway_agent.state import FLASH
 from fedgate.gateway_agent.store_identity import SEQUENCE
 from fedgate.gateway_agent.training.training import COUNTED

@@ -20,7 +20,7 @@ from fedgate.config.protocol import wire
 from fedgate.config.runtime import store_lock
 from fedgate.gateway_agent.deployment.deployment import in_force
 from fedgate.gateway_agent.events import Durable
-from fedgate.gateway_agent.outbox.item_size import by_class
+from fedgate.gateway_agent.outbox.outbox import by_class
 from fedgate.gateway_agent.start import ledger
 from fedgate.gateway_agent.state import Stored
 from fedgate.gateway_agent.storage import files, rows
@@ -196,15 +196,15 @@ class Store:
     def summary(self) -> dict[str, Any]:
         """Return, as JSON-able values, what `gateway-agent status` shows."""
         held = self.read()
-        alarms = json.loads(held.blobs.get("alarms", b'{"anomaly": {}, "sensors": {}}'))
+        alarms = json.loads(held.blobs.get("alarms", b'{"active": []}'))["active"]
         return {
             "store": str(self.path),
             "store_bytes": self.path.stat().st_size,
             "baseline_windows": len(held.baseline),
             "outbox": {name: sum(map(len, item.payloads)) for name, item in held.outbox.items()},
             "waiting": {kind: {"items": n, "bytes": size} for kind, (n, size) in by_class(held.outbox).items()},
-            "anomaly_active": bool(alarms["anomaly"].get("active")),
-            "sensor_alarms": alarms["sensors"],
+            "anomaly_active": any(alarm["kind"] == "anomaly" for alarm in alarms),
+            "sensor_alarms": {one["cause"]: one["onset_ns"] for one in alarms if one["kind"] == "sensor"},
             "model": in_force(held.blobs),
             "privacy_epsilon": _epsilon(held),
             "flash_bytes_written": json.loads(held.blobs.get("flash", b"[0, 0]"))[1],

@@ -168,7 +168,8 @@ def test_a_gateways_status_shows_what_is_stored(folder: Path, capsys: Capture) -
     assert value["model"] is None and "none yet" in text
     assert text.startswith("The agent learns what is normal: 0 of 2000 windows.\n")
     manifest, body = FIRST
-    alarms = json.dumps({"anomaly": {"active": True}, "sensors": {"faulty-load": 5}}).encode()
+    fault = {"cause": "faulty-load", "kind": "sensor", "onset_ns": 5}
+    alarms = json.dumps({"active": [{"cause": "anomaly", "kind": "anomaly"}, fault]}).encode()
     item = Item("topic", (b"four", b"five5"), False, 1)
     kept = (save_model(Bundle(manifest, body, {})), save(Models(current=Held.of(manifest))))
     store.commit([Keep(Seen(np.zeros(3, np.float32), 1)), *kept, Save(ALARMS, alarms), Queue("u", item)])

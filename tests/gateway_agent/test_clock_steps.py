@@ -66,7 +66,7 @@ def test_windows_go_on_at_the_new_time_and_no_silence_is_made_up(name: str) -> N
         made_ns += [one.seen.end_ns for one in kinds(effects, Keep)]
     assert len(before_ns) >= 55 and len(made_ns) >= 90  # a few are lost where time stepped
     assert all(true_ns - NS <= end_ns <= true_ns + 120 * NS for end_ns in made_ns[-60:])
-    assert not state.monitor.sensor_alarms and status(state).clock == "synchronised"
+    assert not state.monitor.alarms.active and status(state).clock == "synchronised"
 
 
 @pytest.mark.parametrize("by_s", STEPS_S.values(), ids=list(STEPS_S))

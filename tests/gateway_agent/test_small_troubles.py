@@ -23,9 +23,9 @@ from fedgate.config.transport import tls
 from fedgate.config.transport.probe import ProbeError
 from fedgate.gateway_agent.__main__ import main
 from fedgate.gateway_agent.events import CLASSES, TELEMETRY_PRIORITY, Anchored, Item, Publish, Queue, Received, Save
-from fedgate.gateway_agent.outbox import delivery, eviction
+from fedgate.gateway_agent.outbox import delivery
 from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
-from fedgate.gateway_agent.outbox.outbox import Outbox
+from fedgate.gateway_agent.outbox.outbox import Outbox, give_up
 from fedgate.gateway_agent.runtime import renewal
 from fedgate.gateway_agent.runtime.agent import Agent
 from fedgate.gateway_agent.runtime.renewal import Renewer
@@ -47,7 +47,7 @@ def test_a_receipt_for_an_update_that_was_given_up_here_is_taken_in(tmp_path: Pa
     agent = opened(tmp_path / "gateway.db")
     give(agent, "update", item("update", 2))
     agent.state = replace(agent.state, training=replace(agent.state.training, awaited="update", is_counted=False))
-    outbox, _ = eviction.give_up(
+    outbox, _ = give_up(
         agent.state.outbox, agent.state.context, {"update": agent.state.outbox.items["update"]}, "outbox-full"
     )
     state = replace(agent.state, outbox=outbox)
@@ -103,11 +103,11 @@ def test_a_log_that_a_power_cut_left_beside_a_new_store_goes_aside(tmp_path: Pat
 def test_a_store_of_no_bytes_is_damage_and_a_missing_one_is_a_new_gateway(tmp_path: Path) -> None:
     path = tmp_path / "gateway.db"
     agent = opened(path)
-    assert not agent.store.damage and not agent.state.monitor.sensor_alarms
+    assert not agent.store.damage and not agent.state.monitor.alarms.active
     agent.close()
     path.write_bytes(b"")
     agent = opened(path)
-    assert "it is empty, and was a store" in agent.store.damage and "store-damaged" in agent.state.monitor.sensor_alarms
+    assert "it is empty, and was a store" in agent.store.damage and "store-damaged" in agent.state.monitor.alarms.active
     agent.close()
 
 
@@ -164,7 +164,10 @@ def test_to_drain_a_large_outbox_costs_little_a_receipt() -> None:
     copy_s = (time.process_time() - began) / copies
     began = time.process_time()
     for _ in range(receipts):
-        outbox, _ = delivery.settle(outbox, context, {}, next(iter(outbox.sent_ns)), Receipt(accepted=True))
+        before = outbox
+        outbox, _ = delivery.settle(before, next(iter(before.sent_ns)), Receipt(accepted=True))
+        if delivery.may_be_due(before, outbox):
+            outbox, _ = delivery.send_due(outbox, context, {})
     assert (time.process_time() - began) / receipts < 2.0 * copy_s
     assert len(outbox.items) == count - receipts and next(iter(outbox.items)) == f"{receipts:064x}"
 

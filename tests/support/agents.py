@@ -57,7 +57,14 @@ def changed(state: State, part: str, **changes: Any) -> State:
 
 def deliver(state: State, name: str, item: Item) -> tuple[State, list[Effect]]:
     """Queue an item for the aggregator, as a component asks for it."""
-    return machine._apply(state, [Deliver(name, item)])
+    return _with_sends(machine._apply(state, [Deliver(name, item)]))
+
+
+def _with_sends(result: tuple[State, list[Effect]]) -> tuple[State, list[Effect]]:
+    """Return a result with what is due now sent, as at the end of a step."""
+    state, effects = result
+    state, sends = machine._send_due(state)
+    return state, [*effects, *sends]
 
 
 def fetch(state: State, transfer: Transfer) -> State:
@@ -67,12 +74,12 @@ def fetch(state: State, transfer: Transfer) -> State:
 
 def raise_fault(state: State, cause: str, text: str, t_ns: int) -> tuple[State, list[Effect]]:
     """Raise a sensor fault."""
-    return machine._monitor(state, alarms.raise_fault(state.monitor, state.context, cause, text, t_ns))
+    return _with_sends(machine._monitor(state, alarms.raise_fault(state.monitor, state.context, cause, text, t_ns)))
 
 
 def clear_fault(state: State, cause: str, t_ns: int) -> tuple[State, list[Effect]]:
     """Clear a sensor fault."""
-    return machine._monitor(state, alarms.clear_fault(state.monitor, state.context, cause, t_ns))
+    return _with_sends(machine._monitor(state, alarms.clear_fault(state.monitor, state.context, cause, t_ns)))
 
 
 def kinds(effects: Iterable[Effect], kind: type[Any]) -> list[Any]:

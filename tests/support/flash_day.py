@@ -34,7 +34,7 @@ def _acknowledged(agent: Service, hour: int) -> None:
 def _told(agent: Service, number: int) -> None:
     t_ns = agent.state.context.now_ns
     score = Score(t_ns=t_ns, score=1.0 + number % 7, level=5.0, alarm=False, model_version=1)
-    outbox, effects = scores.publish(agent.state.outbox, agent.state.context, {}, score)
+    outbox, effects = scores.publish(agent.state.outbox, agent.state.context, score)
     agent.state = replace(agent.state, outbox=outbox)
     agent._done(effects)
 

@@ -33,7 +33,6 @@ from fedgate.config.protocol.messages import (
     Status,
     Transfer,
     Want,
-    alarm_item,
 )
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.topics import Topic, parse, topic_of
@@ -207,7 +206,9 @@ def test_what_is_no_message_is_refused(payload: bytes) -> None:
 
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_the_name_of_an_alarms_change_fits_a_topic_whatever_its_id(first: str, second: str) -> None:
-    names = [alarm_item(alarm_id, state) for alarm_id in (first, second) for state in ("raised", "cleared")]
+    alarm = next(message for message in MESSAGES if type(message) is Alarm)
+    changes = [{"id": alarm_id, "state": state} for alarm_id in (first, second) for state in ("raised", "cleared")]
+    names = [alarm.model_copy(update=change).item for change in changes]
     assert len(set(names)) == (4 if first != second else 2)
     for name in names:
         assert parse(topic_of(Topic("s", "g", "receipt", name))).item == name

@@ -96,17 +96,17 @@ def test_a_gateway_without_a_model_raises_an_alarm_and_tries_again_within_the_ho
         wrong(gateway, fails)
         gateway.watch(FRAME)
     gateway.tick()
-    assert gateway.version == 0 and NO_MODEL in gateway.state.monitor.sensor_alarms
+    assert gateway.version == 0 and NO_MODEL in gateway.state.monitor.alarms.active
     gateway.tick(AGAIN_S)
     assert gateway.version == 1
     gateway.tick()
-    assert NO_MODEL not in gateway.state.monitor.sensor_alarms and "a model is in force again" in gateway.said()
+    assert NO_MODEL not in gateway.state.monitor.alarms.active and "a model is in force again" in gateway.said()
 
 
 def test_a_gateway_that_never_had_a_model_does_not_complain() -> None:
     gateway = Gateway()
     gateway.tick()
-    assert not gateway.state.monitor.sensor_alarms
+    assert not gateway.state.monitor.alarms.active
 
 
 def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(

@@ -5,7 +5,6 @@ Goal: no value, gap, silence or jump of a clock stops the agent, is learned as n
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,6 @@ from fedgate.config.protocol.messages import Alarm, Score
 from fedgate.gateway_agent.context import StoreHealth
 from fedgate.gateway_agent.events import SENSOR_PRIORITY, Effect, Log, Queue, Received
 from fedgate.gateway_agent.monitor.decision import Watch
-from fedgate.gateway_agent.monitor.monitor import ALARMS
 from fedgate.gateway_agent.monitor.pipeline import Judge
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
@@ -252,7 +250,7 @@ def test_alarms_of_two_boots_that_begin_at_the_same_time_are_two_alarms() -> Non
         ids.append(alarms[0].id)
         assert alarms[0].sequence == alarms[1].sequence
         sequences.append(alarms[0].sequence)
-    assert ids[0] != ids[1] and sequences[0] < sequences[1] and not state.monitor.raised_in
+    assert ids[0] != ids[1] and sequences[0] < sequences[1] and not state.monitor.alarms.active
 
 
 @pytest.mark.parametrize("is_unstored", [False, True])
@@ -264,18 +262,6 @@ def test_only_the_number_of_an_alarm_that_can_be_stored_orders_it(is_unstored: b
     _, raised = after(state, TICK, now_ns=round(SILENT_S * NS))
     (queued,) = kinds(raised, Queue)
     assert (Alarm.from_bytes(queued.item.payloads[0]).sequence == 0) is is_unstored
-
-
-def test_an_alarm_that_0_5_raised_is_cleared_under_its_name() -> None:
-    shelf = Shelf()
-    _, raised = after(agent(gateway_settings(**WATCHED), shelf, 0), TICK, now_ns=round(SILENT_S * NS))
-    shelf.commit(raised)
-    held = json.loads(shelf.blobs[ALARMS])
-    del held["raised_in"]
-    shelf.blobs[ALARMS] = json.dumps(held).encode()
-    _, cleared = after(agent(gateway_settings(**WATCHED), shelf), heard("sample", "deck", frame(samples(0, 1))))
-    alarm = Alarm.from_bytes(kinds(cleared, Queue)[0].item.payloads[0])
-    assert (alarm.id, alarm.state) == (f"north.silent-deck.{round(SILENT_S * NS)}", "cleared")
 
 
 def test_a_fault_of_what_is_no_longer_in_the_settings_is_cleared_at_the_start() -> None:

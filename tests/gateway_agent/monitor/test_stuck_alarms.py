@@ -58,7 +58,7 @@ def test_it_is_raised_after_its_time_and_cleared_when_it_moves() -> None:
     assert (first.kind, first.rule, first.feature, first.severity) == ("sensor", "stuck", "load.level", "warning")
     assert first.t_ns == T0_NS + (WINDOWS + 6) * NS and "load.level has not changed" in first.text
     state, effects = fed(state, 1, 15, repeats=False)
-    assert said(effects) == [(cause, "cleared") for cause in CAUSES] and not state.monitor.sensor_alarms
+    assert said(effects) == [(cause, "cleared") for cause in CAUSES] and not state.monitor.alarms.active
 
 
 def test_damage_is_raised_while_a_sensor_is_stuck() -> None:
@@ -66,7 +66,7 @@ def test_damage_is_raised_while_a_sensor_is_stuck() -> None:
     judge = state.monitor.pipeline.judge
     assert (
         judge is not None
-        and set(state.monitor.sensor_alarms) == set(CAUSES)
+        and set(state.monitor.alarms.active) == set(CAUSES)
         and not state.monitor.pipeline.alarm.active
     )
     state = replace(
@@ -76,13 +76,13 @@ def test_damage_is_raised_while_a_sensor_is_stuck() -> None:
     state, effects = fed(state, 5, 10, repeats=True)
     (anomaly,) = told(effects)
     assert (anomaly.cause, anomaly.kind, anomaly.state, anomaly.rule) == ("anomaly", "anomaly", "raised", "point")
-    assert set(state.monitor.sensor_alarms) == set(CAUSES) and state.monitor.pipeline.alarm.active
+    assert set(state.monitor.alarms.active) == {*CAUSES, "anomaly"} and state.monitor.pipeline.alarm.active
 
 
 def test_what_was_not_seen_to_move_is_still_stuck() -> None:
     state, _ = fed(begun(), 10, 0, repeats=True)
     state, effects = fed(state, 3, 40, repeats=True)  # half a minute is missing
-    assert not told(effects) and set(state.monitor.sensor_alarms) == set(CAUSES)
+    assert not told(effects) and set(state.monitor.alarms.active) == set(CAUSES)
     judge = state.monitor.pipeline.judge
     assert judge is not None
     state = replace(
@@ -125,7 +125,7 @@ def test_a_restart_keeps_the_alarms_of_what_is_watched_still(rules: dict[str, An
     more = {"watched": rules["watched"]} if "watched" in rules else {}
     table = {"rules": {"rules": {name: rule for name, rule in rules.items() if name != "watched"}, **more}}
     state = agent(gateway_settings(alarm=table), shelf)
-    assert sorted(state.monitor.sensor_alarms) == sorted(kept)
+    assert sorted(state.monitor.alarms.active) == sorted(kept)
 
 
 def test_the_levels_are_told_and_what_is_left_out() -> None:

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Receipt
 from fedgate.gateway_agent.events import CLASSES, Connection, Item, Log, Settle, StoreState
-from fedgate.gateway_agent.outbox.eviction import merge
-from fedgate.gateway_agent.outbox.item_size import TOMBSTONES_BYTES, held_bytes, is_tombstone, stored_bytes
+from fedgate.gateway_agent.outbox.outbox import TOMBSTONES_BYTES, held_bytes, is_tombstone, stored_bytes
 from fedgate.gateway_agent.runtime.write_budget import DAY_NS, Day
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
@@ -146,10 +145,10 @@ def test_merging_adds_up(first: int, second: int, times: list[int]) -> None:
     two = Tombstone(
         id="b", kind="alarm", items=second, size_bytes=7, first_ns=times[2], last_ns=times[3], why=("flash-budget",)
     )
-    both = merge(one, two)
+    both = one.merge(two)
     assert (both.id, both.items, both.size_bytes) == ("a", first + second, 12)
     assert (both.first_ns, both.last_ns) == (min(times[0], times[2]), max(times[1], times[3]))
-    assert both.why == ("disk-full", "flash-budget") and merge(both, two).why == both.why
+    assert both.why == ("disk-full", "flash-budget") and both.merge(two).why == both.why
 
 
 @pytest.mark.parametrize("why", ["flash-budget", "disk-full"])

@@ -40,7 +40,7 @@ def score(place: int, **change: Any) -> Score:
 def told(state: State, *scores: Score) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for one in scores:
-        outbox, more = telemetry.publish(state.outbox, state.context, {}, one)
+        outbox, more = telemetry.publish(state.outbox, state.context, one)
         state, effects = replace(state, outbox=outbox), [*effects, *more]
     return state, effects
 

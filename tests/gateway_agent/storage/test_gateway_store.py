@@ -198,7 +198,7 @@ def test_any_file_name_will_do(tmp_path: Path, name: str) -> None:
 def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path) -> None:
     path = tmp_path / "gateway.db"
     store = Store(path)
-    alarms = b'{"anomaly": {"active": true}, "sensors": {"faulty-load": 5}}'
+    alarms = b'{"active": [{"cause": "anomaly", "kind": "anomaly"}, {"cause": "x", "kind": "sensor", "onset_ns": 5}]}'
     store.commit(
         [Keep(Seen(np.zeros(2, np.float32), 1)), Save("alarms", alarms), Queue("u", Item("t", (b"ab", b"c"), True, 1))]
     )
@@ -213,7 +213,7 @@ def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path)
         "baseline_windows": 1,
         "outbox": {"u": 3},
         "anomaly_active": True,
-        "sensor_alarms": {"faulty-load": 5},
+        "sensor_alarms": {"x": 5},
         "model": None,
         "privacy_epsilon": None,
     }

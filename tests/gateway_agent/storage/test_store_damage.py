@@ -125,13 +125,13 @@ def test_the_alarm_ends_with_the_next_start(path: Path) -> None:
     database.close()
     agent = opened(path)
     assert (
-        DAMAGED in agent.state.monitor.sensor_alarms
+        DAMAGED in agent.state.monitor.alarms.active
         and "0-3" not in agent.state.outbox.items
         and "0-4" in agent.state.outbox.items
     )
     agent.close()
     agent = opened(path)
-    assert DAMAGED not in agent.state.monitor.sensor_alarms
+    assert DAMAGED not in agent.state.monitor.alarms.active
     assert [
         Alarm.from_bytes(one.payloads[0]).state
         for one in agent.state.outbox.items.values()

@@ -16,7 +16,7 @@ from fedgate.config.protocol.messages import Alarm, Receipt, Status
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.events import Connection, Outward, Queue, Received
 from fedgate.gateway_agent.machine import DAMAGED, FULL
-from fedgate.gateway_agent.outbox.item_size import is_tombstone
+from fedgate.gateway_agent.outbox.outbox import is_tombstone
 from fedgate.gateway_agent.runtime.service import REGAIN_S, Service
 from fedgate.gateway_agent.storage import files
 from fedgate.gateway_agent.storage.files import set_aside
@@ -79,7 +79,7 @@ def test_the_reserve_serves_first_and_the_trouble_is_told(path: Path) -> None:
     assert (
         not agent.store.is_tight
         and agent.state.context.store.problem == ""
-        and FULL not in agent.state.monitor.sensor_alarms
+        and FULL not in agent.state.monitor.alarms.active
     )
     agent.close()
 
@@ -157,7 +157,7 @@ def test_an_agent_starts_on_a_full_disk(path: Path) -> None:
 
     agent = service(Full(path))
     assert (
-        agent.store.is_tight and agent.state.context.store.problem == FULL and FULL in agent.state.monitor.sensor_alarms
+        agent.store.is_tight and agent.state.context.store.problem == FULL and FULL in agent.state.monitor.alarms.active
     )
     agent.close()
 
@@ -202,7 +202,7 @@ def test_a_damaged_store_without_room_for_a_new_one_ends_no_agent(path: Path, mo
     assert files._written is written
     ticked(agent)
     assert agent.store.damage and len(set_aside(path)) == 1 and {"a", "b"} <= agent.store.read().outbox.keys()
-    assert DAMAGED in agent.state.monitor.sensor_alarms
+    assert DAMAGED in agent.state.monitor.alarms.active
     ticked(agent, REGAIN_S)
     assert agent.state.context.store.problem == ""
     assert agent.close() == []
