@@ -10,6 +10,7 @@ from typing import Any
 from fedgate.cloud_aggregator.access.registry import ROLES
 from fedgate.cloud_aggregator.commands.order_client import placed
 from fedgate.config.settings.settings import AggregatorSettings, load
+from fedgate.models.time_units import NS
 
 EPILOG = """examples:
   cloud-aggregator certificate operator -c aggregator.toml --out operator
@@ -17,7 +18,6 @@ EPILOG = """examples:
   cloud-aggregator gateways revoke operator -c aggregator.toml
       shuts out all operators that have a certificate until now; make new ones for those who stay
 """
-NS = 1_000_000_000
 
 
 def add(commands: Any) -> None:

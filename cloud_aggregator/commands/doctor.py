@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fedgate.config.doctor import report
 from fedgate.config.doctor.imports import imports
 from fedgate.config.doctor.report import Finding, failure, guarded, ok, one_line, warning
+from fedgate.models.time_units import DAY_NS
 
 if TYPE_CHECKING:
     from fedgate.config.settings.identity import Identity
@@ -25,7 +26,6 @@ NAME = "cloud-aggregator"
 LIBRARIES = ("numpy", "pydantic", "cryptography", "scipy", "sklearn", "onnx", "sqlalchemy", "starlette", "uvicorn")
 MODELS_KEPT = 50  # for which there should be room
 REACH_S = 3.0
-DAY_NS = 86_400 * 1_000_000_000
 BACKUP_DAYS = 8  # one a week that is a day late
 LEFT_S = 12.0  # for what comes after the libraries
 MEMORY = Path("/proc/meminfo")

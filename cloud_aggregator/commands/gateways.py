@@ -16,6 +16,7 @@ from fedgate.cloud_aggregator.commands.order_client import ordered, placed
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import load
 from fedgate.config.settings.site import SiteSettings
+from fedgate.models.time_units import NS
 
 EPILOG = """examples:
   cloud-aggregator gateways list -c aggregator.toml
@@ -28,7 +29,6 @@ EPILOG = """examples:
   cloud-aggregator gateways remove gateway-7 -c aggregator.toml
       forget one that is gone for good: nobody waits for it, its alarms are ended
 """
-NS = 1_000_000_000
 HOURS, HOURS_MAX = 24.0, 24.0 * 365
 COLUMNS = ("gateway", "state", "until", "seen")
 

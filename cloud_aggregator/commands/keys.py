@@ -18,6 +18,7 @@ from fedgate.config.runtime import cli
 from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.settings import load
 from fedgate.config.settings.site import SiteSettings
+from fedgate.models.time_units import NS
 
 TEXT = """Which keys a site goes by, and others in their place.
 
@@ -114,7 +115,7 @@ def _show(arguments: argparse.Namespace) -> int:
     answer = {
         "site": keys.site,
         "statement": keys.number,
-        "since": datetime.fromtimestamp(keys.created_ns // site_keys.NS, UTC).isoformat(timespec="seconds"),
+        "since": datetime.fromtimestamp(keys.created_ns // NS, UTC).isoformat(timespec="seconds"),
         "root_key": signing.public_digest((spec.folder / site_keys.ROOT_PUB).read_bytes()),
         "release_key": signing.public_digest(keys.release_key.encode()),
         "members": len(keys.members),

@@ -11,13 +11,13 @@ from typing import Any
 
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
+from fedgate.models.time_units import NS
 
 EPILOG = """examples:
   cloud-aggregator losses -c aggregator.toml
       which items of which class are lost for good, how many, from when to when, and why
   cloud-aggregator losses -c aggregator.toml --gateway gateway-7 --json
 """
-NS = 1_000_000_000
 COLUMNS = ("gateway", "kind", "items", "size_bytes", "first", "last", "why", "received")
 
 

@@ -16,8 +16,8 @@ from fedgate.cloud_aggregator.rounds import set_back
 from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 HANGS_S = 180.0  # without a sign of its work, of which it writes one a minute
 SILENT_S = 900.0  # of a gateway that counts as online; as gateways are shipped they speak once a minute
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3  # what monitoring plugins end with

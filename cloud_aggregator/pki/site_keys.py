@@ -21,9 +21,9 @@ from fedgate.config.identity.pki import PRIVATE_MODE, PUBLIC_MODE
 from fedgate.config.identity.signing import KeyFileError
 from fedgate.config.protocol.messages import Keys
 from fedgate.config.settings.settings import Site
+from fedgate.models.time_units import NS
 
 ROOT_PUB, STATEMENT, RELEASE = "root.pub", "keys.json", "release.key"
-NS = 1_000_000_000
 AT_ONCE = 2  # authorities: the newest, and the one whose place it takes
 
 

@@ -16,8 +16,8 @@ from fedgate.cloud_aggregator.releases.rollout import BuiltModel, Rollout, Stagi
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.models.detectors.graph import is_alike
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 REMIND_S = 300.0  # brokers drop messages silently: a manifest may never have arrived
 Result = tuple[Releases, list[Effect]]
 

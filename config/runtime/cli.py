@@ -15,8 +15,8 @@ from typing import Any
 
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings import extras
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 # What every command ends with: 0 where it is done, 128 and its number where a signal ended it, and
 USAGE_ERROR = 2  # where trying again cannot help: what was asked for or what stands in a file is not good
 SERVICE_ERROR = 1  # where it was understood and is not done or not good: an order refused, a promise broken, a fault

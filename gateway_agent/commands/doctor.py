@@ -18,6 +18,7 @@ from fedgate.config.doctor import report
 from fedgate.config.doctor.imports import imports
 from fedgate.config.doctor.report import Finding, failure, guarded, ok, one_line, warning
 from fedgate.config.runtime import store_lock
+from fedgate.models.time_units import NS
 
 if TYPE_CHECKING:
     from fedgate.config.settings.settings import Broker, GatewaySettings
@@ -153,10 +154,10 @@ def _window_cpu_s(settings: GatewaySettings) -> float:
 
     spec, rng = settings.features, np.random.default_rng(0)
     pipeline = walk.start(spec, settings.streams, settings.alarm, settings.baseline.windows)
-    length, begin_ns, windows, spent_s = spec.hop_samples, 1_800_000_000 * walk.NS, 0, 0.0
+    length, begin_ns, windows, spent_s = spec.hop_samples, 1_800_000_000 * NS, 0, 0.0
     until_s = time.monotonic() + MEASURE_S
     for number in range(BLOCKS_MAX):
-        t_ns = begin_ns + round(number * length / spec.rate_hz * walk.NS)
+        t_ns = begin_ns + round(number * length / spec.rate_hz * NS)
         blocks = [
             Block(stream.name, t_ns, spec.rate_hz, rng.normal(size=(length, len(stream.channels))))
             for stream in settings.streams

@@ -26,7 +26,7 @@ from fedgate.gateway_agent.deployment.validation import (
     run_in_shadow,
 )
 from fedgate.gateway_agent.events import Fetch, Log, PublishStatus, SetRefusal, Wanted, refuse
-from fedgate.gateway_agent.monitor.decision import DAY_S, Watch, Watching, spoken
+from fedgate.gateway_agent.monitor.decision import Watch, Watching, spoken
 from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, judged_by, rows_of
 from fedgate.gateway_agent.runtime.model_trial import UntriedError
 from fedgate.gateway_agent.training.training import Training, own_in
@@ -37,8 +37,8 @@ from fedgate.models.federated.algorithm import normalise
 from fedgate.models.records import replace
 from fedgate.models.sketch import levels_of
 from fedgate.models.threshold import MINIMUM_SCORES
+from fedgate.models.time_units import DAY_S, NS
 
-NS = 1_000_000_000
 UNTRIED_S = 60.0  # until a model is tried again that no process could try
 BORROWING_WINDOWS = 200  # or half of a short baseline: of its own, for its units, to use the level of the site
 Result = tuple[Deployment, list[Wanted]]

@@ -17,8 +17,8 @@ from fedgate.gateway_agent.outbox import queue
 from fedgate.gateway_agent.outbox.delivery import Active
 from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 WINDOWS = 60  # in a batch: about 1.5 kB
 UNNOTICED = 1.5  # keep-alives, until a dead line is known to be
 

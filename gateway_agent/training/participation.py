@@ -43,8 +43,8 @@ from fedgate.gateway_agent.trust.trust import Trust
 from fedgate.models.arrays import COUNTED, FEATURES, RADIUS, WEIGHT, Arrays, joined, parted, ratchet
 from fedgate.models.federated.algorithm import normalise
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 REMARK_LENGTH = 500  # of an exchange
 HIDING = ("masking", "privacy")  # settings that promise what a training found to nobody but this gateway
 NUMBER = re.compile(r"[-+]?\d+(?:[.,_]\d+)*(?:[eE][-+]?\d+)?")

@@ -10,9 +10,10 @@ from fedgate.config.protocol.messages import MessageError, Newest
 from fedgate.config.protocol.topics import ALL
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import Effect, Log, Publish, PublishStatus, Save, Wanted
-from fedgate.gateway_agent.trust.signatures import NS, SYNCHRONISED, check_signed, date
+from fedgate.gateway_agent.trust.signatures import SYNCHRONISED, check_signed, date
 from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Trust
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
 WITHHELD_S = 3_600.0  # for which a model that was signed may be on its way: lost announcements are repeated meanwhile
 

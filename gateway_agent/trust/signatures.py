@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from fedgate.config.protocol.messages import Signed, audience_of
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.trust.trust import Trust
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 SYNCHRONISED = "synchronised"
 
 

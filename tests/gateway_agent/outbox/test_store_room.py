@@ -19,9 +19,10 @@ from fedgate.config.protocol.messages import Receipt
 from fedgate.gateway_agent.events import CLASSES, Connection, Item, Log, Settle, StoreState
 from fedgate.gateway_agent.outbox.eviction import merge
 from fedgate.gateway_agent.outbox.item_size import TOMBSTONES_BYTES, held_bytes, is_tombstone, stored_bytes
-from fedgate.gateway_agent.runtime.write_budget import DAY_NS, Day
+from fedgate.gateway_agent.runtime.write_budget import Day
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
+from fedgate.models.time_units import DAY_NS
 from tests.support.agents import after, commissioned, heard, kinds
 from tests.support.kept import TICK, item, names, queued, said
 from tests.support.sites import NS, T0_NS
