@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main
-from fedgate.cloud_aggregator.commands.release import share
+from fedgate.cloud_aggregator.commands.release import share_of
 from fedgate.cloud_aggregator.events import RecordGateway, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases import rollout
 from fedgate.cloud_aggregator.releases.rollout import Report, Rollout, is_alarming, verdict
@@ -312,7 +312,7 @@ def test_few_alarms_are_no_evidence_and_all_looks_together_keep_the_level() -> N
 
 @pytest.mark.parametrize(("text", "value"), [("10%", 0.1), ("0.25", 0.25), ("100%", 1.0)])
 def test_a_share_is_read(text: str, value: float) -> None:
-    assert share(text) == pytest.approx(value)
+    assert share_of(text) == pytest.approx(value)
 
 
 def test_the_command_shows_how_a_release_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
