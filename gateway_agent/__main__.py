@@ -43,14 +43,14 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from fedgate.config.settings.settings import GatewaySettings, load
-    from fedgate.gateway_agent.runtime import agent, renewal
+    from fedgate.gateway_agent.runtime import agent, membership
     from fedgate.gateway_agent.storage.store import StoreError
 
     def start() -> Agent:
         settings = load(arguments.config, GatewaySettings)
         if settings.identity is not None:
-            renewal.put_in_place(renewal.files_of(settings))  # where 'enrol' was interrupted
-        renewal.require(settings)
+            membership.files_of(settings).put_in_place()  # where 'enrol' was interrupted
+        membership.require(settings)
         return agent.Agent(settings)
 
     return cli.start_and_serve(NAME, arguments, start, StoreError)
@@ -60,16 +60,16 @@ def _check(arguments: argparse.Namespace) -> None:
     from fedgate.config.settings import labelled
     from fedgate.config.settings.settings import GatewaySettings, load
     from fedgate.config.transport import mqtt
-    from fedgate.gateway_agent.runtime import renewal, signature_worker
+    from fedgate.gateway_agent.runtime import membership, signature_worker
 
     settings = load(arguments.config, GatewaySettings)
     labelled.of(settings)
     if settings.sensors.broker is not None:
         mqtt.check(settings.sensors.broker)
     try:
-        renewal.require(settings)
-    except renewal.MembershipError as error:  # what enrolment brings cannot be looked at yet
-        raise renewal.MembershipError(f"{arguments.config}: the file is good, but {error}") from None
+        membership.require(settings)
+    except membership.MembershipError as error:  # what enrolment brings cannot be looked at yet
+        raise membership.MembershipError(f"{arguments.config}: the file is good, but {error}") from None
     signature_worker.check(settings.trust.release_key)
     mqtt.check(settings.broker)
     text = f"{arguments.config}: good; gateway {settings.gateway.id} of site {settings.gateway.site}"

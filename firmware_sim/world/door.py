@@ -47,8 +47,9 @@ from fedgate.firmware_sim.world.operator import Operator
 from fedgate.firmware_sim.world.setup import KEY, SITE, Setup, stream_of
 from fedgate.firmware_sim.world.shared import World
 from fedgate.firmware_sim.world.time import T0_NS
-from fedgate.gateway_agent.runtime import enrolment, renewal
-from fedgate.gateway_agent.runtime.enrolment import CALL_S, Files
+from fedgate.gateway_agent.runtime import enrolment
+from fedgate.gateway_agent.runtime.enrolment import CALL_S
+from fedgate.gateway_agent.runtime.membership import Files, files_of
 from fedgate.gateway_agent.runtime.renewal import Renewer
 from fedgate.models.time_units import DAY_S, HOUR_S, NS
 
@@ -117,11 +118,6 @@ def there(spec: Identity | None) -> Identity:
     if spec is None:
         raise AssertionError("a door without an authority")
     return spec
-
-
-def files_of(settings: GatewaySettings) -> Files:
-    """Return where the pair of a gateway lies."""
-    return Files(**renewal.files_of(settings))
 
 
 class Keeper(EnrolmentService):

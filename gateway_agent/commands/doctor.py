@@ -215,11 +215,10 @@ def _notice(settings: GatewaySettings) -> str:
         return ""
     from fedgate.config.identity.pki import IdentityError
     from fedgate.gateway_agent.runtime import enrolment
-    from fedgate.gateway_agent.runtime.renewal import files_of
+    from fedgate.gateway_agent.runtime.membership import files_of
 
     try:
-        files = enrolment.Files(**files_of(settings))
-        return enrolment.ask_for_notice(settings.gateway.id, settings.identity.enrolment, files)
+        return enrolment.ask_for_notice(settings.gateway.id, settings.identity.enrolment, files_of(settings))
     except (enrolment.EnrolmentError, IdentityError, ValueError, OSError):  # each is a finding of its own
         return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from fedgate.config.runtime import cli
@@ -34,7 +35,7 @@ def _enrol(arguments: argparse.Namespace) -> None:
     from fedgate.config.identity.pki import load_key, member_of, read_token
     from fedgate.config.settings.settings import GatewaySettings, load
     from fedgate.gateway_agent.runtime import enrolment
-    from fedgate.gateway_agent.runtime.renewal import files_of
+    from fedgate.gateway_agent.runtime.membership import files_of
 
     settings = load(arguments.config, GatewaySettings)
     token = read_token(sys.stdin.readline() if arguments.token == "-" else arguments.token)  # noqa: S105 - stands for stdin
@@ -42,12 +43,12 @@ def _enrol(arguments: argparse.Namespace) -> None:
         raise enrolment.EnrolmentError(
             f"the token is for gateway {token.gateway!r}, and gateway.id is {settings.gateway.id!r}; make them one"
         )
-    paths = files_of(settings)
-    validity = enrolment.enrol(token, enrolment.Files(**paths), new_key=arguments.new_key)
+    files = files_of(settings)
+    validity = enrolment.enrol(token, files, new_key=arguments.new_key)
     until = datetime.fromtimestamp(validity.not_after_s, UTC).isoformat(timespec="seconds")
-    key = member_of(load_key(paths["key"]).public_key())
-    files = {name: str(path) for name, path in paths.items()}
-    facts = {"gateway": token.gateway, "until": until, "key": key, "files": files, "notice": validity.notice}
+    key = member_of(load_key(files.key).public_key())
+    paths = {name: str(path) for name, path in asdict(files).items()}
+    facts = {"gateway": token.gateway, "until": until, "key": key, "files": paths, "notice": validity.notice}
     text = f"{token.gateway} is enrolled; its certificate is good until {until} and is renewed by itself"
     text += f"\nits key is {key}"
     text += f"\nNOT YET: {validity.notice}" if validity.notice else ""

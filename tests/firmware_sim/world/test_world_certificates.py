@@ -23,7 +23,7 @@ from fedgate.firmware_sim.world.door import Bars
 from fedgate.firmware_sim.world.faults import Faults, Messages
 from fedgate.firmware_sim.world.time import T0_NS
 from fedgate.gateway_agent.runtime import enrolment
-from fedgate.gateway_agent.runtime.enrolment import Files
+from fedgate.gateway_agent.runtime.membership import Files
 from fedgate.gateway_agent.runtime.renewal import Renewer
 from fedgate.models.records import replace
 from fedgate.models.time_units import NS
