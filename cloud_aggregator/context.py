@@ -13,8 +13,8 @@ from fedgate.config.protocol.messages import Receipt, Signed, Transfer, audience
 from fedgate.config.protocol.topics import ALL, Topic, topic_of
 from fedgate.config.protocol.transfer import pieces_of
 from fedgate.config.settings.settings import AggregatorSettings
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 SET_NS = 1_577_836_800 * NS  # 2020-01-01: a clock that says less was never set
 WEEK_NS = 7 * 86_400 * NS
 WEEKS = 5  # the one at hand among them: a gateway that was off for a month takes what the broker has kept

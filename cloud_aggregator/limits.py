@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedgate.models.records import replace
-
-NS = 1_000_000_000
-HOUR_NS = 3_600 * NS
+from fedgate.models.time_units import HOUR_NS, NS
 
 
 @dataclass(frozen=True)

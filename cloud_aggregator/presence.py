@@ -13,8 +13,8 @@ from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import RecordService
 from fedgate.config.protocol.messages import Status
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 BEAT_S = 60.0
 QUEUED_S = 30.0  # after a connection began, in which what comes may have waited at the broker
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,18 +30,15 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     asked = next((word for word in words if not word.startswith("-")), "")
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = cli.commands_of(parser)
     for name, (text, add_arguments) in COMMANDS.items():
-        command = commands.add_parser(name, help=text)
+        command = commands.add_bare(name, text)
         if name == asked:  # what the others take is not looked up: it would be most of the time that --help needs
             add_arguments(command)
     arguments = parser.parse_args(words)
-    try:
-        from fedgate.firmware_sim.recordings.errors import RecordingError
+    from fedgate.firmware_sim.recordings.errors import RecordingError
 
-        return cli.run(NAME, arguments.act, arguments, RecordingError)
-    except ModuleNotFoundError as error:
-        return cli.missing(NAME, error)
+    return cli.run(NAME, arguments, RecordingError)
 
 
 class _WithoutLabels:
@@ -147,7 +143,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     return evaluate.main(arguments)
 
 
-def _demo(arguments: argparse.Namespace) -> int:
+def _demo(arguments: argparse.Namespace) -> None:
     from fedgate.firmware_sim import demo, report, stage
     from fedgate.firmware_sim.broker import BrokerError
     from fedgate.firmware_sim.experiment import settings_of
@@ -166,23 +162,20 @@ def _demo(arguments: argparse.Namespace) -> int:
         kind = None if arguments.broker == "auto" else arguments.broker
         played = demo.run(story, folder, kind, arguments.speed or story.speed, arguments.algorithm, say)
     except (stage.DemoError, BrokerError) as error:
-        cli.complain(NAME, f"demo failed: {error}")
-        return cli.SERVICE_ERROR
+        raise cli.NotDoneError(f"demo failed: {error}") from None
     table = report.table([evaluate(trace, story.scenario) for trace in played.traces])
     print(f"\n{table}\n\nreport: {played.paths.html}, {played.paths.png}, {played.paths.json}")
-    return 0
 
 
-def _info(arguments: argparse.Namespace) -> int:
+def _info(arguments: argparse.Namespace) -> None:
     from fedgate.firmware_sim import reading
     from fedgate.firmware_sim.recordings import describe, render
 
     description = describe(reading.recording_of(arguments))
-    print(json.dumps(description, indent=2) if arguments.json else render(description))
-    return 0
+    cli.show(arguments, description, render(description))
 
 
-def _label(arguments: argparse.Namespace) -> int:
+def _label(arguments: argparse.Namespace) -> None:
     from fedgate.firmware_sim import reading
     from fedgate.firmware_sim.labelling import append, measures_of
 
@@ -192,18 +185,14 @@ def _label(arguments: argparse.Namespace) -> int:
     part = reading.part_of(reading.recording_of(arguments), arguments)
     channels = arguments.channels.split(",") if arguments.channels else []
     done = append(arguments.out, str(arguments.recording), part, channels, spec, streams, arguments.label)
-    if arguments.json:
-        said = {"file": str(arguments.out), "windows": len(done.x), "label": arguments.label}
-        said |= {"windows_lost_to_gaps": done.lost, "windows_not_measurable": done.not_measurable}
-        print(json.dumps(said))
-        return 0
+    facts = {"file": str(arguments.out), "windows": len(done.x), "label": arguments.label}
+    facts |= {"windows_lost_to_gaps": done.lost, "windows_not_measurable": done.not_measurable}
     note = f", {done.lost} lost to gaps" if done.lost else ""
     note += f", {done.not_measurable} left out without a measurable value" if done.not_measurable else ""
-    print(f"{arguments.out}: {len(done.x)} windows with label {arguments.label} appended{note}")
-    return 0
+    cli.show(arguments, facts, f"{arguments.out}: {len(done.x)} windows with label {arguments.label} appended{note}")
 
 
-def _check(arguments: argparse.Namespace) -> int:
+def _check(arguments: argparse.Namespace) -> None:
     from fedgate.config.settings.settings import load
     from fedgate.firmware_sim.experiment import study_of
     from fedgate.firmware_sim.folders import FOLDER_FILE, FolderSettings, load_folder
@@ -215,8 +204,7 @@ def _check(arguments: argparse.Namespace) -> int:
         kind = _kind_of_study(file, name)
     else:
         kind = _kind_of_experiment(file)
-    print(json.dumps({"ok": True, "file": str(file), "what": kind}) if arguments.json else f"{file}: good; {kind}")
-    return 0
+    cli.show(arguments, {"ok": True, "file": str(file), "what": kind}, f"{file}: good; {kind}")
 
 
 def _kind_of_study(file: Path, name: str) -> str:

@@ -20,8 +20,8 @@ from fedgate.config.protocol.messages import Alarm
 from fedgate.config.runtime import cli
 from fedgate.firmware_sim.rooms import ALGORITHM, Building, Room, RoomsError, rooms_of, shipped_rooms
 from fedgate.models.arrays import Floats
+from fedgate.models.time_units import DAY_S, HOUR_S
 
-DAY_S, HOUR_S = 86_400.0, 3_600.0
 OUT = Path("out/demo-building")
 
 

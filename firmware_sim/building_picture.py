@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from fedgate.config.protocol.messages import Score
-from fedgate.firmware_sim.building import DAY_S, RoomAlarm, Verdict
+from fedgate.firmware_sim.building import RoomAlarm, Verdict
 from fedgate.firmware_sim.picture import (
     BLUE,
     COMMISSIONING,
@@ -30,10 +30,10 @@ from fedgate.firmware_sim.picture import (
     VERMILLION,
 )
 from fedgate.firmware_sim.rooms import Building, Room, profile
-from fedgate.firmware_sim.scenarios import NS
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.profile import cells, made, sums
 from fedgate.models.profile_spec import ProfileSpec
+from fedgate.models.time_units import DAY_S, NS
 
 WIDTH_IN, ROOM_IN, HEAD_IN, FOOT_IN = 12.0, 2.3, 0.6, 1.0
 USUAL = 2.0  # deviations either way

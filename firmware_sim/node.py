@@ -18,7 +18,6 @@ from fedgate.config.settings.settings import Broker
 from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim.recordings import Recording
 
-NS = 1_000_000_000
 CONNECT_S = 10.0
 DRAIN_S = 60.0
 PROGRESS_S = 2.0

@@ -12,8 +12,8 @@ from fedgate.firmware_sim import reading
 from fedgate.firmware_sim.cutting import count_lost, cut_windows
 from fedgate.firmware_sim.recordings import Recording
 from fedgate.firmware_sim.recordings.recording import shortened
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 SITE = "bridge"
 UNCHECKED = "stream, channels and lost windows are not checked: give --gateway-config instead of --gateway"
 

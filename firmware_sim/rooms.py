@@ -16,8 +16,9 @@ from fedgate.firmware_sim.faults import SensorFault, sensor_fault
 from fedgate.firmware_sim.outcome import Scenario
 from fedgate.firmware_sim.recordings import Recording, read, shipped
 from fedgate.firmware_sim.recordings.recording import shortened
-from fedgate.firmware_sim.scenarios import HEALTHY, NS, Span, Story
+from fedgate.firmware_sim.scenarios import HEALTHY, Span, Story
 from fedgate.models.arrays import Floats, generator
+from fedgate.models.time_units import NS
 
 ROLE = "temperature"
 ROOMS = 5

@@ -11,10 +11,9 @@ import numpy as np
 from fedgate.firmware_sim.faults import stiffness_loss
 from fedgate.firmware_sim.outcome import Scenario
 from fedgate.firmware_sim.recordings import Channel, Recording, read, shipped
+from fedgate.models.time_units import DAY_S, NS
 
 HEALTHY, DAMAGED, NEITHER = 0, 1, -1
-NS = 1_000_000_000
-DAY_S = 86_400.0
 T0_NS = 1_700_000_000 * NS  # the replay's own clock: when its first sample is said to have been taken
 
 

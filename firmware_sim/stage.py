@@ -25,9 +25,10 @@ from fedgate.config.settings.settings import Broker as BrokerSettings
 from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import Address
-from fedgate.firmware_sim.scenarios import NS, Story
+from fedgate.firmware_sim.scenarios import Story
 from fedgate.models.features import FeatureSpec, feature_names
 from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.time_units import NS
 
 SITE, STREAM = "demo", "sensor"
 PATIENCE_S = 60.0

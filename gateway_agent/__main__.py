@@ -6,14 +6,14 @@ What a command needs is imported when it runs: the doctor must be there too wher
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from contextlib import closing
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedgate.config.runtime import cli
-from fedgate.gateway_agent.commands import doctor, enrol, models
+from fedgate.gateway_agent.commands import doctor, enrol, models, status
+
+if TYPE_CHECKING:
+    from fedgate.gateway_agent.runtime.agent import Agent
 
 NAME = "gateway-agent"
 DESCRIPTION = (
@@ -31,143 +31,49 @@ EPILOG = """examples:
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the command."""
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, act, text in (
-        ("run", _run, "run the agent"),
-        ("status", _status, "show whether the agent runs, and what it has stored"),
-        ("check", _check, "check the settings and the release key"),
-    ):
-        command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="gateway.toml")
-        command.set_defaults(act=act)
-        if name == "run":
-            command.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
-        else:
-            command.add_argument("--json", action="store_true", help="print JSON")
-    doctor.add(commands)
-    enrol.add(commands)
-    models.add(commands)
-    arguments = parser.parse_args(argv)
-    return cli.run(NAME, arguments.act, arguments)
+    commands = cli.commands_of(parser, "gateway.toml")
+    run = commands.add("run", _run, "run the agent", shows_facts=False)
+    run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
+    commands.add("check", _check, "check the settings and the release key")
+    doctor.add(commands.parsers)
+    for module in (status, enrol, models):
+        module.add(commands)
+    return cli.run(NAME, parser.parse_args(argv))
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from fedgate.config.runtime.supervisor import Supervisor
     from fedgate.config.settings.settings import GatewaySettings, load
-    from fedgate.gateway_agent.runtime import renewal
-    from fedgate.gateway_agent.runtime.agent import Agent
+    from fedgate.gateway_agent.runtime import agent, membership
     from fedgate.gateway_agent.storage.store import StoreError
 
-    cli.log_to_stderr(verbose=not arguments.quiet)
-    Supervisor().starting()
-    settings = load(arguments.config, GatewaySettings)
-    if settings.identity is not None:
-        renewal.put_in_place(renewal.files_of(settings))  # where 'enrol' was interrupted
-    renewal.require(settings)
-    try:
-        agent = Agent(settings)
-    except StoreError as error:
-        return cli.again(NAME, error)
-    cli.on_terminate(agent.stop)
-    return cli.serve(NAME, agent.run)
+    def start() -> Agent:
+        settings = load(arguments.config, GatewaySettings)
+        if settings.identity is not None:
+            membership.files_of(settings).put_in_place()  # where 'enrol' was interrupted
+        membership.require(settings)
+        return agent.Agent(settings)
+
+    return cli.start_and_serve(NAME, arguments, start, StoreError)
 
 
-def _check(arguments: argparse.Namespace) -> int:
+def _check(arguments: argparse.Namespace) -> None:
     from fedgate.config.settings import labelled
     from fedgate.config.settings.settings import GatewaySettings, load
     from fedgate.config.transport import mqtt
-    from fedgate.gateway_agent.runtime import renewal, signature_worker
+    from fedgate.gateway_agent.runtime import membership, signature_worker
 
     settings = load(arguments.config, GatewaySettings)
     labelled.of(settings)
     if settings.sensors.broker is not None:
         mqtt.check(settings.sensors.broker)
     try:
-        renewal.require(settings)
-    except renewal.MembershipError as error:  # what enrolment brings cannot be looked at yet
-        raise renewal.MembershipError(f"{arguments.config}: the file is good, but {error}") from None
+        membership.require(settings)
+    except membership.MembershipError as error:  # what enrolment brings cannot be looked at yet
+        raise membership.MembershipError(f"{arguments.config}: the file is good, but {error}") from None
     signature_worker.check(settings.trust.release_key)
     mqtt.check(settings.broker)
-    if arguments.json:
-        print(json.dumps({"ok": True, "file": str(arguments.config)}))
-    else:
-        print(f"{arguments.config}: good; gateway {settings.gateway.id} of site {settings.gateway.site}")
-    return 0
-
-
-def _status(arguments: argparse.Namespace) -> int:
-    from fedgate.config.runtime import store_lock
-    from fedgate.config.settings.settings import GatewaySettings, load
-    from fedgate.gateway_agent.storage.store import Store
-
-    settings = load(arguments.config, GatewaySettings)
-    if not settings.gateway.store.exists():
-        raise FileNotFoundError(f"{settings.gateway.store}: there is no store yet; the agent has not run here")
-    with closing(Store(settings.gateway.store, read_only=True)) as store:
-        summary = store.summary()
-    summary |= {"gateway": settings.gateway.id, "site": settings.gateway.site, "model": _model(summary["model"])}
-    summary["baseline_needed"] = settings.baseline.windows
-    summary["running"] = store_lock.holder_of(settings.gateway.store) is not None
-    summary["flash_budget"] = settings.store.flash_bytes_per_day
-    summary["sentence"] = _sentence(summary)
-    if arguments.json:
-        print(json.dumps(summary, indent=2))
-    else:
-        print(f"{summary['sentence']}\n{cli.table(('what', 'value'), _rows(summary))}")
-    return 0
-
-
-def _sentence(summary: dict[str, Any]) -> str:
-    """Return in one sentence what the agent does."""
-    windows, needed = summary["baseline_windows"], summary["baseline_needed"]
-    if not summary["running"]:
-        return "The agent does not run; this is what it stored."
-    if summary["model"] is not None:
-        alarms = _alarms(summary)
-        return f"The agent watches with model {summary['model']['version']}: {alarms or 'no alarm'}."
-    if windows < needed:
-        return f"The agent learns what is normal: {windows} of {needed} windows."
-    return "The agent has its baseline and waits for a model."
-
-
-def _alarms(summary: dict[str, Any]) -> str:
-    """Return the causes of the alarms that stand."""
-    return ", ".join([*(["anomaly"] if summary["anomaly_active"] else []), *summary["sensor_alarms"]])
-
-
-def _model(body: bytes | None) -> dict[str, Any] | None:
-    from fedgate.config.protocol import wire
-
-    if body is None:
-        return None
-    arrays, _ = wire.decode(body, size_max=len(body))
-    manifest = json.loads(arrays["manifest"].tobytes())
-    return {key: manifest[key] for key in ("version", "algorithm", "detector", "run", "round_index", "gateways")} | {
-        "digest": manifest["model"]["digest"]
-    }
-
-
-def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    model = summary["model"]
-    in_force = f"version {model['version']} ({model['algorithm']}, {model['digest'][:12]})" if model else "none yet"
-    spent = f"{held:.4g}" if isinstance(held := summary["privacy_epsilon"], float) else held
-
-    def waiting(what: str) -> int:
-        return sum(held[what] for held in summary["waiting"].values())
-
-    return [
-        ("gateway", f"{summary['gateway']} of site {summary['site']}"),
-        ("store", f"{summary['store']} ({summary['store_bytes'] / 1024:.0f} KiB)"),
-        ("baseline", f"{summary['baseline_windows']} of {summary['baseline_needed']} windows"),
-        ("model in force", in_force),
-        ("active alarms", _alarms(summary) or "none"),
-        *([] if spent is None else [("privacy spent", f"epsilon {spent}")]),
-        ("waiting to be sent", f"{waiting('items')} items, {waiting('bytes')} bytes of the store"),
-        *((f"  {kind}", f"{held['items']}, {held['bytes']} bytes") for kind, held in summary["waiting"].items()),
-        ("written today", f"{summary['flash_bytes_written'] / 2**20:.1f} MiB of {summary['flash_budget'] / 2**20:.0f}"),
-        ("damage", "; ".join(summary["damage"]) or "none"),
-        ("set aside", ", ".join(summary["set_aside"]) or "none"),
-    ]
+    text = f"{arguments.config}: good; gateway {settings.gateway.id} of site {settings.gateway.site}"
+    cli.show(arguments, {"ok": True, "file": str(arguments.config)}, text)
 
 
 if __name__ == "__main__":

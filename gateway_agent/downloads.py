@@ -10,8 +10,8 @@ from fedgate.config.runtime.backoff import wait_ns
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import Effect, Publish
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 FIRST_WAIT_S = 1.0  # the aggregator sends the chunks to all right after the announcement
 
 

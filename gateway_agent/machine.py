@@ -60,8 +60,8 @@ from fedgate.gateway_agent.trust.trust import receive_numbers, receive_statement
 from fedgate.models.records import replace
 from fedgate.models.rules import Height
 from fedgate.models.signal import Block, SignalError
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 REMEMBER_S = 900.0  # a page of the store at a time, which flash bears; a clean stop stores the rest
 FULL: Final = "disk-full"
 DAMAGED: Final = "store-damaged"  # causes of sensor alarms, which the next start ends

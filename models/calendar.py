@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from fedgate.models.arrays import Floats
-from fedgate.models.local_time import DAY_NS, MONDAY, local_ns, zone
+from fedgate.models.local_time import MONDAY, local_ns, zone
 from fedgate.models.measures import Windows
+from fedgate.models.time_units import DAY_NS
 from fedgate.models.window_shape import Kind, WindowShape, block_of
 
 What = Literal["hour", "weekday", "workday", "year"]

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.models.arrays import Array, Floats
+from fedgate.models.time_units import DAY_NS, HOUR_S, NS
 
-NS = 1_000_000_000
-HOUR_S = 3_600
 QUARTER_NS = 900 * NS  # where an offset changes, it does so on the quarter of an hour
-DAY_NS = 86_400 * NS
 MONDAY = 3  # the weekday of the first of January 1970, a Thursday, Monday being 0
 
 

@@ -22,8 +22,9 @@ from fedgate.models.arrays import Array, Floats
 from fedgate.models.expected import BRIDGED_ROWS, LEAST_ROWS, Expectation, Usual, expectation, usual
 from fedgate.models.rule_levels import level_of_alarms
 from fedgate.models.rule_statistics import STUCK_FACTOR, Part, Seen, Stuck, looks_at
-from fedgate.models.rules import DAY_S, Calibrated, RuleLevel, RuleSpec, all_told
+from fedgate.models.rules import Calibrated, RuleLevel, RuleSpec, all_told
 from fedgate.models.threshold import AlarmSpec, CalibrationError, Levels
+from fedgate.models.time_units import DAY_S
 from fedgate.models.units import scales
 
 TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation

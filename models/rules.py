@@ -35,9 +35,8 @@ from fedgate.models.arrays import Array, Floats
 from fedgate.models.expected import BRIDGED_ROWS, Expectation, Usual, residual
 from fedgate.models.rule_statistics import FRESH, Part, Rule, Seen, Stuck, Told, looks_at, told, unchanged
 from fedgate.models.threshold import Levels, ScoreError
+from fedgate.models.time_units import NS
 
-NS = 1e9
-DAY_S = 86_400.0
 ROUNDING = 1e-9  # of shares written in decimals
 NOTHING: Mapping[str, float | None] = MappingProxyType({})
 

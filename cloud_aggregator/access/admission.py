@@ -31,9 +31,8 @@ from fedgate.cloud_aggregator.context import SET_NS, Context
 from fedgate.cloud_aggregator.events import DropUploads, ForgetDevice, Log, OrderError, Publish, Wanted
 from fedgate.config.settings.identity import Identity
 from fedgate.models.records import replace
+from fedgate.models.time_units import DAY_NS, HOUR_NS
 
-DAY_NS = 86_400 * 1_000_000_000
-HOUR_NS = 3_600 * 1_000_000_000
 KEPT = 8  # certificates of a gateway that are never forgotten: a year of renewals, or some clocks that were ahead
 NEW_KEY = "on a device that is trusted again, 'gateway-agent enrol --new-key' makes another"
 Result = tuple[Access, list[Wanted]]

@@ -21,8 +21,8 @@ from typing import Literal
 
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 PACE_S = 300.0  # five statuses, as gateways are shipped
 PACE_TIMES = 4  # statuses in pace at least: a late one meets the pace of another late one now and then
 JITTER_NS = 30 * NS  # by which a message that keeps pace may be later or earlier than the first that did

@@ -14,6 +14,7 @@ from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import ChangeAlarm, RaiseAlarm, RecordGateway, Wanted
 from fedgate.config.protocol.messages import Status
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
 REFUSED = "identity-refused"
 REFUSED_STANDS_S = 3_600.0
@@ -51,7 +52,7 @@ def end_refusals(alarms: Alarms, context: Context) -> list[Wanted]:
         (gateway, alarm)
         for gateway in alarms.book
         for alarm in alarms.active_of(gateway, REFUSED)
-        if not 0 <= now_ns - alarm.t_ns < REFUSED_STANDS_S * device_sessions.NS
+        if not 0 <= now_ns - alarm.t_ns < REFUSED_STANDS_S * NS
     ]
     return [ChangeAlarm(gateway, alarm.clear(now_ns, text)) for gateway, alarm in over]
 

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.alarms.records import Alarms
-from fedgate.cloud_aggregator.alarms.register import NS, AlarmRecord, current
+from fedgate.cloud_aggregator.alarms.register import AlarmRecord, current
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, Publish
 from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm, Maintenance
 from fedgate.config.protocol.topics import ALL
+from fedgate.models.time_units import NS
 
 UNTOLD = Device()  # of a gateway that says nothing of it, and of a whole site
 

@@ -27,11 +27,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedgate.cloud_aggregator.alarms.register import NS, AlarmBook, AlarmRecord, active, alarm_fields
+from fedgate.cloud_aggregator.alarms.register import AlarmBook, AlarmRecord, active, alarm_fields
 from fedgate.config.protocol.messages import Common, FleetAlarm, Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import FleetSpec
 from fedgate.models.attribution import Evidence
+from fedgate.models.time_units import NS
 from fedgate.models.whole import round_up
 
 CAUSE = "fleet"

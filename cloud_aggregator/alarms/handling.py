@@ -25,8 +25,8 @@ from fedgate.cloud_aggregator.limits import Spent
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, MessageError, Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 Result = tuple[Alarms, list[Effect]]
 # Changes of a gateway's alarms that are taken as they come, and in which time one more is; the last of them are for
 # what is no trouble of a sensor.

@@ -22,8 +22,8 @@ from typing import Any, Literal
 from fedgate.cloud_aggregator.context import SET_NS
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 KEPT = 8  # alarms of one cause of one gateway that are remembered after they ended
 AHEAD_NS = 60 * NS  # a clock that says more than this after the arrival is wrong
 GRACE_S = 300.0  # five statuses of a gateway, as it is shipped

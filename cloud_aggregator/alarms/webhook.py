@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
 from fedgate.config.protocol.messages import Alarm, Device
-from fedgate.config.runtime.backoff import JITTER, NS, wait_ns
+from fedgate.config.runtime.backoff import JITTER, wait_ns
 from fedgate.config.settings.notifications import Webhook
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
 ID_LENGTH = 32
 DROPPED = "webhook_dropped"

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from fedgate.config.runtime import cli, store_lock
 from fedgate.config.settings.base import Table
+from fedgate.models.time_units import NS
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.backup.archive import Facts, Manifest
     from fedgate.config.settings.settings import AggregatorSettings
 
 NAME = "cloud-aggregator"
-NS, MIB = 1_000_000_000, 1024 * 1024
+MIB = 1024 * 1024
 PAGES = 256  # that one step copies
 WORD_S = 2.0  # after which long work says how far it is
 SPARE_BYTES = 64 * MIB  # of the disk that are left to the service

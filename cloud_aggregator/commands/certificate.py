@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from fedgate.cloud_aggregator.access.registry import ROLES
-from fedgate.cloud_aggregator.commands.order_client import placed
+from fedgate.cloud_aggregator.commands.store import place_order
+from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
+from fedgate.models.time_units import NS
 
 EPILOG = """examples:
   cloud-aggregator certificate operator -c aggregator.toml --out operator
@@ -17,21 +18,17 @@ EPILOG = """examples:
   cloud-aggregator gateways revoke operator -c aggregator.toml
       shuts out all operators that have a certificate until now; make new ones for those who stay
 """
-NS = 1_000_000_000
 
 
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
+def add(commands: cli.Commands) -> None:
+    """Add the command."""
     text = "make key and certificate for an operator, a building or Home Assistant"
-    command = commands.add_parser("certificate", help=text, description=text, epilog=EPILOG)
-    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command = commands.add("certificate", _make, text, epilog=EPILOG, shows_facts=False)
     command.add_argument("role", choices=sorted(ROLES), help="what mosquitto.acl calls it")
-    command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
     command.add_argument("--out", type=Path, required=True, metavar="NAME", help="of the files, without .key and .pem")
-    command.set_defaults(act=_make)
 
 
-def _make(arguments: argparse.Namespace) -> int:
+def _make(arguments: argparse.Namespace) -> None:
     from cryptography import x509
 
     from fedgate.cloud_aggregator.pki.authority import OWN_VALIDITY, Authority
@@ -42,17 +39,10 @@ def _make(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{arguments.config}: a certificate needs [identity]; 'cloud-aggregator init' makes it")
     authority, now = Authority(settings.identity.folder), datetime.now(UTC)
     key_file, file = (arguments.out.with_name(f"{arguments.out.name}.{end}") for end in ("key", "pem"))
-    key, serial = pki.new_key(key_file), x509.random_serial_number()
+    key, serial, until = pki.new_key(key_file), x509.random_serial_number(), now + OWN_VALIDITY
     body = {"name": arguments.role, "serial": f"{serial:x}", "key": pki.key_digest(key.public_key())}
-    body["authority"] = authority.fingerprint
-    answer = placed(
-        arguments.config, "certified", {**body, "not_after_ns": round((now + OWN_VALIDITY).timestamp()) * NS}
-    )
-    if answer.problem:
-        return answer.shown(arguments)
-    made = authority.issue(arguments.role, key.public_key(), serial, now, now + OWN_VALIDITY)
+    body |= {"authority": authority.fingerprint, "not_after_ns": round(until.timestamp()) * NS}
+    place_order(arguments, "certified", body)
+    made = authority.issue(arguments.role, key.public_key(), serial, now, until)
     pki.write(file, made, pki.PUBLIC_MODE)
-    print(
-        f"{key_file} and {file}: {arguments.role}, until {now + OWN_VALIDITY:%Y-%m-%d}; the key is for its owner only"
-    )
-    return 0
+    print(f"{key_file} and {file}: {arguments.role}, until {until:%Y-%m-%d}; the key is for its owner only")

@@ -7,25 +7,29 @@ import re
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.config.doctor import report
 from fedgate.config.doctor.imports import imports
 from fedgate.config.doctor.report import Finding, failure, guarded, ok, one_line, warning
+from fedgate.config.runtime import cli
+from fedgate.models.time_units import DAY_NS
 
 if TYPE_CHECKING:
     from fedgate.config.settings.identity import Identity
     from fedgate.config.settings.notifications import Webhook
     from fedgate.config.settings.settings import AggregatorSettings
+    from fedgate.models.federated.algorithm import Algorithm
 
 NAME = "cloud-aggregator"
 LIBRARIES = ("numpy", "pydantic", "cryptography", "scipy", "sklearn", "onnx", "sqlalchemy", "starlette", "uvicorn")
 MODELS_KEPT = 50  # for which there should be room
 REACH_S = 3.0
-DAY_NS = 86_400 * 1_000_000_000
 BACKUP_DAYS = 8  # one a week that is a day late
 LEFT_S = 12.0  # for what comes after the libraries
 MEMORY = Path("/proc/meminfo")
@@ -52,9 +56,11 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     for finding in imports(LIBRARIES, {}, until_s - LEFT_S):
         works &= finding.level != "failure"
         yield finding
+    stored = read_stored(settings.aggregator.store)
     yield from _machine(arguments.config, settings)
+    yield from _keys(settings, stored)
     if works:
-        yield from _training(settings)
+        yield from _training(settings, stored)
         yield from _store(settings.aggregator.store)
     if settings.webhook is not None:
         yield from _webhook(settings.webhook)
@@ -62,31 +68,54 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield from broker_file(arguments.config.parent / BROKER_FILE, settings.limits.max_payload_bytes)
 
 
+class Stored(NamedTuple):
+    """Who belongs to the site and who has ever spoken; nobody where there is no store that can be read."""
+
+    registry: Registry
+    speakers: frozenset[str]
+
+
+def read_stored(store: Path) -> Stored:
+    """Return what a store knows of gateways; that it cannot be read is a finding of its own."""
+    from fedgate.cloud_aggregator.storage.store import StoreError
+
+    try:
+        with open_store(store) as opened:
+            speakers = frozenset(row["gateway"] for row in opened.rows("gateways", "gateway"))
+            return Stored(opened.registry(), speakers)
+    except StoreError:
+        return Stored(Registry(), frozenset())
+
+
 def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
+    from fedgate.config.doctor import service
+
+    broker, webhook, identity = settings.broker, settings.webhook, settings.identity
+    secrets = (
+        settings.aggregator.release_key,
+        broker.key_file,
+        broker.password_file,
+        None if identity is None else file.parent / identity.folder / "ca.key",
+        None if webhook is None else webhook.secret_file,
+    )
+    yield from service.machine(file, settings.aggregator.store, MODELS_KEPT * settings.limits.max_model_bytes, secrets)
+
+
+def _keys(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]:
     from fedgate.cloud_aggregator.pki import site_keys
-    from fedgate.config.doctor import host
     from fedgate.config.identity import signing
 
-    store, broker = settings.aggregator.store, settings.broker
-    yield from host.clock_here([file, store, Path(report.__file__)])
-    yield from host.disk(store, MODELS_KEPT * settings.limits.max_model_bytes)
-    if store.parent.is_dir():
-        yield from host.wear(host.mount_of(store.parent.resolve()).device)
-    release_key = settings.aggregator.release_key
-    authority = None if settings.identity is None else file.parent / settings.identity.folder / "ca.key"
-    posting = None if settings.webhook is None else settings.webhook.secret_file
-    held = (release_key, broker.key_file, broker.password_file, authority, posting, store)
-    yield from host.secrets(held)
+    identity = settings.identity
 
     def private() -> str:
-        site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None)
-        return f"{release_key} can sign"
+        site_keys.release_key(settings.aggregator, identity.folder if identity else None)
+        return f"{settings.aggregator.release_key} can sign"
 
     advice = "cloud-aggregator init makes one; restore it from a backup where gateways trust it already"
     yield guarded("release key", (signing.KeyFileError,), advice, private)
-    if settings.identity is not None:
-        yield root_key(settings.identity)
-        yield from denied(settings.identity, store)
+    if identity is not None:
+        yield root_key(identity)
+        yield from denied(identity, stored.registry)
 
 
 def root_key(spec: Identity) -> Finding:
@@ -102,17 +131,13 @@ def root_key(spec: Identity) -> Finding:
     return ok("root key", "not on this machine" if spec.root_key is None else f"not on this machine at {spec.root_key}")
 
 
-def denied(spec: Identity, store: Path) -> Iterator[Finding]:
+def denied(spec: Identity, registry: Registry) -> Iterator[Finding]:
     """Yield who is denied at the broker until that is restarted, if anybody is."""
     from fedgate.cloud_aggregator.pki.quarantine import denied_names
-    from fedgate.cloud_aggregator.storage.store import Store, StoreError
     from fedgate.config.identity.pki import IdentityError
 
     try:
-        with closing(Store(store, create=False)) as opened:
-            names = denied_names(spec, opened.registry())
-    except StoreError:  # of which another finding tells
-        return
+        names = denied_names(spec, registry)
     except IdentityError as error:
         yield failure("broker", one_line(error), "as it says")
         return
@@ -121,55 +146,52 @@ def denied(spec: Identity, store: Path) -> Iterator[Finding]:
         yield warning("broker", text, "restart the broker: systemctl restart fedgate-broker")
 
 
-def _training(settings: AggregatorSettings) -> Iterator[Finding]:
+def _training(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]:
     from fedgate.cloud_aggregator.runtime import defence
     from fedgate.config.settings.checks import check_budget
-    from fedgate.models.arrays import generator
-    from fedgate.models.federated.algorithm import Algorithm
 
-    made: list[Algorithm] = []
-
-    def built() -> str:
-        made.append(defence.algorithm_of(settings, defence.read(settings)))
+    name = "training"
+    try:
+        algorithm = defence.algorithm_of(settings, defence.read(settings))
         check_budget(settings.algorithm, settings.rounds, settings.features)
-        return f"{settings.algorithm.name}, defence {settings.defence.kind}"
-
-    # MaterialError and LabelledError are ValueErrors, as is what an algorithm says of its settings.
-    yield guarded("training", (ValueError, OSError), "correct [algorithm], [defence] or the files it names", built)
-    if not made:
+    except (ValueError, OSError) as error:  # of a table of the defence, or what an algorithm says of its settings
+        yield failure(name, one_line(error), "correct [algorithm], [defence] or the files it names")
         return
-    server = made[0].start(generator(settings.algorithm.seed, 0, "cloud"))
+    yield ok(name, f"{settings.algorithm.name}, defence {settings.defence.kind}")
+    yield _memory(settings, algorithm, max(len(stored.speakers), 1))
+    if settings.algorithm.settings.get("masking") is not None:
+        yield cohort(settings, stored, _members(settings))
+
+
+def _memory(settings: AggregatorSettings, algorithm: Algorithm, gateways: int) -> Finding:
+    from fedgate.models.arrays import generator
+
+    server = algorithm.start(generator(settings.algorithm.seed, 0, "cloud"))
     state = sum(array.nbytes for arrays in (server.shared, server.kept) for array in arrays.values())
-    bounded = all(phase.tally.bounded for phase in made[0].phases)
-    gateways, update = _gateways(settings.aggregator.store), settings.limits.max_update_bytes
+    bounded, update = all(phase.tally.bounded for phase in algorithm.phases), settings.limits.max_update_bytes
     # The state, the sum and both as bytes; and what is on its way: of each gateway one update, whole at the end.
     needed = 4 * state + (1 if bounded else gateways) * update + gateways * update
     free = _available_bytes()
     each = "" if bounded else ", and its updates are kept until the round closes"
     text = f"up to {needed // MIB} MiB with {gateways} gateways sending at once{each}; {free // MIB} MiB are free"
     if free and needed > free:
-        yield warning("training memory", text, "a smaller limits.max_update_bytes, rounds.fraction, or more memory")
-    else:
-        yield ok("training memory", text)
-    if settings.algorithm.settings.get("masking") is not None:
-        yield cohort(settings)
+        advice = "a smaller limits.max_update_bytes, rounds.fraction, or more memory"
+        return warning("training memory", text, advice)
+    return ok("training memory", text)
 
 
-def cohort(settings: AggregatorSettings) -> Finding:
-    """Say whether enough gateways are enrolled, or have ever spoken where nobody is enrolled, for a masked sum."""
-    from fedgate.cloud_aggregator.storage.store import Store, StoreError
+def cohort(settings: AggregatorSettings, stored: Stored, members: Collection[str]) -> Finding:
+    """Say whether enough gateways are enrolled, or have ever spoken where nobody is enrolled, for a masked sum; and
+    enough of the members that the root key names, if it names any.
+    """
     from fedgate.models.federated.masking import Masking
 
     fewest = Masking.model_validate(settings.algorithm.settings["masking"]).fewest
-    try:
-        with closing(Store(settings.aggregator.store, create=False)) as opened:
-            names = opened.registry().admitted or {row["gateway"] for row in opened.rows("gateways", "gateway")}
-            named = {name for key, name in opened.registry().members.items() if key in _members(settings)}
-    except StoreError:  # which is a finding of its own, or there is none yet
-        names, named = set(), set()
+    names = stored.registry.admitted or stored.speakers
     enrolled = f"{len(names)} gateways are enrolled"
-    if _members(settings):
-        names, enrolled = named, f"{enrolled}, {len(named)} of them members that the root key names"
+    if members:
+        names = frozenset(name for key, name in stored.registry.members.items() if key in members)
+        enrolled += f", {len(names)} of them members that the root key names"
     text = f"{enrolled}, and a masked sum is opened only if {fewest} have something new"
     if len(names) >= fewest:
         return ok("masking", text)
@@ -190,16 +212,6 @@ def _members(settings: AggregatorSettings) -> tuple[str, ...]:
     return keys.members if keys else ()
 
 
-def _gateways(store: Path) -> int:
-    from fedgate.cloud_aggregator.storage.store import Store, StoreError
-
-    try:
-        with closing(Store(store, create=False)) as opened:
-            return max(len(opened.rows("gateways", "gateway")), 1)
-    except StoreError:  # which is a finding of its own
-        return 1
-
-
 def _available_bytes() -> int:
     try:
         found = re.search(r"MemAvailable:\s+(\d+) kB", MEMORY.read_text(encoding="ascii"))
@@ -209,7 +221,7 @@ def _available_bytes() -> int:
 
 
 def _store(path: Path) -> Iterator[Finding]:
-    from fedgate.cloud_aggregator.storage.store import Store, StoreError
+    from fedgate.cloud_aggregator.storage.store import StoreError
 
     if not path.exists():
         yield ok("store", f"{path} is made when the aggregator starts")
@@ -220,7 +232,7 @@ def _store(path: Path) -> Iterator[Finding]:
             found = db.execute("PRAGMA quick_check(3)").fetchall()
         if found != [("ok",)]:
             raise sqlite3.DatabaseError("; ".join(str(line[0]) for line in found))
-        with closing(Store(path, create=False)) as store:
+        with open_store(path) as store:
             counts = {name: len(store.rows(name, key)) for name, key in (("rounds", "id"), ("models", "version"))}
         return f"{path} is whole: {counts['rounds']} rounds, {counts['models']} models"
 
@@ -231,14 +243,14 @@ def _store(path: Path) -> Iterator[Finding]:
 
 def last_backup(store: Path, now_ns: int) -> Finding:
     """Return how old the last backup of a store is."""
-    from fedgate.cloud_aggregator.commands.backup import read_note, time_of
+    from fedgate.cloud_aggregator.commands.backup import read_note
 
     held, advice = read_note(store), "cloud-aggregator backup FILE, once a day: docs/reference/operations.md, Back up"
     if held is None:
         return warning("backup", "none was made of this store, or nobody knows of it", advice)
     made_ns, file, has_keys = held
     keys = "with the keys" if has_keys else "without the keys, which are kept apart"
-    text = f"of {time_of(made_ns)}, {keys}: {file}"
+    text = f"of {cli.moment(made_ns)}, {keys}: {file}"
     if made_ns > now_ns:
         return warning("backup", f"{text}; that is to come", "set the clock")
     days = (now_ns - made_ns) / DAY_NS
@@ -259,20 +271,13 @@ def _webhook(spec: Webhook) -> Iterator[Finding]:
 
 
 def _broker(settings: AggregatorSettings, until_s: float) -> Iterator[Finding]:
-    from fedgate.config.doctor import broker as doctor_broker
-    from fedgate.config.doctor import network
+    from fedgate.config.doctor import broker, service
     from fedgate.config.protocol.topics import CLOUD
 
     site = settings.aggregator.site
     user = settings.broker.user or f"{CLOUD}.{site}"
-    if settings.broker.ca_file is not None:
-        advice = "cloud-aggregator init FOLDER --renew-server"
-        yield from network.certificates(settings.broker, user, advice)
-    found, is_there = network.reach(settings.broker)
-    yield from found
-    if is_there:
-        limit = settings.limits.max_payload_bytes
-        yield from doctor_broker.examine(doctor_broker.of_aggregator(settings.broker, user, site, limit), until_s)
+    trial = broker.of_aggregator(settings.broker, user, site, settings.limits.max_payload_bytes)
+    yield from service.way_to_broker(trial, user, "cloud-aggregator init FOLDER --renew-server", until_s)
 
 
 def broker_file(path: Path, largest_bytes: int) -> Iterator[Finding]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 import secrets
 import time
-from contextlib import closing
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fedgate.cloud_aggregator.access.registry import NAMELESS
-from fedgate.cloud_aggregator.commands.order_client import ordered, placed
+from fedgate.cloud_aggregator.commands.store import open_store, order, place_order
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import load
 from fedgate.config.settings.site import SiteSettings
+
+if TYPE_CHECKING:
+    from fedgate.cloud_aggregator.access.registry import Registry
 
 EPILOG = """examples:
   cloud-aggregator gateways list -c aggregator.toml
@@ -28,75 +29,56 @@ EPILOG = """examples:
   cloud-aggregator gateways remove gateway-7 -c aggregator.toml
       forget one that is gone for good: nobody waits for it, its alarms are ended
 """
-NS = 1_000_000_000
 HOURS, HOURS_MAX = 24.0, 24.0 * 365
 COLUMNS = ("gateway", "state", "until", "seen")
 
 
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    text = "who belongs to the site, who gets in, who is put out"
-    command = commands.add_parser("gateways", help=text, description=text, epilog=EPILOG)
-    command.formatter_class = argparse.RawDescriptionHelpFormatter
-    parts = command.add_subparsers(dest="part", required=True, metavar="WHAT")
-    for name, act, text in (
-        ("list", _list, "show who is enrolled, until when, and who was shut out"),
-        ("token", _token, "print a token that admits one device under a name, once"),
-        ("revoke", _revoke, "shut a gateway out at once"),
-        ("remove", _remove, "forget a gateway that is gone for good"),
-    ):
-        part = parts.add_parser(name, help=text, description=text)
-        part.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
-        part.add_argument("--json", action="store_true", help="print JSON")
-        part.set_defaults(act=act)
-        if name != "list":
-            part.add_argument("gateway", metavar="ID")
-        if name == "token":
-            part.add_argument("--hours", type=float, default=HOURS, help=f"until it expires (default: {HOURS:g})")
-            part.add_argument("--replace", action="store_true", help="for a device that takes the place of another")
+def add(commands: cli.Commands) -> None:
+    """Add the command."""
+    parts = commands.add_group("gateways", "who belongs to the site, who gets in, who is put out", epilog=EPILOG)
+    parts.add("list", _list, "show who is enrolled, until when, and who was shut out")
+    token = parts.add("token", _token, "print a token that admits one device under a name, once")
+    revoke = parts.add("revoke", partial(_order, "revoke"), "shut a gateway out at once")
+    remove = parts.add("remove", partial(_order, "remove"), "forget a gateway that is gone for good")
+    for part in (token, revoke, remove):
+        part.add_argument("gateway", metavar="ID")
+    token.add_argument("--hours", type=float, default=HOURS, help=f"until it expires (default: {HOURS:g})")
+    token.add_argument("--replace", action="store_true", help="for a device that takes the place of another")
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _list(arguments: argparse.Namespace) -> None:
     from fedgate.cloud_aggregator.pki.quarantine import denied_names
-    from fedgate.cloud_aggregator.storage.store import Store
 
     settings = load(arguments.config, SiteSettings)
-    with closing(Store(settings.aggregator.store, create=False)) as store:
-        registry, seen = store.registry(), {row["gateway"]: row["seen_ns"] for row in store.rows("gateways")}
-    rows, denied = [], denied_names(settings.identity, registry)
+    with open_store(settings.aggregator.store) as store:
+        registry, seen = store.registry(), {row["gateway"]: row["seen_ns"] or None for row in store.rows("gateways")}
+    rows = list(_rows(registry, denied_names(settings.identity, registry), seen))
+    tokens = sorted(one.gateway for one in registry.passes.values() if not one.key and one.expires_ns > time.time_ns())
+    waiting = f"\ntokens not used yet: {', '.join(tokens)}" if tokens else ""
+    cli.show(arguments, {"gateways": rows, "tokens": tokens}, cli.cells(COLUMNS, rows) + waiting)
+
+
+def _rows(registry: Registry, denied: frozenset[str], seen: dict[str, int | None]) -> Iterator[dict[str, Any]]:
+    """Yield who is enrolled or was shut out, then who has only spoken."""
+
+    def row(gateway: str, state: str, until_ns: int | None = None) -> dict[str, Any]:
+        times = {"until": cli.moment(until_ns), "seen": cli.moment(seen.get(gateway))}
+        return {"gateway": gateway, "state": state, **times}
+
     for gateway in sorted(registry.names):
         held = registry.of(gateway)
         last = next((one for one in reversed(held) if not one.reason), held[-1])
         state = last.reason or ("enrolled, denied until the broker is restarted" if gateway in denied else "enrolled")
-        if state == "removed":
-            continue
-        rows.append(
-            {
-                "gateway": gateway,
-                "state": state,
-                "until": _time(last.not_after_ns),
-                "seen": _time(seen.get(gateway) or None),
-            }
-        )
-    strangers = sorted(seen.keys() - registry.names)
-    rows += [
-        {"gateway": one, "state": "not enrolled", "until": "-", "seen": _time(seen[one] or None)} for one in strangers
-    ]
-    nameless = sorted(one.serial for one in registry.of(NAMELESS))  # of a store that is older than revoked.crl
-    rows += [{"gateway": NAMELESS, "state": f"revoked, serial {one}", "until": "-", "seen": "-"} for one in nameless]
-    waiting = sorted(one.gateway for one in registry.passes.values() if not one.key and one.expires_ns > time.time_ns())
-    if arguments.json:
-        print(json.dumps({"gateways": rows, "tokens": waiting}, indent=2))
-    else:
-        print(cli.table(COLUMNS, ([row[name] for name in COLUMNS] for row in rows)))
-        if waiting:
-            print(f"tokens not used yet: {', '.join(waiting)}")
-    return 0
+        if state != "removed":
+            yield row(gateway, state, last.not_after_ns)
+    for gateway in sorted(seen.keys() - registry.names):
+        yield row(gateway, "not enrolled")
+    for one in sorted(registry.of(NAMELESS), key=lambda one: one.serial):  # of a store that is older than revoked.crl
+        yield row(NAMELESS, f"revoked, serial {one.serial}")
 
 
-def _token(arguments: argparse.Namespace) -> int:
+def _token(arguments: argparse.Namespace) -> None:
     from fedgate.cloud_aggregator.pki import site_keys
-    from fedgate.config.identity import signing
     from fedgate.config.identity.pki import SECRET_BYTES, Token, check_gateway
 
     settings = load(arguments.config, SiteSettings)
@@ -107,30 +89,13 @@ def _token(arguments: argparse.Namespace) -> int:
         raise ValueError(
             f"{arguments.config}: a token needs [identity] and [enrolment]; 'cloud-aggregator init' makes both"
         )
-    folder = settings.identity.folder
-    if site_keys.stated(folder) is None:
-        raise ValueError(f"{folder}: this site has no root key; 'cloud-aggregator init' with its folder makes one")
-    root = signing.public_digest((folder / site_keys.ROOT_PUB).read_bytes())
-    secret = secrets.token_urlsafe(SECRET_BYTES)
-    token = Token(arguments.gateway, settings.enrolment.address, root, secret)
+    root = site_keys.root_digest(settings.identity.folder)
+    token = Token(arguments.gateway, settings.enrolment.address, root, secrets.token_urlsafe(SECRET_BYTES))
     body = {"gateway": token.gateway, "digest": token.digest, "hours": arguments.hours, "replaces": arguments.replace}
-    answer = placed(arguments.config, "token", body)
-    if answer.problem:
-        return answer.shown(arguments)
-    if arguments.json:
-        print(json.dumps({"token": token.text(), "text": answer.text}, indent=2))
-    else:
-        print(f"{answer.text}; on it:\n\n  gateway-agent enrol -c gateway.toml --token {token.text()}\n")
-    return 0
+    done = place_order(arguments, "token", body)
+    text = f"{done.text}; on it:\n\n  gateway-agent enrol -c gateway.toml --token {token.text()}\n"
+    cli.show(arguments, {"token": token.text(), "text": done.text}, text)
 
 
-def _revoke(arguments: argparse.Namespace) -> int:
-    return ordered(arguments, "revoke", {"gateway": arguments.gateway})
-
-
-def _remove(arguments: argparse.Namespace) -> int:
-    return ordered(arguments, "remove", {"gateway": arguments.gateway})
-
-
-def _time(t_ns: int | None) -> str:
-    return "-" if t_ns is None else datetime.fromtimestamp(t_ns // NS, UTC).isoformat(timespec="seconds")
+def _order(kind: str, arguments: argparse.Namespace) -> None:
+    order(arguments, kind, {"gateway": arguments.gateway})

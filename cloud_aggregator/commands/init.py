@@ -9,14 +9,13 @@ import pwd
 import re
 import shlex
 import socket
-import sys
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from fedgate.cloud_aggregator.pki import site_folder
 from fedgate.config.protocol.topics import CLOUD, ID
+from fedgate.config.runtime import cli
 
 EPILOG = """examples:
   cloud-aggregator init site --site bridge --host aggregator.example
@@ -61,13 +60,10 @@ AS_ROOT = (
 )
 
 
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
+def add(commands: cli.Commands) -> None:
+    """Add the command."""
     text = "make keys, certificates, the broker's configuration and commented settings"
-    command = commands.add_parser(
-        "init", help=text, description=f"{text}; nothing that exists is overwritten.", epilog=EPILOG
-    )
-    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command = commands.add_bare("init", text, description=f"{text}; nothing that exists is overwritten.", epilog=EPILOG)
     command.add_argument("folder", type=Path)
     command.add_argument("--site", default=SITE, help=f"name of the site (default: {SITE})")
     text = "name or address under which gateways reach this machine; may be repeated (default: this machine's name)"
@@ -85,8 +81,27 @@ def add(commands: Any) -> None:
     command.set_defaults(act=_init)
 
 
-def _init(arguments: argparse.Namespace) -> int:
+def _init(arguments: argparse.Namespace) -> None:
     folder: Path = arguments.folder
+    port, root_file = _check(arguments, folder)
+    if arguments.renew_server:
+        _renew(folder, arguments.host)
+        return
+    site_folder.check(folder, arguments.site, loopback=arguments.loopback)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    # First, since what else is there without it is that of a site which has lost it.
+    site_folder.make_release_key(folder)
+    if arguments.loopback:
+        _write_loopback(folder, arguments.site, port)
+        return
+    _write_site(folder.resolve(), arguments.site, arguments.host, port, root_file.resolve())
+    print(_text(folder, root_file))
+    if os.geteuid() == 0:
+        cli.complain("cloud-aggregator", AS_ROOT)
+
+
+def _check(arguments: argparse.Namespace, folder: Path) -> tuple[int, Path]:
+    """Return the port of the broker and where the root key goes; raises `ValueError` for options that are not good."""
     if not ID.fullmatch(arguments.site):
         raise ValueError(f"--site: expected 1 to 64 of A-Z a-z 0-9 _ . -, got {arguments.site!r}")
     for host in arguments.host:
@@ -98,25 +113,13 @@ def _init(arguments: argparse.Namespace) -> int:
     port = usual if arguments.port is None else arguments.port
     if not 0 < port < 65_535:
         raise ValueError(f"--port: expected 1 to 65534, got {port}")
-    root_file: Path = arguments.root_key or folder.resolve().with_name(f"{folder.resolve().name}-root.key")
     if arguments.root_key is not None and arguments.loopback:
         raise ValueError("--root-key: with --loopback nobody enrols, so no root key is made; leave one of the two out")
-    if root_file.resolve().is_relative_to(folder.resolve()):
+    whole = folder.resolve()
+    root_file: Path = arguments.root_key or whole.with_name(f"{whole.name}-root.key")
+    if root_file.resolve().is_relative_to(whole):
         raise ValueError(f"--root-key: expected a path outside of {folder}, which a thief or a backup takes as a whole")
-    if arguments.renew_server:
-        return _renew(folder, arguments.host)
-    site_folder.check(folder, arguments.site, loopback=arguments.loopback)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    # First, since what else is there without it is that of a site which has lost it.
-    site_folder.make_release_key(folder)
-    if arguments.loopback:
-        _write_loopback(folder, arguments.site, port)
-    else:
-        _write_site(folder.resolve(), arguments.site, arguments.host, port, root_file.resolve())
-    print(_loopback_text(folder) if arguments.loopback else _text(folder, root_file))
-    if os.geteuid() == 0 and not arguments.loopback:
-        sys.stderr.write(f"cloud-aggregator: {AS_ROOT}\n")
-    return 0
+    return port, root_file
 
 
 def _text(folder: Path, root_file: Path) -> str:
@@ -136,24 +139,14 @@ def _text(folder: Path, root_file: Path) -> str:
     )
 
 
-def _loopback_text(folder: Path) -> str:
-    return (
-        f"{folder}: release.key stays here, release.pub and gateway.toml go to every gateway, aggregator.toml is "
-        "yours, mosquitto.conf is the broker's; without certificates all of it is for this machine only"
-    )
-
-
-def _renew(folder: Path, given: list[str]) -> int:
-    from fedgate.cloud_aggregator.pki.authority import CLOUD_CERTIFICATE, Authority
-    from fedgate.config.identity import pki
+def _renew(folder: Path, given: list[str]) -> None:
+    from fedgate.cloud_aggregator.pki.authority import Authority
 
     authority = Authority(folder)
-    site = pki.common_name(pki.load_certificate(folder / CLOUD_CERTIFICATE)).removeprefix(f"{CLOUD}.")
-    hosts = [*LOCAL, *given] if given else authority.hosts()
-    authority.write_own(site, dict.fromkeys(hosts), datetime.now(UTC))
+    hosts = dict.fromkeys([*LOCAL, *given] if given else authority.hosts())
+    authority.write_own(site_folder.site_of(folder), hosts, datetime.now(UTC))
     until = f"{authority.own_end():%Y-%m-%d}"
-    print(f"{folder}: server.pem for {', '.join(dict.fromkeys(hosts))} and cloud.pem are good until {until}")
-    return 0
+    print(f"{folder}: server.pem for {', '.join(hosts)} and cloud.pem are good until {until}")
 
 
 def _write_site(folder: Path, site: str, given: list[str], port: int, root_file: Path) -> None:
@@ -193,6 +186,10 @@ def _write_loopback(folder: Path, site: str, port: int) -> None:
         _write(folder / name, named(_template(name), site).replace("port = 1883", f"port = {port}", 1))
     conf = _template("mosquitto.loopback").replace("listener 1883", f"listener {port}")
     _write(folder / "mosquitto.conf", conf)
+    print(
+        f"{folder}: release.key stays here, release.pub and gateway.toml go to every gateway, aggregator.toml is "
+        "yours, mosquitto.conf is the broker's; without certificates all of it is for this machine only"
+    )
 
 
 def named(template: str, site: str) -> str:

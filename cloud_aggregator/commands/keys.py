@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fedgate.cloud_aggregator.commands.order_client import OrderAnswer, placed
+from fedgate.cloud_aggregator.commands.store import Done, open_store, order_facts, place_order
 from fedgate.config.runtime import cli
 from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.settings import load
 from fedgate.config.settings.site import SiteSettings
+
+if TYPE_CHECKING:
+    from fedgate.cloud_aggregator.pki.site_keys import KeyChange
+    from fedgate.config.protocol.messages import Keys
 
 TEXT = """Which keys a site goes by, and others in their place.
 
@@ -47,37 +49,33 @@ these, whoever certifies others. Without it the key of each gateway is printed, 
 32 digits at the beginning of each line; what follows it, and lines that begin with #, say nothing."""
 
 
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    command = commands.add_parser(
-        "keys", help="show the keys of the site, or put others in their place", description=TEXT, epilog=EPILOG
-    )
-    command.formatter_class = argparse.RawDescriptionHelpFormatter
-    parts = command.add_subparsers(dest="part", required=True, metavar="WHAT")
-    for name, act, text in (
-        ("show", _show, "show the keys in force, and who has yet to have a certificate of the newest authority"),
-        ("rotate", _rotate, "put another release key, another authority, or both in place of those in force"),
-        ("finish", _finish, "drop the authority before the newest"),
-        ("members", _members, "print the keys of the gateways, or have the root key say who takes part in masked sums"),
-    ):
-        part = parts.add_parser(name, help=text, description=MEMBERS if name == "members" else text)
-        part.formatter_class = argparse.RawDescriptionHelpFormatter
-        part.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
-        part.add_argument("--json", action="store_true", help="print JSON")
-        part.set_defaults(act=act)
-        if name != "show":
-            where = "the private root key (default: where 'init' wrote it)"
-            part.add_argument("--root-key", type=Path, default=None, metavar="PATH", help=where)
-        if name == "rotate":
-            part.add_argument("--release", action="store_true", help="the key that signs models and invitations")
-            part.add_argument("--authority", action="store_true", help="the key that signs certificates")
-        if name == "finish":
-            some = "also where some lack a certificate of the newest: they are shut out until they have fetched one"
-            part.add_argument("--anyway", action="store_true", help=some)
-        if name == "members":
-            either = part.add_mutually_exclusive_group()
-            either.add_argument("--set", type=Path, default=None, metavar="FILE", help="these and nobody else")
-            either.add_argument("--unset", action="store_true", help="any gateway that the aggregator has let in")
+NEW_AUTHORITY = (
+    "\ngateways have themselves certified by the new authority; 'cloud-aggregator keys show' tells who has yet to, and "
+    "'cloud-aggregator keys finish' then drops the one before. People and machines that look on need new certificates: "
+    "'cloud-aggregator certificate'"
+)
+
+
+def add(commands: cli.Commands) -> None:
+    """Add the command."""
+    text = "show the keys of the site, or put others in their place"
+    parts = commands.add_group("keys", text, description=TEXT, epilog=EPILOG)
+    parts.add("show", _show, "show the keys in force, and who has yet to have a certificate of the newest authority")
+    text = "put another release key, another authority, or both in place of those in force"
+    rotate = parts.add("rotate", _rotate, text)
+    finish = parts.add("finish", _finish, "drop the authority before the newest")
+    text = "print the keys of the gateways, or have the root key say who takes part in masked sums"
+    members = parts.add("members", _members, text, description=MEMBERS)
+    where = "the private root key (default: where 'init' wrote it)"
+    for part in (rotate, finish, members):
+        part.add_argument("--root-key", type=Path, default=None, metavar="PATH", help=where)
+    rotate.add_argument("--release", action="store_true", help="the key that signs models and invitations")
+    rotate.add_argument("--authority", action="store_true", help="the key that signs certificates")
+    some = "also where some lack a certificate of the newest: they are shut out until they have fetched one"
+    finish.add_argument("--anyway", action="store_true", help=some)
+    either = members.add_mutually_exclusive_group()
+    either.add_argument("--set", type=Path, default=None, metavar="FILE", help="these and nobody else")
+    either.add_argument("--unset", action="store_true", help="any gateway that the aggregator has let in")
 
 
 def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
@@ -90,74 +88,50 @@ def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
 def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
     """Return who has no certificate of the newest authority."""
     from fedgate.cloud_aggregator.pki.authority import Authority
-    from fedgate.cloud_aggregator.storage.store import Store
 
     if not settings.aggregator.store.exists():
         return []
-    with closing(Store(settings.aggregator.store, create=False)) as store:
+    with open_store(settings.aggregator.store) as store:
         return store.registry().lacking(Authority(folder).fingerprint, time.time_ns())
 
 
-def _show(arguments: argparse.Namespace) -> int:
+def _show(arguments: argparse.Namespace) -> None:
     from fedgate.cloud_aggregator.pki import site_keys
     from fedgate.config.identity import pki, signing
 
     settings, spec = _site(arguments)
-    keys = site_keys.stated(spec.folder)
-    if keys is None:
-        raise ValueError(f"{spec.folder}: this site has no root key; 'cloud-aggregator init' with its folder makes one")
+    keys = site_keys.stated_here(spec.folder)
     held = [pki.read_certificate(one.encode()) for one in keys.authorities]
     authorities = [
         {"fingerprint": pki.fingerprint(one), "until": f"{one.not_valid_after_utc:%Y-%m-%d}"} for one in held
     ]
     lacking = _lacking(settings, spec.folder) if len(held) > 1 else []
-    answer = {
+    facts = {
         "site": keys.site,
         "statement": keys.number,
-        "since": datetime.fromtimestamp(keys.created_ns // site_keys.NS, UTC).isoformat(timespec="seconds"),
-        "root_key": signing.public_digest((spec.folder / site_keys.ROOT_PUB).read_bytes()),
+        "since": cli.moment(keys.created_ns),
+        "root_key": site_keys.root_digest(spec.folder),
         "release_key": signing.public_digest(keys.release_key.encode()),
         "members": len(keys.members),
     }
-    if arguments.json:
-        print(json.dumps({**answer, "authorities": authorities, "lacking": lacking}, indent=2))
-        return 0
-    rows = [(name, str(value)) for name, value in answer.items()]
-    rows += [("authority", f"{one['fingerprint']} until {one['until']}") for one in authorities]
+    rows = [*facts.items(), *(("authority", f"{one['fingerprint']} until {one['until']}") for one in authorities)]
     if len(held) > 1:
         rows.append(("to be certified", ", ".join(lacking) or "nobody: 'keys finish' may drop the one before"))
-    print(cli.table(COLUMNS, rows))
-    return 0
+    cli.show(arguments, {**facts, "authorities": authorities, "lacking": lacking}, cli.table(COLUMNS, rows))
 
 
-def _rotate(arguments: argparse.Namespace) -> int:
-    from fedgate.cloud_aggregator.pki import site_keys
-
+def _rotate(arguments: argparse.Namespace) -> None:
     if not (arguments.release or arguments.authority):
         raise ValueError("keys rotate: give --release, --authority or both")
-    settings, spec = _owned(arguments)
-    keys = site_keys.rotate(
-        spec.folder,
-        settings.aggregator.release_key,
-        _root(arguments, spec),
-        release=arguments.release,
-        authority=arguments.authority,
-        now=datetime.now(UTC),
-    )
-    left = ""
-    if arguments.authority:
-        left = (
-            "\ngateways have themselves certified by the new authority; 'cloud-aggregator keys show' tells who has yet "
-            "to, and 'cloud-aggregator keys finish' then drops the one before. People and machines that look on need "
-            "new certificates: 'cloud-aggregator certificate'"
-        )
-    return _announce_statement(arguments, settings, spec, keys.number, left)
+
+    def rotate(change: KeyChange) -> Keys:
+        return change.rotate(release=arguments.release, authority=arguments.authority)
+
+    _change(arguments, rotate, NEW_AUTHORITY if arguments.authority else "")
 
 
-def _finish(arguments: argparse.Namespace) -> int:
-    from fedgate.cloud_aggregator.pki import site_keys
-
-    settings, spec = _owned(arguments)
+def _finish(arguments: argparse.Namespace) -> None:
+    settings, spec = _site(arguments)
     lacking = _lacking(settings, spec.folder)
     if lacking and not arguments.anyway:
         problem = (
@@ -165,51 +139,41 @@ def _finish(arguments: argparse.Namespace) -> int:
             "remove' those that are gone; with --anyway they are shut out until they have fetched one by themselves, "
             "and who looks on until he gets a new one"
         )
-        return OrderAnswer(None, False, "", problem).shown(arguments)  # 1: it may be tried again
-    root = _root(arguments, spec)
-    keys = site_keys.drop_before(spec.folder, settings.aggregator.release_key, root, datetime.now(UTC))
-    return _announce_statement(arguments, settings, spec, keys.number, "")
+        raise cli.NotDoneError(problem, order_facts(None, False, problem))
+    _change(arguments, lambda change: change.drop_before())
 
 
-def _members(arguments: argparse.Namespace) -> int:
-    from fedgate.cloud_aggregator.pki import site_keys
-
+def _members(arguments: argparse.Namespace) -> None:
     if arguments.set is None and not arguments.unset:
-        return _shown_members(arguments)
+        _show_members(arguments)
+        return
     members = [] if arguments.unset else _read_members(arguments.set)
-    settings, spec = _owned(arguments)
-    root, now = _root(arguments, spec), datetime.now(UTC)
-    keys = site_keys.pin(spec.folder, settings.aggregator.release_key, root, members, now)
-    return _announce_statement(arguments, settings, spec, keys.number, _list_left_out(_held(settings), members))
+    left_out = _list_left_out(_held(_site(arguments)[0]), members)
+    _change(arguments, lambda change: change.pin(members), left_out)
 
 
-def _shown_members(arguments: argparse.Namespace) -> int:
+def _show_members(arguments: argparse.Namespace) -> None:
     from fedgate.cloud_aggregator.pki import site_keys
 
     settings, spec = _site(arguments)
     keys, gateways = site_keys.stated(spec.folder), _held(settings)
-    members = list(keys.members) if keys else []
-    names = {
-        member: gateways.get(member, "") for member in (*members, *sorted(gateways, key=lambda key: gateways[key]))
-    }
-    if arguments.json:
-        rows = [{"key": key, "gateway": name, "member": key in members} for key, name in names.items()]
-        print(json.dumps({"pinned": bool(members), "members": rows}, indent=2))
-        return 0
+    members = keys.members if keys else ()
     listed = f"the {len(members)} members of statement {keys.number}" if members and keys else "nobody: any gateway may"
-    print(f"# who takes part in masked sums: {listed}")
-    for key, name in names.items():
-        print(f"{key} {name or 'nobody has this key now'}{' (a member)' if key in members else ''}")
-    return 0
+    names = [*members, *sorted(gateways.keys() - {*members}, key=lambda key: gateways[key])]
+    rows = [{"key": key, "gateway": gateways.get(key, ""), "member": key in members} for key in names]
+    lines = [
+        f"{row['key']} {row['gateway'] or 'nobody has this key now'}{' (a member)' if row['member'] else ''}"
+        for row in rows
+    ]
+    text = "\n".join([f"# who takes part in masked sums: {listed}", *lines])
+    cli.show(arguments, {"pinned": bool(members), "members": rows}, text)
 
 
 def _held(settings: SiteSettings) -> dict[str, str]:
     """Return the gateways that are enrolled, by their keys as a statement names them."""
-    from fedgate.cloud_aggregator.storage.store import Store
-
     if not settings.aggregator.store.exists():
         return {}
-    with closing(Store(settings.aggregator.store, create=False)) as store:
+    with open_store(settings.aggregator.store) as store:
         return store.registry().members
 
 
@@ -242,39 +206,28 @@ def _read_members(path: Path) -> list[str]:
     return list(found)
 
 
-def _owned(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
-    """Return the settings; raises `ValueError` where the service could not read what this user would write."""
+def _change(arguments: argparse.Namespace, change: Callable[[KeyChange], Keys], left: str = "") -> None:
+    """Change the keys with the root key, have the service go by the new statement, and say what is left to do.
+
+    A service that never ran has no store for an order and needs none: it reads the statement when it starts. Raises
+    `ValueError` where the service could not read what this user would write.
+    """
+    from fedgate.cloud_aggregator.pki.site_keys import KeyChange
+    from fedgate.config.identity import signing
+
     settings, spec = _site(arguments)
     owner = spec.folder.stat().st_uid
     if owner != os.geteuid():
         raise ValueError(f"{spec.folder}: its files are of user {owner}; give this command as that user")
-    return settings, spec
-
-
-def _root(arguments: argparse.Namespace, spec: Identity) -> Any:
-    from fedgate.config.identity import signing
-
     path = arguments.root_key or spec.root_key
     if path is None or not path.exists():
         given = "it is named nowhere" if path is None else f"there is none at {path}"
         raise ValueError(f"--root-key: expected the private root key, which 'init' wrote; {given}")
-    return signing.load_private(path)
-
-
-def _announce_statement(
-    arguments: argparse.Namespace, settings: SiteSettings, spec: Identity, number: int, left: str
-) -> int:
-    """Have the service go by the new statement, and say what is left to do. One that never ran has no store for an
-    order and needs none: it reads the statement when it starts.
-    """
-    answer = OrderAnswer(
-        None, False, f"statement {number} is in the site's folder; the service goes by it when it starts", ""
-    )
+    root = signing.load_private(path)
+    keys = change(KeyChange(spec.folder, settings.aggregator.release_key, root, datetime.now(UTC)))
     if settings.aggregator.store.exists():
-        answer = placed(arguments.config, "keys", {"number": number})
-    path = arguments.root_key or spec.root_key
-    if not answer.problem and not arguments.json:
-        left += f"\ntake {path} off this machine again"
-        print(f"{answer.text}{left}")
-        return 0
-    return answer.shown(arguments)
+        done = place_order(arguments, "keys", {"number": keys.number})
+    else:
+        text = f"statement {keys.number} is in the site's folder; the service goes by it when it starts"
+        done = Done(None, False, text)
+    cli.show(arguments, order_facts(*done), f"{done.text}{left}\ntake {path} off this machine again")

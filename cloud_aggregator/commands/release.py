@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-from fedgate.cloud_aggregator.commands.order_client import ordered
+from fedgate.cloud_aggregator.commands.store import open_store, order
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
+from fedgate.models.time_units import HOUR_S
 
 TEXT = """Show how the release of the newest model stands, or change it.
 
@@ -28,19 +26,13 @@ EPILOG = """examples:
 COLUMNS = ("gateway", "state", "model_version", "watched_h", "alarms", "rejected")
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: cli.Commands) -> None:
     """Add the command."""
-    command = commands.add_parser(
-        "release",
-        help="show a staged release, begin one, go on, pause or stop",
-        description=TEXT,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
+    text = "show a staged release, begin one, go on, pause or stop"
+    command = commands.add("release", _release, text, description=TEXT, epilog=EPILOG)
     act = command.add_mutually_exclusive_group()
     act.add_argument(
-        "--canary", type=share, metavar="SHARE", help="release to this share of the gateways first: 10%%, 0.1"
+        "--canary", type=share_of, metavar="SHARE", help="release to this share of the gateways first: 10%%, 0.1"
     )
     act.add_argument("--gateways", metavar="A,B", help="release to these gateways first")
     act.add_argument("--all", action="store_true", dest="to_all", help="release to all gateways at once")
@@ -53,11 +45,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--version", type=int, metavar="N", dest="number", help="of a stored model, to release once more"
     )
-    command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(act=_release)
 
 
-def share(text: str) -> float:
+def share_of(text: str) -> float:
     """Return a share given as 10% or 0.1; raises `argparse.ArgumentTypeError`."""
     try:
         value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
@@ -68,28 +58,29 @@ def share(text: str) -> float:
     return value
 
 
-def _release(arguments: argparse.Namespace) -> int:
+def _release(arguments: argparse.Namespace) -> None:
     if arguments.decision:
         if arguments.number is not None:
             raise ValueError(f"--version belongs to a new release, not to --{arguments.decision}")
-        return ordered(arguments, arguments.decision, {})
+        order(arguments, arguments.decision, {})
+        return
     names = [name for name in (arguments.gateways or "").split(",") if name]
     if arguments.canary is None and not names and not arguments.to_all:
         if arguments.number is not None or arguments.gateways is not None:
             raise ValueError("say to whom: --canary 10%, --gateways a,b or --all")
-        return _show(arguments)
-    body: dict[str, Any] = {"gateways": names, "share": 1.0 if arguments.to_all else arguments.canary or 0.0}
-    body |= {"to_all": arguments.to_all}
-    return ordered(arguments, "release", body if arguments.number is None else {**body, "version": arguments.number})
+        _show(arguments)
+        return
+    share = 1.0 if arguments.to_all else arguments.canary or 0.0
+    which = {} if arguments.number is None else {"version": arguments.number}
+    order(arguments, "release", {"gateways": names, "share": share, "to_all": arguments.to_all, **which})
 
 
-def _show(arguments: argparse.Namespace) -> int:
+def _show(arguments: argparse.Namespace) -> None:
     from fedgate.cloud_aggregator.releases import rollout
     from fedgate.cloud_aggregator.releases.releases import restore
-    from fedgate.cloud_aggregator.storage.store import Store
 
     settings = load(arguments.config, AggregatorSettings)
-    with closing(Store(settings.aggregator.store, create=False)) as store:
+    with open_store(settings.aggregator.store) as store:
         stored = restore(store.models.rollout(), store.models.of, store.models.latest())
         gateways = store.statuses()
     stage, base, hop_s = stored.rollout, stored.version, settings.features.hop_s
@@ -102,7 +93,7 @@ def _show(arguments: argparse.Namespace) -> int:
             "gateway": name,
             "state": gateways[name].state if name in gateways else "unknown",
             "model_version": gateways[name].model_version if name in gateways else 0,
-            "watched_h": round(report.watched_s.get(name, 0.0) / 3600, 2),
+            "watched_h": round(report.watched_s.get(name, 0.0) / HOUR_S, 2),
             "alarms": gateways[name].model_alarms if name in report.watched_s else 0,
             "rejected": report.rejected.get(name, ""),
         }
@@ -120,8 +111,7 @@ def _show(arguments: argparse.Namespace) -> int:
         "alarms_expected": report.expected,
         "canaries": rows,
     }
-    print(json.dumps(summary, indent=2) if arguments.json else _text(summary))
-    return 0
+    cli.show(arguments, summary, _text(summary))
 
 
 def _text(summary: dict[str, Any]) -> str:
@@ -137,5 +127,5 @@ def _text(summary: dict[str, Any]) -> str:
     if waiting:
         lines.append(f"model {waiting} waits to be released")
     if summary["canaries"]:
-        lines.append(cli.table(COLUMNS, ([str(row[name]) or "-" for name in COLUMNS] for row in summary["canaries"])))
+        lines.append(cli.cells(COLUMNS, summary["canaries"]))
     return "\n".join(lines)

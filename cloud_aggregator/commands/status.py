@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.cloud_aggregator.names import first_of
 from fedgate.cloud_aggregator.rounds import set_back
 from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 HANGS_S = 180.0  # without a sign of its work, of which it writes one a minute
 SILENT_S = 900.0  # of a gateway that counts as online; as gateways are shipped they speak once a minute
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3  # what monitoring plugins end with
@@ -65,19 +65,11 @@ class Health:
         return self.work == "running" and self.is_connected
 
 
-def add(commands: Any) -> None:
+def add(commands: cli.Commands) -> None:
     """Add the command."""
-    command = commands.add_parser(
-        "status",
-        help="show whether the service works, the gateways and the training at hand",
-        description=TEXT,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
-    command.add_argument("--json", action="store_true", help="print JSON")
+    text = "show whether the service works, the gateways and the training at hand"
+    command = commands.add("status", _status, text, description=TEXT, epilog=EPILOG)
     command.add_argument("--check", action="store_true", help="one line and an exit code for monitoring: 0, 1, 2 or 3")
-    command.set_defaults(act=_status)
 
 
 def health(row: dict[str, Any] | None, held_ns: int | None, now_ns: int) -> Health:
@@ -99,24 +91,23 @@ def health(row: dict[str, Any] | None, held_ns: int | None, now_ns: int) -> Heal
 def _status(arguments: argparse.Namespace) -> int:
     if not arguments.check:
         summary = summarised(arguments.config, time.time_ns())
-        print(json.dumps(summary, indent=2) if arguments.json else _text(summary))
-        return 0
+        cli.show(arguments, summary, _text(summary))
+        return OK
     try:
         summary = summarised(arguments.config, time.time_ns())
         code, reason = checked(summary)
     except (ValueError, OSError) as error:
         summary, code, reason = {}, UNKNOWN, " ".join(cli.describe(error).split())
-    line = f"{WORDS[code]} - {reason}"
-    print(json.dumps({"code": code, "reason": reason, **summary}, indent=2) if arguments.json else line)
+    cli.show(arguments, {"code": code, "reason": reason, **summary}, f"{WORDS[code]} - {reason}")
     return code
 
 
 def summarised(config: Path, now_ns: int) -> dict[str, Any]:
     """Return all that the command shows, for `config` at `now_ns`."""
-    from fedgate.cloud_aggregator.storage.store import Store, held_since_ns
+    from fedgate.cloud_aggregator.storage.store import held_since_ns
 
     settings = load(config, AggregatorSettings)
-    with closing(Store(settings.aggregator.store, create=False)) as store:
+    with open_store(settings.aggregator.store) as store:
         beats, rows, closed = store.rows("service"), store.rows("gateways"), store.rows("rounds", "id")
         training, alarms, released = store.training(), store.alarms(), store.rows("models", "version", "released_ns")
         registry = store.registry()

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
@@ -78,12 +76,14 @@ class Authority:
         hosts: Iterable[str],
     ) -> x509.Certificate:
         last = min(validity[1], self.certificate.not_valid_after_utc)
-        builder = _builder(name, self.certificate.subject, key, serial, (validity[0], last))
-        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_usage("digital_signature"), critical=True)
-        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        builder = builder.add_extension(issuer, critical=False)
+        builder = (
+            _builder(name, self.certificate.subject, key, serial, (validity[0], last))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage("digital_signature"), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(issuer, critical=False)
+        )
         if names := [_general_name(host) for host in hosts]:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self._key, hashes.SHA256())
@@ -103,13 +103,14 @@ class Authority:
 
     def has_own(self) -> bool:
         """Tell whether the two certificates of `write_own` are of an authority that is believed."""
-        own = [pki.load_certificate(self.folder / name) for name in (SERVER, CLOUD_CERTIFICATE)]
-        return all(_is_issued(one, self.believed) for one in own)
+        return all(pki.is_issued(one, self.believed) for one in self._own())
 
     def own_end(self) -> datetime:
         """Return when the first of the two certificates of `write_own` expires."""
-        held = [pki.load_certificate(self.folder / name) for name in (SERVER, CLOUD_CERTIFICATE)]
-        return min(certificate.not_valid_after_utc for certificate in held)
+        return min(one.not_valid_after_utc for one in self._own())
+
+    def _own(self) -> list[x509.Certificate]:
+        return [pki.load_certificate(self.folder / name) for name in (SERVER, CLOUD_CERTIFICATE)]
 
     def hosts(self) -> list[str]:
         """Return the hosts that the broker's certificate names."""
@@ -125,17 +126,22 @@ class Authority:
         and a serial number is not given twice. A list is good as long as the authority: were it to expire while the
         aggregator is away, the broker would refuse everybody.
         """
-        wanted, path = dict(revoked), self.folder / REVOKED
-        held = {issuer: one.keys() for issuer, one in _revoked(path).items()} if path.exists() else {}
+        wanted = dict(revoked)
+        held = {issuer: one.keys() for issuer, one in self._revoked().items()}
         if held == {one.subject: wanted.keys() for one in self.believed}:
             return False
-        pki.write(path, b"".join(self._list(*pair, wanted) for pair in self._pairs), PUBLIC_MODE)
+        body = b"".join(self._list(*pair, wanted) for pair in self._pairs)
+        pki.write(self.folder / REVOKED, body, PUBLIC_MODE)
         return True
 
     @staticmethod
     def _list(authority: x509.Certificate, key: pki.PrivateKey, revoked: dict[int, datetime]) -> bytes:
-        builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject)
-        builder = builder.last_update(SINCE_EVER).next_update(authority.not_valid_after_utc)
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(authority.subject)
+            .last_update(SINCE_EVER)
+            .next_update(authority.not_valid_after_utc)
+        )
         for serial, moment in revoked.items():
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(moment)
             builder = builder.add_revoked_certificate(entry.build())
@@ -145,9 +151,21 @@ class Authority:
         """Return serial number and moment of each certificate on the list, where there is one; raises
         `IdentityError`.
         """
+        return {serial: at for one in self._revoked().values() for serial, at in one.items()}
+
+    def _revoked(self) -> dict[x509.Name, dict[int, datetime]]:
+        """Return the lists in the file, by the name of their authority; none where there is no file."""
         path = self.folder / REVOKED
-        lists = _revoked(path).values() if path.exists() else []
-        return {serial: at for one in lists for serial, at in one.items()}
+        if not path.exists():
+            return {}
+        try:
+            held = [x509.load_pem_x509_crl(one) for one in pki.pem_blocks(path.read_bytes())]
+            if not held:
+                raise ValueError("nothing in PEM")
+            return {one.issuer: {entry.serial_number: entry.revocation_date_utc for entry in one} for one in held}
+        except ValueError as error:
+            text = f"{path}: no list of revoked certificates ({error}); remove it, it is made anew"
+            raise IdentityError(text) from None
 
     def write_barred(self, gateways: Collection[str]) -> bool:
         """Write who is barred into the access list, below what the operator has there; False where it stood there."""
@@ -177,27 +195,24 @@ def authority_certificate(name: str, key: pki.PrivateKey, now: datetime) -> byte
     broker finds the list of revoked certificates.
     """
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    builder = _builder(name, issuer, key.public_key(), x509.random_serial_number(), (SINCE_EVER, now + CA_VALIDITY))
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+    builder = (
+        _builder(name, issuer, key.public_key(), x509.random_serial_number(), (SINCE_EVER, now + CA_VALIDITY))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+    )
     return pki.certificate_pem(builder.sign(key, hashes.SHA256()))
-
-
-def _is_issued(certificate: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:
-    for one in authorities:
-        with suppress(ValueError, InvalidSignature):
-            certificate.verify_directly_issued_by(one)
-            return True
-    return False
 
 
 def _builder(
     name: str, issuer: x509.Name, key: PublicKey, serial: int, validity: tuple[datetime, datetime]
 ) -> x509.CertificateBuilder:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    builder = x509.CertificateBuilder(issuer_name=issuer, subject_name=subject, public_key=key, serial_number=serial)
-    builder = builder.not_valid_before(validity[0]).not_valid_after(validity[1])
-    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    return (
+        x509.CertificateBuilder(issuer_name=issuer, subject_name=subject, public_key=key, serial_number=serial)
+        .not_valid_before(validity[0])
+        .not_valid_after(validity[1])
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
 
 
 def _usage(*purposes: str) -> x509.KeyUsage:
@@ -209,14 +224,3 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _revoked(path: Path) -> dict[x509.Name, dict[int, datetime]]:
-    """Return the lists in a file, by the name of their authority."""
-    try:
-        held = [x509.load_pem_x509_crl(one) for one in pki.pem_blocks(path.read_bytes())]
-        if not held:
-            raise ValueError("nothing in PEM")
-        return {one.issuer: {entry.serial_number: entry.revocation_date_utc for entry in one} for one in held}
-    except ValueError as error:
-        raise IdentityError(f"{path}: no list of revoked certificates ({error}); remove it, it is made anew") from None

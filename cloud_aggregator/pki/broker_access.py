@@ -24,9 +24,9 @@ from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.config.transport import mqtt
 from fedgate.config.transport.probe import Probe, ProbeError
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
 LOG = logging.getLogger("fedgate.identity")
-NS = 1_000_000_000
 AGAIN_S = 60.0
 RELOADED_S = 1.0  # in which a broker has certainly seen its signal
 SWEEP_S = 30.0  # at most, for what one gateway left behind

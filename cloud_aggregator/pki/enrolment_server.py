@@ -26,6 +26,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -50,6 +51,7 @@ BACKLOG = 128
 NO_ROOT = "this site has no root key; cloud-aggregator init with its folder makes one"
 Enrol = Callable[[EnrolmentRequest], Answer]
 Client = tuple[str, int]  # address and port
+CLOSE = {"Connection": "close"}  # each connection asks once
 
 
 class RateLimiter:
@@ -75,15 +77,12 @@ class _Connection:
     def __init__(self, accepted: socket.socket, client: Client, forget: Callable[[Client], object]) -> None:
         self.client, self.is_silent = client, True  # until the handshake is done
         self._socket, self._forget = accepted.dup(), forget
-        self._deadline = self._cut_after(HEADERS_WITHIN_S)
-
-    def _cut_after(self, seconds: float) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(seconds, self.cut)
+        self._deadline = asyncio.get_running_loop().call_later(HEADERS_WITHIN_S, self.cut)
 
     def extend(self) -> None:
         """Give it time for the rest: its headers are here."""
         self._deadline.cancel()
-        self._deadline = self._cut_after(SERVED_WITHIN_S)
+        self._deadline = asyncio.get_running_loop().call_later(SERVED_WITHIN_S, self.cut)
 
     def cut(self) -> None:
         """End it, whatever waits for it."""
@@ -114,9 +113,9 @@ class _Listener(socket.socket):
             self.close()
             raise
 
-    def by_client(self, client: Client | None) -> _Connection | None:
+    def by_client(self, client: Client) -> _Connection | None:
         """Return the open connection of a client; None where it was cut meanwhile."""
-        return None if client is None else self._open.get(client)
+        return self._open.get(client)
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Return the next connection that may come; one that may not is closed before its handshake."""
@@ -156,8 +155,8 @@ class EnrolmentServer:
         self.context.minimum_version = TLS_MIN
         self.renew()
         self._keys, self._enrol = keys, enrol
-        self._server: uvicorn.Server | None = None
-        self._lock = threading.Lock()  # a server is made only where nobody wants to stop
+        self._listener: _Listener | None = None
+        self._server = uvicorn.Server(self._config())
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -171,46 +170,47 @@ class EnrolmentServer:
 
     def stop(self) -> None:
         """End."""
-        with self._lock:
-            self._stopping.set()
-            if self._server is not None:
-                self._server.should_exit = self._server.force_exit = True
+        self._stopping.set()
+        self._server.should_exit = self._server.force_exit = True
         if self._thread.is_alive():
             self._thread.join(SERVED_WITHIN_S)
 
     def _serve(self) -> None:
         while not self._stopping.is_set():
             try:
-                listener = _Listener(self._address)
+                self._listener = _Listener(self._address)
             except OSError as error:
                 LOG.warning("enrolment cannot listen on %s:%d (%s); trying on", *self._address, error)
                 self._stopping.wait(BIND_AGAIN_S)
                 continue
-            with listener:
-                with self._lock:
-                    self._server = None if self._stopping.is_set() else uvicorn.Server(self._config(listener))
-                if self._server is not None:
-                    LOG.info("enrolment listens on %s:%d", *self._address)
-                    self._server.run(sockets=[listener])
+            with self._listener:
+                LOG.info("enrolment listens on %s:%d", *self._address)
+                self._server.run(sockets=[self._listener])
             return
 
-    def _config(self, listener: _Listener) -> uvicorn.Config:
+    def by_client(self, client: Client | None) -> _Connection | None:
+        """Return the open connection of a client; None where it was cut meanwhile."""
+        return None if client is None or self._listener is None else self._listener.by_client(client)
+
+    def _config(self) -> uvicorn.Config:
+        of_client = self.by_client
+
         class Protocol(H11Protocol):
             """HTTP that tells the listener of its connections."""
 
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
                 super().connection_made(transport)
-                if known := listener.by_client(self.client):
+                if known := of_client(self.client):
                     known.is_silent = False
 
             def connection_lost(self, exc: Exception | None) -> None:
-                if known := listener.by_client(self.client):
+                if known := of_client(self.client):
                     known.close()
                 super().connection_lost(exc)
 
         async def serve(scope: Any, receive: Any, send: Any) -> None:
             """Give a request time for its body and its answer: its headers are here."""
-            if known := listener.by_client(scope["client"]):
+            if known := of_client(scope["client"]):
                 known.extend()
             await app(scope, receive, send)
 
@@ -218,7 +218,7 @@ class EnrolmentServer:
             Route("/v1/keys", self._get_keys, methods=["GET"]),
             Route("/v1/certificate", self._post_certificate, methods=["POST"]),
         ]
-        app = Starlette(routes=routes, exception_handlers={HTTPStatus.NOT_FOUND: _not_found, Exception: _failed})
+        app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse, Exception: _fail})
         return uvicorn.Config(
             serve,
             http=Protocol,
@@ -236,37 +236,30 @@ class EnrolmentServer:
         )
 
     async def _get_keys(self, _request: Request) -> Response:
-        keys = self._keys()
-        return _respond(HTTPStatus.OK, keys) if keys else _problem(HTTPStatus.NOT_FOUND, NO_ROOT)
+        if not (keys := self._keys()):
+            raise HTTPException(HTTPStatus.NOT_FOUND, NO_ROOT)
+        return Response(keys, HTTPStatus.OK, CLOSE, media_type="application/json")
 
     async def _post_certificate(self, request: Request) -> Response:
         length = request.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit() or int(length) > BODY_BYTES_MAX:
-            text = f"expected a body of at most {BODY_BYTES_MAX} bytes"
-            return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
+            raise HTTPException(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected a body of at most {BODY_BYTES_MAX} bytes"
+            )
         try:
             asked = read_request(await request.body())
         except IdentityError as error:
-            return _problem(HTTPStatus.BAD_REQUEST, str(error))
+            raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from None
         status, answer = await run_in_threadpool(self._enrol, asked)
         return JSONResponse(answer, status, CLOSE)
 
 
-CLOSE = {"Connection": "close"}  # each connection asks once
+async def _refuse(_request: Request, error: Any) -> Response:
+    """Answer what is refused, or is asked of a path that there is not, which is an `HTTPException`."""
+    return JSONResponse({"problem": error.detail}, error.status_code, CLOSE)
 
 
-def _respond(status: HTTPStatus, body: bytes) -> Response:
-    return Response(body, status, CLOSE, media_type="application/json")
-
-
-def _problem(status: HTTPStatus, text: str) -> Response:
-    return JSONResponse({"problem": text}, status, CLOSE)
-
-
-async def _not_found(_request: Request, _error: Exception) -> Response:
-    return _problem(HTTPStatus.NOT_FOUND, "expected GET /v1/keys or POST /v1/certificate")
-
-
-async def _failed(_request: Request, error: Exception) -> Response:
+async def _fail(_request: Request, error: Exception) -> Response:
     LOG.error("a request for a certificate could not be handled", exc_info=error)
-    return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the aggregator failed at it; its log says more")
+    text = "the aggregator failed at it; its log says more"
+    return JSONResponse({"problem": text}, HTTPStatus.INTERNAL_SERVER_ERROR, CLOSE)

@@ -42,12 +42,12 @@ from fedgate.config.identity.signing import KeyFileError
 from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.pki.enrolment_server import EnrolmentServer
 
 LOG = logging.getLogger("fedgate.identity")
-NS = 1_000_000_000
 SERIAL_BYTES = 16
 ANSWER_S = 10.0
 OWN_CHECK_S = 3_600.0

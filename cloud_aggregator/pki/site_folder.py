@@ -59,10 +59,13 @@ def _check_authority(folder: Path, held: set[str], site: str, *, loopback: bool)
             f"{folder}: a site without certificates is here; give --loopback to make whole what it lacks, or take "
             "another folder"
         )
-    if CLOUD_CERTIFICATE in held:
-        known = pki.common_name(pki.load_certificate(folder / CLOUD_CERTIFICATE)).removeprefix(f"{CLOUD}.")
-        if known != site:
-            raise FolderError(f"{folder}: it is of site {known!r}, and {site!r} is given; give --site {known}")
+    if CLOUD_CERTIFICATE in held and (known := site_of(folder)) != site:
+        raise FolderError(f"{folder}: it is of site {known!r}, and {site!r} is given; give --site {known}")
+
+
+def site_of(folder: Path) -> str:
+    """Return the name of the site whose certificates are in a folder; raises `IdentityError`."""
+    return pki.common_name(pki.load_certificate(folder / CLOUD_CERTIFICATE)).removeprefix(f"{CLOUD}.")
 
 
 def make_release_key(folder: Path) -> None:

@@ -7,9 +7,12 @@ Whoever does this holds the folder: to anybody else a new key is one of which th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,9 +24,9 @@ from fedgate.config.identity.pki import PRIVATE_MODE, PUBLIC_MODE
 from fedgate.config.identity.signing import KeyFileError
 from fedgate.config.protocol.messages import Keys
 from fedgate.config.settings.settings import Site
+from fedgate.models.time_units import NS
 
 ROOT_PUB, STATEMENT, RELEASE = "root.pub", "keys.json", "release.key"
-NS = 1_000_000_000
 AT_ONCE = 2  # authorities: the newest, and the one whose place it takes
 
 
@@ -75,81 +78,104 @@ def release_key(site: Site, folder: Path | None) -> Ed25519PrivateKey:
     raise KeyFileError(f"{site.release_key}: it is not the key that {folder}/{STATEMENT} names; restore both")
 
 
-def found(folder: Path, site: str, release_file: Path, root_file: Path, now: datetime) -> Keys:
+def root_digest(folder: Path) -> str:
+    """Return the digest of a site's root key, by which a token names it. Raises `KeyFileError` where there is none."""
+    stated_here(folder)
+    return signing.public_digest((folder / ROOT_PUB).read_bytes())
+
+
+def stated_here(folder: Path) -> Keys:
+    """Return the statement that a site goes by; raises `KeyFileError` for a site without a root key."""
+    keys = stated(folder)
+    if keys is None:
+        raise KeyFileError(f"{folder}: this site has no root key; 'cloud-aggregator init' with its folder makes one")
+    return keys
+
+
+def found(folder: Path, site: str, release_file: Path, root_file: Path, now: datetime) -> None:
     """Make a root key in `root_file` where there is none, and have it sign the keys of a site that has no statement."""
     if not root_file.exists():
         signing.make_key(root_file, folder / ROOT_PUB)
     root = signing.load_private(root_file)
     pki.write(folder / ROOT_PUB, signing.public_pem(root), PUBLIC_MODE)
     release = signing.public_pem(signing.load_private(release_file))
-    return _state(folder, root, site, 1, release, pki.pem_blocks((folder / CA).read_bytes()), now)
+    authorities = pki.pem_blocks((folder / CA).read_bytes())
+    keys = statement.sign(root, site, 1, release, authorities, _seconds_ns(now))
+    pki.write(folder / STATEMENT, keys.to_bytes(), PUBLIC_MODE)
 
 
-def rotate(
-    folder: Path, release_file: Path, root: Ed25519PrivateKey, *, release: bool, authority: bool, now: datetime
-) -> Keys:
-    """Put new keys in place of those of a site. The authority before stays beside the new one until it is dropped.
+@dataclass(frozen=True)
+class KeyChange:
+    """Other keys for a site, signed by its root key; each is whole or changes nothing and raises `KeyFileError`."""
 
-    Raises `KeyFileError` where that cannot be; then nothing has changed.
-    """
-    with pki.lock_folder(folder):
-        before = _settled(folder, release_file, root)
-        number, public = before.number + 1, before.release_key.encode()
-        authorities = [one.encode() for one in before.authorities]
-        if authority and len(authorities) >= AT_ONCE:
-            raise KeyFileError(
-                f"{folder}: the authority before is still believed; have 'cloud-aggregator keys finish' drop it first"
-            )
-        if release:
-            new = Ed25519PrivateKey.generate()
-            pki.write(release_file, signing.private_pem(new) + _read(release_file), PRIVATE_MODE)
-            public = signing.public_pem(new)
-        if authority:
-            key = pki.create_key()
-            pki.write(folder / CA_KEY, pki.private_pem(key) + _read(folder / CA_KEY), PRIVATE_MODE)
-            authorities.insert(0, authority_certificate(f"fedgate {before.site} {number}", key, now))
-        keys = _state(folder, root, before.site, number, public, authorities, now, before.members)
-        settle(folder, release_file, keys)
+    folder: Path
+    release_file: Path
+    root: Ed25519PrivateKey
+    now: datetime
+
+    def rotate(self, *, release: bool, authority: bool) -> Keys:
+        """Put new keys in place of those of a site. The authority before stays beside the new one until it is
+        dropped.
+        """
+        with self._settled() as before:
+            public, authorities = before.release_key, before.authorities
+            if authority and len(authorities) >= AT_ONCE:
+                raise KeyFileError(
+                    f"{self.folder}: the authority before is still believed; have 'cloud-aggregator keys finish' drop "
+                    "it first"
+                )
+            if release:
+                new = Ed25519PrivateKey.generate()
+                _put_before(self.release_file, signing.private_pem(new))
+                public = signing.public_pem(new).decode()
+            if authority:
+                key = pki.create_key()
+                _put_before(self.folder / CA_KEY, pki.private_pem(key))
+                name = f"fedgate {before.site} {before.number + 1}"
+                authorities = (authority_certificate(name, key, self.now).decode(), *authorities)
+            return self._follow(before, release_key=public, authorities=authorities)
+
+    def drop_before(self) -> Keys:
+        """Drop the authority before the newest; broker and aggregator show certificates of the newest from now on."""
+        with self._settled() as before:
+            if len(before.authorities) < AT_ONCE:
+                raise KeyFileError(f"{self.folder}: one authority is in force, and none is to be dropped")
+            newest = Authority(self.folder)
+            newest.write_own(before.site, newest.hosts(), self.now)  # good while both are believed
+            return self._follow(before, authorities=before.authorities[:1])
+
+    def pin(self, members: Sequence[str]) -> Keys:
+        """Have the root key name who may take part in masked sums, see `pki.member_of`; nobody named: any gateway."""
+        with self._settled() as before:
+            return self._follow(before, members=tuple(members))
+
+    @contextmanager
+    def _settled(self) -> Iterator[Keys]:
+        """Hold the folder, all files being as the statement in force says, which `root` has signed."""
+        with pki.lock_folder(self.folder):
+            keys = stated_here(self.folder)
+            if signing.public_pem(self.root) != (self.folder / ROOT_PUB).read_bytes():
+                raise KeyFileError(
+                    f"{self.folder}: the root key that is given is not the one of {ROOT_PUB}, which gateways believe"
+                )
+            settle(self.folder, self.release_file, keys)
+            yield keys
+
+    def _follow(self, before: Keys, **changed: Any) -> Keys:
+        """State what follows on a statement, and make all files as it says."""
+        following = before.model_copy(update=changed)
+        keys = statement.sign(
+            self.root,
+            before.site,
+            before.number + 1,
+            following.release_key.encode(),
+            [one.encode() for one in following.authorities],
+            _seconds_ns(self.now),
+            following.members,
+        )
+        pki.write(self.folder / STATEMENT, keys.to_bytes(), PUBLIC_MODE)
+        settle(self.folder, self.release_file, keys)
         return keys
-
-
-def drop_before(folder: Path, release_file: Path, root: Ed25519PrivateKey, now: datetime) -> Keys:
-    """Drop the authority before the newest; broker and aggregator show certificates of the newest from now on."""
-    with pki.lock_folder(folder):
-        before = _settled(folder, release_file, root)
-        if len(before.authorities) < AT_ONCE:
-            raise KeyFileError(f"{folder}: one authority is in force, and none is to be dropped")
-        newest = Authority(folder)
-        newest.write_own(before.site, newest.hosts(), now)  # good while both are believed
-        authorities = [before.authorities[0].encode()]
-        return _followed(folder, release_file, root, before, authorities, now, before.members)
-
-
-def pin(folder: Path, release_file: Path, root: Ed25519PrivateKey, members: Sequence[str], now: datetime) -> Keys:
-    """Have the root key name who may take part in masked sums, see `pki.member_of`; nobody named: any gateway.
-
-    Raises `KeyFileError` where that cannot be; then nothing has changed.
-    """
-    with pki.lock_folder(folder):
-        before = _settled(folder, release_file, root)
-        authorities = [one.encode() for one in before.authorities]
-        return _followed(folder, release_file, root, before, authorities, now, members)
-
-
-def _followed(
-    folder: Path,
-    release_file: Path,
-    root: Ed25519PrivateKey,
-    before: Keys,
-    authorities: list[bytes],
-    now: datetime,
-    members: Sequence[str],
-) -> Keys:
-    """State what follows on a statement, with the same release key."""
-    release = before.release_key.encode()
-    keys = _state(folder, root, before.site, before.number + 1, release, authorities, now, members)
-    settle(folder, release_file, keys)
-    return keys
 
 
 def settle(folder: Path, release_file: Path, keys: Keys) -> None:
@@ -167,31 +193,13 @@ def settle(folder: Path, release_file: Path, keys: Keys) -> None:
     _replace(release_file, signing.private_pem(key), PRIVATE_MODE)
 
 
-def _settled(folder: Path, release_file: Path, root: Ed25519PrivateKey) -> Keys:
-    """Return the statement in force, all files being as it says and `root` being the key that signed it."""
-    keys = stated(folder)
-    if keys is None:
-        raise KeyFileError(f"{folder}: this site has no root key; 'cloud-aggregator init' with its folder makes one")
-    if signing.public_pem(root) != (folder / ROOT_PUB).read_bytes():
-        raise KeyFileError(f"{folder}: the root key that is given is not the one of {ROOT_PUB}, which gateways believe")
-    settle(folder, release_file, keys)
-    return keys
+def _seconds_ns(moment: datetime) -> int:
+    return round(moment.timestamp()) * NS
 
 
-def _state(
-    folder: Path,
-    root: Ed25519PrivateKey,
-    site: str,
-    number: int,
-    release: bytes,
-    authorities: list[bytes],
-    now: datetime,
-    members: Sequence[str] = (),
-) -> Keys:
-    now_ns = round(now.astimezone(UTC).timestamp()) * NS
-    keys = statement.sign(root, site, number, release, authorities, now_ns, members)
-    pki.write(folder / STATEMENT, keys.to_bytes(), PUBLIC_MODE)
-    return keys
+def _put_before(path: Path, key: bytes) -> None:
+    """Put a new private key in front of those that a file holds."""
+    pki.write(path, key + _read(path), PRIVATE_MODE)
 
 
 def _replace(path: Path, body: bytes, mode: int) -> None:

@@ -18,9 +18,9 @@ from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rol
 from fedgate.cloud_aggregator.releases.rollout import able, drawn
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.models.detectors.graph import is_alike
+from fedgate.models.time_units import NS
 
 BY_HAND = "by order of the operator"
-NS = 1_000_000_000
 REMIND_S = 300.0  # brokers drop messages silently: a manifest may never have arrived
 Result = tuple[Releases, list[Effect]]
 

@@ -18,9 +18,8 @@ from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.release import ReleaseTable
 from fedgate.models.arrays import select
 from fedgate.models.promise import LEAST_BLOCKS, block_windows, level_at
+from fedgate.models.time_units import DAY_S, NS
 
-DAY_S = 86_400.0
-NS = 1_000_000_000
 OUTVOTED = 3  # canaries of whom one alone decides nothing
 
 Verdict = Literal["wait", "go on", "pause", "stop"]

@@ -8,8 +8,7 @@ seconds of the wall clock make it higher also where the store was lost, and what
 from __future__ import annotations
 
 from fedgate.config.protocol.messages import LARGEST
-
-NS = 1_000_000_000
+from fedgate.models.time_units import NS
 
 
 def beginning(now_ns: int, known: int = 0) -> int:

@@ -21,8 +21,8 @@ from fedgate.config.protocol.topics import ALL
 from fedgate.models.arrays import alike, finite, generator, select
 from fedgate.models.federated.algorithm import Server, close_round, is_silent, lacking
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
 LOST_S = 600.0  # by then whoever holds an answer has sent it
 DOUBLINGS_MAX = 8  # of that time: ten minutes become 43 hours

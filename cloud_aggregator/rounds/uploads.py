@@ -14,8 +14,8 @@ from fedgate.config.protocol.messages import MessageError, Transfer, Want
 from fedgate.config.protocol.transfer import ASK_MAX, Assembly, ChunkHeader
 from fedgate.config.settings.settings import Limits
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 RESEND_S = 5.0  # how long the chunks of an update may pause before the missing ones are asked for
 ASKS_MAX = 10  # without an answer; its sender will begin anew when it can
 AGE_S = 600.0  # of an update on its way for which another waits

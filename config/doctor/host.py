@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from fedgate.config.doctor.report import Finding, failure, ok, warning
 from fedgate.config.runtime.clock import Quality, quality
+from fedgate.models.time_units import DAY_S
 
 MIB = 1024 * 1024
 EARLIEST_S = datetime(2024, 1, 1, tzinfo=UTC).timestamp()  # before any of this was written
-DAY_S = 86_400.0
 SYS = Path("/sys")
 MOUNTS = Path("/proc/self/mounts")
 FORGETFUL = {"tmpfs", "ramfs", "overlay", "aufs"}

@@ -15,9 +15,9 @@ from fedgate.config.doctor.broker import is_loopback
 from fedgate.config.doctor.report import Finding, failure, ok, one_line, warning
 from fedgate.config.settings.settings import Broker, SettingsError
 from fedgate.config.transport import mqtt, tls
+from fedgate.models.time_units import DAY_S
 
 STEP_S = 3.0
-DAY_S = 86_400.0
 SOON_DAYS = 30.0
 LATE_SHARE = 1 / 3  # of a certificate's life, below which it should have been renewed
 

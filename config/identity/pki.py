@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -202,6 +202,15 @@ def pem_blocks(body: bytes) -> list[bytes]:
 def certificate_pem(certificate: x509.Certificate) -> bytes:
     """Return a certificate as it is stored and sent."""
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def is_issued(certificate: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:
+    """Tell whether a certificate is of one of these authorities."""
+    for one in authorities:
+        with suppress(ValueError, TypeError, InvalidSignature):
+            certificate.verify_directly_issued_by(one)
+            return True
+    return False
 
 
 def fingerprint(certificate: x509.Certificate) -> str:

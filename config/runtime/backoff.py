@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 
-NS = 1_000_000_000
+from fedgate.models.time_units import NS
+
 WAIT_S_MAX = 300.0
 JITTER = 0.25  # of a wait, on top of it
 JITTER_BYTES = 8

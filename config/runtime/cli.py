@@ -1,29 +1,56 @@
-"""What the three commands share: logging to standard error, one-line errors, readable tables."""
+"""How the three programs are called: commands and their options, one-line errors and exit codes, readable tables.
+
+A module declares its commands with `Commands.add`. What a command does is a function of its arguments, which returns an
+exit code, or nothing where it is done; facts it prints with `show`. What cannot be done is raised:
+
+    ValueError, OSError    what was asked for or what stands in a file is not good          exit code 2
+    NotDoneError           it was understood and is not done; it may be tried again         exit code 1
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
+from fedgate.config.runtime.supervisor import Supervisor
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings import extras
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 # What every command ends with: 0 where it is done, 128 and its number where a signal ended it, and
 USAGE_ERROR = 2  # where trying again cannot help: what was asked for or what stands in a file is not good
 SERVICE_ERROR = 1  # where it was understood and is not done or not good: an order refused, a promise broken, a fault
+Act = Callable[[argparse.Namespace], int | None]
+
+
+class NotDoneError(Exception):
+    """What was asked for is not done, and may be tried again; `facts` is what is shown of it as JSON, if anything."""
+
+    def __init__(self, text: str, facts: Mapping[str, Any] | None = None) -> None:
+        super().__init__(text)
+        self.facts = facts
+
+
+class Running(Protocol):
+    """A service that was started."""
+
+    def run(self) -> None: ...
+    def stop(self) -> None: ...
 
 
 def parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    """Return the parser of a command with `--version` and a help text that keeps its line breaks."""
+    """Return the parser of a program with `--version` and a help text that keeps its line breaks."""
     made = argparse.ArgumentParser(
         prog=name, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -31,26 +58,89 @@ def parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
     return made
 
 
-def run(
-    name: str, act: Callable[[argparse.Namespace], int], arguments: argparse.Namespace, *also: type[Exception]
-) -> int:
-    """Run a command; an error of ours, or one of the kinds in `also`, becomes one line and exit code 2.
+@dataclass(frozen=True)
+class Commands:
+    """The commands of a program, or the parts of one command, each declared by `add`."""
 
-    2 says that trying again cannot help. What ends a service that ran is another matter: see `serve`.
+    parsers: argparse._SubParsersAction[argparse.ArgumentParser]
+    settings_file: str  # that `-c` takes
+
+    def add(
+        self,
+        name: str,
+        act: Act,
+        text: str,
+        *,
+        description: str = "",
+        epilog: str = "",
+        shows_facts: bool = True,
+    ) -> argparse.ArgumentParser:
+        """Declare a command that reads the settings file, and prints JSON if it is asked to and shows facts.
+
+        Return its parser, which takes the options of its own.
+        """
+        command = self.add_bare(name, text, description=description, epilog=epilog)
+        command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help=self.settings_file)
+        if shows_facts:
+            command.add_argument("--json", action="store_true", help="print JSON")
+        command.set_defaults(act=act)
+        return command
+
+    def add_bare(self, name: str, text: str, *, description: str = "", epilog: str = "") -> argparse.ArgumentParser:
+        """Declare a command with no options but its own, `text` being what the list of commands says of it."""
+        return self.parsers.add_parser(
+            name,
+            help=text,
+            description=description or text,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def add_group(self, name: str, text: str, *, description: str = "", epilog: str = "") -> Commands:
+        """Declare a command that has parts, and return these."""
+        command = self.add_bare(name, text, description=description, epilog=epilog)
+        return Commands(command.add_subparsers(dest="part", required=True, metavar="WHAT"), self.settings_file)
+
+
+def commands_of(program: argparse.ArgumentParser, settings_file: str = "") -> Commands:
+    """Return the commands of a program, none yet."""
+    return Commands(program.add_subparsers(dest="command", required=True, metavar="COMMAND"), settings_file)
+
+
+def run(name: str, arguments: argparse.Namespace, *also: type[Exception]) -> int:
+    """Run the command that was chosen and return the exit code; the errors of the table above, and those of the kinds
+    in `also`, become one line.
+
+    What ends a service that ran is another matter: see `serve`.
     """
     ours: tuple[type[Exception], ...] = (ValueError, OSError, *also)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_warn, name)
-            return act(arguments)
+            return arguments.act(arguments) or 0
     except BrokenPipeError:  # whoever read has seen enough
         sys.stdout = None  # or the interpreter complains about it once more at the end
         return 0
+    except NotDoneError as error:
+        if error.facts is not None and getattr(arguments, "json", False):
+            show(arguments, error.facts, "")
+        else:
+            complain(name, str(error))
+        return SERVICE_ERROR
+    except ModuleNotFoundError as error:
+        advice = extras.advice(error.name)
+        complain(name, f"needs the package {error.name}, which is not installed; {advice}")
+        return USAGE_ERROR
     except ours as error:
         complain(name, describe(error))
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+
+
+def show(arguments: argparse.Namespace, facts: Any, text: str) -> None:
+    """Print facts as JSON where that is asked for, else the text that says them to people."""
+    sys.stdout.write(f"{json.dumps(facts, indent=2) if arguments.json else text}\n")
 
 
 def complain(name: str, text: str) -> None:
@@ -71,18 +161,35 @@ def _warn(name: str, message: Warning | str, *_where: object) -> None:
     complain(name, f"warning: {message}")
 
 
-def missing(name: str, error: ModuleNotFoundError) -> int:
-    """Say which extra brings a package that is not installed, and return the exit code."""
-    complain(name, f"needs the package {error.name}, which is not installed; {extras.advice(error.name)}")
-    return USAGE_ERROR
-
-
 def again(name: str, error: Exception) -> int:
     """Say why a service cannot start now, and return the exit code after which it is tried again: a disk that is full
     or a store that another still holds is not so for ever.
     """
     complain(name, describe(error))
     return SERVICE_ERROR
+
+
+def start_and_serve(
+    name: str, arguments: argparse.Namespace, start: Callable[[], Running], store_error: type[Exception]
+) -> int:
+    """Start a service, have it end on SIGTERM and SIGINT, and run it; return the exit code. Where its store raises
+    `store_error` it is tried again: see `again`.
+
+    It logs to standard error, and a service manager keeps the lines.
+    """
+    logging.basicConfig(
+        level=logging.WARNING if arguments.quiet else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    Supervisor().starting()
+    try:
+        service = start()
+    except store_error as error:
+        return again(name, error)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: service.stop())
+    return serve(name, service.run)
 
 
 def serve(name: str, run_service: Callable[[], None]) -> int:
@@ -95,21 +202,6 @@ def serve(name: str, run_service: Callable[[], None]) -> int:
         logging.getLogger("fedgate").exception("%s ends", name)
         return SERVICE_ERROR
     return 0
-
-
-def log_to_stderr(*, verbose: bool) -> None:
-    """Log with the time in UTC; a service manager keeps the lines."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-
-
-def on_terminate(stop: Callable[[], None]) -> None:
-    """Call `stop` on SIGTERM and SIGINT."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stop())
 
 
 def moment(t_ns: int | None) -> str:

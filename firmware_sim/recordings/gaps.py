@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-NS_PER_S = 1_000_000_000
+from fedgate.models.time_units import NS
+
 LARGEST_NS = 2**62  # a century and a half; two of them still fit into int64
 LONG = 1.5  # usual intervals between two time stamps, from which on rows are missing between them
 _NONE = np.zeros(0, dtype=np.int64)
@@ -38,11 +39,11 @@ class Gaps(NamedTuple):
 
     def stamp_ns(self, row: int, rate_hz: float) -> int:
         """Return what the time stamp of a row is, counted from the first row's."""
-        return round(row / rate_hz * NS_PER_S) + int(self.lost_ns[self.rows <= row].sum())
+        return round(row / rate_hz * NS) + int(self.lost_ns[self.rows <= row].sum())
 
     def row_at(self, at_s: float, rate_hz: float, count: int) -> int:
         """Return the row of `count` that begins nearest to a time, or the one behind the gap that the time lies in."""
-        lost_s = np.concatenate([[0.0], np.cumsum(np.maximum(self.lost_ns, 0), dtype=np.float64) / NS_PER_S])
+        lost_s = np.concatenate([[0.0], np.cumsum(np.maximum(self.lost_ns, 0), dtype=np.float64) / NS])
         starts = np.concatenate([[0], self.rows])
         ends = np.concatenate([self.rows, [count]])
         part = int(np.searchsorted(starts / rate_hz + lost_s, at_s, side="right")) - 1
@@ -57,9 +58,7 @@ GAPLESS = Gaps()
 
 
 def _forward_s(lost_ns: NDArray[np.int64]) -> float:
-    return (
-        float(np.maximum(lost_ns, 0).sum(dtype=np.float64)) / NS_PER_S
-    )  # as a float, which a wild clock cannot overflow
+    return float(np.maximum(lost_ns, 0).sum(dtype=np.float64)) / NS  # as a float, which a wild clock cannot overflow
 
 
 def find_gaps(stamps_ns: NDArray[np.int64]) -> Gaps:

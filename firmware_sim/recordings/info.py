@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.firmware_sim.recordings.gaps import NS_PER_S
 from fedgate.firmware_sim.recordings.recording import LABEL_TEXT, Recording
+from fedgate.models.time_units import NS
 
 _MAX_STATES_SHOWN = 20
 
@@ -39,7 +39,7 @@ def describe(recording: Recording) -> dict[str, Any]:
 
 def _gaps(recording: Recording) -> dict[str, float | int]:
     """How often rows do not follow one another, and how long nothing was recorded, together and at the longest."""
-    lost_s = np.maximum(recording.gaps.lost_ns, 0) / NS_PER_S
+    lost_s = np.maximum(recording.gaps.lost_ns, 0) / NS
     return {"count": len(lost_s), "lost_s": float(lost_s.sum()), "longest_s": float(lost_s.max(initial=0.0))}
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError
-from fedgate.firmware_sim.recordings.gaps import NS_PER_S
 from fedgate.firmware_sim.recordings.options import ReadOptions
 from fedgate.firmware_sim.recordings.recording import Channel, Recording, positions, shortened
 from fedgate.firmware_sim.recordings.source import MAX_BYTES, Source
+from fedgate.models.time_units import NS
 
 if TYPE_CHECKING:
     from pymseed.mstracelist import MS3TraceSeg
@@ -114,7 +114,7 @@ def _on_one_clock(
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     """Values of shape (T, C) from the earliest sample to the latest."""
     start_ns = min(segment.start_ns for segment in segments)
-    exact = [(segment.start_ns - start_ns) / NS_PER_S * rate_hz for segment in segments]
+    exact = [(segment.start_ns - start_ns) / NS * rate_hz for segment in segments]
     length = max(round(at) + len(segment.samples) for at, segment in zip(exact, segments, strict=True))
     if length * len(names) > _MAX_VALUES:
         problem = f"{length} samples from first to last for {sum(len(s.samples) for s in segments)} recorded ones"

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim.recordings.errors import ChoiceError
-from fedgate.firmware_sim.recordings.gaps import GAPLESS, NS_PER_S, Gaps, find_gaps
+from fedgate.firmware_sim.recordings.gaps import GAPLESS, Gaps, find_gaps
 from fedgate.firmware_sim.recordings.options import NUMERIC_STAMPS
+from fedgate.models.time_units import NS
 
-UNIT_NS = {"s": NS_PER_S, "sec": NS_PER_S, "ms": 1_000_000, "us": 1_000, "µs": 1_000, "μs": 1_000, "ns": 1}
-UNIT_NAMES = {NS_PER_S: "seconds", 1_000_000: "milliseconds", 1_000: "microseconds", 1: "nanoseconds"}
+UNIT_NS = {"s": NS, "sec": NS, "ms": 1_000_000, "us": 1_000, "µs": 1_000, "μs": 1_000, "ns": 1}
+UNIT_NAMES = {NS: "seconds", 1_000_000: "milliseconds", 1_000: "microseconds", 1: "nanoseconds"}
 
 _CLOCK = (
     r"(?:[T ]+(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
@@ -90,9 +91,9 @@ def _numeric_meaning(value: float, unit: str, declared: str | None) -> tuple[int
     if declared is not None:
         return NUMERIC_STAMPS[declared], True
     guesses = ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000))
-    guessed = next((ns for least, ns in guesses if abs(value) >= least), NS_PER_S)
+    guessed = next((ns for least, ns in guesses if abs(value) >= least), NS)
     factor = UNIT_NS.get(unit.strip().lower(), guessed)
-    return factor, abs(value) * factor >= _OLDEST_UNIX_S * NS_PER_S
+    return factor, abs(value) * factor >= _OLDEST_UNIX_S * NS
 
 
 def date_ns(text: str) -> int:
@@ -109,13 +110,13 @@ def date_ns(text: str) -> int:
     day = day.replace(hour=int(part["hour"] or 0), minute=int(part["minute"] or 0), second=int(part["second"] or 0))
     zone_s = int(part["zone_h"] or 0) * 3600 + int(part["zone_min"] or 0) * 60
     zone_s = -zone_s if part["sign"] == "-" else zone_s
-    return _bounded((_whole_seconds(day) - zone_s) * NS_PER_S + int((part["fraction"] or "0")[:9].ljust(9, "0")))
+    return _bounded((_whole_seconds(day) - zone_s) * NS + int((part["fraction"] or "0")[:9].ljust(9, "0")))
 
 
 def _strptime_ns(cell: str, pattern: str) -> int:
     moment = datetime.strptime(cell.strip(), pattern)
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return _bounded(_whole_seconds(moment) * NS_PER_S + moment.microsecond * 1000)
+    return _bounded(_whole_seconds(moment) * NS + moment.microsecond * 1000)
 
 
 def _whole_seconds(moment: datetime) -> int:
@@ -167,13 +168,13 @@ def _measured_rate(intervals_ns: NDArray[np.int64], gaps: Gaps) -> tuple[float |
         return None, "no rate from the time stamps"
     median_ns = float(np.median(intervals_ns))
     if median_ns <= 0:
-        rate_hz = len(intervals_ns) / (span_ns - int(gaps.lost_ns.sum())) * NS_PER_S
+        rate_hz = len(intervals_ns) / (span_ns - int(gaps.lost_ns.sum())) * NS
         return rate_hz, f"rate {rate_hz:.6g} Hz: rows over time span, as most rows share their time with another"
     regular_ns = intervals_ns[np.abs(intervals_ns - median_ns) <= median_ns / 2]
     # The mean of two middle intervals may be near neither of them.
     interval_ns, jitter_ns = (float(regular_ns.mean()), float(regular_ns.std())) if len(regular_ns) else (median_ns, 0)
-    rate = f"rate {NS_PER_S / interval_ns:.6g} Hz from the time stamps: median interval {median_ns / NS_PER_S:.6g} s"
-    return NS_PER_S / interval_ns, f"{rate}, jitter {jitter_ns / NS_PER_S:.3g} s (standard deviation)"
+    rate = f"rate {NS / interval_ns:.6g} Hz from the time stamps: median interval {median_ns / NS:.6g} s"
+    return NS / interval_ns, f"{rate}, jitter {jitter_ns / NS:.3g} s (standard deviation)"
 
 
 def _irregular(intervals_ns: NDArray[np.int64], gaps: Gaps) -> list[str]:
@@ -182,7 +183,7 @@ def _irregular(intervals_ns: NDArray[np.int64], gaps: Gaps) -> list[str]:
     before = gaps.rows[gaps.lost_ns > 0] - 1
     if len(before):
         longest = int(before[np.argmax(intervals_ns[before])])
-        longest_s = intervals_ns[longest] / NS_PER_S
+        longest_s = intervals_ns[longest] / NS
         said.append(
             f"gaps in time, split there: {len(before)}, the longest of {longest_s:.6g} s after row {longest + 1}"
         )

@@ -25,8 +25,8 @@ from fedgate.models.profile import Profile
 from fedgate.models.rule_calibration import Baseline, calibrate
 from fedgate.models.rules import Calibrated, Height, RulesState
 from fedgate.models.threshold import AlarmSpec, AlarmState
+from fedgate.models.time_units import NS
 
-NS = 10**9
 LATER_S = 2_700 * 7 * 86_400  # whole weeks: a profile takes no time before 2020 for a clock that was set
 WARM_ROWS = 288  # before a fault, for the state of a network to settle
 

@@ -28,8 +28,8 @@ from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build
 from fedgate.models.federated.run import run
 from fedgate.models.threshold import AlarmSpec, AlarmState, Transition, calibrate, update
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 T0_NS = 1_800_000_000 * NS
 LABELS = ("undetermined", "weather", "power", "no alarm")
 COLUMNS = Columns(weather=(TEMPERATURE, LOAD), power=(SUPPLY,))

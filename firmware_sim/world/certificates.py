@@ -17,7 +17,8 @@ from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertific
 from fedgate.config.identity import pki
 from fedgate.config.identity.pki import PrivateKey
 from fedgate.firmware_sim.world.devices import BY_AGGREGATOR, gateway_of
-from fedgate.gateway_agent.runtime.enrolment import CALL_S, Files
+from fedgate.gateway_agent.runtime.enrolment import CALL_S
+from fedgate.gateway_agent.runtime.membership import Files
 
 SLACK_S = 1.0  # certificates know whole seconds
 

@@ -30,10 +30,11 @@ from fedgate.firmware_sim.world.privacy import Privacy
 from fedgate.firmware_sim.world.probation import Probations
 from fedgate.firmware_sim.world.releases import Releases
 from fedgate.firmware_sim.world.rounds import Rounds
-from fedgate.firmware_sim.world.time import NS, T0_NS
+from fedgate.firmware_sim.world.time import T0_NS
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.deployment import MODEL, OTHER
 from fedgate.gateway_agent.monitor.monitor import ANOMALY
+from fedgate.models.time_units import NS
 
 Told = Callable[[str, str], None]
 # Why a model may not be taken: what the gateway saw itself.

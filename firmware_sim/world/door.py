@@ -46,15 +46,16 @@ from fedgate.firmware_sim.world.machines import Machine
 from fedgate.firmware_sim.world.operator import Operator
 from fedgate.firmware_sim.world.setup import KEY, SITE, Setup, stream_of
 from fedgate.firmware_sim.world.shared import World
-from fedgate.firmware_sim.world.time import HOUR_S, NS, T0_NS
-from fedgate.gateway_agent.runtime import enrolment, renewal
-from fedgate.gateway_agent.runtime.enrolment import CALL_S, Files
+from fedgate.firmware_sim.world.time import T0_NS
+from fedgate.gateway_agent.runtime import enrolment
+from fedgate.gateway_agent.runtime.enrolment import CALL_S
+from fedgate.gateway_agent.runtime.membership import Files, files_of
 from fedgate.gateway_agent.runtime.renewal import Renewer
+from fedgate.models.time_units import DAY_S, HOUR_S, NS
 
 SHARE = 0.3  # of the worlds, that have certificates
 REVOKES = 0.5  # share of those in which one is revoked, where the others are enough
 LIFE_S = (300.0, 1_500.0)
-DAY_S = 86_400.0
 LIFE_DAYS = 90.0  # as the product is shipped: to this life its skew and its looks belong
 CHECKS = (0.02, 0.08)  # between two looks, as a share of a life
 CUTS = 0.1  # share of the answers during which the power of the gateway fails
@@ -117,11 +118,6 @@ def there(spec: Identity | None) -> Identity:
     if spec is None:
         raise AssertionError("a door without an authority")
     return spec
-
-
-def files_of(settings: GatewaySettings) -> Files:
-    """Return where the pair of a gateway lies."""
-    return Files(**renewal.files_of(settings))
 
 
 class Keeper(EnrolmentService):

@@ -30,10 +30,11 @@ from fedgate.firmware_sim.world.messages import Seen, drawn, mutated, swollen
 from fedgate.firmware_sim.world.network import PACKET_BYTES
 from fedgate.firmware_sim.world.setup import FEATURES, SHIFT, SITE, WINDOWS, stream_of
 from fedgate.firmware_sim.world.shared import World
-from fedgate.firmware_sim.world.time import NS, T0_NS
+from fedgate.firmware_sim.world.time import T0_NS
 from fedgate.models.arrays import FEATURES as ROWS
 from fedgate.models.arrays import LABELS, SECRET, Arrays, generator
 from fedgate.models.federated.algorithm import counting
+from fedgate.models.time_units import NS
 
 NAME = "mallory"
 AT_ONCE = 25  # messages of a burst

@@ -28,13 +28,13 @@ from fedgate.firmware_sim.world.machines import RESTART_S, Machine, there
 from fedgate.firmware_sim.world.processor import Stopwatch
 from fedgate.firmware_sim.world.setup import KEY, SITE, faulty, stream_of
 from fedgate.firmware_sim.world.shared import World
-from fedgate.firmware_sim.world.time import NS
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.probation import SLOW_STEPS
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.gateway_agent.runtime.model_trial import UntriedError
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.models.arrays import FEATURES
+from fedgate.models.time_units import NS
 
 TRAINING_S = (3.0, 40.0)
 LOADED_S = (0.1, 300.0)  # from the mark of a load to the end of its process, where that is drawn

@@ -18,8 +18,9 @@ from fedgate.firmware_sim.world.liveness import Owed
 from fedgate.firmware_sim.world.loads import End
 from fedgate.firmware_sim.world.setup import stream_of
 from fedgate.firmware_sim.world.shared import World
-from fedgate.firmware_sim.world.time import NS, TICK_S, MachineClock
+from fedgate.firmware_sim.world.time import TICK_S, MachineClock
 from fedgate.gateway_agent.runtime.service import Service as AgentService
+from fedgate.models.time_units import NS
 
 RESTART_S = 10.0  # the service manager's pause
 SAVED_S_MAX = 600.0  # how old the time may be that a machine without a clock has saved

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedgate.config.runtime.clock import STEPPED_NS, Quality
+from fedgate.models.time_units import HOUR_S, NS
 
-NS = 1_000_000_000
-HOUR_S = 3_600.0
 T0_NS = 1_800_000_000 * NS  # of the world: January 2027
 TICK_S = 15.0  # of the machines; a second in the field, and nothing in them depends on it
 

@@ -31,7 +31,8 @@ from fedgate.firmware_sim.world.node import Node
 from fedgate.firmware_sim.world.operator import Operator
 from fedgate.firmware_sim.world.setup import HOURS, SETTLE_S, setup, stream_of
 from fedgate.firmware_sim.world.shared import World
-from fedgate.firmware_sim.world.time import HOUR_S, Scheduler
+from fedgate.firmware_sim.world.time import Scheduler
+from fedgate.models.time_units import HOUR_S
 
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it, where there is one
 PREFIX = "fedgate-world-"

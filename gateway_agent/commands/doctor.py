@@ -10,7 +10,6 @@ import argparse
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +17,11 @@ from fedgate.config.doctor import report
 from fedgate.config.doctor.imports import imports
 from fedgate.config.doctor.report import Finding, failure, guarded, ok, one_line, warning
 from fedgate.config.runtime import store_lock
+from fedgate.gateway_agent.commands.store import open_store
+from fedgate.models.time_units import NS
 
 if TYPE_CHECKING:
-    from fedgate.config.settings.settings import Broker, GatewaySettings
+    from fedgate.config.settings.settings import GatewaySettings
     from fedgate.gateway_agent.state import Stored
 
 NAME = "gateway-agent"
@@ -33,6 +34,7 @@ MEASURE_S = 1.5
 BLOCKS_MAX = 400
 LEFT_S = 12.0  # for what comes after the libraries
 RUNS, SCORE_S = 200, 8.0
+ENROL = "gateway-agent enrol, with a token of the operator"
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -67,17 +69,14 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
-    from fedgate.config.doctor import host
+    from fedgate.config.doctor import service
     from fedgate.config.settings import labelled
     from fedgate.config.settings.labelled import LabelledError
     from fedgate.gateway_agent.runtime import signature_worker
 
-    store, broker = settings.gateway.store, settings.broker
-    yield from host.clock_here([file, store, Path(report.__file__)])
-    yield from host.disk(store, settings.store.max_bytes + MODEL_BYTES * settings.limits.max_model_bytes)
-    if store.parent.is_dir():
-        yield from host.wear(host.mount_of(store.parent.resolve()).device)
-    yield from host.secrets([broker.key_file, broker.password_file, store])
+    needed_bytes = settings.store.max_bytes + MODEL_BYTES * settings.limits.max_model_bytes
+    secrets = (settings.broker.key_file, settings.broker.password_file)
+    yield from service.machine(file, settings.gateway.store, needed_bytes, secrets)
 
     def trusted() -> str:
         signature_worker.check(settings.trust.release_key)
@@ -95,7 +94,7 @@ def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
 
 def store(settings: GatewaySettings) -> Iterator[Finding]:
     """Yield whether the store opens, and whose it is."""
-    from fedgate.gateway_agent.storage.store import Store, StoreError
+    from fedgate.gateway_agent.storage.store import StoreError
 
     path = settings.gateway.store
     if not path.exists():
@@ -104,7 +103,7 @@ def store(settings: GatewaySettings) -> Iterator[Finding]:
 
     def opened() -> str:
         running = "" if store_lock.holder_of(path) is None else " of a running agent"
-        with closing(Store(path, read_only=True)) as reader:
+        with open_store(settings) as reader:
             held = reader.summary()
         windows = f"{held['baseline_windows']} of {settings.baseline.windows} windows of the baseline"
         return f"{path}{running}: {windows}, {len(held['outbox'])} items wait to be sent"
@@ -116,14 +115,10 @@ def store(settings: GatewaySettings) -> Iterator[Finding]:
 
 
 def _stored(settings: GatewaySettings) -> Stored | None:
-    from fedgate.gateway_agent.storage.store import Store, StoreError
-
-    if not settings.gateway.store.exists():
-        return None
     try:
-        with closing(Store(settings.gateway.store, read_only=True)) as store:
+        with open_store(settings) as store:
             return store.read()
-    except StoreError:  # which is a finding of its own
+    except OSError:  # there is none yet, or it cannot be read, which is a finding of its own
         return None
 
 
@@ -153,10 +148,10 @@ def _window_cpu_s(settings: GatewaySettings) -> float:
 
     spec, rng = settings.features, np.random.default_rng(0)
     pipeline = walk.start(spec, settings.streams, settings.alarm, settings.baseline.windows)
-    length, begin_ns, windows, spent_s = spec.hop_samples, 1_800_000_000 * walk.NS, 0, 0.0
+    length, begin_ns, windows, spent_s = spec.hop_samples, 1_800_000_000 * NS, 0, 0.0
     until_s = time.monotonic() + MEASURE_S
     for number in range(BLOCKS_MAX):
-        t_ns = begin_ns + round(number * length / spec.rate_hz * walk.NS)
+        t_ns = begin_ns + round(number * length / spec.rate_hz * NS)
         blocks = [
             Block(stream.name, t_ns, spec.rate_hz, rng.normal(size=(length, len(stream.channels))))
             for stream in settings.streams
@@ -202,20 +197,16 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
 
 
 def _brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
-    from fedgate.config.doctor import broker as doctor_broker
-    from fedgate.config.doctor import network
+    from fedgate.config.doctor import broker, network, service
     from fedgate.models.records import replace
 
-    user, site = settings.gateway.id, settings.gateway.site
-    yield from _certificates(settings.broker, user)
+    name = settings.gateway.id
+    trial = broker.of_gateway(settings.broker, settings.gateway.site, name, settings.limits.max_payload_bytes)
+    trial = replace(trial, why_mute=lambda: _notice(settings))
     yield from _members(settings)
-    found, is_there = network.reach(settings.broker)
-    yield from found
-    if is_there:
-        trial = doctor_broker.of_gateway(settings.broker, site, user, settings.limits.max_payload_bytes)
-        yield from doctor_broker.examine(replace(trial, why_mute=lambda: _notice(settings)), until_s)
-    if (sensors := settings.sensors.broker) is not None:
-        found, _ = network.reach(sensors)
+    yield from service.way_to_broker(trial, name, ENROL, until_s)
+    if settings.sensors.broker is not None:
+        found, _ = network.reach(settings.sensors.broker)
         yield from (replace(one, name=one.name.replace("broker", "sensors'", 1)) for one in found)
 
 
@@ -225,11 +216,10 @@ def _notice(settings: GatewaySettings) -> str:
         return ""
     from fedgate.config.identity.pki import IdentityError
     from fedgate.gateway_agent.runtime import enrolment
-    from fedgate.gateway_agent.runtime.renewal import files_of
+    from fedgate.gateway_agent.runtime.membership import files_of
 
     try:
-        files = enrolment.Files(**files_of(settings))
-        return enrolment.ask_for_notice(settings.gateway.id, settings.identity.enrolment, files)
+        return enrolment.ask_for_notice(settings.gateway.id, settings.identity.enrolment, files_of(settings))
     except (enrolment.EnrolmentError, IdentityError, ValueError, OSError):  # each is a finding of its own
         return ""
 
@@ -248,11 +238,4 @@ def _members(settings: GatewaySettings) -> Iterator[Finding]:
         return f"masked sums: among the {len(keys.members)} that statement {keys.number} of the root key names"
 
     errors = (statement.StatementError, signing.KeyFileError, OSError)
-    yield guarded("members", errors, "gateway-agent enrol, with a token of the operator", among)
-
-
-def _certificates(broker: Broker, user: str) -> Iterator[Finding]:
-    from fedgate.config.doctor import network
-
-    if broker.ca_file is not None:
-        yield from network.certificates(broker, user, "gateway-agent enrol, with a token of the operator")
+    yield guarded("members", errors, ENROL, among)

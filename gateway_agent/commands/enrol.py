@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+
+from fedgate.config.runtime import cli
 
 EPILOG = """examples:
   gateway-agent enrol --token fedgate1.eyJ... -c gateway.toml
@@ -21,25 +21,21 @@ NEW_KEY = """make another key where there is one; the one before is shut out, an
 gateway too"""
 
 
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
+def add(commands: cli.Commands) -> None:
+    """Add the command."""
     text = "make this gateway's key and get its certificate, with a token from the aggregator"
     description = f"{text}. The key never leaves this machine. Where it was interrupted, call it again."
-    command = commands.add_parser("enrol", help=text, description=description, epilog=EPILOG)
-    command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="gateway.toml")
+    command = commands.add("enrol", _enrol, text, description=description, epilog=EPILOG)
     command.add_argument("--token", required=True, help="from 'cloud-aggregator gateways token'; - reads it from stdin")
     command.add_argument("--new-key", action="store_true", help=NEW_KEY)
-    command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(act=_enrol)
 
 
-def _enrol(arguments: argparse.Namespace) -> int:
+def _enrol(arguments: argparse.Namespace) -> None:
     # Late: only this command needs what these load.
     from fedgate.config.identity.pki import load_key, member_of, read_token
     from fedgate.config.settings.settings import GatewaySettings, load
     from fedgate.gateway_agent.runtime import enrolment
-    from fedgate.gateway_agent.runtime.renewal import files_of
+    from fedgate.gateway_agent.runtime.membership import files_of
 
     settings = load(arguments.config, GatewaySettings)
     token = read_token(sys.stdin.readline() if arguments.token == "-" else arguments.token)  # noqa: S105 - stands for stdin
@@ -47,17 +43,13 @@ def _enrol(arguments: argparse.Namespace) -> int:
         raise enrolment.EnrolmentError(
             f"the token is for gateway {token.gateway!r}, and gateway.id is {settings.gateway.id!r}; make them one"
         )
-    paths = files_of(settings)
-    validity = enrolment.enrol(token, enrolment.Files(**paths), new_key=arguments.new_key)
+    files = files_of(settings)
+    validity = enrolment.enrol(token, files, new_key=arguments.new_key)
     until = datetime.fromtimestamp(validity.not_after_s, UTC).isoformat(timespec="seconds")
-    key = member_of(load_key(paths["key"]).public_key())
-    if arguments.json:
-        files = {name: str(path) for name, path in paths.items()}
-        report = {"gateway": token.gateway, "until": until, "key": key, "files": files, "notice": validity.notice}
-        print(json.dumps(report, indent=2))
-    else:
-        print(f"{token.gateway} is enrolled; its certificate is good until {until} and is renewed by itself")
-        print(f"its key is {key}")
-        if validity.notice:
-            print(f"NOT YET: {validity.notice}")
-    return 0
+    key = member_of(load_key(files.key).public_key())
+    paths = {name: str(path) for name, path in asdict(files).items()}
+    facts = {"gateway": token.gateway, "until": until, "key": key, "files": paths, "notice": validity.notice}
+    text = f"{token.gateway} is enrolled; its certificate is good until {until} and is renewed by itself"
+    text += f"\nits key is {key}"
+    text += f"\nNOT YET: {validity.notice}" if validity.notice else ""
+    cli.show(arguments, facts, text)

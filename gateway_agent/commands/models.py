@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from fedgate.config.runtime import cli
+from fedgate.gateway_agent.commands.store import open_store
+from fedgate.models.time_units import HOUR_S
 
 TEXT = "Show the model in force, the one before it, how long its probation lasts, and what was refused and why."
 EPILOG = """examples:
@@ -18,31 +17,19 @@ EPILOG = """examples:
 OF_A_MANIFEST = ("algorithm", "detector", "run", "round_index", "gateways")
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: cli.Commands) -> None:
     """Add the command."""
-    command = commands.add_parser(
-        "models",
-        help="show the models: in force, before, refused, and why",
-        description=TEXT,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="gateway.toml")
-    command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(act=_models)
+    text = "show the models: in force, before, refused, and why"
+    commands.add("models", _models, text, description=TEXT, epilog=EPILOG)
 
 
-def _models(arguments: argparse.Namespace) -> int:
+def _models(arguments: argparse.Namespace) -> None:
     from fedgate.config.settings.settings import GatewaySettings, load
-    from fedgate.gateway_agent.storage.store import Store
 
     settings = load(arguments.config, GatewaySettings)
-    if not settings.gateway.store.exists():
-        raise FileNotFoundError(f"{settings.gateway.store}: there is no store yet; the agent has not run here")
-    with closing(Store(settings.gateway.store, read_only=True)) as store:
+    with open_store(settings) as store:
         summary = shown(store.read().blobs, settings.models.probation_s, settings.features.hop_s)
-    print(json.dumps(summary, indent=2) if arguments.json else _text(summary))
-    return 0
+    cli.show(arguments, summary, _text(summary))
 
 
 def shown(blobs: dict[str, bytes], probation_s: float, hop_s: float) -> dict[str, Any]:
@@ -53,8 +40,8 @@ def shown(blobs: dict[str, bytes], probation_s: float, hop_s: float) -> dict[str
     left_s = max(probation_s - models.windows * hop_s, 0.0) if models.previous.version else 0.0
     candidates = [digest for digest in models.trying if digest not in (models.current.digest, models.previous.digest)]
     return {
-        "current": _model(blobs.get(models.slot)) if models.current.version else None,
-        "previous": _model(blobs.get(models.other)) if models.previous.version else None,
+        "current": describe_model(blobs.get(models.slot)) if models.current.version else None,
+        "previous": describe_model(blobs.get(models.other)) if models.previous.version else None,
         "candidate": candidates[-1] if candidates else None,
         "newest_version": models.newest,
         "windows": models.windows,
@@ -65,7 +52,8 @@ def shown(blobs: dict[str, bytes], probation_s: float, hop_s: float) -> dict[str
     }
 
 
-def _model(stored: bytes | None) -> dict[str, Any] | None:
+def describe_model(stored: bytes | None) -> dict[str, Any] | None:
+    """Return what is shown of a stored model; None where there is none that can be read."""
     from fedgate.gateway_agent.deployment.deployment import UNREADABLE, read
 
     if stored is None:
@@ -81,10 +69,10 @@ def _model(stored: bytes | None) -> dict[str, Any] | None:
 def _text(summary: dict[str, Any]) -> str:
     left_s = summary["probation_s"]
     rows = [
-        ("in force", _named(summary["current"]) or "none"),
-        ("before", _named(summary["previous"]) or "none to go back to"),
+        ("in force", name_model(summary["current"]) or "none"),
+        ("before", name_model(summary["previous"]) or "none to go back to"),
         ("candidate", f"digest {summary['candidate'][:12]}, being tried" if summary["candidate"] else "none"),
-        ("probation", f"{left_s / 3600:.1f} h of watching left" if left_s else "none"),
+        ("probation", f"{left_s / HOUR_S:.1f} h of watching left" if left_s else "none"),
         ("under this model", f"{summary['windows']} windows, {summary['alarms']} alarms"),
         ("newest ever in force", str(summary["newest_version"] or "none")),
     ]
@@ -92,5 +80,6 @@ def _text(summary: dict[str, Any]) -> str:
     return cli.table(("what", "value"), rows)
 
 
-def _named(model: dict[str, Any] | None) -> str:
+def name_model(model: dict[str, Any] | None) -> str:
+    """Return a model's version, algorithm and the beginning of its digest; empty for none."""
     return f"version {model['version']} ({model['algorithm']}, {model['digest'][:12]})" if model else ""

@@ -45,7 +45,7 @@ from fedgate.gateway_agent.deployment.validation import (
     run_in_shadow,
 )
 from fedgate.gateway_agent.events import Fetch, Log, PublishStatus, SetRefusal, Wanted, refuse
-from fedgate.gateway_agent.monitor.decision import DAY_S, Watch, Watching, restore_watching, spoken
+from fedgate.gateway_agent.monitor.decision import Watch, Watching, restore_watching, spoken
 from fedgate.gateway_agent.monitor.monitor import MEMORY, memory_owner
 from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, beside, judged_by, rows_of
 from fedgate.gateway_agent.monitor.recurrence import from_bytes
@@ -56,8 +56,8 @@ from fedgate.models.arrays import FEATURES
 from fedgate.models.federated.algorithm import normalise
 from fedgate.models.sketch import levels_of
 from fedgate.models.threshold import MINIMUM_SCORES
+from fedgate.models.time_units import DAY_S, NS
 
-NS = 1_000_000_000
 UNTRIED_S = 60.0  # until a model is tried again that no process could try
 BORROWING_WINDOWS = 200  # or half of a short baseline: of its own, for its units, to use the level of the site
 Step = Literal["wait", "fetch", "mark", "load"]  # that is next on a candidate's way

@@ -27,12 +27,12 @@ from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, Reading, alarms, judged_beside
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Seen
 from fedgate.models.promise import is_broken, level_at
+from fedgate.models.time_units import NS
 
 AGAIN_S = 3_600.0  # a model that could not be run twice within this time is left alone for as long
 SLOW_STEPS = 10  # in a row that took longer than the windows in them: one may have waited for the disk
 STORED_S = 240.0  # of watching: a gateway whose power fails every ten minutes comes to the end of a probation too
 STEADY_S = 60.0  # after a load without an end of the process the model is not what ends it
-NS = 1_000_000_000
 
 
 def leave(deployment: Deployment, context: Context, pipeline: Pipeline, why: str) -> Swap:

@@ -14,7 +14,7 @@ from fedgate.gateway_agent.deployment import onnx_policy
 from fedgate.gateway_agent.deployment.deployment import Bundle
 from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
-from fedgate.gateway_agent.monitor.decision import DAY_S, Watching
+from fedgate.gateway_agent.monitor.decision import Watching
 from fedgate.gateway_agent.monitor.pipeline import (
     Judge,
     Pipeline,
@@ -35,6 +35,7 @@ from fedgate.models.profile import ProfileError
 from fedgate.models.promise import LEVEL, TOLERANCE, block_share, block_windows, is_broken
 from fedgate.models.sketch import SketchError
 from fedgate.models.threshold import CalibrationError, rate_of
+from fedgate.models.time_units import DAY_S, NS
 
 UNFIT = (ModelRefusedError, CalibrationError, ProfileError, SketchError, wire.WireError)  # why a model is not taken
 FAR_SPREADS = 100.0  # of the whole range that a feature took during commissioning
@@ -42,7 +43,6 @@ FAR_SHARE = 1e-3  # of its size, for a feature that hardly moved
 GOLDEN_TOLERANCE = 1e-3  # of the score scale: float32 on another processor, far below any threshold's precision
 BUSY_SHARE_MAX = 0.5  # of the time from one window to the next that a model may take on one core
 BLIND_MAX = 3  # windows without a finite score where the model before has one
-NS = 1_000_000_000
 
 
 class BrokenPromiseError(ModelRefusedError):

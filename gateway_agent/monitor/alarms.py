@@ -24,8 +24,8 @@ from fedgate.models.rule_statistics import Stuck
 from fedgate.models.rules import Height
 from fedgate.models.signal import Lost
 from fedgate.models.threshold import Transition, severity
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 OUTDATED = "level-outdated"
 STUCK = "stuck"
 NO_MODEL = "no-model"

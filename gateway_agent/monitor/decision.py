@@ -22,9 +22,9 @@ from fedgate.models.drift import DriftState, Reference
 from fedgate.models.profile import Profile
 from fedgate.models.rules import Calibrated, Height, RulesState, Still
 from fedgate.models.threshold import MINIMUM_SCORES, CalibrationError, Levels
+from fedgate.models.time_units import DAY_S
 from fedgate.models.units import in_own_units
 
-DAY_S = 86_400.0
 SCORE = "score"  # the rule of a gateway without rules
 _DRIFT = TypeAdapter(DriftState)
 

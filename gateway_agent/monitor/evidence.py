@@ -7,8 +7,8 @@ from fedgate.gateway_agent.monitor.pipeline import Pipeline, rows_of
 from fedgate.models.attribution import Columns, Evidence, evidence_of
 from fedgate.models.features import feature_names
 from fedgate.models.threshold import Transition
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 BOOT_S = 900.0  # within which the first windows after a boot end
 CALENDAR = "calendar."  # begins the names of features that say what the hour or the day is
 

@@ -23,8 +23,8 @@ from fedgate.models.records import replace
 from fedgate.models.rules import Height
 from fedgate.models.signal import Block, Lost, StreamSpec, Window, Windower
 from fedgate.models.threshold import AlarmState, Levels, Transition
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 GAP_HOPS = 2.5  # from the end of one window to the next; more means that windows are missing
 UNSEEN = Watching()
 RECALLED_WINDOWS = 256  # of the recent ones, shown to a new model so that it remembers them as if it had been in force

@@ -13,8 +13,8 @@ from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Effect, Item, Publish
 from fedgate.gateway_agent.outbox.outbox import Outbox, enqueue
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 WINDOWS = 60  # in a batch: about 1.5 kB
 UNNOTICED = 1.5  # keep-alives, until a dead line is known to be
 

@@ -38,8 +38,9 @@ from fedgate.gateway_agent.events import (
     Trained,
 )
 from fedgate.gateway_agent.runtime import echo, model_trial, run_deadline, signature_worker
+from fedgate.gateway_agent.runtime.membership import files_of
 from fedgate.gateway_agent.runtime.model_trial import ONE_THREAD
-from fedgate.gateway_agent.runtime.renewal import Renewer, files_of
+from fedgate.gateway_agent.runtime.renewal import Renewer
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.runtime.signature_worker import KeysOutcome
 from fedgate.gateway_agent.storage.store import Store
@@ -161,7 +162,7 @@ class Agent:
         command = [sys.executable, "-P", "-m", "fedgate.gateway_agent.runtime.training_worker", str(training.nice)]
         if self.settings.identity is not None:
             files = files_of(self.settings)
-            command += [str(files[name]) for name in ("key", "root_key", "statement")]
+            command += [str(path) for path in (files.key, files.root_key, files.statement)]
         environment = {**os.environ, **ONE_THREAD}
         pipe = subprocess.PIPE
         try:

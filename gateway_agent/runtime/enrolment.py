@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 import ssl
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from http.client import HTTPException, HTTPSConnection
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedgate.config.identity import pki, signing, statement
@@ -32,11 +30,10 @@ from fedgate.config.identity.statement import OlderError, StatementError
 from fedgate.config.protocol.messages import Keys
 from fedgate.config.transport.tls import believing, trusting
 from fedgate.gateway_agent.runtime import trusted_keys
-from fedgate.gateway_agent.runtime.renewal import coming, put_in_place, sync
+from fedgate.gateway_agent.runtime.membership import Files, coming, sync
 
 CALL_S = 30.0
 CERTIFICATE, KEYS = "/v1/certificate", "/v1/keys"  # where one is asked for, and which keys the site goes by
-CERTIFIED = ("a certificate", "certificate")  # what is expected, and where it stands in the answer
 ANSWER_BYTES_MAX = 64 * 1024
 NOTICE_CHARACTERS = 400
 BUSY = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
@@ -44,18 +41,6 @@ BUSY = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 
 class EnrolmentError(ValueError):
     """No certificate was had; the message says why and what to do."""
-
-
-@dataclass(frozen=True)
-class Files:
-    """Where it all lies."""
-
-    key: Path
-    certificate: Path
-    authority: Path
-    release_key: Path
-    root_key: Path
-    statement: Path
 
 
 @dataclass(frozen=True)
@@ -74,20 +59,19 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
 
     Raises `EnrolmentError` where the aggregator cannot be reached, is not the one of the token, or refuses.
     """
-    host, port = pki.split_address(token.address)
-    stated = _stated(host, port)
+    stated = _stated(token.address)
     keys = _keys_of(token, stated, files)
     believed = pki.read_certificate(keys.authorities[0].encode())
     context = believing(statement.bundle(keys).decode())  # what was checked and nothing else
-    put_in_place(asdict(files))
+    files.put_in_place()
     key = _key_for(token, files, new_key=new_key)
     asked = question(token.gateway, key, token.secret, is_same_device=new_key)
-    answer = _answer(_called(host, port, context, CERTIFICATE, asked), f"{host}:{port}", *CERTIFIED)
+    answer = _certified(_ask(token.address, context, CERTIFICATE, asked), token.address)
     made = _checked(answer, key, token.gateway, believed)
     pki.write(files.root_key, stated["root_key"].encode(), PUBLIC_MODE)
     trusted_keys.keep(files, keys, stated["keys"].encode())
     pki.write(coming(files.certificate), pki.certificate_pem(made), PUBLIC_MODE)
-    put_in_place(asdict(files))
+    files.put_in_place()
     return _validity(made, is_new=True, notice=_notice(answer))
 
 
@@ -113,11 +97,11 @@ def _key_for(token: Token, files: Files, *, new_key: bool) -> PrivateKey:
     return key
 
 
-def _stated(host: str, port: int) -> dict[str, str]:
+def _stated(address: str) -> dict[str, str]:
     """Return the root key and the statement that an aggregator says are its site's; who answers may be anybody."""
     unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # nothing is told, and the answer is checked
-    return _answer(_called(host, port, unchecked, KEYS, None), f"{host}:{port}", "keys of a site", "root_key", "keys")
+    return _read(_ask(address, unchecked, KEYS, None), address, "keys of a site", "root_key", "keys")
 
 
 def _keys_of(token: Token, stated: dict[str, str], files: Files) -> Keys:
@@ -142,16 +126,17 @@ def renew(gateway: str, address: str, files: Files) -> Validity:
     Which authority to believe is asked first: this gateway may have been off while it was replaced, and again.
     Raises `EnrolmentError`; nothing that is here is lost by it.
     """
-    host, port = pki.split_address(address)
-    if files.root_key.exists():  # one that was enrolled by 0.5 has none
-        try:
-            with suppress(OlderError):  # of an aggregator that was set back: what is here holds
-                trusted_keys.take(files, _stated(host, port)["keys"].encode())
-        except (StatementError, KeyFileError) as error:
-            raise EnrolmentError(f"{host}:{port}: what it says of the site's keys is not taken: {error}") from None
-    asked = question(gateway, pki.load_key(files.key))
-    body = _called(host, port, trusting(files.authority), CERTIFICATE, asked)
-    return renewed(gateway, files, body, f"{host}:{port}")
+    try:
+        with suppress(OlderError):  # of an aggregator that was set back: what is here holds
+            trusted_keys.take(files, _stated(address)["keys"].encode())
+    except (StatementError, KeyFileError) as error:
+        raise EnrolmentError(f"{address}: what it says of the site's keys is not taken: {error}") from None
+    return renewed(gateway, files, _ask_again(gateway, address, files), address)
+
+
+def _ask_again(gateway: str, address: str, files: Files) -> bytes:
+    """Return the answer to the question of a gateway that has a certificate."""
+    return _ask(address, trusting(files.authority), CERTIFICATE, question(gateway, pki.load_key(files.key)))
 
 
 def renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validity:
@@ -160,7 +145,7 @@ def renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validity:
     `whose` answer it is stands in an error: a captive portal may have given it.
     """
     key, held = pki.load_key(files.key), pki.load_certificate(files.certificate)
-    answer = _answer(body, whose, *CERTIFIED)
+    answer = _certified(body, whose)
     made = _checked(answer, key, gateway, pki.load_certificate(files.authority))
     # Not by the later end: what was made while the aggregator's clock was ahead ends last and is not good yet.
     is_new = made.serial_number != held.serial_number
@@ -171,15 +156,13 @@ def renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validity:
 
 def ask_for_notice(gateway: str, address: str, files: Files) -> str:
     """Return what the aggregator has to say of this gateway, and keep nothing; raises as `renew` does."""
-    host, port = pki.split_address(address)
-    body = _called(host, port, trusting(files.authority), CERTIFICATE, question(gateway, pki.load_key(files.key)))
-    return _notice(_answer(body, f"{host}:{port}", *CERTIFIED))
+    return _notice(_certified(_ask_again(gateway, address, files), address))
 
 
 def validity(files: Files) -> Validity:
     """Return from when to when the certificate that is here is good."""
     held = pki.load_certificate(files.certificate)
-    return replace(_validity(held), is_superseded=not _is_of(pki.load_certificate(files.authority), held))
+    return replace(_validity(held), is_superseded=not pki.is_issued(held, [pki.load_certificate(files.authority)]))
 
 
 def _validity(certificate: x509.Certificate, *, is_new: bool = False, notice: str = "") -> Validity:
@@ -188,7 +171,7 @@ def _validity(certificate: x509.Certificate, *, is_new: bool = False, notice: st
 
 
 def _notice(answer: dict[str, str]) -> str:
-    """Return what the aggregator says besides, as one line to be printed; those before 0.6 say nothing."""
+    """Return what the aggregator says besides, as one line to be printed; empty for nothing."""
     text = " ".join(str(answer.get("notice", ""))[:NOTICE_CHARACTERS].split())
     return "".join(one for one in text if one.isprintable())
 
@@ -202,7 +185,11 @@ def question(gateway: str, key: PrivateKey, secret: str = "", *, is_same_device:
     return json.dumps(asked | ({"same_device": True} if is_same_device else {})).encode()
 
 
-def _answer(body: bytes, whose: str, what: str, *names: str) -> dict[str, str]:
+def _certified(body: bytes, whose: str) -> dict[str, str]:
+    return _read(body, whose, "a certificate", "certificate")
+
+
+def _read(body: bytes, whose: str, what: str, *names: str) -> dict[str, str]:
     try:
         answer = json.loads(body)
     except ValueError:
@@ -212,26 +199,24 @@ def _answer(body: bytes, whose: str, what: str, *names: str) -> dict[str, str]:
     return answer
 
 
-def _called(host: str, port: int, context: ssl.SSLContext, path: str, body: bytes | None) -> bytes:
+def _ask(address: str, context: ssl.SSLContext, path: str, body: bytes | None) -> bytes:
     """Return the answer to one question; raises `EnrolmentError` where there is none or it is no."""
-    connection = HTTPSConnection(host, port, timeout=CALL_S, context=context)
-    try:
-        connection.request("GET" if body is None else "POST", path, body)
-        response = connection.getresponse()
-        answer = response.read(ANSWER_BYTES_MAX)
-    except ssl.SSLCertVerificationError as error:
-        raise EnrolmentError(
-            f"{host}:{port}: its certificate is not to be trusted ({error.verify_message}); if this gateway's clock is "
-            "right, the name or the authority is not"
-        ) from None
-    except (OSError, HTTPException) as error:
-        raise EnrolmentError(f"{host}:{port}: the aggregator cannot be reached ({error}); try again") from None
-    finally:
-        connection.close()
+    with closing(HTTPSConnection(*pki.split_address(address), timeout=CALL_S, context=context)) as connection:
+        try:
+            connection.request("GET" if body is None else "POST", path, body)
+            response = connection.getresponse()
+            answer = response.read(ANSWER_BYTES_MAX)
+        except ssl.SSLCertVerificationError as error:
+            raise EnrolmentError(
+                f"{address}: its certificate is not to be trusted ({error.verify_message}); if this gateway's clock is "
+                "right, the name or the authority is not"
+            ) from None
+        except (OSError, HTTPException) as error:
+            raise EnrolmentError(f"{address}: the aggregator cannot be reached ({error}); try again") from None
     if response.status == HTTPStatus.OK:
         return answer
     again = "; try again" if response.status in BUSY else ""
-    raise EnrolmentError(f"{host}:{port} refused: {_problem(answer)}{again}")
+    raise EnrolmentError(f"{address} refused: {_problem(answer)}{again}")
 
 
 def _problem(answer: bytes) -> str:
@@ -243,36 +228,29 @@ def _problem(answer: bytes) -> str:
 
 def _checked(answer: dict[str, str], key: PrivateKey, gateway: str, authority: x509.Certificate) -> x509.Certificate:
     made = pki.read_certificate(answer["certificate"].encode())
-    if not _is_of(authority, made):
+    if not pki.is_issued(made, [authority]):
         raise EnrolmentError("the certificate that came is not of the site's authority; nothing was changed")
     if made.public_key() != key.public_key() or pki.common_name(made) != gateway:
         raise EnrolmentError("the certificate that came is for another key or name; nothing was changed")
     return made
 
 
-def _is_of(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (InvalidSignature, ValueError, TypeError):
-        return False
-    return True
-
-
 def main() -> int:
     """Do one job: `{"act": "look" | "renew" | "take", "gateway", "address", "files", "keys"}`."""
     job: dict[str, Any] = json.loads(sys.stdin.buffer.read())
     files = Files(**{name: Path(path) for name, path in job["files"].items()})
-    acts: dict[str, Callable[[], dict[str, Any]]] = {
-        "look": lambda: asdict(validity(files)),
-        "renew": lambda: asdict(renew(job["gateway"], job["address"], files)),
-        "take": lambda: {"is_new": trusted_keys.take(files, job["keys"].encode(errors="replace"))},
-    }
     try:
-        stated = acts[job["act"]]()
+        match job["act"]:
+            case "look":
+                facts = asdict(validity(files))
+            case "renew":
+                facts = asdict(renew(job["gateway"], job["address"], files))
+            case _:
+                facts = {"is_new": trusted_keys.take(files, job["keys"].encode(errors="replace"))}
     except (EnrolmentError, IdentityError, StatementError, KeyFileError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(json.dumps(stated))
+    sys.stdout.write(json.dumps(facts))
     return 0
 
 

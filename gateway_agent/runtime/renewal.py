@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from fedgate.config.settings.identity import Membership
 from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent.runtime.membership import files_of
 from fedgate.gateway_agent.runtime.signature_worker import KeysOutcome
 
 LOG = logging.getLogger("fedgate.identity")
@@ -32,67 +32,6 @@ ENDED, STOP_S = (-signal.SIGTERM, -signal.SIGINT), 5.0
 URGENT_CHECK_S = 300.0  # between two attempts where a renewal is due
 AT_ONCE_S = 60.0  # within which a fleet asks for certificates of a new authority
 SPREAD = 0.05  # of a certificate's life, so that gateways that were installed in one go do not come back in one go
-
-
-class MembershipError(ValueError):
-    """The settings say that this gateway belongs to a site, and it does not yet; the message says what to do."""
-
-
-def files_of(settings: GatewaySettings) -> dict[str, Path]:
-    """Return where its key and certificate lie, and the keys of its site; raises `MembershipError` where that is not
-    said.
-    """
-    broker = settings.broker
-    if broker.key_file is None or broker.certificate_file is None or broker.ca_file is None:
-        raise MembershipError("broker: expected ca_file, certificate_file and key_file, which [identity] is about")
-    return {
-        "key": broker.key_file,
-        "certificate": broker.certificate_file,
-        "authority": broker.ca_file,
-        "release_key": settings.trust.release_key,
-        "root_key": settings.trust.root_key,
-        "statement": settings.trust.keys,
-    }
-
-
-def require(settings: GatewaySettings) -> None:
-    """Raise `MembershipError` where this gateway has yet to be enrolled."""
-    if settings.identity is not None and not files_of(settings)["certificate"].exists():
-        raise MembershipError(
-            f"{settings.gateway.id} is not enrolled yet: have 'cloud-aggregator gateways token {settings.gateway.id}' "
-            "print a token and give it to 'gateway-agent enrol'"
-        )
-
-
-def coming(path: Path) -> Path:
-    """Return where a file of an enrolment waits for the others before it takes its place."""
-    return path.with_name(f"{path.name}.new")
-
-
-def put_in_place(files: Mapping[str, Path]) -> None:
-    """Put key and certificate of an enrolment that is complete in their places, where one was interrupted there.
-
-    The certificate is written last and says that all came; it goes last and says that all are in place. So the two
-    change together, wherever the power is cut.
-    """
-    certificate = files["certificate"]
-    if not coming(certificate).exists():
-        return
-    for path in files.values():
-        if path != certificate and coming(path).exists():
-            coming(path).replace(path)
-            sync(path.parent)
-    coming(certificate).replace(certificate)
-    sync(certificate.parent)
-
-
-def sync(folder: Path) -> None:
-    """Bring what was renamed or removed in a folder to the disk."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 class Renewer:
@@ -106,7 +45,7 @@ class Renewer:
         between: Callable[[float, float], float] = random.uniform,  # spreads load, guards nothing
     ) -> None:
         self._spec, self._is_shut_out, self._between = spec, is_shut_out, between
-        files = {name: str(path) for name, path in files_of(settings).items()}
+        files = {name: str(path) for name, path in asdict(files_of(settings)).items()}
         self._job = {"gateway": settings.gateway.id, "address": spec.enrolment, "files": files}
         self._share = spec.renew_share - between(0.0, SPREAD)
         self._statement = settings.trust.keys

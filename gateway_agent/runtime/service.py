@@ -28,8 +28,8 @@ from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Stored
 from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
 from fedgate.models.arrays import Arrays
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 SPENT_COMMIT_S = 3_600.0  # what may wait waits so long where the budget of the day is spent
 REGAIN_S = 60.0
 SAVED_SHARE = 0.01  # of the budget of a day, which a power cut may forget

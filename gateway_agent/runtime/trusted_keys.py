@@ -6,29 +6,14 @@ Loads `cryptography`, so the agent runs it in the child that `enrolment` is.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Protocol
-
 from fedgate.config.identity import pki, signing, statement
 from fedgate.config.identity.pki import PUBLIC_MODE
 from fedgate.config.identity.statement import StatementError
 from fedgate.config.protocol.messages import Keys
+from fedgate.gateway_agent.runtime.membership import Files
 
 
-class Trusted(Protocol):
-    """Where it all lies."""
-
-    @property
-    def root_key(self) -> Path: ...
-    @property
-    def statement(self) -> Path: ...
-    @property
-    def authority(self) -> Path: ...
-    @property
-    def release_key(self) -> Path: ...
-
-
-def take(files: Trusted, body: bytes) -> bool:
+def take(files: Files, body: bytes) -> bool:
     """Keep what a statement says; False where it is the one that is here.
 
     Raises `StatementError` where it is not to be believed, and `KeyFileError` where the root key cannot be used.
@@ -45,7 +30,7 @@ def take(files: Trusted, body: bytes) -> bool:
     return True
 
 
-def keep(files: Trusted, keys: Keys, body: bytes) -> None:
+def keep(files: Files, keys: Keys, body: bytes) -> None:
     """Write what a statement says, itself last: after a cut at any of the files it is not here, and comes again."""
     pki.write(files.authority, statement.bundle(keys), PUBLIC_MODE)
     pki.write(files.release_key, keys.release_key.encode(), PUBLIC_MODE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-DAY_NS = 86_400 * 1_000_000_000
+from fedgate.models.time_units import DAY_NS
 
 
 class Day(NamedTuple):

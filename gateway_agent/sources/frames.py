@@ -8,8 +8,8 @@ from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.messages import MessageError
 from fedgate.config.settings.settings import Source
 from fedgate.models.signal import Block
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 LATEST = 2**63
 Offsets = dict[tuple[str, str], int]  # (stream, boot id of the node) -> gateway time minus node time, ns
 

@@ -38,9 +38,9 @@ from fedgate.gateway_agent.trust.trust import Trust, check_signed
 from fedgate.models.arrays import COUNTED as IS_COUNTED
 from fedgate.models.arrays import FEATURES, RADIUS, WEIGHT, Arrays, is_fleeting, joined, parted, ratchet
 from fedgate.models.federated.algorithm import ledger_of, normalise, outlives
+from fedgate.models.time_units import NS
 
 OWN, COUNTED, INVITED, PRIVACY = "own", "counted", "invited", "privacy"  # keys of stored blobs
-NS = 1_000_000_000
 REMARK_LENGTH = 500  # of an exchange
 HIDING = ("masking", "privacy")  # settings that promise what a training found to nobody but this gateway
 NUMBER = re.compile(r"[-+]?\d+(?:[.,_]\d+)*(?:[eE][-+]?\d+)?")

@@ -26,12 +26,12 @@ from fedgate.gateway_agent.events import (
     refuse,
 )
 from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
+from fedgate.models.time_units import NS
 
 NEWEST, SIGNER = "newest", "signer"  # keys of stored blobs
 REFUSED = "keys of the site refused:"
 SYNCHRONISED = "synchronised"
 WITHHELD_S = 3_600.0  # for which a model that was signed may be on its way: lost announcements are repeated meanwhile
-NS = 1_000_000_000
 
 
 @dataclass(frozen=True)

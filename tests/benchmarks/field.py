@@ -25,8 +25,9 @@ from fedgate.gateway_agent.events import Keep
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.features import FeatureSpec
+from fedgate.models.time_units import NS
 from tests.benchmarks import station
-from tests.benchmarks.station import FRAME_S, GATEWAY, NS, SITE, STREAM, T0_NS
+from tests.benchmarks.station import FRAME_S, GATEWAY, SITE, STREAM, T0_NS
 from tests.support.waiting import until
 
 BASELINE_WINDOWS = 2_000  # as shipped

@@ -30,8 +30,8 @@ from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.features import FeatureSpec, extract_many, feature_names
 from fedgate.models.federated import build
 from fedgate.models.federated.algorithm import Server
+from fedgate.models.time_units import NS
 
-NS = 1_000_000_000
 T0_NS = 1_700_000_000 * NS
 ROOT = Path(__file__).resolve().parents[2]
 SITE, GATEWAY, STREAM = "bench", "gateway-1", "deck"

@@ -18,12 +18,13 @@ from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.events import ALARM_PRIORITY, Item, Queue
 from fedgate.gateway_agent.storage.store import Store
+from fedgate.models.time_units import NS
 from tests.benchmarks import station, usage
 from tests.benchmarks.central import centre
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.field import toml
 from tests.benchmarks.light_fleet import Fleet
-from tests.benchmarks.station import GATEWAY, NS, SITE, T0_NS
+from tests.benchmarks.station import GATEWAY, SITE, T0_NS
 from tests.config.transport.test_link import needs_mosquitto
 
 SIZES = (16, 100, 1_000)

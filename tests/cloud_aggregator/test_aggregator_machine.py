@@ -36,8 +36,9 @@ from fedgate.config.protocol.transfer import ASK_MAX, ChunkHeader, split
 from fedgate.models.arrays import equal
 from fedgate.models.federated.algorithm import Server
 from fedgate.models.federated.tally import STACK
+from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import JUNK
-from tests.support.sites import KEY, NS, T0_NS, CloudShelf, aggregator_settings, topic, with_record
+from tests.support.sites import KEY, T0_NS, CloudShelf, aggregator_settings, topic, with_record
 
 GATEWAYS = ("east", "north", "west")
 LIMIT = 1_024

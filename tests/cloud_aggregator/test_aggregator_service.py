@@ -16,6 +16,7 @@ from fedgate.config.protocol.messages import Manifest, RoundOpen, Status, Want, 
 from fedgate.config.protocol.transfer import describe, split
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated.algorithm import Server
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import (
     GATEWAYS,
     OPEN,
@@ -30,7 +31,7 @@ from tests.cloud_aggregator.test_aggregator_machine import (
 )
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.cloud_service import NAMES, Cloud, cloud, mean_of
-from tests.support.sites import KEY, NS, T0_NS, CloudShelf, aggregator_settings, with_record
+from tests.support.sites import KEY, T0_NS, CloudShelf, aggregator_settings, with_record
 
 
 def test_a_reconnect_and_a_restart_announce_the_same_round_to_the_same_gateways() -> None:

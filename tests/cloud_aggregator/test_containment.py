@@ -16,7 +16,6 @@ from fedgate.cloud_aggregator.access import admission
 from fedgate.cloud_aggregator.alarms import handling, register, reports
 from fedgate.cloud_aggregator.containment import CAUSE, FAILURES_MAX
 from fedgate.cloud_aggregator.events import Connection, Effect, Event, Log, Outward, Publish, RecordLoss, Tick
-from fedgate.cloud_aggregator.limits import HOUR_NS
 from fedgate.cloud_aggregator.releases import build
 from fedgate.cloud_aggregator.rounds import round
 from fedgate.cloud_aggregator.runtime.service import Service
@@ -24,9 +23,10 @@ from fedgate.cloud_aggregator.state import State
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Receipt, Status
+from fedgate.models.time_units import HOUR_NS, NS
 from tests.cloud_aggregator.alarms.test_fleet import alarm
 from tests.cloud_aggregator.test_aggregator_machine import READY, body, heard, update
-from tests.support.sites import KEY, NS, T0_NS, aggregator_settings
+from tests.support.sites import KEY, T0_NS, aggregator_settings
 
 GATEWAYS = ("east", "north", "west")
 LOST = Tombstone(id="x", kind="telemetry", items=1, size_bytes=1, first_ns=0, last_ns=1, why=("outbox-full",))

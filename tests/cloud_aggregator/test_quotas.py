@@ -83,13 +83,14 @@ from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, Ch
 from fedgate.config.transport.send_queue import Backlog, Outgoing
 from fedgate.gateway_agent.events import Item, Keep, Queue, Save, Settle
 from fedgate.gateway_agent.storage.store import Store as GatewayStore
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.alarms.test_losses import settings_file
 from tests.cloud_aggregator.test_aggregator_machine import ALARM, READY
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, signed
 from tests.support.agents import after, commissioned
 from tests.support.agents import heard as heard_by_agent
 from tests.support.cloud_service import chunks_of, cloud, heard, mean_of, receipts, said_under
-from tests.support.sites import KEY, NS, T0_NS, aggregator_settings, frame, samples
+from tests.support.sites import KEY, T0_NS, aggregator_settings, frame, samples
 from tests.support.syntax import ROOT
 from tests.support.watchers import CALM
 

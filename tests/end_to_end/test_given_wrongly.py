@@ -137,7 +137,7 @@ def test_a_token_needs_nothing_of_what_is_trained(
     assert "not-installed-here" in failed(cloud_aggregator, capsys, "check", "-c", str(path))
     with closing(Store(folder / "aggregator.db")):
         pass
-    monkeypatch.setattr("fedgate.cloud_aggregator.commands.order_client.WAIT_S", 0.0)
+    monkeypatch.setattr("fedgate.cloud_aggregator.commands.store.WAIT_S", 0.0)
     assert cloud_aggregator(["gateways", "token", "north", "-c", str(path)]) == 0
     assert "--token fedgate1." in capsys.readouterr().out
 

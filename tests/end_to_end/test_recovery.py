@@ -26,6 +26,7 @@ from fedgate.gateway_agent.storage.store import Store, StoreError
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.signal import Block
 from fedgate.models.threshold import AlarmState, Levels
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import OPEN, after, opened, published, started, update
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.agents import Told, commissioned
@@ -41,7 +42,6 @@ from tests.support.sites import (
     with_record,
 )
 
-NS = 1_000_000_000
 FLEET = 3_000  # names of so many gateways are more than a header of the wire format holds
 
 

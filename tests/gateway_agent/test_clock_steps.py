@@ -16,8 +16,9 @@ from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.events import Anchored, Connection, Effect, Keep, Tick
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
+from fedgate.models.time_units import NS
 from tests.support.agents import after, changed, clear_fault, heard, kinds, raise_fault, sent
-from tests.support.sites import FEATURES, NS, SITE, T0_NS, Shelf, agent, frame, samples
+from tests.support.sites import FEATURES, SITE, T0_NS, Shelf, agent, frame, samples
 
 BOOT_S = 100  # from the boot to what the tests do
 DAY_S = 86_400

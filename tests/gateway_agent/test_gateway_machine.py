@@ -40,12 +40,12 @@ from fedgate.models.arrays import FEATURES as X
 from fedgate.models.features import FeatureSpec
 from fedgate.models.federated import build
 from fedgate.models.federated.ring import RingError
+from fedgate.models.time_units import NS
 from tests.support.agents import LIMIT, ME, TICK, after, chunks, commissioned, heard, kinds, sent
 from tests.support.masked_rounds import took_part
 from tests.support.sites import (
     FEATURES,
     KEY,
-    NS,
     SITE,
     T0_NS,
     WINDOWS,

@@ -31,13 +31,14 @@ from fedgate.gateway_agent.runtime.agent import Agent
 from fedgate.gateway_agent.runtime.renewal import Renewer
 from fedgate.gateway_agent.runtime.write_budget import Day
 from fedgate.gateway_agent.storage.store import Store
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import after as cloud_after
 from tests.cloud_aggregator.test_aggregator_machine import heard as cloud_heard
 from tests.cloud_aggregator.test_aggregator_machine import opened as cloud_opened
 from tests.gateway_agent.commands.test_models_command import SETTINGS
 from tests.support.agents import after, commissioned, heard, kinds
 from tests.support.kept import ME, Small, give, item, opened, ticked
-from tests.support.sites import FEATURES, KEY, NS, T0_NS, gateway_settings, topic
+from tests.support.sites import FEATURES, KEY, T0_NS, gateway_settings, topic
 from tests.support.watchers import BLOCK, CALM, SENSITIVE, THIRD, Gateway
 
 Capture = pytest.CaptureFixture[str]

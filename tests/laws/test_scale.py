@@ -23,10 +23,11 @@ from fedgate.models.federated.run import run
 from fedgate.models.rule_calibration import Baseline, calibrate
 from fedgate.models.rules import RulesState, step
 from fedgate.models.threshold import AlarmSpec, AlarmState
+from fedgate.models.time_units import NS
 from fedgate.models.units import COMMON
 from tests.support.exchanges import SEED
 from tests.support.law_settings import SETTINGS, names_of
-from tests.support.rule_twin import ALARM, HEAD, HOP_S, KINDS, LAGS, MISSING, NAMES, NS, SCORES, VALUES, spec_of
+from tests.support.rule_twin import ALARM, HEAD, HOP_S, KINDS, LAGS, MISSING, NAMES, SCORES, VALUES, spec_of
 from tests.support.toy import FEATURE_COUNT, Gateway, fleet, onnx_scores
 
 FACTORS = (2.0**-30, 2.0**30)

@@ -18,7 +18,8 @@ from fedgate.config.protocol.transfer import split
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated.algorithm import Algorithm, Phase, Server, checked
 from fedgate.models.federated.tally import CHANGES, CONTRIBUTIONS, Tally
-from tests.support.sites import KEY, NS, T0_NS, aggregator_settings, topic, with_record
+from fedgate.models.time_units import NS
+from tests.support.sites import KEY, T0_NS, aggregator_settings, topic, with_record
 
 READY = Status(state="online", can_train=True, baseline_windows=60, baseline_needed=60)
 NAMES = ("east", "north", "west")

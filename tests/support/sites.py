@@ -34,9 +34,9 @@ from fedgate.gateway_agent.start import restore
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.arrays import LABELS, Arrays, Floats
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 from tests.support.given_width import with_width
 
-NS = 1_000_000_000
 T0_NS = 1_800_000_000 * NS
 SITE = "bridge"
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

@@ -9,12 +9,12 @@ import numpy as np
 import onnxruntime
 
 from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, LABELS, Array, Arrays, Floats
+from fedgate.models.time_units import NS
 
 FEATURE_COUNT = 3
 NAMES = ("harbour", "north", "south", "west")
 FIVE = (*NAMES, "yard")  # of which a fifth is one: Krum stands no lie among four
 ERRORS_ONLY = 3  # of onnxruntime's levels
-NS = 1_000_000_000
 T0_NS = 1_800_000_000 * NS
 SHIFT = 5.0  # of an anomaly, in every feature, in deviations
 

@@ -30,9 +30,9 @@ from fedgate.gateway_agent import events
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.storage.store import Store
+from fedgate.models.time_units import NS
 from tests.support.sites import (
     KEY,
-    NS,
     T0_NS,
     WINDOWS,
     aggregator_settings,

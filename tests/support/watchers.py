@@ -12,9 +12,10 @@ from fedgate.config.protocol.messages import Score
 from fedgate.gateway_agent.events import Effect, Log, Reload
 from fedgate.gateway_agent.state import State
 from fedgate.models.arrays import Array
+from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import GOOD, Made, of_linear, signed
 from tests.support.agents import TICK, after, chunks, commissioned, heard, kinds, sent
-from tests.support.sites import NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
+from tests.support.sites import WINDOWS, Shelf, agent, frame, gateway_settings, samples
 
 PERSONAL = ("center", "scale")
 DEVIATION, LEVEL = np.array([0.0, 1.0, 0.0]), np.array([1.0, 0.0, 0.0])  # which feature a model looks at

@@ -34,8 +34,9 @@ from fedgate.cloud_aggregator.state import State, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.identity import Identity
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM, READY, after, body, heard, published, receipts, update
-from tests.support.sites import KEY, NS, T0_NS, aggregator_settings, topic, with_record
+from tests.support.sites import KEY, T0_NS, aggregator_settings, topic, with_record
 
 DAY_S = 86_400.0
 LIFE_DAYS, GRACE_DAYS = 90.0, 365.0

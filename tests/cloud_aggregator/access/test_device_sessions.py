@@ -25,8 +25,9 @@ from fedgate.cloud_aggregator.access.device_sessions import (
 )
 from fedgate.cloud_aggregator.events import Event, Tick
 from fedgate.config.protocol.messages import Status
+from fedgate.models.time_units import NS
 from tests.support.cloud_service import READY, Cloud, cloud, heard, mean_of
-from tests.support.sites import NS, T0_NS
+from tests.support.sites import T0_NS
 
 MINUTE_S = 60.0
 ALARM_COLUMNS = ("gateway", "cause", "kind", "raised_ns", "cleared_ns")

@@ -17,8 +17,9 @@ from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertific
 from fedgate.cloud_aggregator.access.registry_sync import CopiedWithoutLogError
 from fedgate.cloud_aggregator.runtime.app import Aggregator
 from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.models.time_units import NS
 from tests.support.site_folders import Folder, aggregator_of, founded, until
-from tests.support.sites import NS, T0_NS
+from tests.support.sites import T0_NS
 
 LIFE_NS = 9_000 * 86_400 * NS
 NAMES = {"a1": "east", "a2": "west"}

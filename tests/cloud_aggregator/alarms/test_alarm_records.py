@@ -29,10 +29,11 @@ from fedgate.cloud_aggregator.state import State
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Alarm, Maintenance, Receipt, Status
 from fedgate.config.settings.notifications import Webhook
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.alarms.test_fleet import alarm, site, status
 from tests.cloud_aggregator.alarms.test_maintenance import retained
 from tests.cloud_aggregator.test_aggregator_machine import after, heard, published
-from tests.support.sites import NS, T0_NS, with_record
+from tests.support.sites import T0_NS, with_record
 
 LATER_S = 10_000.0
 HOOK = Webhook(url="http://127.0.0.1:1/")

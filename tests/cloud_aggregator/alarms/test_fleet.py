@@ -15,8 +15,9 @@ from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Log, Pu
 from fedgate.cloud_aggregator.state import State, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, Status
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import after, heard, published
-from tests.support.sites import KEY, NS, SITE, T0_NS, aggregator_settings
+from tests.support.sites import KEY, SITE, T0_NS, aggregator_settings
 
 WINDOW_S, CLEAR_S = 900.0, 300.0
 WATCHING = Status(

@@ -13,9 +13,10 @@ from fedgate.cloud_aggregator.alarms.fleet import CAUSES, largest_group
 from fedgate.cloud_aggregator.alarms.register import KEPT, AlarmBook, take
 from fedgate.cloud_aggregator.events import Received, Tick
 from fedgate.config.protocol.messages import Alarm
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.alarms.test_fleet import ALL, CLEAR_S, alarm, rebooted, site, standing
 from tests.cloud_aggregator.test_aggregator_machine import after
-from tests.support.sites import NS, T0_NS, with_record
+from tests.support.sites import T0_NS, with_record
 
 FLEETS = st.dictionaries(
     st.sampled_from(ALL),

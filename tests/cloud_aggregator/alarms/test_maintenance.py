@@ -16,11 +16,11 @@ from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Device, Maintenance, Status
 from fedgate.config.settings.settings import GatewaySettings, SettingsError, load
 from fedgate.gateway_agent.status import status as gateway_status
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.alarms.test_fleet import ALL, WATCHING, alarm, site, status
 from tests.cloud_aggregator.test_aggregator_machine import after, heard, published
 from tests.support.sites import (
     KEY,
-    NS,
     SITE,
     T0_NS,
     WINDOWS,

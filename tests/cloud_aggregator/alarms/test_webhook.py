@@ -18,7 +18,8 @@ from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.runtime.backoff import JITTER
 from fedgate.config.settings.notifications import Webhook
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
-from tests.support.sites import NS, T0_NS
+from fedgate.models.time_units import NS
+from tests.support.sites import T0_NS
 
 SPEC = Webhook(url="http://127.0.0.1:1/", retry_s=4.0, retry_max_s=60.0).model_copy(update={"queue": 3})
 STEPS = st.lists(

@@ -38,10 +38,11 @@ from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.notifications import Webhook
 from fedgate.config.settings.settings import SettingsError
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.alarms.test_fleet import ALL, WATCHING, alarm, status
 from tests.cloud_aggregator.alarms.test_maintenance import DEVICE
 from tests.support import waiting
-from tests.support.sites import KEY, NS, SITE, T0_NS, aggregator_settings
+from tests.support.sites import KEY, SITE, T0_NS, aggregator_settings
 
 
 class Receiver:

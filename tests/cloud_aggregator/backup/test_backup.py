@@ -41,10 +41,11 @@ from fedgate.cloud_aggregator.storage.store import Store, locked
 from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
 from fedgate.config.protocol.messages import Alarm
 from fedgate.config.runtime import store_lock
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import OPEN
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.site_folders import Folder, aggregator_of, founded, until
-from tests.support.sites import KEY, NS, T0_NS
+from tests.support.sites import KEY, T0_NS
 
 Capture = pytest.CaptureFixture[str]
 LIFE_NS = 9_000 * 86_400 * NS

@@ -20,6 +20,7 @@ import pytest
 from fedgate.cloud_aggregator.backup import sealing
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import Authority
+from fedgate.cloud_aggregator.pki.site_keys import KeyChange
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.config.identity import pki, signing
 from fedgate.config.settings.settings import Site
@@ -128,7 +129,7 @@ def rotate(site: Folder, *what: str) -> int:
     """Change keys of a site; return the number of the statement."""
     root = signing.load_private(site.path.with_name(f"{site.path.name}-root.key"))
     both = {name: name in what for name in ("release", "authority")}
-    return site_keys.rotate(site.path, site.path / "release.key", root, **both, now=datetime.now(UTC)).number
+    return KeyChange(site.path, site.path / "release.key", root, datetime.now(UTC)).rotate(**both).number
 
 
 @pytest.mark.parametrize("lost", ["release.key", "ca.key", "keys.json"])
@@ -160,7 +161,7 @@ def test_certificates_of_the_backup_give_way_to_the_newer_keys_that_are_here(
     sealed: tuple[str | Path, ...], site: Folder, tmp_path: Path, capsys: Capture
 ) -> None:
     root = signing.load_private(site.path.with_name(f"{site.path.name}-root.key"))
-    keys = site_keys.drop_before(site.path, site.path / "release.key", root, datetime.now(UTC))
+    keys = KeyChange(site.path, site.path / "release.key", root, datetime.now(UTC)).drop_before()
     for name in ("ca.pem", "server.pem", "cloud.pem", "release.pub"):
         (site.path / name).unlink()
     capsys.readouterr()

@@ -26,10 +26,11 @@ from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import store_lock
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.firmware_sim.broker import broker
+from fedgate.models.time_units import NS
 from tests.end_to_end.test_processes import free_port, listening, running, speaking, state_of, until, write
 from tests.support import waiting
 from tests.support.cloud_service import READY, Cloud, cloud, mean_of
-from tests.support.sites import NS, topic
+from tests.support.sites import topic
 
 Capture = pytest.CaptureFixture[str]
 DAY_S = 86_400
@@ -190,7 +191,7 @@ def test_who_is_denied_at_the_broker_or_was_never_heard_is_said(tmp_path: Path, 
         assert "north    enrolled, denied until the broker is restarted" in capsys.readouterr().out
         spec = load(settings, AggregatorSettings).identity
         assert spec is not None
-        found = [one.text for one in doctor.denied(spec, store.path)]
+        found = [one.text for one in doctor.denied(spec, doctor.read_stored(store.path).registry)]
         assert found == ["denied until it is restarted, as another device may still be connected: north"]
         Quarantine(settings.parent / "outlived.json").held([("a1", 2)], [("a1", "north")], "first")
         Quarantine(settings.parent / "outlived.json").held([("a1", 2)], [("a1", "north")], "second")  # it was restarted

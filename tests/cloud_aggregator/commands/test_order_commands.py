@@ -17,7 +17,7 @@ import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
-from fedgate.cloud_aggregator.commands import order_client
+from fedgate.cloud_aggregator.commands import store as command_store
 from fedgate.cloud_aggregator.events import RecordGateway, RecordModel
 from fedgate.cloud_aggregator.storage.store import Store
 from tests.end_to_end.test_processes import free_port, running, until, write
@@ -59,7 +59,7 @@ def test_orders_reach_a_service_that_runs_and_wait_for_one_that_does_not(
     with opened(tmp_path, create=True) as store:
         store.commit([RecordModel(*FIRST), *(RecordGateway(name, READY, T0_NS) for name in ("north", "west"))])
     with monkeypatch.context() as nobody_answers:
-        nobody_answers.setattr(order_client, "WAIT_S", 0.0)
+        nobody_answers.setattr(command_store, "WAIT_S", 0.0)
         waits = command(tmp_path, "gateways", "remove", "west", "--json")
     said = json.loads(waits.stdout)
     assert waits.returncode == 0 and not said["is_done"] and "waits: the service takes it" in said["text"]

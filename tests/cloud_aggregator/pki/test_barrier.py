@@ -37,7 +37,8 @@ from fedgate.config.identity.pki import IdentityError
 from fedgate.config.settings.identity import Identity
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import mosquitto_program
-from fedgate.gateway_agent.runtime.enrolment import Files, enrol
+from fedgate.gateway_agent.runtime.enrolment import enrol
+from fedgate.gateway_agent.runtime.membership import Files
 from fedgate.models.records import replace
 from tests.support import waiting
 from tests.support.site_folders import Folder, aggregator_of, broker_of, client, founded, until

@@ -31,8 +31,9 @@ from fedgate.config.settings.identity import Membership
 from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.__main__ import main as gateway_agent
-from fedgate.gateway_agent.runtime.enrolment import EnrolmentError, Files, enrol, renew, validity
-from fedgate.gateway_agent.runtime.renewal import Renewer, coming, put_in_place
+from fedgate.gateway_agent.runtime.enrolment import EnrolmentError, enrol, renew, validity
+from fedgate.gateway_agent.runtime.membership import Files, coming
+from fedgate.gateway_agent.runtime.renewal import Renewer
 from tests.support.site_folders import Folder, aggregator_of, founded
 from tests.support.sites import SITE, gateway_settings
 from tests.support.waiting import PATIENCE_S
@@ -159,8 +160,8 @@ def test_a_power_cut_anywhere_in_a_change_of_the_key_leaves_the_old_pair_or_the_
             enrol(token, mine, new_key=True)
             is_whole = True
         with cut_at(cuts % 7), suppress(PowerCut):
-            put_in_place(places)  # as the next start does, which may be cut too
-        put_in_place(places)
+            mine.put_in_place()  # as the next start does, which may be cut too
+        mine.put_in_place()
         settled = pair(mine)
         enrol(token, mine, new_key=True)
         after = pair(mine)

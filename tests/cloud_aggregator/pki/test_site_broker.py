@@ -30,7 +30,8 @@ from fedgate.config.settings.settings import Broker
 from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import mosquitto_program
-from fedgate.gateway_agent.runtime.enrolment import Files, enrol
+from fedgate.gateway_agent.runtime.enrolment import enrol
+from fedgate.gateway_agent.runtime.membership import Files
 from tests.support.site_folders import Folder, Heard, aggregator_of, broker_of, client, founded, relay, until
 from tests.support.sites import SITE, topic
 from tests.support.syntax import ROOT

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main
-from fedgate.cloud_aggregator.commands.release import share
+from fedgate.cloud_aggregator.commands.release import share_of
 from fedgate.cloud_aggregator.events import RecordGateway, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases import rollout
 from fedgate.cloud_aggregator.releases.releases import Rollout
@@ -24,10 +24,11 @@ from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.transfer import describe
 from fedgate.config.settings.release import ReleaseTable
 from fedgate.models.promise import BLOCK_WINDOWS
+from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import SPOILED, Made, signed
 from tests.gateway_agent.deployment.test_graph_bytes import SPOILED as SPOILED_GRAPHS
 from tests.support.fleets import Fleet
-from tests.support.sites import NS, T0_NS, topic
+from tests.support.sites import T0_NS, topic
 from tests.support.soak import crossed, some
 from tests.support.watchers import CALM, DEVIATION, SENSITIVE, model
 from tests.support.watchers import LEVEL as LOOKS_AT_LEVEL
@@ -313,7 +314,7 @@ def test_few_alarms_are_no_evidence_and_all_looks_together_keep_the_level() -> N
 
 @pytest.mark.parametrize(("text", "value"), [("10%", 0.1), ("0.25", 0.25), ("100%", 1.0)])
 def test_a_share_is_read(text: str, value: float) -> None:
-    assert share(text) == pytest.approx(value)
+    assert share_of(text) == pytest.approx(value)
 
 
 def test_the_command_shows_how_a_release_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

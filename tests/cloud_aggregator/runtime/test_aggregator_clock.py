@@ -13,7 +13,7 @@ from fedgate.cloud_aggregator.__main__ import main
 from fedgate.cloud_aggregator.runtime.app import Aggregator
 from fedgate.config.runtime import cli, clock, loop
 from fedgate.config.settings.settings import AggregatorSettings, load
-from tests.support.sites import NS
+from fedgate.models.time_units import NS
 
 
 @pytest.mark.parametrize(

@@ -288,16 +288,15 @@ def test_the_aggregators_doctor_says_where_too_few_are_there_for_a_masked_sum(
     settings = aggregator_settings(
         rounds={"quorum": 5}, algorithm=masked, aggregator={"site": SITE, "store": tmp_path / "cloud.db"}
     )
-    assert of_cloud.cohort(settings).level == "warning"  # there is no store yet
+    path = tmp_path / "cloud.db"
+    assert of_cloud.cohort(settings, of_cloud.read_stored(path), ()).level == "warning"  # there is no store yet
     with closing(CloudStore(tmp_path / "cloud.db")) as store:
         store.commit([RecordGateway(f"gateway-{index}", Status(state="online"), 1) for index in range(count)])
-    found = of_cloud.cohort(settings)
+    found = of_cloud.cohort(settings, of_cloud.read_stored(path), ())
     assert found.level == level and f"{count} gateways are" in found.text and "only if 5 have" in found.text
 
 
-def test_of_members_that_the_root_key_names_the_doctor_counts_those_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_members_that_the_root_key_names_the_doctor_counts_those_alone(tmp_path: Path) -> None:
     masked = {"name": "fedavg", "settings": {"components": 4, "masking": {}}}
     settings = aggregator_settings(
         rounds={"quorum": 5}, algorithm=masked, aggregator={"site": SITE, "store": tmp_path / "cloud.db"}
@@ -305,8 +304,7 @@ def test_of_members_that_the_root_key_names_the_doctor_counts_those_alone(
     held = [Certificate(str(index), f"gateway-{index}", f"{index:032x}" * 2, 0, 2**62) for index in range(1, 8)]
     with closing(CloudStore(tmp_path / "cloud.db")) as store:
         store.commit([RecordCertificate(one) for one in held])
-    assert of_cloud.cohort(settings).level == "ok"
-    monkeypatch.setattr(of_cloud, "_members", lambda _: tuple(one.key[:32] for one in held[:5]))
-    assert "7 gateways are enrolled, 5 of them members" in of_cloud.cohort(settings).text
-    monkeypatch.setattr(of_cloud, "_members", lambda _: (held[0].key[:32],))
-    assert of_cloud.cohort(settings).level == "warning"
+    stored, members = of_cloud.read_stored(tmp_path / "cloud.db"), [one.key[:32] for one in held[:5]]
+    assert of_cloud.cohort(settings, stored, ()).level == "ok"
+    assert "7 gateways are enrolled, 5 of them members" in of_cloud.cohort(settings, stored, members).text
+    assert of_cloud.cohort(settings, stored, members[:1]).level == "warning"

@@ -16,12 +16,12 @@ from fedgate.config.protocol.frames import DURATION_S_MAX, SAMPLES_MAX, TIME_NS_
 from fedgate.config.protocol.messages import MessageError
 from fedgate.config.settings.settings import Source
 from fedgate.gateway_agent.sources import frames, json_values
+from fedgate.models.time_units import NS
 from tests.support.syntax import ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "frame_1.bin"
 META = FrameMeta(t_ns=1_800_000_000_000_000_000, rate_hz=100.0, clock="boot", boot="c0ffee", sequence=7)
 FRAME = Frame(META, np.array([[0.5, -1.25], [0.1, 3e5]]))
-NS = 1_000_000_000
 
 
 def payload(values: NDArray[Any] | None = None, **meta: Any) -> bytes:

@@ -12,7 +12,7 @@ from fedgate.firmware_sim import children
 from fedgate.firmware_sim.scenarios import STORIES
 from fedgate.firmware_sim.stage import Watch
 from fedgate.models.federated import ALGORITHMS, build
-from tests.support.sites import NS
+from fedgate.models.time_units import NS
 from tests.support.waiting import PATIENCE_S
 
 STORY = STORIES["footbridge"]()

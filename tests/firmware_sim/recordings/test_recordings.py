@@ -30,7 +30,7 @@ from fedgate.firmware_sim.recordings import (
     shipped,
     shipped_names,
 )
-from fedgate.firmware_sim.recordings.gaps import NS_PER_S
+from fedgate.models.time_units import NS
 from tests.support import recording_samples as samples
 from tests.support.recording_samples import DATA, RATE_HZ, START_NS, VALUES, read_bytes
 
@@ -182,12 +182,12 @@ def test_select_keeps_order_and_refuses_unknown_names() -> None:
 @given(st.lists(st.integers(1, 99), min_size=1, max_size=4, unique=True))
 def test_cut_pieces_join_to_the_whole(borders: list[int]) -> None:
     states = (State(0.0, 3.7, HEALTHY, "a"), State(3.7, 10.0, UNKNOWN, "b"))
-    whole = recording(np.arange(100.0)[:, None], t0_ns=5 * NS_PER_S, states=states)
+    whole = recording(np.arange(100.0)[:, None], t0_ns=5 * NS, states=states)
     edges = [0, *sorted(borders), 100]
     pieces = [whole.cut(a / 10, b / 10) for a, b in pairwise(edges)]
     np.testing.assert_array_equal(np.concatenate([piece.values for piece in pieces]), whole.values)
     for piece, first in zip(pieces, edges, strict=False):
-        assert piece.t0_ns == 5 * NS_PER_S + first * NS_PER_S // 10
+        assert piece.t0_ns == 5 * NS + first * NS // 10
         assert all(state.start_s < state.end_s for state in piece.states)
         assert piece.states[0].start_s == 0 and piece.states[-1].end_s == pytest.approx(piece.length_s)
         for i in range(len(piece.values)):

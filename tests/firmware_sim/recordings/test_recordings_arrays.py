@@ -9,7 +9,7 @@ import pytest
 import scipy.io
 
 from fedgate.firmware_sim.recordings import DAMAGED, HEALTHY, UNKNOWN, Channel, ChoiceError, ReadOptions, State, read
-from fedgate.firmware_sim.recordings.gaps import NS_PER_S
+from fedgate.models.time_units import NS
 from tests.support import recording_samples as samples
 from tests.support.recording_samples import VALUES, read_bytes
 
@@ -49,7 +49,7 @@ def test_a_block_of_a_three_dimensional_array_is_chosen_with_its_scale(tmp_path:
 def test_the_only_matrix_is_the_data_and_t_the_clock(tmp_path: Path) -> None:
     t = 1_377_298_980 + 60 * np.arange(40)
     result = read_bytes(tmp_path, "a.npz", samples.npz_bytes(t=t, x=VALUES, channels=np.array(["co2_ppm", "pir"])))
-    assert result.rate_hz == pytest.approx(1 / 60) and result.t0_ns == 1_377_298_980 * NS_PER_S
+    assert result.rate_hz == pytest.approx(1 / 60) and result.t0_ns == 1_377_298_980 * NS
     assert result.channel_names == ("co2_ppm", "pir")
     two = samples.npz_bytes(x=VALUES, y=VALUES, fs=1.0)
     with pytest.raises(ChoiceError, match=r"2 arrays may be the samples; set array to one of 'x float64\[40, 2\]'"):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgate.firmware_sim.recordings import DAMAGED, HEALTHY, UNKNOWN, Channel, ChoiceError, Recording, State
-from fedgate.firmware_sim.recordings.gaps import NS_PER_S
+from fedgate.models.time_units import NS
 from tests.support import recording_samples as samples
 from tests.support.recording_samples import START_NS, VALUES, read_bytes
 
@@ -219,7 +219,7 @@ def test_labview_text(tmp_path: Path, x_columns: str) -> None:
 
 @pytest.mark.parametrize("resolution", ["s", "ms", "us", "ns"])
 def test_parquet_time_stamps_of_any_resolution(tmp_path: Path, resolution: str) -> None:
-    stamps = pyarrow.array((samples.times_ns()[::4] // NS_PER_S).tolist(), pyarrow.int64())
+    stamps = pyarrow.array((samples.times_ns()[::4] // NS).tolist(), pyarrow.int64())
     time = stamps.cast(pyarrow.timestamp("s", tz="Europe/Berlin")).cast(
         pyarrow.timestamp(resolution, tz="Europe/Berlin")
     )

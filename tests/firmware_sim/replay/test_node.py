@@ -17,8 +17,9 @@ from fedgate.config.settings.settings import Broker as BrokerSettings
 from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim.broker import broker
 from fedgate.firmware_sim.faults import stiffness_loss
-from fedgate.firmware_sim.node import NS, ReplayError, frames, replay
+from fedgate.firmware_sim.node import ReplayError, frames, replay
 from fedgate.firmware_sim.recordings import Channel, Recording
+from fedgate.models.time_units import NS
 from tests.support.waiting import taken, until_subscribed
 
 RATE_HZ = 50.0

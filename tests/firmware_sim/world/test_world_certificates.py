@@ -21,11 +21,12 @@ from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.certificates import Certificates
 from fedgate.firmware_sim.world.door import Bars
 from fedgate.firmware_sim.world.faults import Faults, Messages
-from fedgate.firmware_sim.world.time import NS, T0_NS
+from fedgate.firmware_sim.world.time import T0_NS
 from fedgate.gateway_agent.runtime import enrolment
-from fedgate.gateway_agent.runtime.enrolment import Files
+from fedgate.gateway_agent.runtime.membership import Files
 from fedgate.gateway_agent.runtime.renewal import Renewer
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 from tests.support.sites import gateway_settings
 from tests.support.soak import some
 

@@ -12,7 +12,6 @@ from fedgate.firmware_sim.world.damage import Damages, Under, reaches_level
 from fedgate.firmware_sim.world.hosts import GatewayHost
 from fedgate.firmware_sim.world.rounds import Rounds
 from fedgate.firmware_sim.world.setup import FEATURES, FRAME_S, SHIFT
-from fedgate.firmware_sim.world.time import NS
 from fedgate.gateway_agent.events import Outward, Train
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.monitor.decision import Watch
@@ -21,6 +20,7 @@ from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.features import FeatureSpec
 from fedgate.models.threshold import Levels
+from fedgate.models.time_units import NS
 from tests.support.agents import Told
 
 SAME = Under(1, 1, 0)

@@ -26,13 +26,14 @@ from fedgate.firmware_sim.world.faults import drawn
 from fedgate.firmware_sim.world.liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, of_cloud, of_gateway
 from fedgate.firmware_sim.world.releases import Releases
 from fedgate.firmware_sim.world.setup import HOURS, stream_of
-from fedgate.firmware_sim.world.time import NS, TICK_S
+from fedgate.firmware_sim.world.time import TICK_S
 from fedgate.gateway_agent.deployment import probation
 from fedgate.gateway_agent.deployment.probation import STEADY_S
 from fedgate.gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish
 from fedgate.gateway_agent.outbox import delivery
 from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
 from fedgate.gateway_agent.state import State
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import READY, after, body, heard, opened, started, update
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.agents import TICK, commissioned, deliver, fetch, kinds

@@ -13,7 +13,7 @@ from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.checks import Witness
 from fedgate.firmware_sim.world.faults import Faults, Processor, Work
 from fedgate.firmware_sim.world.processor import Stopwatch
-from fedgate.firmware_sim.world.time import NS, Scheduler
+from fedgate.firmware_sim.world.time import Scheduler
 from fedgate.gateway_agent.deployment.deployment import (
     MODEL,
     MODELS,
@@ -27,6 +27,7 @@ from fedgate.gateway_agent.deployment.deployment import (
 )
 from fedgate.gateway_agent.events import Durable, Save
 from fedgate.gateway_agent.state import State, Stored
+from fedgate.models.time_units import NS
 from tests.support.agents import changed
 from tests.support.sites import topic
 from tests.support.watchers import CALM, SENSITIVE, Gateway

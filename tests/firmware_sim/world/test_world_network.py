@@ -18,7 +18,8 @@ from fedgate.firmware_sim.world.faults import Faults
 from fedgate.firmware_sim.world.network import Network
 from fedgate.firmware_sim.world.node import AWAKE_S, Node
 from fedgate.firmware_sim.world.setup import RATE_HZ
-from fedgate.firmware_sim.world.time import NS, MachineClock, Scheduler
+from fedgate.firmware_sim.world.time import MachineClock, Scheduler
+from fedgate.models.time_units import NS
 from tests.support.sites import topic
 
 

@@ -24,11 +24,12 @@ from fedgate.gateway_agent.status import status
 from fedgate.models.arrays import NEW_SERIES
 from fedgate.models.detectors import DETECTORS, PERSONAL
 from fedgate.models.records import replace
+from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, SECOND, in_force, offered
 from tests.models.detectors.test_graph import FITS, noise
 from tests.support.agents import TICK, after
 from tests.support.graph_tricks import WIDTH, beyond, hours, node, outer, remembering, stored_elsewhere, tricks, wide
-from tests.support.sites import KEY, NS, gateway_settings
+from tests.support.sites import KEY, gateway_settings
 from tests.support.soak import some
 from tests.support.waiting import PATIENCE_S
 

@@ -33,8 +33,9 @@ from fedgate.models.detectors import DETECTORS
 from fedgate.models.features import FeatureSpec
 from fedgate.models.federated import build
 from fedgate.models.federated.run import run
+from fedgate.models.time_units import NS
 from tests.support.agents import LIMIT, TICK, after, changed, chunks, commissioned, heard, kinds, sent
-from tests.support.sites import FEATURES, KEY, NS, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
+from tests.support.sites import FEATURES, KEY, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
 
 Made = tuple[Manifest, bytes]
 SPEC = FeatureSpec.model_validate(FEATURES)

@@ -32,10 +32,11 @@ from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.storage.store import Store, StoreFullError
 from fedgate.models.arrays import Arrays
+from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import Made, signed
 from tests.support.agents import TICK, after, chunks, heard, kinds
 from tests.support.kept import Small, give, item, service, ticked
-from tests.support.sites import NS, Shelf, agent, gateway_settings
+from tests.support.sites import Shelf, agent, gateway_settings
 from tests.support.watchers import BLOCK, CALM, SENSITIVE, THIRD, Gateway
 
 DIGEST = SENSITIVE[0].model.digest

@@ -20,9 +20,10 @@ from fedgate.gateway_agent.monitor.recurrence import Memory
 from fedgate.gateway_agent.status import status
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.promise import LEAST_BLOCKS
+from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import signed
 from tests.support.agents import ME, TICK, after, chunks, heard
-from tests.support.sites import NS, SITE, WINDOWS, frame, samples
+from tests.support.sites import SITE, WINDOWS, frame, samples
 from tests.support.watchers import BLOCK, CALM, DEVIATION, FRAME, LEVEL, SENSITIVE, THIRD, Gateway, model
 
 

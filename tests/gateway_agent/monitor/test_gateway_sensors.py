@@ -20,20 +20,10 @@ from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
 from fedgate.models.arrays import Floats
 from fedgate.models.threshold import Levels
+from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, in_force
 from tests.support.agents import TICK, Told, after, changed, commissioned, heard, kinds, sent
-from tests.support.sites import (
-    FEATURES,
-    NS,
-    T0_NS,
-    WINDOW_SAMPLES,
-    WINDOWS,
-    Shelf,
-    agent,
-    frame,
-    gateway_settings,
-    samples,
-)
+from tests.support.sites import FEATURES, T0_NS, WINDOW_SAMPLES, WINDOWS, Shelf, agent, frame, gateway_settings, samples
 
 SILENT_S = 10.0
 WATCHED: dict[str, Any] = {

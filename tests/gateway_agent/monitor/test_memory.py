@@ -21,8 +21,9 @@ from fedgate.gateway_agent.state import State
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
 from fedgate.models.signal import Block
 from fedgate.models.threshold import Levels
+from fedgate.models.time_units import NS
 from tests.support.agents import after, heard
-from tests.support.sites import NS, T0_NS, WINDOWS, Site, agent, aggregator_settings, frame, gateway_settings, samples
+from tests.support.sites import T0_NS, WINDOWS, Site, agent, aggregator_settings, frame, gateway_settings, samples
 
 HOP_S = 1.0
 LEVELS = Levels(raise_level=1e9, clear_level=0.5, median=0.0, samples=20, extrapolated=True)

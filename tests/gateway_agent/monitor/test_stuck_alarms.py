@@ -16,9 +16,10 @@ from fedgate.gateway_agent.events import Effect, Queue
 from fedgate.gateway_agent.monitor import alarms, decision
 from fedgate.gateway_agent.monitor.pipeline import Judge
 from fedgate.gateway_agent.state import State
+from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import in_force
 from tests.support.agents import Told, after, changed, heard, kinds
-from tests.support.sites import NS, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
+from tests.support.sites import T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
 
 RULES: dict[str, Any] = {"point": {"kind": "point"}, "still": {"kind": "stuck", "least_s": 5.0}}
 ALARM: dict[str, Any] = {"alarm": {"rules": {"rules": RULES}}}

@@ -23,8 +23,9 @@ from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.profile import ProfileError
 from fedgate.models.signal import Block
 from fedgate.models.threshold import CalibrationError
+from fedgate.models.time_units import NS
 from tests.support.message_samples import MESSAGES
-from tests.support.sites import NS, Shelf, Site, agent, aggregator_settings, gateway_settings, samples
+from tests.support.sites import Shelf, Site, agent, aggregator_settings, gateway_settings, samples
 
 HOUR_NS = 3_600 * NS
 BASELINE, CALIBRATION = 480, 240  # windows of an hour: twenty days, of which ten calibrate

@@ -13,8 +13,9 @@ import pytest
 from fedgate.cloud_aggregator.events import Durable, RecordAlarm
 from fedgate.config.protocol.messages import Alarm
 from fedgate.gateway_agent.events import UPDATE_PRIORITY, Connection
+from fedgate.models.time_units import NS
 from tests.support.agents import clear_fault, raise_fault
-from tests.support.sites import NS, Site, aggregator_settings, gateway_settings
+from tests.support.sites import Site, aggregator_settings, gateway_settings
 
 LIMITS = {"limits": {"max_payload_bytes": 1_024}}
 NAMES = ("north", "south")

@@ -32,6 +32,7 @@ from fedgate.gateway_agent.events import (
 from fedgate.gateway_agent.outbox.delivery import BYTES_MAX, ITEMS_MAX
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
+from fedgate.models.time_units import NS
 from tests.support.agents import (
     ME,
     TICK,
@@ -45,7 +46,7 @@ from tests.support.agents import (
     raise_fault,
     sent,
 )
-from tests.support.sites import NS, T0_NS, Shelf, agent, gateway_settings, topic
+from tests.support.sites import T0_NS, Shelf, agent, gateway_settings, topic
 
 CHANNEL = {
     ALARM_PRIORITY: "alarm",

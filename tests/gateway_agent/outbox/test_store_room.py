@@ -18,12 +18,13 @@ from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Receipt
 from fedgate.gateway_agent.events import CLASSES, Connection, Item, Log, Settle, StoreState
 from fedgate.gateway_agent.outbox.outbox import TOMBSTONES_BYTES, held_bytes, is_tombstone, stored_bytes
-from fedgate.gateway_agent.runtime.write_budget import DAY_NS, Day
+from fedgate.gateway_agent.runtime.write_budget import Day
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
+from fedgate.models.time_units import DAY_NS, NS
 from tests.support.agents import after, commissioned, heard, kinds
 from tests.support.kept import TICK, item, names, queued, said
-from tests.support.sites import NS, T0_NS
+from tests.support.sites import T0_NS
 
 MAX_BYTES = 64 * 1024
 SIZES = st.sampled_from([10, 900, 9_000, 30_000, 70_000])

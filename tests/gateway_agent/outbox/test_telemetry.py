@@ -16,8 +16,9 @@ from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Connection, Effect,
 from fedgate.gateway_agent.outbox import scores as telemetry
 from fedgate.gateway_agent.outbox.scores import WINDOWS
 from fedgate.gateway_agent.state import State
+from fedgate.models.time_units import NS
 from tests.support.agents import after, commissioned, heard, kinds, sent
-from tests.support.sites import NS, T0_NS
+from tests.support.sites import T0_NS
 
 HOP_S = 5.0
 AT_ONCE: dict[str, Any] = {"exchange": {"spread_s": 0.0}}

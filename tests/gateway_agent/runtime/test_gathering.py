@@ -23,9 +23,10 @@ from fedgate.gateway_agent.runtime.write_batch import Gathering, may_wait
 from fedgate.gateway_agent.state import Stored
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.training.training import COUNTED, OWN
+from fedgate.models.time_units import NS
 from tests.gateway_agent.storage.test_gateway_store import same
 from tests.support.kept import ME, give, item, opened, said, ticked
-from tests.support.sites import NS, T0_NS, Shelf, frame, samples, topic
+from tests.support.sites import T0_NS, Shelf, frame, samples, topic
 
 NAMES = st.sampled_from(["a", "b", "c"])
 ITEMS = st.builds(Item, st.just("t"), st.tuples(st.binary(max_size=2)), st.just(False), st.integers(0, 3))

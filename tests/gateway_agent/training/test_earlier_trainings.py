@@ -17,13 +17,14 @@ from fedgate.gateway_agent.events import Connection as Link
 from fedgate.gateway_agent.events import Train, Trained
 from fedgate.gateway_agent.runtime.training_worker import answer
 from fedgate.gateway_agent.state import State
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import after as cloud_after
 from tests.cloud_aggregator.test_aggregator_machine import heard as cloud_heard
 from tests.cloud_aggregator.test_aggregator_machine import opened, published, started
 from tests.gateway_agent.test_gateway_machine import invited
 from tests.gateway_agent.trust.test_newest import stated
 from tests.support.agents import after, commissioned, heard, kinds, sent
-from tests.support.sites import NS, T0_NS, CloudShelf, Shelf, agent, gateway_settings, with_record
+from tests.support.sites import T0_NS, CloudShelf, Shelf, agent, gateway_settings, with_record
 
 NOW, BEFORE = 1_800_000_000, 1_700_000_000
 

@@ -29,6 +29,7 @@ from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.trust import trust as kept
 from fedgate.gateway_agent.trust.trust import NEWEST
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import OPEN, READY, published, started
 from tests.cloud_aggregator.test_aggregator_machine import after as cloud_after
 from tests.cloud_aggregator.test_aggregator_machine import heard as cloud_heard
@@ -39,7 +40,6 @@ from tests.support.agents import ME, after, commissioned, heard, kinds, sent
 from tests.support.fleets import Fleet
 from tests.support.sites import (
     KEY,
-    NS,
     SITE,
     T0_NS,
     CloudShelf,

@@ -298,11 +298,11 @@ def root_of(site: Folder) -> Path:
 
 
 def change(site: Folder, what: str) -> Keys:
-    root, file, now = signing.load_private(root_of(site)), site.path / "release.key", datetime.now(UTC)
+    root = signing.load_private(root_of(site))
+    made = site_keys.KeyChange(site.path, site.path / "release.key", root, datetime.now(UTC))
     if what == "finish":
-        return site_keys.drop_before(site.path, file, root, now)
-    both = {name: name in what for name in ("release", "authority")}
-    return site_keys.rotate(site.path, file, root, **both, now=now)
+        return made.drop_before()
+    return made.rotate(release="release" in what, authority="authority" in what)
 
 
 def is_whole(site: Folder) -> Keys:

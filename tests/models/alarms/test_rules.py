@@ -18,6 +18,7 @@ from fedgate.models.expected import BRIDGED_ROWS, FOLDS, expectation
 from fedgate.models.rule_calibration import Baseline, calibrate
 from fedgate.models.rules import RuleSpec, RulesState, step
 from fedgate.models.threshold import CalibrationError, ScoreError
+from fedgate.models.time_units import NS
 from tests.support.rule_twin import (
     ALARM,
     COUNT,
@@ -27,7 +28,6 @@ from tests.support.rule_twin import (
     KINDS,
     MISSING,
     NAMES,
-    NS,
     SCORES,
     VALUES,
     Twin,

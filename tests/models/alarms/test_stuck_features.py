@@ -10,6 +10,7 @@ from fedgate.models.rule_calibration import Baseline, calibrate
 from fedgate.models.rule_statistics import STUCK_FACTOR
 from fedgate.models.rules import Calibrated, RuleSpec, RulesState, Still, step
 from fedgate.models.threshold import AlarmSpec, CalibrationError
+from fedgate.models.time_units import NS
 from tests.support.rule_twin import (
     ALARM,
     COUNT,
@@ -17,7 +18,6 @@ from tests.support.rule_twin import (
     HOP_S,
     MISSING,
     NAMES,
-    NS,
     SCORES,
     VALUES,
     calibrated,

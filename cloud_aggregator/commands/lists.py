@@ -1,0 +1,154 @@
+"""`cloud-aggregator models`, `alarms`, `rounds`, `losses`, `orders`: what is in the store, the newest last."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedgate.cloud_aggregator.commands.store import open_stated
+from fedgate.config.runtime import cli
+
+if TYPE_CHECKING:
+    from fedgate.cloud_aggregator.storage.store import Store
+
+Row = dict[str, Any]
+NEWEST = 20  # orders
+UNSHOWN = ("digest", "key", "serial")  # of an order: of use to programs only
+ORDERS = """List what operators have ordered of the service, the newest last, and what became of it.
+
+An order that waited for the service is carried out, or refused, when that is started: nobody sees its answer but here
+and in the log."""
+LOSSES_EXAMPLES = """examples:
+  cloud-aggregator losses -c aggregator.toml
+      which items of which class are lost for good, how many, from when to when, and why
+  cloud-aggregator losses -c aggregator.toml --gateway gateway-7 --json
+"""
+ORDERS_EXAMPLES = """examples:
+  cloud-aggregator orders -c aggregator.toml
+  cloud-aggregator orders -c aggregator.toml --all --json
+"""
+
+
+class List(NamedTuple):
+    """A list of what is in the store."""
+
+    text: str
+    columns: tuple[str, ...]
+    rows_of: Callable[[Store, argparse.Namespace], list[Row]]
+    description: str = ""
+    examples: str = ""
+
+
+def add(commands: cli.Commands) -> None:
+    """Add the commands."""
+    made = {}
+    for name, one in LISTS.items():
+        act = partial(_list, one)
+        made[name] = commands.add(name, act, one.text, description=one.description, epilog=one.examples)
+    made["losses"].add_argument("--gateway", metavar="ID", help="of this one only")
+    made["orders"].add_argument("--all", action="store_true", help=f"not only the newest {NEWEST}")
+
+
+def _list(one: List, arguments: argparse.Namespace) -> None:
+    with open_stated(arguments) as store:
+        rows = one.rows_of(store, arguments)
+    cli.show(arguments, rows, cli.cells(one.columns, rows))
+
+
+def _moments(row: Row, *names: str) -> Row:
+    """Return moments of a row as text, under the names that they have without their unit."""
+    return {name: cli.moment(row[f"{name}_ns"]) for name in names}
+
+
+def _models(store: Store, _arguments: argparse.Namespace) -> list[Row]:
+    from fedgate.cloud_aggregator.storage.models_table import state_of
+
+    rows, release = (
+        store.rows("models", "version", "manifest", "canary_ns", "released_ns", "stopped_ns"),
+        store.models.rollout(),
+    )
+    return [_model(row, state_of(row, release, rows[-1]["version"])) for row in rows]
+
+
+def _model(row: Row, state: str) -> Row:
+    manifest = json.loads(row["manifest"])
+    return {
+        "version": row["version"],
+        "state": state,
+        "made": cli.moment(manifest["created_ns"]),
+        **_moments(row, "canary", "released", "stopped"),
+        **{name: manifest["model"][name] for name in ("digest", "size_bytes")},
+        **{name: manifest[name] for name in ("algorithm", "detector", "run", "round_index", "gateways")},
+    }
+
+
+def _alarms(store: Store, _arguments: argparse.Namespace) -> list[Row]:
+    rows = [row | _moments(row, "onset", "raised", "cleared") for row in store.rows("alarms")]
+    return sorted(rows, key=lambda row: (row["onset_ns"], row["gateway"]))
+
+
+def _rounds(store: Store, _arguments: argparse.Namespace) -> list[Row]:
+    return [row | _moments(row, "closed") for row in store.rows("rounds")]
+
+
+def _losses(store: Store, arguments: argparse.Namespace) -> list[Row]:
+    rows = [row for row in store.rows("losses") if arguments.gateway in (None, row["gateway"])]
+    return [row | _moments(row, "first", "last", "received") for row in rows]
+
+
+def _orders(store: Store, arguments: argparse.Namespace) -> list[Row]:
+    rows = store.rows("orders")
+    return [_order(row) for row in (rows if arguments.all else rows[-NEWEST:])]
+
+
+def _order(row: Row) -> Row:
+    """Return an order as it is shown."""
+    body = {name: value for name, value in json.loads(row["body"]).items() if name not in UNSHOWN}
+    words = (f"{name}={','.join(value) if isinstance(value, list) else value}" for name, value in body.items())
+    state = {None: "waits", "": "at the broker", "refused": "refused"}.get(row["answer"], "done")
+    answer = row["problem"] or (row["answer"] if state == "done" else "")
+    return {"number": row["number"], "kind": row["kind"], "what": " ".join(words), "state": state, "answer": answer}
+
+
+LISTS = {
+    "models": List(
+        "list the released models",
+        (
+            *("version", "state", "made", "canary", "released", "stopped", "algorithm", "detector", "gateways"),
+            *("size_bytes", "digest"),
+        ),
+        _models,
+    ),
+    "alarms": List(
+        "list the alarms, newest last",
+        (
+            *("gateway", "cause", "rule", "severity", "onset", "raised", "cleared", "ended", "score", "level"),
+            *("model_version", "clock", "common", "gateways"),
+        ),
+        _alarms,
+    ),
+    "rounds": List(
+        "list the closed rounds",
+        (
+            *("run", "round_index", "phase", "algorithm", "closed", "gateways", "empty", "late"),
+            *("refused", "bytes_received"),
+        ),
+        _rounds,
+    ),
+    "losses": List(
+        "list what gateways had to give up, newest last",
+        ("gateway", "kind", "items", "size_bytes", "first", "last", "why", "received"),
+        _losses,
+        examples=LOSSES_EXAMPLES,
+    ),
+    "orders": List(
+        "list what was ordered of the service, and what became of it",
+        ("number", "kind", "what", "state", "answer"),
+        _orders,
+        ORDERS,
+        ORDERS_EXAMPLES,
+    ),
+}

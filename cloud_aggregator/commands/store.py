@@ -1,0 +1,67 @@
+"""The store of the service as commands use it: read, or given an order that the service carries out."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedgate.config.runtime import cli
+from fedgate.config.settings.settings import load
+from fedgate.config.settings.site import SiteSettings
+
+if TYPE_CHECKING:
+    from fedgate.cloud_aggregator.storage.store import Store
+
+WAIT_S = 10.0
+LOOK_S = 0.1
+
+
+class Done(NamedTuple):
+    """What the service answered to an order; an order that still waits is no failure."""
+
+    number: int | None  # None: none was given
+    is_done: bool
+    text: str
+
+
+def open_store(path: Path) -> closing[Store]:
+    """Return a store that there is, to be read in a `with`; raises `StoreError`."""
+    from fedgate.cloud_aggregator.storage.store import Store
+
+    return closing(Store(path, create=False))
+
+
+def open_stated(arguments: argparse.Namespace) -> closing[Store]:
+    """Return the store that the settings of a command name; raises `StoreError`."""
+    return open_store(load(arguments.config, SiteSettings).aggregator.store)
+
+
+def place_order(arguments: argparse.Namespace, kind: str, body: dict[str, Any]) -> Done:
+    """Give an order to the service with these settings and wait for its answer.
+
+    A service that does not run carries it out when it is started. Raises `NotDoneError` where it refuses.
+    """
+    with open_stated(arguments) as store:
+        number = store.order(kind, body)
+        until_s = time.monotonic() + WAIT_S
+        while (answer := store.answer(number)) is None and time.monotonic() < until_s:
+            time.sleep(LOOK_S)
+    later = f"order {number} waits: the service takes it as soon as it runs, and 'cloud-aggregator orders' tells"
+    text, problem = answer or (later, "")
+    if problem:
+        raise cli.NotDoneError(problem, order_facts(number, False, problem))
+    return Done(number, answer is not None, text)
+
+
+def order(arguments: argparse.Namespace, kind: str, body: dict[str, Any]) -> None:
+    """Give an order to the service and print its answer; raises as `place_order` does."""
+    done = place_order(arguments, kind, body)
+    cli.show(arguments, order_facts(*done), done.text)
+
+
+def order_facts(number: int | None, is_done: bool, text: str) -> dict[str, Any]:
+    """Return what is shown of an order as JSON."""
+    return {"order": number, "is_done": is_done, "text": text}
