@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Newest
@@ -34,7 +35,6 @@ from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Trust, save_newest
 from fedgate.models.arrays import Arrays
 from fedgate.models.features import FeatureSpec
 from fedgate.models.federated.algorithm import SPENT, ledger_of
-from fedgate.models.records import replace
 from fedgate.models.threshold import AlarmState
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,6 @@ from fedgate.gateway_agent.runtime import training_worker
 from fedgate.gateway_agent.start import restore
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.arrays import LABELS, Arrays, Floats
-from fedgate.models.records import replace
 from tests.support.given_width import with_width
 
 NS = 1_000_000_000
