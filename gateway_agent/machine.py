@@ -51,8 +51,7 @@ from fedgate.gateway_agent.monitor.pipeline import Reading
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.outbox import delivery, eviction, queue, scores
 from fedgate.gateway_agent.sources import frames, json_values
-from fedgate.gateway_agent.start import save_features
-from fedgate.gateway_agent.state import FEATURES, State, Stored
+from fedgate.gateway_agent.state import FEATURES, State, Stored, save_features
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training import training as participation

@@ -24,8 +24,7 @@ from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
 from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
 from fedgate.gateway_agent.runtime.write_batch import Gathering
 from fedgate.gateway_agent.runtime.write_budget import Day
-from fedgate.gateway_agent.start import restore, to_store
-from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Stored
+from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Stored, restore, to_store
 from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
 from fedgate.models.arrays import Arrays
 

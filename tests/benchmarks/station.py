@@ -23,8 +23,7 @@ from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import MODEL, MODELS, Bundle, Held, Models, save, save_model
 from fedgate.gateway_agent.events import Connection, Effect, Event, Publish, Received
 from fedgate.gateway_agent.monitor.recurrence import Seen
-from fedgate.gateway_agent.start import restore
-from fedgate.gateway_agent.state import State, Stored
+from fedgate.gateway_agent.state import State, Stored, restore
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.features import FeatureSpec, extract_many, feature_names

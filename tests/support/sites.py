@@ -30,7 +30,7 @@ from fedgate.gateway_agent import events, machine
 from fedgate.gateway_agent import state as agent_state
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.runtime import training_worker
-from fedgate.gateway_agent.start import restore
+from fedgate.gateway_agent.state import restore
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.arrays import LABELS, Arrays, Floats
 from tests.support.given_width import with_width
