@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from fedgate.cloud_aggregator.context import sign_message
-from fedgate.cloud_aggregator.releases import build as release
+from fedgate.cloud_aggregator.releases.deploy import make_model
 from fedgate.config.identity.signing import verified
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.frames import Frame, FrameMeta
@@ -91,7 +91,7 @@ def released(spec: FeatureSpec, key: Ed25519PrivateKey, max_payload_bytes: int) 
         "gamma": np.array(1.0 / count),
         "offset": np.array(1.0),
     }
-    manifest, body = release.make(
+    manifest, body = make_model(
         build(ALGORITHM, count, {}),
         Server(shared=shared, kept={}),
         version=1,
