@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fedgate.models.records import replace
 from fedgate.models.time_units import HOUR_NS, NS
 
 

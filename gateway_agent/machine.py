@@ -10,6 +10,7 @@ counted and logged; it can not stop the agent.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -51,13 +52,11 @@ from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.outbox import delivery, scores
 from fedgate.gateway_agent.outbox.outbox import enqueue, give_up_telemetry
 from fedgate.gateway_agent.sources import frames, json_values
-from fedgate.gateway_agent.start import save_features
-from fedgate.gateway_agent.state import FEATURES, State, Stored
+from fedgate.gateway_agent.state import FEATURES, State, Stored, save_features
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training import training as participation
 from fedgate.gateway_agent.trust.trust import receive_numbers, receive_statement, repeat_numbers, watch_age
-from fedgate.models.records import replace
 from fedgate.models.rules import Height
 from fedgate.models.signal import Block, SignalError
 from fedgate.models.time_units import NS

@@ -1,18 +1,45 @@
-"""Everything the agent knows, as one value: a record for each component. `start` makes it from what was stored."""
+"""Everything the agent knows, as one value: a record for each component, made from what a store holds, and back.
+
+A store that does not fit the settings is refused.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
+from fedgate.config.protocol import alarm_book, wire
+from fedgate.config.protocol.messages import Newest
+from fedgate.config.runtime.clock import Quality
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent import store_identity
 from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.deployment import deployment
 from fedgate.gateway_agent.deployment.deployment import Deployment
 from fedgate.gateway_agent.downloads import Downloads
-from fedgate.gateway_agent.events import Item
-from fedgate.gateway_agent.monitor.monitor import Monitor
+from fedgate.gateway_agent.events import Effect, Item, Save
+from fedgate.gateway_agent.monitor import pipeline as walk
+from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms, save_memory
 from fedgate.gateway_agent.monitor.recurrence import Seen
-from fedgate.gateway_agent.outbox.outbox import Outbox
-from fedgate.gateway_agent.training.training import Training
-from fedgate.gateway_agent.trust.trust import Trust
+from fedgate.gateway_agent.outbox.outbox import Line, Outbox
+from fedgate.gateway_agent.runtime.signature_worker import Verified
+from fedgate.gateway_agent.training.training import (
+    COUNTED,
+    INVITED,
+    OWN,
+    PRIVACY,
+    Training,
+    save_counted,
+    save_invited,
+    save_ledger,
+    save_own,
+)
+from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Trust, save_newest
+from fedgate.models.arrays import Arrays
+from fedgate.models.features import FeatureSpec
+from fedgate.models.federated.algorithm import SPENT, ledger_of
+from fedgate.models.threshold import AlarmState
 
 FEATURES, SECRET, FLASH, RESCUED = "features", "secret", "flash", "rescued"  # keys of stored blobs
 
@@ -43,3 +70,130 @@ class State:
     deployment: Deployment = field(default_factory=Deployment)
     messages_dropped: int = 0  # that made no sense
     status_ns: int = 0  # when the status was published last
+
+
+def restore(
+    settings: GatewaySettings,
+    verified: Verified,
+    stored: Stored,
+    *,
+    boot_id: str,
+    can_train: bool,
+    libraries: tuple[str, ...] = (),
+    now_ns: int,
+    anchor_ns: int | None = None,
+    labelled: Arrays | None = None,
+    clock: Quality = "unknown",
+    stopwatch: Callable[[], int] = int,
+) -> State:
+    """Return the state of an agent that starts with what the store held; the model in force is loaded by
+    `candidate`.
+
+    Raises `BaselineError` where the stored baseline does not fit the settings.
+    """
+    training = _training(stored, can_train=can_train, libraries=libraries, labelled=labelled or {})
+    _check_baseline(settings, stored, training.own)
+    context = Context(
+        settings=settings,
+        boot_id=boot_id,
+        now_ns=now_ns,
+        clock=clock,
+        anchor_ns=anchor_ns,
+        stopwatch=stopwatch,
+        secret=stored.blobs.get(SECRET, b""),
+        starts=int(stored.blobs.get(store_identity.STARTS, b"0")),
+    )
+    outbox = Outbox(
+        items=dict(stored.outbox),
+        sequence=int(stored.blobs.get(store_identity.SEQUENCE, b"0")),
+        line=Line(tries={name: 1 for name, item in stored.outbox.items() if len(item.payloads) > 1}),
+    )
+    trust = Trust(
+        verified=verified,
+        newest=Newest.from_bytes(stored.blobs[NEWEST]) if stored.blobs.get(NEWEST) else None,
+        newest_ns=now_ns,
+        signer=stored.blobs.get(SIGNER, b"").decode(),
+    )
+    models = deployment.restore_models(stored.blobs)
+    monitor = _monitor(settings, stored, now_ns)
+    return State(context, monitor, trust, outbox=outbox, training=training, deployment=Deployment(models=models))
+
+
+def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> None:
+    """Raise `BaselineError` for a baseline of other features, or one that was whole and now would not be."""
+    if stored.baseline and FEATURES in stored.blobs:
+        before = FeatureSpec.model_validate_json(stored.blobs[FEATURES])
+        if before != settings.features:
+            raise BaselineError(
+                f"{settings.gateway.store} holds a baseline of other [features]; restore that table, or remove the "
+                "store to commission this gateway anew"
+            )
+    is_rescued = bool(stored.blobs.get(RESCUED))  # then it is the damage that took windows, and new ones fill it up
+    if not is_rescued and "center" in own and 0 < len(stored.baseline) < settings.baseline.windows:
+        raise BaselineError(
+            f"baseline.windows is {settings.baseline.windows}, but this gateway was commissioned with "
+            f"{len(stored.baseline)}; set it back, or remove {settings.gateway.store} to commission it anew"
+        )
+
+
+def _monitor(settings: GatewaySettings, stored: Stored, now_ns: int) -> Monitor:
+    """Return the monitor with the stored baseline and the alarms as `state.save_alarms` stored them."""
+    held = json.loads(stored.blobs.get(ALARMS, b'{"anomaly": {}, "active": [], "raised": 0}'))
+    pipeline = walk.start(
+        settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
+    )
+    return Monitor(
+        pipeline=replace(pipeline, alarm=AlarmState(**held["anomaly"])),
+        received_ns={source.name: now_ns for source in settings.source},
+        alarms=alarm_book.restore(held),
+    )
+
+
+def ledger(stored: Stored, own: Arrays) -> Arrays:
+    """Return what was spent of this gateway's privacy, by that of its two copies which says more."""
+    copies = [ledger_of(own), wire.decode(stored.blobs[PRIVACY])[0] if PRIVACY in stored.blobs else {}]
+    return max(copies, key=lambda copy: float(copy.get(SPENT, 0.0)))
+
+
+def _training(stored: Stored, *, can_train: bool, libraries: tuple[str, ...], labelled: Arrays) -> Training:
+    """Return the training as `training.save_own` and `save_counted` stored it."""
+    own, meta = wire.decode(stored.blobs[OWN]) if OWN in stored.blobs else ({}, {})
+    awaited, is_counted, last_counted = json.loads(stored.blobs.get(COUNTED, b'["", true, ""]'))
+    return Training(
+        can_train=can_train,
+        libraries=libraries,
+        labelled=labelled,
+        own=own | ledger(stored, own),
+        answered=tuple(meta["answered"]) if meta.get("answered") else None,
+        answered_before=dict(meta.get("before", ())),
+        remarks=dict(meta.get("remarks", ())),
+        newest_training=int(stored.blobs.get(INVITED, b"0")),
+        awaited=awaited,
+        is_counted=is_counted,
+        last_counted=last_counted,
+    )
+
+
+def save_features(context: Context) -> Save:
+    """Return the effect that stores what the baseline is measured with."""
+    return Save(FEATURES, context.settings.features.model_dump_json().encode())
+
+
+def to_store(state: State) -> Stored:
+    """Return what a store would hold of what the agent knows: for a new one, where the old one cannot be read."""
+    context, monitor, training = state.context, state.monitor, state.training
+    saved: list[Effect] = [
+        save_own(training),
+        *save_ledger(training),
+        save_invited(training),
+        save_counted(training),
+        save_features(context),
+        save_alarms(monitor),
+        *save_memory(monitor.pipeline, context, state.deployment.manifest),
+        *store_identity.save(context.starts, state.outbox.sequence),
+        deployment.save(state.deployment.models),
+        *save_newest(state.trust),
+        Save(SECRET, context.secret),
+    ]
+    blobs = {effect.key: effect.body for effect in saved if isinstance(effect, Save)}
+    return Stored(tuple(monitor.pipeline.baseline), blobs, dict(state.outbox.items))

@@ -1,4 +1,4 @@
-"""A model's way from the training to all gateways: at once, or to a few first, whose word or the operator decides.
+"""A model's way from the training to all gateways: made of parameters, and given to them at once or to a few first.
 
 Rounds go on meanwhile: what they train on is the gateways' data, which no model changes. A model that is made while the
 release of another is under way waits for its end, and only the newest of several does.
@@ -9,18 +9,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.attempts import attempt
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, Log, Ordered, OrderError, RecordModel, SaveRollout
-from fedgate.cloud_aggregator.releases import announce, build, rollout
+from fedgate.cloud_aggregator.releases import announce, rollout
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump, fitted
 from fedgate.cloud_aggregator.releases.rollout import able, drawn
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
-from fedgate.models.detectors.graph import is_alike
+from fedgate.config.protocol.messages import Manifest
+from fedgate.config.protocol.survey import packed
+from fedgate.config.protocol.transfer import describe
+from fedgate.models.arrays import generator
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.detectors.graph import OPSET, is_alike
+from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.federated.algorithm import Algorithm, Server, site_of
 from fedgate.models.time_units import NS
+from fedgate.models.units import COMMON
 
 BY_HAND = "by order of the operator"
+GOLDEN_ROWS = 4
+GOLDEN_VALUES = 2_000  # about 40 KB of JSON: a manifest is one message
 REMIND_S = 300.0  # brokers drop messages silently: a manifest may never have arrived
 Result = tuple[Releases, list[Effect]]
 
@@ -28,7 +40,7 @@ Result = tuple[Releases, list[Effect]]
 def build_model(releases: Releases, context: Context, access: Access, rounds: Rounds, gateways: int) -> Result:
     """Make a model of what the training has learned, and release it as the settings say."""
     made = attempt(
-        lambda: build.make(
+        lambda: make_model(
             rounds.algorithm,
             rounds.server,
             version=releases.highest_version + 1,
@@ -43,6 +55,48 @@ def build_model(releases: Releases, context: Context, access: Access, rounds: Ro
     if isinstance(made, Exception):  # the same parameters would be there after a restart
         return releases, [Log("warning", f"no model can be made: {type(made).__name__}: {made}")]
     return receive_model(releases, context, access, BuiltModel(*made))
+
+
+def make_model(
+    algorithm: Algorithm,
+    server: Server,
+    *,
+    version: int,
+    name: str,
+    run: str,
+    features: FeatureSpec,
+    max_payload_bytes: int,
+    gateways: int,
+    created_ns: int,
+) -> tuple[Manifest, bytes]:
+    """Return the manifest, which is signed when it is announced, and the ONNX bytes of the server's shared parameters.
+
+    The golden inputs are drawn from the version, so that equal parameters give equal bytes.
+    """
+    detector = DETECTORS[algorithm.detector]
+    body = detector.graph(server.shared, algorithm.personal)
+    rng = generator(version, server.round_index, "golden")
+    feature_count = len(feature_names(features))
+    rows = max(min(GOLDEN_ROWS, GOLDEN_VALUES // feature_count), 1)
+    golden_x = (rng.normal(size=(rows, feature_count)) * server.shared.get(COMMON, 1.0)).astype(np.float32)
+    surveyed = site_of(server.shared)
+    manifest = Manifest(
+        version=version,
+        model=describe(body, max_payload_bytes),
+        algorithm=name,
+        detector=algorithm.detector,
+        run=run,
+        round_index=server.round_index,
+        features=features,
+        personal=algorithm.personal,
+        opset=OPSET,
+        golden_x=tuple(tuple(float(value) for value in row) for row in golden_x),
+        site=packed(surveyed) if surveyed else "",
+        golden_score=tuple(float(value) for value in detector.score(server.shared, golden_x)),
+        gateways=gateways,
+        created_ns=created_ns,
+    )
+    return manifest, body
 
 
 def receive_model(releases: Releases, context: Context, access: Access, new: BuiltModel) -> Result:

@@ -7,6 +7,8 @@ a number that was not signed here.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, Publish
 from fedgate.cloud_aggregator.releases.releases import Releases
@@ -14,7 +16,6 @@ from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.identity import signing
 from fedgate.config.protocol.messages import MessageError, Newest, audience_of
 from fedgate.config.protocol.topics import ALL
-from fedgate.models.records import replace
 
 Result = tuple[Releases, list[Effect]]
 NUMBERS = ("version", "highest_version", "training")

@@ -10,6 +10,7 @@ import argparse
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -198,7 +199,6 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
 
 def _brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
     from fedgate.config.doctor import broker, network, service
-    from fedgate.models.records import replace
 
     name = settings.gateway.id
     trial = broker.of_gateway(settings.broker, settings.gateway.site, name, settings.limits.max_payload_bytes)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from typing import Any, Literal
 
 from fedgate.config.protocol.alarm_book import AlarmBook
@@ -19,7 +20,6 @@ from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, save_alarms
 from fedgate.gateway_agent.monitor.pipeline import Judge, Reading
 from fedgate.models.attribution import Evidence
 from fedgate.models.features import feature_names
-from fedgate.models.records import replace
 from fedgate.models.rule_statistics import Stuck
 from fedgate.models.rules import Height
 from fedgate.models.signal import Lost

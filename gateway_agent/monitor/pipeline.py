@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,7 +19,6 @@ from fedgate.gateway_agent.monitor.recurrence import BLANK, Gaps, Memory, Model,
 from fedgate.models import sensor_health, signal, threshold
 from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, MISSING, NEVER, Arrays, Floats
 from fedgate.models.features import LARGEST, FeatureSpec, extract, feature_names
-from fedgate.models.records import replace
 from fedgate.models.rules import Height
 from fedgate.models.signal import Block, Lost, StreamSpec, Window, Windower
 from fedgate.models.threshold import AlarmState, Levels, Transition

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.messages import Alarm, Receipt
@@ -16,7 +17,6 @@ from fedgate.config.runtime.backoff import jitter, wait_ns
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
 from fedgate.gateway_agent.outbox.outbox import Outbox
-from fedgate.models.records import replace
 from fedgate.models.time_units import NS
 
 URGENT_SHARE = 0.2  # of the spread after an outage: within so much of it the alarms go

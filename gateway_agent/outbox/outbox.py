@@ -9,7 +9,7 @@ which space is kept.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fedgate.config.protocol.losses import Reason, Tombstone
 from fedgate.config.protocol.messages import Score
@@ -26,7 +26,6 @@ from fedgate.gateway_agent.events import (
     Settle,
 )
 from fedgate.gateway_agent.store_identity import SEQUENCE
-from fedgate.models.records import replace
 
 ITEM_BYTES = 256  # what a database adds to an item, and to each payload of it: rows, indices, a part of a page
 TOMBSTONE_BYTES = 1_280  # no tombstone is larger, with what a database adds

@@ -6,13 +6,14 @@ dead line is noticed late. So those scores are kept too: the first batch begins 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedgate.config.protocol import scores as telemetry
 from fedgate.config.protocol.messages import Score
 from fedgate.config.protocol.transfer import digest_of
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Effect, Item, Publish
 from fedgate.gateway_agent.outbox.outbox import Outbox, enqueue
-from fedgate.models.records import replace
 from fedgate.models.time_units import NS
 
 WINDOWS = 60  # in a batch: about 1.5 kB

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fedgate.config.runtime.clock import Quality
@@ -23,11 +24,9 @@ from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
 from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
 from fedgate.gateway_agent.runtime.write_batch import Gathering
 from fedgate.gateway_agent.runtime.write_budget import Day
-from fedgate.gateway_agent.start import restore, to_store
-from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Stored
+from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Stored, restore, to_store
 from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
 from fedgate.models.arrays import Arrays
-from fedgate.models.records import replace
 from fedgate.models.time_units import NS
 
 SPENT_COMMIT_S = 3_600.0  # what may wait waits so long where the budget of the day is spent

@@ -21,8 +21,7 @@ from fedgate.config.runtime import store_lock
 from fedgate.gateway_agent.deployment.deployment import in_force
 from fedgate.gateway_agent.events import Durable
 from fedgate.gateway_agent.outbox.outbox import by_class
-from fedgate.gateway_agent.start import ledger
-from fedgate.gateway_agent.state import Stored
+from fedgate.gateway_agent.state import Stored, ledger
 from fedgate.gateway_agent.storage import files, rows
 from fedgate.gateway_agent.storage.errors import (
     StoreDamagedError as StoreDamagedError,

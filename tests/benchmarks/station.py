@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from fedgate.cloud_aggregator.context import sign_message
-from fedgate.cloud_aggregator.releases import build as release
+from fedgate.cloud_aggregator.releases.deploy import make_model
 from fedgate.config.identity.signing import verified
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.frames import Frame, FrameMeta
@@ -23,8 +23,7 @@ from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import MODEL, MODELS, Bundle, Held, Models, save, save_model
 from fedgate.gateway_agent.events import Connection, Effect, Event, Publish, Received
 from fedgate.gateway_agent.monitor.recurrence import Seen
-from fedgate.gateway_agent.start import restore
-from fedgate.gateway_agent.state import State, Stored
+from fedgate.gateway_agent.state import State, Stored, restore
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.features import FeatureSpec, extract_many, feature_names
@@ -92,7 +91,7 @@ def released(spec: FeatureSpec, key: Ed25519PrivateKey, max_payload_bytes: int) 
         "gamma": np.array(1.0 / count),
         "offset": np.array(1.0),
     }
-    manifest, body = release.make(
+    manifest, body = make_model(
         build(ALGORITHM, count, {}),
         Server(shared=shared, kept={}),
         version=1,

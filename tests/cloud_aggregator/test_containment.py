@@ -16,7 +16,7 @@ from fedgate.cloud_aggregator.access import admission
 from fedgate.cloud_aggregator.alarms import handling, register, reports
 from fedgate.cloud_aggregator.containment import CAUSE, FAILURES_MAX
 from fedgate.cloud_aggregator.events import Connection, Effect, Event, Log, Outward, Publish, RecordLoss, Tick
-from fedgate.cloud_aggregator.releases import build
+from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.rounds import round
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.state import State
@@ -121,7 +121,7 @@ def test_a_block_ends_with_the_process(tmp_path: Path, monkeypatch: pytest.Monke
     service.close()
 
 
-@pytest.mark.parametrize(("place", "name"), [(round, "close_round"), (build, "make")])
+@pytest.mark.parametrize(("place", "name"), [(round, "close_round"), (deploy, "make_model")])
 def test_a_round_that_cannot_be_closed_or_released_is_nobodys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: ModuleType, name: str
 ) -> None:
@@ -134,14 +134,14 @@ def test_a_round_that_cannot_be_closed_or_released_is_nobodys(
     as_it_is = getattr(place, name)
 
     def fail(*given: object, **named: object) -> object:
-        if place is build or given[2]:
+        if place is deploy or given[2]:
             raise KeyError("a defect")
         return as_it_is(*given, **named)
 
     monkeypatch.setattr(place, name, fail)
     effects = service.step_all(T0_NS + NS, sent)
     (told,) = [one.text for one in effects if isinstance(one, Log) and "KeyError: 'a defect'" in one.text]
-    assert ("no model can be made" if place is build else "changes nothing") in told
+    assert ("no model can be made" if place is deploy else "changes nothing") in told
     assert receipts(effects) == {gateway: [True] for gateway in GATEWAYS} and not service.state.failures
     service.close()
 

@@ -58,7 +58,7 @@ from fedgate.cloud_aggregator.events import (
     Tick,
 )
 from fedgate.cloud_aggregator.releases import announce
-from fedgate.cloud_aggregator.releases.build import GOLDEN_ROWS, GOLDEN_VALUES
+from fedgate.cloud_aggregator.releases.deploy import GOLDEN_ROWS, GOLDEN_VALUES
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, dump
 from fedgate.cloud_aggregator.rounds import round
 from fedgate.cloud_aggregator.runtime.app import Aggregator

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -30,10 +30,9 @@ from fedgate.gateway_agent import events, machine
 from fedgate.gateway_agent import state as agent_state
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.runtime import training_worker
-from fedgate.gateway_agent.start import restore
+from fedgate.gateway_agent.state import restore
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.arrays import LABELS, Arrays, Floats
-from fedgate.models.records import replace
 from fedgate.models.time_units import NS
 from tests.support.given_width import with_width
 

@@ -421,8 +421,7 @@ def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Ca
 
 
 def test_a_release_that_was_under_way_waits_for_the_operator(put_back: Callable[..., Store]) -> None:
-    watching = Releases(rollout=Rollout("watching", 1, canaries=("east",)), candidate=MODEL)
-    back = put_back(SaveRollout(dump(watching), T0_NS))
+    back = put_back(SaveRollout(dump(Releases(None, Rollout("watching", 1, canaries=("east",)), MODEL)), T0_NS))
     found = restored_releases(back.models.rollout(), back.models.of, back.models.latest())
     assert (found.rollout.stage, found.candidate) == ("paused", MODEL) and "put back" in found.rollout.why
 

@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.context import sign_message
-from fedgate.cloud_aggregator.releases import build as release
+from fedgate.cloud_aggregator.releases.deploy import make_model
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, fitted
 from fedgate.config.identity import signing
 from fedgate.config.protocol import wire
@@ -49,7 +49,7 @@ def released(version: int) -> Made:
     """Return a good model and its manifest."""
     rows = np.random.default_rng(0).normal(size=(40, COUNT))
     server = run(ALGORITHM, {"a": {X: rows}}).server
-    manifest, body = release.make(
+    manifest, body = make_model(
         ALGORITHM,
         server,
         version=version,
