@@ -30,9 +30,10 @@ from fedgate.config.identity.pki import PRIVATE_MODE, PUBLIC_MODE, IdentityError
 from fedgate.config.identity.signing import KeyFileError
 from fedgate.config.identity.statement import OlderError, StatementError
 from fedgate.config.protocol.messages import Keys
+from fedgate.config.runtime.files import sync_folder
 from fedgate.config.transport.tls import believing, trusting
 from fedgate.gateway_agent.runtime import trusted_keys
-from fedgate.gateway_agent.runtime.renewal import coming, put_in_place, sync
+from fedgate.gateway_agent.runtime.renewal import coming, put_in_place
 
 CALL_S = 30.0
 CERTIFICATE, KEYS = "/v1/certificate", "/v1/keys"  # where one is asked for, and which keys the site goes by
@@ -103,7 +104,7 @@ def _key_for(token: Token, files: Files, *, new_key: bool) -> PrivateKey:
             return pki.load_key(path)
     if following.exists():  # of another token: it must not take the place of the key that is used
         following.unlink()
-        sync(following.parent)
+        sync_folder(following.parent)
     if not files.key.exists():
         return pki.new_key(files.key)
     if not new_key:

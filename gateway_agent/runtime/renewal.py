@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedgate.config.runtime.files import sync_folder
 from fedgate.config.settings.identity import Membership
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.runtime.signature_worker import KeysOutcome
@@ -81,18 +81,9 @@ def put_in_place(files: Mapping[str, Path]) -> None:
     for path in files.values():
         if path != certificate and coming(path).exists():
             coming(path).replace(path)
-            sync(path.parent)
+            sync_folder(path.parent)
     coming(certificate).replace(certificate)
-    sync(certificate.parent)
-
-
-def sync(folder: Path) -> None:
-    """Bring what was renamed or removed in a folder to the disk."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    sync_folder(certificate.parent)
 
 
 class Renewer:
