@@ -18,6 +18,7 @@ from fedgate.config.protocol.messages import Id
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, PAYLOAD_BYTES_MIN, TOPIC_BYTES_MAX
 from fedgate.config.settings.alarm import AlarmTable
+from fedgate.config.settings.base import NotNegative, Positive
 from fedgate.config.settings.base import Table as Table
 from fedgate.config.settings.checks import check_algorithm
 from fedgate.config.settings.identity import Enrolment, Identity, Membership
@@ -31,7 +32,6 @@ from fedgate.models.signal import Aggregate, StreamSpec
 from fedgate.models.threshold import MINIMUM_SCORES
 
 ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that editors on Windows put at the beginning
-Positive = Annotated[float, Field(gt=0)]
 # A name that becomes part of an alarm's cause, such as faulty-<role>, and with it of a topic.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,56}$")]
 
@@ -81,7 +81,7 @@ class Source(Table):
     topic: str = ""  # JSON sources: the sensor's topic; frames arrive on this gateway's own sample topic
     channels: Annotated[tuple[SourceChannel, ...], Field(min_length=1)]
     fill: Literal["interpolate", "hold"] = "interpolate"
-    gap_s: Annotated[float, Field(ge=0)] | None = None  # longest gap bridged; None: the default of the fill
+    gap_s: NotNegative | None = None  # longest gap bridged; None: the default of the fill
     aggregate: Aggregate | None = None  # of all samples nearest to a place; None: the first of them
     time_path: str = ""  # JSON sources: dotted path of a time stamp (ISO 8601, or Unix seconds); empty: time of arrival
     silent_after_s: Positive = 60.0
@@ -180,7 +180,7 @@ class Exchange(Table):
     status_s: Positive = 60.0
     publish_scores: bool = True
     keep_scores: bool = True  # of those it publishes: while there is no link, for afterwards
-    spread_s: Annotated[float, Field(ge=0)] = 10.0  # within it a fleet sends what gathered in an outage
+    spread_s: NotNegative = 10.0  # within it a fleet sends what gathered in an outage
 
 
 class GatewaySettings(Table):

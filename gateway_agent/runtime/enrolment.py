@@ -31,7 +31,7 @@ from fedgate.config.identity.signing import KeyFileError
 from fedgate.config.identity.statement import OlderError, StatementError
 from fedgate.config.protocol.messages import Keys
 from fedgate.config.runtime.files import sync_folder
-from fedgate.config.transport.tls import believing, trusting
+from fedgate.config.transport.tls import trusting
 from fedgate.gateway_agent.runtime import trusted_keys
 from fedgate.gateway_agent.runtime.renewal import coming, put_in_place
 
@@ -79,7 +79,7 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     stated = _stated(host, port)
     keys = _keys_of(token, stated, files)
     believed = pki.read_certificate(keys.authorities[0].encode())
-    context = believing(statement.bundle(keys).decode())  # what was checked and nothing else
+    context = trusting(authorities=statement.bundle(keys).decode())  # what was checked and nothing else
     put_in_place(asdict(files))
     key = _key_for(token, files, new_key=new_key)
     asked = question(token.gateway, key, token.secret, is_same_device=new_key)
