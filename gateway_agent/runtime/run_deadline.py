@@ -1,7 +1,7 @@
 """An end to a run of a model that does not come to one: a thread looks at the run at hand now and then.
 
 No window costs a thread or a clock: a run that is still the same one after so many looks is ended. onnxruntime then
-leaves it between two operators, which are bounded each (`onnx_cost`), and the agent goes back to the model before.
+leaves it between two operators, which are bounded each (`onnx_policy`), and the agent goes back to the model before.
 """
 
 from __future__ import annotations

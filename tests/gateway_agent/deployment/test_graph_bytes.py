@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from fedgate.gateway_agent.deployment import onnx_policy
-from fedgate.gateway_agent.deployment.onnx_cost import ELEMENTS_MAX, WORK_MAX
-from fedgate.gateway_agent.deployment.onnx_policy import FIELDS_MAX, check
+from fedgate.gateway_agent.deployment.onnx_policy import ELEMENTS_MAX, FIELDS_MAX, WORK_MAX, check
 from fedgate.gateway_agent.deployment.session import BLOCK_ROWS, ModelRefusedError
 from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS, PERSONAL, esn, svdd
