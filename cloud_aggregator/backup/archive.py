@@ -23,6 +23,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from fedgate.cloud_aggregator.backup.sealing import MAGIC, SALT_BYTES, Sealer, SealError, Unsealer
 from fedgate.config.identity.pki import PRIVATE_MODE
+from fedgate.config.runtime.files import sync_folder
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.base import Table
 
@@ -167,15 +168,6 @@ def own_as_folder(path: Path) -> None:
     if os.geteuid() == 0:
         owner = path.parent.stat()
         os.chown(path, owner.st_uid, owner.st_gid)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedgate.cloud_aggregator.access.registry import NAMELESS
 from fedgate.cloud_aggregator.commands.store import open_store, order, place_order
 from fedgate.config.runtime import cli
-from fedgate.config.settings.settings import load
-from fedgate.config.settings.site import SiteSettings
+from fedgate.config.settings.settings import SiteSettings, load
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.access.registry import Registry

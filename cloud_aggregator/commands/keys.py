@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from fedgate.cloud_aggregator.commands.store import Done, open_store, order_facts, place_order
 from fedgate.config.runtime import cli
 from fedgate.config.settings.identity import Identity
-from fedgate.config.settings.settings import load
-from fedgate.config.settings.site import SiteSettings
+from fedgate.config.settings.settings import SiteSettings, load
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.pki.site_keys import KeyChange

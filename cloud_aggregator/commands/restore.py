@@ -80,8 +80,7 @@ def _restore(arguments: argparse.Namespace) -> int:
 def _refuse_beside(arguments: argparse.Namespace) -> None:
     """Raise early what would be raised late, after much reading."""
     from fedgate.cloud_aggregator.storage.store import locked
-    from fedgate.config.settings.settings import load
-    from fedgate.config.settings.site import SiteSettings
+    from fedgate.config.settings.settings import SiteSettings, load
 
     if arguments.check or not arguments.config.exists():
         return
@@ -380,8 +379,9 @@ def _put_store(staged: Path, store: Path) -> str:
     The new one lies beside the old one, whole, before that is touched, and while it lies there nobody opens a store in
     this place. So a cut leaves the old one, the new one, or what the same command puts right.
     """
-    from fedgate.cloud_aggregator.backup.archive import own_as_folder, sync_folder
+    from fedgate.cloud_aggregator.backup.archive import own_as_folder
     from fedgate.cloud_aggregator.storage.store import coming
+    from fedgate.config.runtime.files import sync_folder
 
     staged = _moved(staged, coming(store))
     own_as_folder(staged)

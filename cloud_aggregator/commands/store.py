@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedgate.config.runtime import cli
-from fedgate.config.settings.settings import load
-from fedgate.config.settings.site import SiteSettings
+from fedgate.config.settings.settings import SiteSettings, load
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import Store

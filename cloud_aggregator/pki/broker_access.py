@@ -22,7 +22,6 @@ from fedgate.config.identity.pki import OTHER_CLIENTS, IdentityError
 from fedgate.config.protocol.topics import CLOUD, ROOT
 from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.settings import AggregatorSettings
-from fedgate.config.transport import mqtt
 from fedgate.config.transport.probe import Probe, ProbeError
 from fedgate.models.time_units import NS
 
@@ -141,15 +140,14 @@ class Barrier:
 
     def _is_out(self, name: str) -> bool:
         broker, user = self._settings.broker, f"{CLOUD}.{self._settings.aggregator.site}"
-        for client_id in (name, *(f"{name}{end}" for end in OTHER_CLIENTS)):
-            if not mqtt.take_over(broker, user, client_id):
-                LOG.info("no broker to cut the connection of %s; trying on", name)
-                return False
-        LOG.info("cut the connection of %s", name)
         try:
+            for client_id in (name, *(f"{name}{end}" for end in OTHER_CLIENTS)):
+                with Probe(broker, broker.user or user, client_id):
+                    pass  # who connects under an id takes the place of whoever has it
+            LOG.info("cut the connection of %s", name)
             return name not in self._now.barred or self._is_swept(name, user)
         except ProbeError as error:
-            LOG.info("what %s retained at the broker cannot be taken away (%s); trying on", name, error)
+            LOG.info("%s cannot be cut off, or what it retained not be taken away (%s); trying on", name, error)
             return False
 
     def _is_swept(self, name: str, user: str) -> bool:

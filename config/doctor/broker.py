@@ -14,11 +14,11 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 from fedgate.config.doctor.report import Finding, failure, ok, one_line, warning
 from fedgate.config.protocol.topics import TRIED, Topic, topic_of, watch
 from fedgate.config.protocol.transfer import PAYLOAD_BYTES_MIN
+from fedgate.config.settings.base import is_loopback
 from fedgate.config.settings.settings import Broker
 from fedgate.config.transport import tls
 from fedgate.config.transport.probe import MQTT_3, MQTT_5, Probe, ProbeError, RefusedError
@@ -100,7 +100,6 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
     tests: tuple[tuple[str, Callable[[Trial], Finding]], ...] = (
         ("broker message size", _size),
         ("broker session", _session),
-        ("broker queue", _queue),
         ("broker retained", _retained),
         ("broker may say", _check_publish),
         ("broker others' topics", _check_isolation),
@@ -117,16 +116,6 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
 
 def _place(broker: Broker) -> str:
     return f"{broker.host}:{broker.port}"
-
-
-def is_loopback(broker: Broker) -> bool:
-    """Tell whether a broker is reached without leaving this machine."""
-    if broker.host == "localhost":
-        return True
-    try:
-        return ip_address(broker.host).is_loopback
-    except ValueError:
-        return False
 
 
 def _not_let_in(trial: Trial, error: ProbeError) -> Finding:
@@ -173,43 +162,31 @@ def _size(trial: Trial) -> Finding:
     return failure(name, text, f"let the broker take more (Mosquitto: message_size_limit, max_packet_size), or {least}")
 
 
-def _away(trial: Trial, part: str, count: int) -> tuple[bool, int]:
-    """Return whether a session was kept for a client that went away, and how many of the messages it missed came."""
-    where, payloads = trial.own(f"away{part}"), [secrets.token_bytes(8) for _ in range(count)]
-    with trial.probe(part, keeps_session=True) as absent:
-        granted = absent.subscribe(where)
-    if not granted:
-        raise ProbeError(f"no subscription to {where} is granted")
+def _session(trial: Trial) -> Finding:
+    """Return whether a session is kept for a client that goes away, and how many of the messages that it misses."""
+    name, where, payloads = "broker session", trial.own("away-queue"), {secrets.token_bytes(8) for _ in range(QUEUED)}
+    with trial.probe("-queue", keeps_session=True) as absent:
+        if not absent.subscribe(where):
+            raise ProbeError(f"no subscription to {where} is granted")
     try:
         with trial.probe() as speaker:
             for payload in payloads:
                 speaker.publish(where, payload)
-        with trial.probe(part, keeps_session=True) as back:
+        with trial.probe("-queue", keeps_session=True) as back:
             waiting, kept = set(payloads), back.session_present
             while waiting and (message := back.receive(where, 1.0)) is not None:
                 waiting.discard(bytes(message.payload))
     finally:
-        with trial.probe(part):  # a clean session takes the place of the kept one, which is forgotten
+        with trial.probe("-queue"):  # a clean session takes the place of the kept one, which is forgotten
             pass
-    return kept, count - len(waiting)
-
-
-def _session(trial: Trial) -> Finding:
-    name = "broker session"
-    kept, came = _away(trial, "-session", 1)
-    if not kept or not came:
+    if not kept or waiting == payloads:
         what = "what was sent meanwhile is lost" if kept else "the session is gone"
         return warning(name, f"after a moment without a connection {what}", SESSION_ADVICE)
-    return ok(name, "a message sent to an absent client waits for it (a restart of the broker is not tried)")
-
-
-def _queue(trial: Trial) -> Finding:
-    name = "broker queue"
-    _, came = _away(trial, "-queue", QUEUED)
-    if came < QUEUED:
+    if waiting:
+        text = f"of {QUEUED} messages to an absent client {QUEUED - len(waiting)} came"
         advice = "raise it (Mosquitto: max_queued_messages 100000); the rest is sent again, which takes longer"
-        return warning(name, f"of {QUEUED} messages to an absent client {came} came", advice)
-    return ok(name, f"{QUEUED} messages wait for an absent client")
+        return warning(name, text, advice)
+    return ok(name, f"{QUEUED} messages wait for an absent client (a restart of the broker is not tried)")
 
 
 def _retained(trial: Trial) -> Finding:
@@ -262,7 +239,7 @@ def _check_isolation(trial: Trial) -> Finding:
         return ok(name, f"user {trial.user} is refused what is another's")
     done = [f"write {', '.join(allowed)}"] * bool(allowed) + [f"read {', '.join(seen[:3])}"] * bool(seen)
     text = f"user {trial.user} may {' and '.join(done)}"
-    if is_loopback(trial.broker):
+    if is_loopback(trial.broker.host):
         return ok(name, f"{text}: no access list, on a broker that only this machine reaches")
     return warning(name, text, "give the broker the access list (acl_file, config/mosquitto.acl)")
 

@@ -13,15 +13,29 @@ from typing import NamedTuple
 
 from fedgate.config.doctor.report import Finding, failure, ok, warning
 from fedgate.config.runtime.clock import Quality, quality
+from fedgate.config.runtime.files import PRIVATE_MODE, write
 from fedgate.models.time_units import DAY_S
 
 MIB = 1024 * 1024
 EARLIEST_S = datetime(2024, 1, 1, tzinfo=UTC).timestamp()  # before any of this was written
 SYS = Path("/sys")
 MOUNTS = Path("/proc/self/mounts")
-FORGETFUL = {"tmpfs", "ramfs", "overlay", "aufs"}
-UNLOCKED = {"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"}
-UNJOURNALLED = {"vfat", "msdos", "exfat", "ext2"}
+# Of file systems: what is wrong with them, what to do.
+KINDS = (
+    ({"tmpfs", "ramfs", "overlay", "aufs"}, warning, "may forget all at a power cut", "move the store to a disk"),
+    (
+        {"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"},
+        failure,
+        "does not keep SQLite's locks",
+        "move the store to a disk of this machine",
+    ),
+    (
+        {"vfat", "msdos", "exfat", "ext2"},
+        warning,
+        "has no journal and suffers in a power cut",
+        "take ext4 or f2fs",
+    ),
+)
 OTHERS = 0o077
 WORN_TENTHS = 8  # of a life, in tenths as eMMC tells them, from which on it should be replaced
 PRE_END = {2: "80 % of its reserve is used", 3: "90 % of its reserve is used"}
@@ -94,25 +108,17 @@ def _kind(mount: Mount) -> Finding:
     name, where = "file system", f"{mount.kind} on {mount.device or 'an unknown device'}"
     if mount.read_only:
         return failure(name, f"{where} is read-only", "mount it for writing, or move the store")
-    if mount.kind in FORGETFUL:
-        return warning(name, f"{where} may forget all at a power cut", "move the store to a disk")
-    if mount.kind in UNLOCKED:
-        return failure(name, f"{where} does not keep SQLite's locks", "move the store to a disk of this machine")
-    if mount.kind in UNJOURNALLED:
-        return warning(name, f"{where} has no journal and suffers in a power cut", "take ext4 or f2fs")
+    for kinds, finding, problem, advice in KINDS:
+        if mount.kind in kinds:
+            return finding(name, f"{where} {problem}", advice)
     return ok(name, where)
 
 
 def _writes(folder: Path) -> Finding:
     path, started_s = folder / f".doctor-{os.getpid()}", time.monotonic()
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            os.write(handle, bytes(4096))
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-            path.unlink()
+        write(path, bytes(4096), PRIVATE_MODE)
+        path.unlink()
     except OSError as error:
         return failure("disk writes", f"{folder}: {error.strerror}", "run this as the user of the service; free space")
     took_s = time.monotonic() - started_s

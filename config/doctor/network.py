@@ -8,11 +8,10 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import NamedTuple
 
-from fedgate.config.doctor.broker import is_loopback
 from fedgate.config.doctor.report import Finding, failure, ok, one_line, warning
+from fedgate.config.settings.base import is_loopback
 from fedgate.config.settings.settings import Broker, SettingsError
 from fedgate.config.transport import mqtt, tls
 from fedgate.models.time_units import DAY_S
@@ -83,7 +82,7 @@ def _port(broker: Broker) -> Finding:
 def _tls(broker: Broker) -> Finding:
     name, context = "broker TLS", tls.context_of(broker)
     if context is None:
-        if is_loopback(broker):
+        if is_loopback(broker.host):
             return ok(name, "none, on a broker that is reached without leaving this machine")
         advice = "give broker.ca_file; cloud-aggregator init makes certificates"
         return warning(name, f"none: everyone on the way to {broker.host} can read and change messages", advice)
@@ -139,15 +138,11 @@ def _day(unix_s: float) -> str:
 
 def certificates(broker: Broker, user: str, renewal: str) -> Iterator[Finding]:
     """Yield the ages of our own certificate and of its authority's, and whether the name in ours is the user's."""
-    from cryptography.x509.oid import NameOID
-
-    from fedgate.config.identity.pki import IdentityError, load_certificate
+    from fedgate.config.identity.pki import IdentityError, common_name, load_certificate
 
     of_site = "have another authority take its place before then: cloud-aggregator keys rotate --authority"
-    for name, path, advice in (
-        ("certificate", broker.certificate_file, renewal),
-        ("authority", broker.ca_file, of_site),
-    ):
+    files = (("certificate", broker.certificate_file, renewal), ("authority", broker.ca_file, of_site))
+    for name, path, advice in files:
         if path is None:
             continue
         try:
@@ -155,13 +150,8 @@ def certificates(broker: Broker, user: str, renewal: str) -> Iterator[Finding]:
         except IdentityError as error:
             yield failure(name, one_line(error), renewal)
             continue
-        validity = Validity(shown.not_valid_before_utc.timestamp(), shown.not_valid_after_utc.timestamp(), _file(path))
+        validity = Validity(shown.not_valid_before_utc.timestamp(), shown.not_valid_after_utc.timestamp(), path.name)
         yield age(name, validity, time.time(), advice)
-        names = [str(part.value) for part in shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-        if name == "certificate" and user not in names:
-            text = f"{_file(path)} is of {', '.join(names) or 'nobody'}, this is {user}"
+        if name == "certificate" and common_name(shown) != user:
+            text = f"{path.name} is of {common_name(shown) or 'nobody'}, this is {user}"
             yield failure("certificate name", text, "the broker takes the name in it for the user: enrol under it")
-
-
-def _file(path: Path) -> str:
-    return path.name

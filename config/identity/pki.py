@@ -10,14 +10,11 @@ This module loads `cryptography`. On a gateway that happens in a process that en
 from __future__ import annotations
 
 import base64
-import binascii
-import fcntl
 import hashlib
 import json
-import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,23 +23,28 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from pydantic import TypeAdapter
 
+from fedgate.config.identity.signing import private_pem as private_pem
+from fedgate.config.protocol.messages import Digest
 from fedgate.config.protocol.topics import ALL, CLOUD, ID
+from fedgate.config.runtime.files import PRIVATE_MODE as PRIVATE_MODE
+from fedgate.config.runtime.files import PUBLIC_MODE as PUBLIC_MODE
+from fedgate.config.runtime.files import lock_folder as lock_folder
+from fedgate.config.runtime.files import write as write
 
-PRIVATE_MODE, PUBLIC_MODE = 0o600, 0o644
 REQUEST_BYTES_MAX = 8 * 1024
 SECRET_BYTES = 32
 MEMBER_DIGITS = 32
 CHECK_CHARACTERS = 8  # of a digest at the end of a token, so that one that was cut short is known as such
 TOKEN_PREFIX = "fedgate1"  # noqa: S105 - the format, which is no secret
 TOKEN_CHARACTERS_MAX = 1_024
-HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
 ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})")
 PORT_MAX = 65_535
 # Names with rights of their own in the access list. A gateway of such a name would have them.
 RESERVED = frozenset({ALL, CLOUD, "broker", "operator", "building", "home-assistant"})
 # Ends of client ids under which a gateway connects a second time; whoever is cut off loses these too.
-OTHER_CLIENTS = (".sensors", ".doctor", ".doctor-session", ".doctor-queue")
+OTHER_CLIENTS = (".sensors", ".doctor", ".doctor-queue")
 PEM_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\n.*?\n-----END \1-----", re.DOTALL)
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
@@ -58,7 +60,7 @@ class Token:
 
     gateway: str
     address: str  # of the aggregator's enrolment, host:port
-    root: str  # SHA-256 of the site's root key, which says what else to believe
+    root: Digest  # SHA-256 of the site's root key, which says what else to believe
     secret: str
 
     @property
@@ -86,16 +88,11 @@ def read_token(text: str) -> Token:
             "token: it is not whole; copy all that 'cloud-aggregator gateways token' printed, in one line"
         )
     try:
-        given = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-        token = Token(**given)
-    except (binascii.Error, ValueError, TypeError, RecursionError):
+        token = TypeAdapter(Token).validate_json(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), strict=True)
+    except ValueError:  # of base64 or of pydantic
         raise IdentityError("token: it is not of this version; update fedgate here or at the aggregator") from None
-    if not all(isinstance(value, str) for value in given.values()):
-        raise IdentityError("token: it is not of this version; update fedgate here or at the aggregator")
     check_gateway(token.gateway)
     split_address(token.address)
-    if not HEXADECIMAL.fullmatch(token.root):
-        raise IdentityError("token: its root key is not a SHA-256; have another made")
     return token
 
 
@@ -133,13 +130,6 @@ def create_key() -> PrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def private_pem(key: PrivateKey) -> bytes:
-    """Return a private key as it is stored."""
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
 def load_key(path: Path) -> PrivateKey:
     """Return the private key in a file; raises `IdentityError`."""
     try:
@@ -153,18 +143,17 @@ def load_key(path: Path) -> PrivateKey:
 
 def load_keys(path: Path) -> list[PrivateKey]:
     """Return the private keys that stand in a file one behind the other; raises `IdentityError`."""
-    held = [load_key(path)]  # which says what is wrong with the first
-    for body in pem_blocks(path.read_bytes())[1:]:
-        key = serialization.load_pem_private_key(body, password=None)
-        if isinstance(key, PrivateKey):
-            held.append(key)
-    return held
+    first = load_key(path)  # which says what is wrong with it
+    others = [serialization.load_pem_private_key(one, password=None) for one in pem_blocks(path.read_bytes())[1:]]
+    return [first, *(key for key in others if isinstance(key, PrivateKey))]
 
 
 def load_certificates(path: Path) -> list[x509.Certificate]:
     """Return the certificates that stand in a file one behind the other; raises `IdentityError`."""
-    first = load_certificate(path)
-    return [first, *(read_certificate(one) for one in pem_blocks(path.read_bytes())[1:])]
+    try:
+        return _read_certificates(path.read_bytes())
+    except (OSError, IdentityError) as error:
+        raise IdentityError(f"{path}: {error}") from None
 
 
 def holder(certificate: x509.Certificate) -> str:
@@ -175,23 +164,22 @@ def holder(certificate: x509.Certificate) -> str:
 
 def load_certificate(path: Path) -> x509.Certificate:
     """Return the first certificate in a PEM file; raises `IdentityError`."""
-    try:
-        return read_certificate(path.read_bytes())
-    except OSError as error:
-        raise IdentityError(f"{path}: cannot be read ({error})") from None
-    except IdentityError as error:
-        raise IdentityError(f"{path}: {error}") from None
+    return load_certificates(path)[0]
 
 
 def read_certificate(body: bytes) -> x509.Certificate:
     """Return the first certificate in PEM bytes; raises `IdentityError`."""
+    return _read_certificates(body)[0]
+
+
+def _read_certificates(body: bytes) -> list[x509.Certificate]:
     try:
-        certificate = x509.load_pem_x509_certificate(body)
-        # Each is parsed only when it is asked for.
-        _ = certificate.public_key(), certificate.subject, certificate.not_valid_after_utc
+        certificates = x509.load_pem_x509_certificates(body)
+        for one in certificates:
+            _ = one.public_key(), one.subject, one.not_valid_after_utc  # parsed only when they are asked for
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise IdentityError(f"no certificate ({error}); expected one in PEM") from None
-    return certificate
+    return certificates
 
 
 def pem_blocks(body: bytes) -> list[bytes]:
@@ -262,31 +250,3 @@ def common_name(certificate: x509.Certificate) -> str:
     """Return whom a certificate names."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if names else ""
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Keep out other processes that change the files of a folder and ask in this way; wait for one that does."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def write(path: Path, body: bytes, mode: int) -> None:
-    """Replace a file as a whole: after a power cut it is the old one or the new one, never a part of either."""
-    part = path.with_name(f".{path.name}.part")
-    with suppress(FileNotFoundError):
-        part.unlink()
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-PRIVATE_MODE = 0o600
+from fedgate.config.runtime.files import PRIVATE_MODE, PUBLIC_MODE, write
+
 # What cryptography raises for a file that it cannot read as a key: TypeError where it wants a password.
 UNREADABLE = (OSError, ValueError, TypeError, UnsupportedAlgorithm)
 
@@ -27,24 +29,19 @@ def make_key(private_path: Path, public_path: Path) -> None:
 
     Raises `KeyFileError`, and then leaves no half of a pair behind.
     """
+    if os.path.lexists(private_path):
+        raise KeyFileError(f"{private_path}: a key exists already; move it away to make a new one")
     key = Ed25519PrivateKey.generate()
-    private, public = private_pem(key), public_pem(key)
-    try:
-        handle = os.open(private_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
-    except FileExistsError:
-        raise KeyFileError(f"{private_path}: a key exists already; move it away to make a new one") from None
-    except OSError as error:
-        raise KeyFileError(f"{private_path}: cannot be written ({error.strerror}); make its folder first") from None
-    with os.fdopen(handle, "wb") as file:
-        file.write(private)
-    try:
-        public_path.write_bytes(public)
-    except OSError as error:
-        private_path.unlink()
-        raise KeyFileError(f"{public_path}: cannot be written ({error.strerror}); make its folder first") from None
+    halves = ((private_path, private_pem(key), PRIVATE_MODE), (public_path, public_pem(key), PUBLIC_MODE))
+    for path, body, mode in halves:
+        try:
+            write(path, body, mode)
+        except OSError as error:
+            private_path.unlink(missing_ok=True)
+            raise KeyFileError(f"{path}: cannot be written ({error.strerror}); make its folder first") from None
 
 
-def private_pem(key: Ed25519PrivateKey) -> bytes:
+def private_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
     """Return a private key as it is stored."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

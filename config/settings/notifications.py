@@ -4,16 +4,13 @@ webhook, in Home Assistant; and of the device a gateway watches, so that whoever
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from fedgate.config.settings.base import Table
+from fedgate.config.settings.base import FilePath, NotNegative, Positive, Share, Table, is_loopback
 
-Positive = Annotated[float, Field(gt=0)]
 Words = Annotated[str, StringConstraints(max_length=120)]
 SCHEMES = ("http", "https")
 
@@ -34,10 +31,10 @@ class FleetSpec(Table):
     """
 
     enabled: bool = True
-    share: Annotated[float, Field(gt=0, le=1)] = 0.5  # of the gateways that watch
+    share: Share = 0.5  # of the gateways that watch
     least: Annotated[int, Field(ge=2)] = 3  # and never fewer gateways than these
     window_s: Positive = 900.0  # within which their anomalies began
-    clear_s: Annotated[float, Field(ge=0)] = 300.0  # how long it stays below the quorum before it clears
+    clear_s: NotNegative = 300.0  # how long it stays below the quorum before it clears
 
 
 class Webhook(Table):
@@ -48,9 +45,9 @@ class Webhook(Table):
     retry_s: Positive = 5.0  # pause after the first failure; each further one doubles it ...
     retry_max_s: Positive = 900.0  # ... up to this
     queue: Annotated[int, Field(ge=10, le=100_000)] = 10_000  # changes that wait; beyond that some are given up
-    secret_file: Path | None = None  # its content is sent as the header ...
+    secret_file: FilePath | None = None  # its content is sent as the header ...
     header: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")] = "Authorization"
-    ca_file: Path | None = None  # that signs the receiver's certificate; None: those of the system
+    ca_file: FilePath | None = None  # that signs the receiver's certificate; None: those of the system
 
     @field_validator("url")
     @classmethod
@@ -69,7 +66,7 @@ class Webhook(Table):
 
     @model_validator(mode="after")
     def _secret_stays_secret(self) -> Webhook:
-        if self.secret_file is not None and self.parts.scheme == "http" and not _is_this_machine(self.parts):
+        if self.secret_file is not None and self.parts.scheme == "http" and not is_loopback(self.parts.hostname or ""):
             raise ValueError(f"secret_file: over http everyone on the way to {self.parts.hostname} reads it; use https")
         return self
 
@@ -86,12 +83,3 @@ class HomeAssistant(Table):
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}(/[A-Za-z0-9_.-]{1,64}){0,7}$")] = (
         "homeassistant"
     )
-
-
-def _is_this_machine(parts: SplitResult) -> bool:
-    if parts.hostname == "localhost":
-        return True
-    try:
-        return ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        return False

@@ -4,15 +4,12 @@ with what it takes part.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from fedgate.config.protocol.messages import Count, first_problem
-from fedgate.config.settings.base import Table
-
-Positive = Annotated[float, Field(gt=0)]
+from fedgate.config.settings.base import FilePath, NotNegative, Positive, Share, Table
 
 
 class AlgorithmChoice(Table):
@@ -28,10 +25,10 @@ class Rounds(Table):
 
     quorum: Annotated[int, Field(ge=1)] = 2
     deadline_s: Positive = 600.0  # from the first update of the round
-    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    fraction: Share = 1.0
     redraw: bool = True  # whether another share of the gateways is drawn each round, or once and for all
     per_release: Annotated[int, Field(ge=1)] | None = None  # None: as many as the algorithm asks for
-    rest_s: Annotated[float, Field(ge=0)] = 86_400.0  # from a release to the next round
+    rest_s: NotNegative = 86_400.0  # from a release to the next round
     # What becomes of an update whose round is closed: kept for the next where the algorithm bears that, or refused.
     late: Literal["next-round", "refuse"] = "next-round"
     late_rounds: Annotated[int, Field(ge=1, le=100)] = 1  # how long ago its round may have been closed
@@ -41,9 +38,9 @@ class Training(Table):
     """What this gateway trains on besides its baseline, and how the child process that trains behaves."""
 
     enabled: bool = True
-    labelled: Path | None = None  # CSV: windows of known condition, for algorithms that learn from labels
+    labelled: FilePath | None = None  # CSV: windows of known condition, for algorithms that learn from labels
     # Of this gateway in algorithms that weigh gateways; 0 takes back what it sent. None: the algorithm's own rule.
-    weight: Annotated[float, Field(ge=0)] | None = None
+    weight: NotNegative | None = None
     radius: Positive | None = None  # of its ambiguity set, for the robust SVM; None: as for all
     nice: Annotated[int, Field(ge=0, le=19)] = 10
     timeout_s: Positive = 600.0
@@ -53,8 +50,8 @@ class DefenceChoice(Table):
     """What judges each update before the sum; `settings` are those of `fedgate.models.federated.defended`."""
 
     kind: Literal["none", "trusted", "statistic", "network", "norm"] = "none"
-    trusted: tuple[Path, ...] = ()  # labelled tables of gateways beyond doubt, as firmware-sim label makes them
-    network: Path | None = None  # what cloud-aggregator train-discriminator made
+    trusted: tuple[FilePath, ...] = ()  # labelled tables of gateways beyond doubt, as firmware-sim label makes them
+    network: FilePath | None = None  # what cloud-aggregator train-discriminator made
     settings: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")

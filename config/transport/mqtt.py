@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import random
+import ssl
 import sys
 import threading
 import time
@@ -70,15 +71,13 @@ class Link:
         # A SimpleQueue, because paho tells of acknowledgements while it holds the locks that publishing needs.
         self._news: queue.SimpleQueue[int | str] = queue.SimpleQueue()
         self._contention = Contention()
-        self._attempts = self._refusals = 0  # to connect and not connected, since the last time it worked
-        self._is_refused, self._complaint = True, ""
+        self._attempts = 0  # to connect, since the last time it worked
+        self._is_open, self._complaint = False, ""
         self._broker, self._subscriptions = broker, tuple(subscriptions)
         self._on_message, self._on_connection = on_message, on_connection
         self._on_retained = on_retained or on_message
         self._client = client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
-        client.username_pw_set(broker.user or client_id, password(broker))
-        if (context := tls.reading_files(broker)) is not None:
-            client.tls_set_context(context)
+        identify(client, broker, broker.user or client_id, tls.reading_files(broker))
         if will is not None:
             client.will_set(will.topic, will.payload, qos=1, retain=True)
         client.max_inflight_messages_set(MESSAGES_MAX)
@@ -168,10 +167,10 @@ class Link:
 
     def _connected(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
         if reason.is_failure:
-            LOG.warning("broker %s:%d refused the connection: %s", self._broker.host, self._broker.port, reason)
+            self._complaint = str(reason)
             return
-        self._attempts = self._refusals = 0
-        self._is_refused, self._complaint = False, ""
+        self._attempts = 0
+        self._is_open, self._complaint = True, ""
         self._contention.connected(time.monotonic())
         LOG.info("connected to broker %s:%d", self._broker.host, self._broker.port)
         for topic in self._subscriptions:
@@ -180,12 +179,15 @@ class Link:
         self._on_connection(True)
 
     def _not_connected(self, _client: Any, _data: Any) -> None:
+        why = sys.exc_info()[1]  # paho calls this while it handles what went wrong, and does not tell it
+        self._note_attempt(f"cannot be reached: {why}")
+
+    def _note_attempt(self, problem: str) -> None:
+        """Say why an attempt to connect failed, at 1, 2, 4, 8, ... of them: an outage may last for weeks."""
         self._attempts += 1
-        if self._attempts.bit_count() == 1:  # at 1, 2, 4, 8, ...: an outage may last for weeks
-            broker = self._broker
-            why = sys.exc_info()[1]  # paho calls this while it handles what went wrong, and does not tell it
-            words = (broker.host, broker.port, self._attempts, f": {why}" if why else "")
-            LOG.warning("no broker at %s:%d (attempt %d)%s; trying on", *words)
+        if self._attempts.bit_count() == 1:
+            words = (self._broker.host, self._broker.port, problem, self._attempts)
+            LOG.warning("broker %s:%d %s (attempt %d); trying on", *words)
 
     def _disconnected(self, _client: Any, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
         self._ended(reason)
@@ -196,17 +198,12 @@ class Link:
         self._on_connection(False)
 
     def _ended(self, reason: ReasonCode) -> None:
-        """Say why a connection ended; one that ends before it began is told at 1, 2, 4, 8, ... of them."""
-        host, port, complaint = self._broker.host, self._broker.port, tls.advised(self._complaint)
-        self._complaint = ""
-        if not self._is_refused:
-            LOG.info("connection to %s:%d ended: %s", host, port, complaint or reason)
-            self._is_refused = True  # until the next one begins
-            return
-        self._refusals += 1
-        if self._refusals.bit_count() == 1:
-            words = (host, port, self._refusals, complaint or reason)
-            LOG.warning("broker %s:%d ended the connection before it began (attempt %d): %s; trying on", *words)
+        why = tls.advised(self._complaint) or reason
+        if self._is_open:
+            LOG.info("connection to %s:%d ended: %s", self._broker.host, self._broker.port, why)
+        else:
+            self._note_attempt(f"ended the connection before it began: {why}")
+        self._is_open, self._complaint = False, ""
 
     def _logged(self, _client: Any, _data: Any, level: int, text: str) -> None:
         """Note what paho says of an error: with TLS 1.3 that is where the broker's reason to refuse us stands."""
@@ -223,32 +220,20 @@ class Link:
         (self._on_retained if message.retain else self._on_message)(message.topic, bytes(message.payload))
 
 
-def take_over(broker: Broker, user: str, client_id: str) -> bool:
-    """End the connection and the session of a client, by connecting under its id; False where no broker answered."""
-    client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=True)
-    client.username_pw_set(broker.user or user, password(broker))
-    if (context := tls.context_of(broker)) is not None:
-        client.tls_set_context(context)
-    done = threading.Event()
-    client.on_connect = lambda *_: done.set()
-    try:
-        client.connect(broker.host, broker.port)
-    except OSError:
-        return False
-    client.loop_start()
-    is_done = done.wait(STOP_S)
-    client.disconnect()
-    client.loop_stop()
-    return is_done
-
-
 def check(broker: Broker) -> None:
     """Raise `SettingsError` where the files that a link to this broker needs cannot be used."""
-    password(broker)
+    _password(broker)
     tls.context_of(broker)
 
 
-def password(broker: Broker) -> str | None:
+def identify(client: paho.Client, broker: Broker, user: str, context: ssl.SSLContext | None) -> None:
+    """Give a client what it logs in with; raises `SettingsError` where the file of the password cannot be read."""
+    client.username_pw_set(user, _password(broker))
+    if context is not None:
+        client.tls_set_context(context)
+
+
+def _password(broker: Broker) -> str | None:
     if broker.password_file is None:
         return None
     try:

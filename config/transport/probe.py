@@ -20,7 +20,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from fedgate.config.settings.settings import Broker
 from fedgate.config.transport import tls
-from fedgate.config.transport.mqtt import password
+from fedgate.config.transport.mqtt import identify
 
 ANSWER_S = 3.0
 SLICE_S = 0.05
@@ -61,10 +61,7 @@ class Probe:
         self._client = client = paho.Client(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=protocol, clean_session=clean
         )
-        client.username_pw_set(user, password(broker))
-        context = tls.context_of(broker)
-        if context is not None:
-            client.tls_set_context(context)
+        identify(client, broker, user, tls.context_of(broker))
         client.connect_timeout = answer_s
         client.on_log = self._on_log
         client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect

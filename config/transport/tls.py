@@ -32,19 +32,13 @@ def context_of(broker: Broker) -> ssl.SSLContext | None:
     return context
 
 
-def trusting(ca_file: Path) -> ssl.SSLContext:
-    """Return a context that believes this authority and no other, checks names and speaks TLS 1.2 or newer."""
+def trusting(ca_file: Path | None = None, authorities: str | None = None) -> ssl.SSLContext:
+    """Return a context that believes the authorities in a file or in PEM and no others, checks names and speaks TLS 1.2
+    or newer.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = TLS_MIN
-    context.load_verify_locations(ca_file)
-    return context
-
-
-def believing(authority: str) -> ssl.SSLContext:
-    """Return the same for authorities whose certificates are given in PEM."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = TLS_MIN
-    context.load_verify_locations(cadata=authority)
+    context.load_verify_locations(ca_file, cadata=authorities)
     return context
 
 

@@ -28,9 +28,10 @@ from fedgate.config.identity.pki import PRIVATE_MODE, PUBLIC_MODE, IdentityError
 from fedgate.config.identity.signing import KeyFileError
 from fedgate.config.identity.statement import OlderError, StatementError
 from fedgate.config.protocol.messages import Keys
-from fedgate.config.transport.tls import believing, trusting
+from fedgate.config.runtime.files import sync_folder
+from fedgate.config.transport.tls import trusting
 from fedgate.gateway_agent.runtime import trusted_keys
-from fedgate.gateway_agent.runtime.membership import Files, coming, sync
+from fedgate.gateway_agent.runtime.membership import Files, coming
 
 CALL_S = 30.0
 CERTIFICATE, KEYS = "/v1/certificate", "/v1/keys"  # where one is asked for, and which keys the site goes by
@@ -62,7 +63,7 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     stated = _stated(token.address)
     keys = _keys_of(token, stated, files)
     believed = pki.read_certificate(keys.authorities[0].encode())
-    context = believing(statement.bundle(keys).decode())  # what was checked and nothing else
+    context = trusting(authorities=statement.bundle(keys).decode())  # what was checked and nothing else
     files.put_in_place()
     key = _key_for(token, files, new_key=new_key)
     asked = question(token.gateway, key, token.secret, is_same_device=new_key)
@@ -87,7 +88,7 @@ def _key_for(token: Token, files: Files, *, new_key: bool) -> PrivateKey:
             return pki.load_key(path)
     if following.exists():  # of another token: it must not take the place of the key that is used
         following.unlink()
-        sync(following.parent)
+        sync_folder(following.parent)
     if not files.key.exists():
         return pki.new_key(files.key)
     if not new_key:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from fedgate.config.runtime.files import sync_folder
 from fedgate.config.settings.settings import GatewaySettings
 
 
@@ -36,7 +36,7 @@ class Files:
         for path in (*others, self.certificate):
             if coming(path).exists():
                 coming(path).replace(path)
-                sync(path.parent)
+                sync_folder(path.parent)
 
 
 def files_of(settings: GatewaySettings) -> Files:
@@ -60,12 +60,3 @@ def require(settings: GatewaySettings) -> None:
 def coming(path: Path) -> Path:
     """Return where a file of an enrolment waits for the others before it takes its place."""
     return path.with_name(f"{path.name}.new")
-
-
-def sync(folder: Path) -> None:
-    """Bring what was renamed or removed in a folder to the disk."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -123,8 +123,8 @@ def test_a_short_queue_and_a_broker_that_retains_nothing(tmp_path: Path) -> None
     lines = ("allow_anonymous true", "max_queued_messages 50", "max_inflight_messages 20", "retain_available false")
     with mosquitto(tmp_path, *lines) as broker:
         found = examined(of_gateway(broker, SITE, ME, LARGEST))
-    assert wrong(found) == {"broker queue": "warning", "broker retained": "failure"}
-    assert f"of {QUEUED} messages to an absent client" in found["broker queue"].text
+    assert wrong(found) == {"broker session": "warning", "broker retained": "failure"}
+    assert f"of {QUEUED} messages to an absent client" in found["broker session"].text
 
 
 def test_a_wrong_password_is_named_as_such(tmp_path: Path) -> None:
@@ -135,10 +135,10 @@ def test_a_wrong_password_is_named_as_such(tmp_path: Path) -> None:
     (tmp_path / "right").write_text("right\n")
     (tmp_path / "wrong").write_text("wrong\n")
     with mosquitto(tmp_path, "allow_anonymous false", f"password_file {tmp_path / 'passwords'}") as broker:
-        for name, told in (("right", {"broker queue": "warning"}), ("wrong", {"broker login": "failure"})):
+        for name, told in (("right", {"broker session": "warning"}), ("wrong", {"broker login": "failure"})):
             known = broker.model_copy(update={"password_file": tmp_path / name})
             found = examined(of_gateway(known, SITE, ME, LARGEST))
-            assert wrong(found) | {"broker queue": "warning"} == told | {"broker queue": "warning"}
+            assert wrong(found) | {"broker session": "warning"} == told | {"broker session": "warning"}
     assert "refuses user north" in found["broker login"].text
 
 
@@ -168,7 +168,7 @@ def test_the_access_list_of_the_templates_lets_through_what_it_must_and_no_more(
 def test_an_access_list_that_lets_through_too_little_or_too_much(
     tmp_path: Path, lines: list[str], told: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_broker, "is_loopback", lambda _broker: False)  # where no list at all would be well
+    monkeypatch.setattr(doctor_broker, "is_loopback", lambda _host: False)  # where no list at all would be well
     acl = tmp_path / "acl"
     acl.write_text("\n".join(lines) + "\n")
     acl.chmod(0o600)
