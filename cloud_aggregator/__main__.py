@@ -26,28 +26,36 @@ EPILOG = """examples:
   cloud-aggregator backup FILE -c aggregator.toml   one file to put the site back from; restore FILE does that
   cloud-aggregator release -c aggregator.toml  how the release of a model stands; --canary, --go-on, --pause, --stop
 """
-DISCRIMINATOR = (
+TRAIN = "train what [defence] kind = 'network' judges by"
+TRAINED = (
     "Train the network of [defence] kind = 'network' on the tables that defence.trusted names: as they are, and with "
     "noise. It is good for this algorithm, its settings and seed, and for no other training."
 )
+TRAINS = """example:
+  cloud-aggregator train-discriminator -c aggregator.toml --out network.arrays
+"""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the command."""
+    return cli.run(NAME, build_parser().parse_args(argv))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
     commands = cli.commands_of(parser, "aggregator.toml")
-    for module in (init, gateways, certificate, keys, release_command, status, lists):
+    for module in (init, gateways, certificate, doctor, keys, release_command, status, lists):
         module.add(commands)
-    for module in (doctor, backup, restore):
+    for module in (backup, restore):
         module.add(commands.parsers)
     run = commands.add("run", _run, "run the aggregator", shows_facts=False)
     run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
     commands.add("check", _check, "check the settings and the release key")
-    text = "train what [defence] kind = 'network' judges by"
-    train = commands.add("train-discriminator", _train_discriminator, text, description=DISCRIMINATOR)
+    train = commands.add("train-discriminator", _train_discriminator, TRAIN, description=TRAINED, examples=TRAINS)
     train.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file that defence.network names")
     train.add_argument("--noise", type=float, default=1.0, help="in deviations of each feature (default: 1)")
-    return cli.run(NAME, parser.parse_args(argv))
+    return parser
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ EPILOG = """examples:
   firmware-sim evaluate --algorithm fedavg --data table.csv --clients 5
   firmware-sim label fault.csv -c gateway.toml --label 1 --out faults.csv   windows of known condition, to learn from
   firmware-sim world --seed 7                             a seeded world of broken networks, power, disks and clocks
+  firmware-sim demo-building                              five rooms, each with a fault, alarms and profiles
   firmware-sim check experiment.toml                      is the file right? names file, line, key, value
 """
 MANY_FEATURES = 5_040  # what nearly every number of steps divides; how many there are only the data knows
@@ -32,7 +33,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
     commands = cli.commands_of(parser)
     for name, (text, add_arguments) in COMMANDS.items():
-        command = commands.add_bare(name, text)
+        shown = [line for line in EPILOG.splitlines() if line.startswith(f"  {NAME} {name} ")]
+        command = commands.add_bare(name, text, examples="\n".join(["example:", *shown]))
         if name == asked:  # what the others take is not looked up: it would be most of the time that --help needs
             add_arguments(command)
     arguments = parser.parse_args(words)

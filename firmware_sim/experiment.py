@@ -71,8 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         known = [p for p in inspect.signature(factory).parameters.values() if p.name != "feature_count"]
         lines.append(f"  {name}: " + ", ".join(f"{p.name}={_as_text(p.default)}" for p in known))
     lines.append("  all: " + ", ".join(f"{name}={_as_text(value)}" for name, value in COMMON_SETTINGS.items()))
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = "\n".join([*lines, "With a table, normalisation is none unless it is set.", "", keys()])
+    parser.epilog = "\n".join(
+        [f"{parser.epilog}\n", *lines, "With a table, normalisation is none unless it is set.", "", keys()]
+    )
     absent = argparse.SUPPRESS
     parser.add_argument("--experiment", type=Path, metavar="FILE", default=absent, help="TOML with these options")
     for key, text in HELP.items():

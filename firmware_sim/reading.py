@@ -19,8 +19,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the recording, and what it does not say of itself."""
     command.add_argument("recording", type=Path, help=RECORDING)
     command.add_argument("--read", action="append", default=[], metavar="KEY=VALUE", help=READ)
-    command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.epilog = keys()
+    command.epilog = f"{command.epilog or ''}\n\n{keys()}"
 
 
 def keys() -> str:

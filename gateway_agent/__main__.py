@@ -30,15 +30,19 @@ EPILOG = """examples:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the command."""
+    return cli.run(NAME, build_parser().parse_args(argv))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
     commands = cli.commands_of(parser, "gateway.toml")
     run = commands.add("run", _run, "run the agent", shows_facts=False)
     run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
     commands.add("check", _check, "check the settings and the release key")
-    doctor.add(commands.parsers)
-    for module in (status, enrol, models):
+    for module in (status, doctor, enrol, models):
         module.add(commands)
-    return cli.run(NAME, parser.parse_args(argv))
+    return parser
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.models.time_units import NS
 
-EPILOG = """examples:
+EXAMPLES = """examples:
   cloud-aggregator certificate operator -c aggregator.toml --out operator
       makes operator.key and operator.pem; mosquitto_sub takes them with --key, --cert and --cafile ca.pem
   cloud-aggregator gateways revoke operator -c aggregator.toml
@@ -23,7 +23,7 @@ EPILOG = """examples:
 def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "make key and certificate for an operator, a building or Home Assistant"
-    command = commands.add("certificate", _make, text, epilog=EPILOG, shows_facts=False)
+    command = commands.add("certificate", _make, text, examples=EXAMPLES, shows_facts=False)
     command.add_argument("role", choices=sorted(ROLES), help="what mosquitto.acl calls it")
     command.add_argument("--out", type=Path, required=True, metavar="NAME", help="of the files, without .key and .pem")
 

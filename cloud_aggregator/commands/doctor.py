@@ -37,7 +37,7 @@ MIB = 1024 * 1024
 BROKER_FILE = "mosquitto.conf"  # where 'cloud-aggregator init' put it
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: cli.Commands) -> None:
     """Add the command."""
     report.command(commands, NAME, examine)
 

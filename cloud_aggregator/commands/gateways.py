@@ -17,7 +17,7 @@ from fedgate.config.settings.settings import SiteSettings, load
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.access.registry import Registry
 
-EPILOG = """examples:
+EXAMPLES = """examples:
   cloud-aggregator gateways list -c aggregator.toml
   cloud-aggregator gateways token gateway-7 -c aggregator.toml
       print a token that admits one device under this name, once, within 24 hours
@@ -34,7 +34,7 @@ COLUMNS = ("gateway", "state", "until", "seen")
 
 def add(commands: cli.Commands) -> None:
     """Add the command."""
-    parts = commands.add_group("gateways", "who belongs to the site, who gets in, who is put out", epilog=EPILOG)
+    parts = commands.add_group("gateways", "who belongs to the site, who gets in, who is put out", examples=EXAMPLES)
     parts.add("list", _list, "show who is enrolled, until when, and who was shut out")
     token = parts.add("token", _token, "print a token that admits one device under a name, once")
     revoke = parts.add("revoke", partial(_order, "revoke"), "shut a gateway out at once")

@@ -17,7 +17,7 @@ from fedgate.cloud_aggregator.pki import site_folder
 from fedgate.config.protocol.topics import CLOUD, ID
 from fedgate.config.runtime import cli
 
-EPILOG = """examples:
+EXAMPLES = """examples:
   cloud-aggregator init site --site bridge --host aggregator.example
       the folder of site "bridge", whose gateways reach broker and aggregator under that name
   cloud-aggregator init site --site bridge --host aggregator.example --root-key /media/usb/bridge-root.key
@@ -63,7 +63,9 @@ AS_ROOT = (
 def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "make keys, certificates, the broker's configuration and commented settings"
-    command = commands.add_bare("init", text, description=f"{text}; nothing that exists is overwritten.", epilog=EPILOG)
+    command = commands.add_bare(
+        "init", text, description=f"{text}; nothing that exists is overwritten.", examples=EXAMPLES
+    )
     command.add_argument("folder", type=Path)
     command.add_argument("--site", default=SITE, help=f"name of the site (default: {SITE})")
     text = "name or address under which gateways reach this machine; may be repeated (default: this machine's name)"

@@ -25,7 +25,7 @@ TEXT = """Which keys a site goes by, and others in their place.
 Gateways believe what the root key signed: a statement that names the release key, which signs models and invitations,
 and the authority, which signs certificates. A new statement reaches every gateway over the broker; one that was off
 fetches it when it is back. No gateway is touched or restarted, and the service goes on."""
-EPILOG = """examples:
+EXAMPLES = """examples:
   cloud-aggregator keys show -c aggregator.toml
       the keys in force, and who has no certificate of the newest authority yet
   cloud-aggregator keys rotate --release --root-key /media/usb/bridge-root.key -c aggregator.toml
@@ -58,7 +58,7 @@ NEW_AUTHORITY = (
 def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "show the keys of the site, or put others in their place"
-    parts = commands.add_group("keys", text, description=TEXT, epilog=EPILOG)
+    parts = commands.add_group("keys", text, description=TEXT, examples=EXAMPLES)
     parts.add("show", _show, "show the keys in force, and who has yet to have a certificate of the newest authority")
     text = "put another release key, another authority, or both in place of those in force"
     rotate = parts.add("rotate", _rotate, text)

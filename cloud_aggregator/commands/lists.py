@@ -47,7 +47,7 @@ def add(commands: cli.Commands) -> None:
     made = {}
     for name, one in LISTS.items():
         act = partial(_list, one)
-        made[name] = commands.add(name, act, one.text, description=one.description, epilog=one.examples)
+        made[name] = commands.add(name, act, one.text, description=one.description, examples=one.examples)
     made["losses"].add_argument("--gateway", metavar="ID", help="of this one only")
     made["orders"].add_argument("--all", action="store_true", help=f"not only the newest {NEWEST}")
 

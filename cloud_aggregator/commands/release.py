@@ -14,7 +14,7 @@ TEXT = """Show how the release of the newest model stands, or change it.
 
 A release to canaries goes on to all gateways, or stops, by itself: by what the canaries tell of it, as [release] of the
 settings says. After a stop the canaries are given back what all have."""
-EPILOG = """examples:
+EXAMPLES = """examples:
   cloud-aggregator release -c aggregator.toml                      how it stands, canary by canary
   cloud-aggregator release -c aggregator.toml --canary 10%         the model that waits to a tenth of the gateways first
   cloud-aggregator release -c aggregator.toml --gateways a,b       to these first
@@ -29,7 +29,7 @@ COLUMNS = ("gateway", "state", "model_version", "watched_h", "alarms", "rejected
 def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "show a staged release, begin one, go on, pause or stop"
-    command = commands.add("release", _release, text, description=TEXT, epilog=EPILOG)
+    command = commands.add("release", _release, text, description=TEXT, examples=EXAMPLES)
     act = command.add_mutually_exclusive_group()
     act.add_argument(
         "--canary", type=share_of, metavar="SHARE", help="release to this share of the gateways first: 10%%, 0.1"

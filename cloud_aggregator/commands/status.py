@@ -27,7 +27,7 @@ training at hand and the gateways.
 
 A gateway is online, offline, revoked or unknown: while the service does not work or the broker is not connected nobody
 knows how a gateway is. "seen" is when it last spoke itself; what a broker had kept of it does not count."""
-EPILOG = f"""examples:
+EXAMPLES = f"""examples:
   cloud-aggregator status -c aggregator.toml
   cloud-aggregator status -c aggregator.toml --json
   cloud-aggregator status -c aggregator.toml --check
@@ -68,7 +68,7 @@ class Health:
 def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "show whether the service works, the gateways and the training at hand"
-    command = commands.add("status", _status, text, description=TEXT, epilog=EPILOG)
+    command = commands.add("status", _status, text, description=TEXT, examples=EXAMPLES)
     command.add_argument("--check", action="store_true", help="one line and an exit code for monitoring: 0, 1, 2 or 3")
 
 

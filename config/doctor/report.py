@@ -10,8 +10,9 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Literal
+
+from fedgate.config.runtime import cli
 
 Level = Literal["ok", "warning", "failure"]
 FAILED = 1
@@ -87,18 +88,13 @@ def lines(name: str, error: Exception, advice: str) -> Iterator[Finding]:
 Examine = Callable[[argparse.Namespace], Iterable[Finding]]
 
 
-def command(commands: argparse._SubParsersAction[argparse.ArgumentParser], program: str, look: Examine) -> None:
+def command(commands: cli.Commands, program: str, look: Examine) -> None:
     """Add the command `doctor` to a program; `look` yields the findings."""
-    file = "gateway.toml" if program == "gateway-agent" else "aggregator.toml"
+    file = commands.settings_file
     text = f"Examine this machine, {file}, the broker: what works, what does not, what to do. Nothing is changed."
     examples = f"examples:\n  {program} doctor -c {file}\n  {program} doctor -c {file} --json\n\n{EXIT_CODES}"
-    made = commands.add_parser(
-        "doctor",
-        help="examine the machine, the settings and the broker",
-        description=text,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    made.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help=file)
-    made.add_argument("--json", action="store_true", help="print JSON")
-    made.set_defaults(act=lambda arguments: report(arguments, look(arguments)))
+
+    def act(arguments: argparse.Namespace) -> int:
+        return report(arguments, look(arguments))
+
+    commands.add("doctor", act, "examine the machine, the settings and the broker", description=text, examples=examples)

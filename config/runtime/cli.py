@@ -63,43 +63,40 @@ class Commands:
     """The commands of a program, or the parts of one command, each declared by `add`."""
 
     parsers: argparse._SubParsersAction[argparse.ArgumentParser]
-    settings_file: str  # that `-c` takes
+    settings_file: str = ""  # that `-c` takes
+    examples: str = ""  # of commands that show none of their own
 
     def add(
-        self,
-        name: str,
-        act: Act,
-        text: str,
-        *,
-        description: str = "",
-        epilog: str = "",
-        shows_facts: bool = True,
+        self, name: str, act: Act, text: str, *, description: str = "", examples: str = "", shows_facts: bool = True
     ) -> argparse.ArgumentParser:
         """Declare a command that reads the settings file, and prints JSON if it is asked to and shows facts.
 
         Return its parser, which takes the options of its own.
         """
-        command = self.add_bare(name, text, description=description, epilog=epilog)
+        command = self.add_bare(name, text, description=description, examples=examples)
+        command.epilog = command.epilog or f"example:\n  {command.prog} -c {self.settings_file}\n"
         command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help=self.settings_file)
         if shows_facts:
             command.add_argument("--json", action="store_true", help="print JSON")
         command.set_defaults(act=act)
         return command
 
-    def add_bare(self, name: str, text: str, *, description: str = "", epilog: str = "") -> argparse.ArgumentParser:
+    def add_bare(self, name: str, text: str, *, description: str = "", examples: str = "") -> argparse.ArgumentParser:
         """Declare a command with no options but its own, `text` being what the list of commands says of it."""
         return self.parsers.add_parser(
             name,
             help=text,
             description=description or text,
-            epilog=epilog,
+            epilog=examples or self.examples,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    def add_group(self, name: str, text: str, *, description: str = "", epilog: str = "") -> Commands:
-        """Declare a command that has parts, and return these."""
-        command = self.add_bare(name, text, description=description, epilog=epilog)
-        return Commands(command.add_subparsers(dest="part", required=True, metavar="WHAT"), self.settings_file)
+    def add_group(self, name: str, text: str, *, description: str = "", examples: str = "") -> Commands:
+        """Declare a command that has parts, and return these; they show its examples."""
+        command = self.add_bare(name, text, description=description, examples=examples)
+        return Commands(
+            command.add_subparsers(dest="part", required=True, metavar="WHAT"), self.settings_file, examples
+        )
 
 
 def commands_of(program: argparse.ArgumentParser, settings_file: str = "") -> Commands:

@@ -35,7 +35,6 @@ def add_arguments(world: argparse.ArgumentParser) -> None:
         "clocks, and check that nothing was lost, counted twice or given away. Equal seeds give equal histories."
     )
     world.epilog = EPILOG
-    world.formatter_class = argparse.RawDescriptionHelpFormatter
     chosen = world.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--seed", type=_seed, metavar="N", help="one world, with its history")
     chosen.add_argument("--seeds", type=_seeds, metavar="A..B", help="worlds A to B, B left out")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from fedgate.config.doctor import report
 from fedgate.config.doctor.imports import imports
 from fedgate.config.doctor.report import Finding, failure, guarded, ok, one_line, warning
-from fedgate.config.runtime import store_lock
+from fedgate.config.runtime import cli, store_lock
 from fedgate.gateway_agent.commands.store import open_store
 from fedgate.models.time_units import NS
 
@@ -38,7 +38,7 @@ RUNS, SCORE_S = 200, 8.0
 ENROL = "gateway-agent enrol, with a token of the operator"
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: cli.Commands) -> None:
     """Add the command."""
     report.command(commands, NAME, examine)
 

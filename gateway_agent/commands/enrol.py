@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from fedgate.config.runtime import cli
 
-EPILOG = """examples:
+EXAMPLES = """examples:
   gateway-agent enrol --token fedgate1.eyJ... -c gateway.toml
       with the token that 'cloud-aggregator gateways token' printed for the id in gateway.toml
   gateway-agent enrol --token - -c gateway.toml
@@ -25,7 +25,7 @@ def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "make this gateway's key and get its certificate, with a token from the aggregator"
     description = f"{text}. The key never leaves this machine. Where it was interrupted, call it again."
-    command = commands.add("enrol", _enrol, text, description=description, epilog=EPILOG)
+    command = commands.add("enrol", _enrol, text, description=description, examples=EXAMPLES)
     command.add_argument("--token", required=True, help="from 'cloud-aggregator gateways token'; - reads it from stdin")
     command.add_argument("--new-key", action="store_true", help=NEW_KEY)
 

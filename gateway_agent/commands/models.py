@@ -10,7 +10,7 @@ from fedgate.gateway_agent.commands.store import open_store
 from fedgate.models.time_units import HOUR_S
 
 TEXT = "Show the model in force, the one before it, how long its probation lasts, and what was refused and why."
-EPILOG = """examples:
+EXAMPLES = """examples:
   gateway-agent models -c gateway.toml          as a table; also while the agent runs
   gateway-agent models -c gateway.toml --json   for machines
 """
@@ -20,7 +20,7 @@ OF_A_MANIFEST = ("algorithm", "detector", "run", "round_index", "gateways")
 def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "show the models: in force, before, refused, and why"
-    commands.add("models", _models, text, description=TEXT, epilog=EPILOG)
+    commands.add("models", _models, text, description=TEXT, examples=EXAMPLES)
 
 
 def _models(arguments: argparse.Namespace) -> None:

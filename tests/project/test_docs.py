@@ -2,7 +2,8 @@
 
 Blocks marked `sh` are run line by line in one folder a page, with a real broker: services as processes, other commands
 of ours in this process, which has imported their libraries already. `python` and `toml` blocks are run or parsed;
-`console` blocks hold what a test must not do (install on the machine) and may hold nothing else.
+`console` blocks hold what a test must not do to this machine; `test_docs_site.py` runs them, and `text` blocks, on one
+that is a folder.
 """
 
 from __future__ import annotations
