@@ -48,7 +48,7 @@ def chunk_arrived(
     if body is None:
         return rounds, []
     rounds, effects = _receive_update(rounds, context, access, gateway, digest, body)
-    rounds, asked = uploads.unpark(rounds, context)
+    rounds, asked = uploads.ask_for_missing(rounds, context)
     return rounds, [*effects, *asked]
 
 

@@ -7,7 +7,7 @@ after either side was restarted. A chunk is one JSON header line and the bytes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -31,6 +31,11 @@ class ChunkHeader(Message):
     index: Count
     chunks: Annotated[int, Field(ge=0, le=CHUNKS_MAX)]
     size_bytes: Count
+
+    @property
+    def transfer(self) -> Transfer:
+        """What it says of the body."""
+        return Transfer(digest=self.digest, size_bytes=self.size_bytes, chunks=self.chunks)
 
 
 def digest_of(body: bytes) -> str:
@@ -63,6 +68,11 @@ def pieces_of(transfer: Transfer, body: bytes, max_payload_bytes: int, indices: 
         + body[index * step : (index + 1) * step]
         for index in indices
     ]
+
+
+def requested(missing: Collection[int], chunks: int) -> Sequence[int]:
+    """Return which of so many chunks are asked for, each once: all where none is named."""
+    return sorted({index for index in missing if index < chunks}) if missing else range(chunks)
 
 
 def parse_chunk(payload: bytes) -> tuple[ChunkHeader, bytes]:

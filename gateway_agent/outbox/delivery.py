@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.messages import Alarm, Receipt
+from fedgate.config.protocol.transfer import requested
 from fedgate.config.runtime.backoff import NS, jitter, wait_ns
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
@@ -147,6 +148,6 @@ def resend(outbox: Outbox, context: Context, name: str, missing: tuple[int, ...]
     if name not in outbox.items:
         return outbox, []
     item = outbox.items[name]
-    wanted = sorted(set(missing)) or range(len(item.payloads))
-    sends: list[Effect] = [Publish(item.topic, item.payloads[index]) for index in wanted if index < len(item.payloads)]
+    wanted = requested(missing, len(item.payloads))
+    sends: list[Effect] = [Publish(item.topic, item.payloads[index]) for index in wanted]
     return replace(outbox, sent_ns={**outbox.sent_ns, name: context.now_ns}), sends

@@ -373,7 +373,7 @@ def test_a_damaged_body_begins_anew_and_is_never_a_dead_end() -> None:
     first, *rest = split(body, LIMIT)
     for damaged in (first[:-1] + b"?", first.split(b"\n", 1)[0] + b"\n" + body):  # another byte; too many bytes
         state, effects = after(state, *[heard("chunk", "x", piece) for piece in (damaged, *rest)])
-        assert state.downloads.damaged >= 1 and not state.downloads.bodies and not kinds(effects, Train)
+        assert state.downloads.receiver.damaged >= 1 and not state.downloads.bodies and not kinds(effects, Train)
     state, effects = after(state, *chunks(body), *chunks(body))
     assert len(kinds(effects, Train)) == 1
 
@@ -382,9 +382,9 @@ def test_what_no_round_needs_any_more_is_forgotten_and_strangers_chunks_are_not_
     state = commissioned()
     for number in range(50):
         state, _ = after(state, heard("round", "open", invitation(number, shared=b"s%d" % number)), TICK)
-        assert len(state.downloads.fetches) == 1
+        assert len(state.downloads.receiver.incoming) == 1
         state, _ = after(state, *chunks(b"stranger%d" % number))
-        assert len(state.downloads.fetches) == 1 and not state.downloads.bodies
+        assert len(state.downloads.receiver.incoming) == 1 and not state.downloads.bodies
 
 
 def test_a_baseline_of_other_features_is_not_gone_on_with() -> None:
