@@ -65,14 +65,15 @@ def step(state: State, now_ns: int, event: Event) -> Result:
 
 
 def advance(state: State, event: Event) -> Result:
-    """Close a round and go on with a release where an event has made that due; that is no sender's doing. A tick does
-    so in its own order.
+    """Close a round and go on with a release where an event has made that due, and send what waits for the webhook;
+    that is no sender's doing. A tick does the former in its own order.
     """
-    if isinstance(event, Tick):
-        return state, []
-    state, closing = _close_if_due(state)
-    state, staged = _watch_rollout(state)
-    return state, [*closing, *staged]
+    acts = () if isinstance(event, Tick) else (_close_if_due, _watch_rollout)
+    effects: list[Effect] = []
+    for act in (*acts, _send_posts):
+        state, more = act(state)
+        effects += more
+    return state, effects
 
 
 def take_in(state: State, now_ns: int, event: Event) -> Result:
@@ -223,6 +224,10 @@ def _remind(state: State) -> Result:
 
 def _watch_rollout(state: State) -> Result:
     return _releases(state, deploy.watch_rollout(state.releases, state.context, state.access))
+
+
+def _send_posts(state: State) -> Result:
+    return _alarms(state, handling.send_posts(state.alarms, state.context))
 
 
 def _judge_fleet(state: State) -> Result:

@@ -140,8 +140,11 @@ class Receiver:
     def restart(self, now_ns: int) -> Receiver:
         """Return the receiver with a fresh patience: after an outage nobody should wait out the longest pause."""
         pause_ns = round(self.patience.first_s * NS)
-        changes = {"received_ns": now_ns, "ask_at_ns": now_ns + pause_ns, "pause_ns": pause_ns, "asks": 0}
-        return replace(self, incoming={key: replace(one, **changes) for key, one in self.incoming.items()})
+        fresh = {
+            key: replace(one, received_ns=now_ns, ask_at_ns=now_ns + pause_ns, pause_ns=pause_ns, asks=0)
+            for key, one in self.incoming.items()
+        }
+        return replace(self, incoming=fresh)
 
     def having(self, key: str, one: Incoming) -> Receiver:
         """Return the receiver with a body under a key; a new one comes last."""
