@@ -81,7 +81,7 @@ def change_ours(alarms: Alarms, context: Context, access: Access, wanted: RaiseA
     """Raise or clear an alarm of our own of a gateway, where that is a change."""
     book, gateway, now_ns = register.ours(alarms.book, wanted.gateway), wanted.gateway, context.now_ns
     if isinstance(wanted, ClearAlarm):
-        _, change = book.clear_once(wanted.cause, now_ns, wanted.text)
+        _, change = book.clear_once(wanted.cause, wanted.text, t_ns=now_ns)
     else:
         alarm = Alarm(
             id=f"{gateway}.{wanted.cause}.{now_ns}",
