@@ -30,7 +30,7 @@ from fedgate.cloud_aggregator.limits import one_more
 from fedgate.cloud_aggregator.releases import announce, deploy, newest
 from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.requests import apply, note_dropped
-from fedgate.cloud_aggregator.rounds import intake, round, uploads
+from fedgate.cloud_aggregator.rounds import intake, round
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.cloud_aggregator.state import State
 from fedgate.config.protocol import topics
@@ -189,7 +189,7 @@ def _renumber(state: State) -> Result:
 
 
 def _ask_for_missing(state: State) -> Result:
-    return _rounds(state, uploads.ask_for_missing(state.rounds, state.context))
+    return _rounds(state, intake.ask_for_missing(state.rounds, state.context))
 
 
 def _write_heartbeat(state: State) -> Result:

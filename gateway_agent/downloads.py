@@ -54,9 +54,9 @@ def ask(downloads: Downloads, context: Context) -> tuple[Downloads, list[Effect]
     if not context.is_connected:
         return downloads, []
     who = context.settings.gateway.id
-    receiver, questions = downloads.receiver.ask(context.now_ns, _budget_bytes(context), who)
-    asks: list[Effect] = [Publish(context.topic("want", one.digest), one.want.to_bytes()) for one in questions]
-    return replace(downloads, receiver=receiver), asks
+    receiver, asked = downloads.receiver.ask(context.now_ns, _budget_bytes(context), who)
+    wants: list[Effect] = [Publish(context.topic("want", digest), one.want.to_bytes()) for digest, one in asked.items()]
+    return replace(downloads, receiver=receiver), wants
 
 
 def ask_again(downloads: Downloads, context: Context) -> Downloads:
@@ -76,5 +76,8 @@ def forget(downloads: Downloads, needed: Collection[str]) -> Downloads:
 def move_times(downloads: Downloads, by_ns: int) -> Downloads:
     """Return the downloads after the timeline was moved."""
     incoming = downloads.receiver.incoming
-    moved = {digest: replace(one, ask_at_ns=one.ask_at_ns + by_ns) for digest, one in incoming.items()}
+    moved = {
+        digest: replace(one, received_ns=one.received_ns + by_ns, asked_ns=one.asked_ns + by_ns)
+        for digest, one in incoming.items()
+    }
     return replace(downloads, receiver=replace(downloads.receiver, incoming=moved))

@@ -12,33 +12,10 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fedgate.config.protocol.messages import MessageError, Transfer, Want
-from fedgate.config.protocol.transfer import ASK_MAX, Assembly, ChunkHeader
+from fedgate.config.protocol.messages import MessageError, Transfer
+from fedgate.config.protocol.transfer import Assembly, ChunkHeader
 from fedgate.config.runtime.backoff import NS, WAIT_S_MAX, wait_ns
 from fedgate.models.records import replace
-
-
-@dataclass(frozen=True)
-class Incoming:
-    """A body on its way in, since when, and when to ask for what is missing."""
-
-    assembly: Assembly
-    started_ns: int
-    received_ns: int  # something new of it
-    ask_at_ns: int
-    pause_ns: int
-    asks: int = 0
-    is_parked: bool = False
-
-    @property
-    def size_bytes(self) -> int:
-        """How many bytes of the budget it takes; what is announced counts, so that what has begun can end."""
-        return 0 if self.is_parked else self.assembly.transfer.size_bytes
-
-    @property
-    def want(self) -> Want:
-        """What is to be asked for: all of it, where nothing is here."""
-        return Want(missing=self.assembly.missing[:ASK_MAX] if self.assembly.pieces else ())
 
 
 class Patience(NamedTuple):
@@ -49,18 +26,17 @@ class Patience(NamedTuple):
     lost_s: float = math.inf  # then it gives the body up; who sends it will begin anew when it can
     turn_s: float = math.inf  # from the first chunk on, where another waits for space
 
-    def is_over(self, one: Incoming, now_ns: int, *, others_wait: bool) -> bool:
-        """Tell whether a body does not go on, or keeps others out for too long."""
-        is_lost = now_ns - one.received_ns > self.lost_s * NS
-        return is_lost or (others_wait and now_ns - one.started_ns > self.turn_s * NS)
 
+@dataclass(frozen=True)
+class Incoming:
+    """A body on its way in, since when, and how it goes on."""
 
-class Question(NamedTuple):
-    """What is to be asked of whoever sends a body."""
-
-    key: str
-    digest: str
-    want: Want
+    assembly: Assembly
+    started_ns: int
+    received_ns: int  # something new of it
+    asked_ns: int = 0
+    asks: int = 0
+    is_parked: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,7 +47,7 @@ class Receiver:
     incoming: dict[str, Incoming] = field(default_factory=dict)
     damaged: int = 0  # bodies that were not what they should be
 
-    def expect(self, key: str, transfer: Transfer, now_ns: int, budget_bytes: float) -> Receiver:
+    def expect(self, key: str, transfer: Transfer, now_ns: int, budget_bytes: int) -> Receiver:
         """Return the receiver that waits for a body, in place of another under its key."""
         known = self.incoming.get(key)
         if known is not None and known.assembly.transfer == transfer:
@@ -79,14 +55,13 @@ class Receiver:
         others = self.without(key)
         # Who changes what he sends is as old as he was: otherwise he could keep others out without end.
         started_ns = now_ns if known is None or known.is_parked else known.started_ns
-        pause_ns = round(self.patience.first_s * NS)
         is_parked = not others.has_space(transfer, budget_bytes)
-        begun = Incoming(Assembly(transfer), started_ns, now_ns, now_ns + pause_ns, pause_ns, is_parked=is_parked)
-        return others.having(key, begun)
+        return others.having(key, Incoming(Assembly(transfer), started_ns, now_ns, is_parked=is_parked))
 
-    def has_space(self, transfer: Transfer, budget_bytes: float) -> bool:
-        """Tell whether one more body may come."""
-        return sum(one.size_bytes for one in self.incoming.values()) + transfer.size_bytes <= budget_bytes
+    def has_space(self, transfer: Transfer, budget_bytes: int) -> bool:
+        """Tell whether one more body may come; what is announced counts, so that what has begun can end."""
+        coming = sum(one.assembly.transfer.size_bytes for one in self.incoming.values() if not one.is_parked)
+        return coming + transfer.size_bytes <= budget_bytes
 
     def add(self, key: str, header: ChunkHeader, piece: bytes, now_ns: int) -> tuple[Receiver, bytes | None]:
         """Return the receiver with one more chunk of a body that it expects, and the body where it is whole."""
@@ -102,48 +77,42 @@ class Receiver:
             return replace(self.having(key, fresh), damaged=self.damaged + 1), None
         if assembly is known.assembly:  # the same again is no sign that it goes on
             return self, None
-        known = replace(known, assembly=assembly, received_ns=now_ns, ask_at_ns=now_ns + known.pause_ns)
-        return self.having(key, known), None
+        return self.having(key, replace(known, assembly=assembly, received_ns=now_ns)), None
 
-    def ask(self, now_ns: int, budget_bytes: float, who: str = "") -> tuple[Receiver, list[Question]]:
-        """Return what is to be asked for now, also of what was parked and has space, first come first; what does not go
-        on, or keeps others out for too long, is forgotten. `who` asks, so that not all ask at once.
+    def ask(self, now_ns: int, budget_bytes: int, who: str = "") -> tuple[Receiver, dict[str, Assembly]]:
+        """Return what is to be asked for now, by key, also of what was parked and has space, first come first; what
+        does not go on, or keeps others out for too long, is forgotten. `who` asks, so that not all ask at once.
         """
-        receiver = self._without_lost(now_ns)._unparked(now_ns, budget_bytes)
-        due = {key: one for key, one in receiver.incoming.items() if not one.is_parked and now_ns >= one.ask_at_ns}
-        questions = [Question(key, one.assembly.transfer.digest, one.want) for key, one in due.items()]
-        asked = {key: self._asked(one, now_ns, who) for key, one in due.items()}
-        return replace(receiver, incoming={**receiver.incoming, **asked}), questions
+        receiver, asked = self._without_lost(now_ns), dict[str, Assembly]()
+        for key, one in receiver.incoming.items():
+            known = one
+            if one.is_parked and receiver.has_space(one.assembly.transfer, budget_bytes):
+                known = Incoming(one.assembly, now_ns, now_ns)
+            elif one.is_parked or not self._is_due(one, now_ns, who):
+                continue
+            asked[key] = one.assembly
+            receiver = receiver.having(key, replace(known, asked_ns=now_ns, asks=known.asks + 1))
+        return receiver, asked
 
-    def _asked(self, one: Incoming, now_ns: int, who: str) -> Incoming:
+    def _is_due(self, one: Incoming, now_ns: int, who: str) -> bool:
         first_s, longest_s = self.patience.first_s, self.patience.longest_s
-        pause_ns = wait_ns(first_s, one.asks + 2, who, one.assembly.transfer.digest, longest_s=longest_s)
-        return replace(one, ask_at_ns=now_ns + pause_ns, pause_ns=pause_ns, asks=one.asks + 1)
+        pause_ns = wait_ns(first_s, one.asks + 1, who, one.assembly.transfer.digest, longest_s=longest_s)
+        return now_ns - max(one.received_ns, one.asked_ns) >= pause_ns
 
     def _without_lost(self, now_ns: int) -> Receiver:
         others_wait = any(one.is_parked for one in self.incoming.values())
+        oldest_ns = now_ns - self.patience.turn_s * NS if others_wait else -math.inf
+        lost_ns = now_ns - self.patience.lost_s * NS
         kept = {
             key: one
             for key, one in self.incoming.items()
-            if one.is_parked or not self.patience.is_over(one, now_ns, others_wait=others_wait)
+            if one.is_parked or (one.received_ns >= lost_ns and one.started_ns >= oldest_ns)
         }
         return replace(self, incoming=kept)
 
-    def _unparked(self, now_ns: int, budget_bytes: float) -> Receiver:
-        receiver = self
-        for key, one in self.incoming.items():
-            if one.is_parked and receiver.has_space(one.assembly.transfer, budget_bytes):
-                fresh = replace(one, is_parked=False, started_ns=now_ns, received_ns=now_ns, ask_at_ns=now_ns)
-                receiver = receiver.having(key, fresh)
-        return receiver
-
     def restart(self, now_ns: int) -> Receiver:
         """Return the receiver with a fresh patience: after an outage nobody should wait out the longest pause."""
-        pause_ns = round(self.patience.first_s * NS)
-        fresh = {
-            key: replace(one, received_ns=now_ns, ask_at_ns=now_ns + pause_ns, pause_ns=pause_ns, asks=0)
-            for key, one in self.incoming.items()
-        }
+        fresh = {key: replace(one, received_ns=now_ns, asks=0) for key, one in self.incoming.items()}
         return replace(self, incoming=fresh)
 
     def having(self, key: str, one: Incoming) -> Receiver:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedgate.config.protocol.messages import CHUNKS_MAX, Count, Digest, Message, MessageError, Transfer
+from fedgate.config.protocol.messages import CHUNKS_MAX, Count, Digest, Message, MessageError, Transfer, Want
 
 HEADER_BYTES = 256
 PAYLOAD_BYTES_MIN = 1_024
@@ -107,6 +107,11 @@ class Assembly:
     def missing(self) -> tuple[int, ...]:
         """Indices of the chunks not seen yet."""
         return tuple(index for index in range(self.transfer.chunks) if index not in self.pieces)
+
+    @property
+    def want(self) -> Want:
+        """What to ask for of it: all, where nothing is here."""
+        return Want(missing=self.missing[:ASK_MAX] if self.pieces else ())
 
     def add(self, header: ChunkHeader, piece: bytes) -> Assembly:
         """Return the assembly with one more chunk; a repeat changes nothing, a stranger raises `MessageError`."""

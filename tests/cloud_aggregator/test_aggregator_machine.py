@@ -226,7 +226,7 @@ def test_missing_chunks_are_asked_for_and_who_never_answers_is_forgotten() -> No
     for at_s in range(1, 200):
         state, effects = after(state, Tick(), at_s=at_s)
         asked += [Want.from_bytes(one.payload).missing for one in published(effects, "resend")]
-    assert asked == [(0, *range(3, len(pieces)))] * 4 and not state.rounds.uploads.incoming
+    assert asked == [(0, *range(3, len(pieces)))] * 3 and not state.rounds.uploads.incoming
     assert receipts(after(state, *pieces)[1]) == [Receipt(accepted=True)]
 
 

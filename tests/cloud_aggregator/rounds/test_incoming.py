@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from fedgate.cloud_aggregator.events import Connection, Outward, Received, RecordRound, SaveTraining, Tick
 from fedgate.cloud_aggregator.rounds.rounds import PATIENCE
 from fedgate.config.protocol.messages import RoundOpen, Want
+from fedgate.config.runtime.backoff import JITTER
 from fedgate.config.settings.settings import Limits
 from tests.support.cloud_service import Cloud, chunks_of, cloud, mean_of, receipts, said_under
 
@@ -88,7 +89,7 @@ def test_half_an_update_at_a_restart_is_asked_for_and_counted_once(tmp_path: Pat
         made.restart()
         said = made.hear(*pieces[4:])
         assert not receipts(said)
-        ((who, missing),) = asked_for(made.hear(Tick(), after_s=PATIENCE.first_s))
+        ((who, missing),) = asked_for(made.hear(Tick(), after_s=PATIENCE.first_s * (1.0 + JITTER)))
         assert (who, missing) == (made.names[0], (0, 1, 2, 3))
         (receipt,) = receipts(made.hear(*[pieces[index] for index in missing]))
         assert receipt.accepted and list(made.service.state.rounds.counted) == [made.names[0]]
