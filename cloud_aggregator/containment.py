@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from traceback import walk_tb
 
-from fedgate.cloud_aggregator.events import Answered, ChangeAlarm, Effect, Log, Ordered, RaiseAlarm, Received
+from fedgate.cloud_aggregator.events import Answered, ClearAlarm, Effect, Log, Ordered, RaiseAlarm, Received
 from fedgate.cloud_aggregator.limits import HourlyCount, one_more
 from fedgate.cloud_aggregator.requests import apply
 from fedgate.cloud_aggregator.state import State
@@ -53,10 +53,8 @@ def refused(order: Ordered, error: Exception) -> list[Effect]:
 
 def unblock(state: State) -> Result:
     """End the alarms of gateways that are blocked no more: their hour is over, or this process began since."""
-    text, now_ns = "its messages are handled again", state.context.now_ns
     free = [gateway for gateway in state.alarms.book if not is_blocked(state, gateway)]
-    over = [(gateway, alarm) for gateway in free for alarm in state.alarms.active_of(gateway, CAUSE)]
-    return apply(state, [ChangeAlarm(gateway, alarm.clear(now_ns, text)) for gateway, alarm in over])
+    return apply(state, [ClearAlarm(gateway, CAUSE, "its messages are handled again") for gateway in free])
 
 
 def _described(error: Exception) -> str:

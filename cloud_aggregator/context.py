@@ -11,7 +11,7 @@ from fedgate.cloud_aggregator.events import Publish
 from fedgate.config.identity import signing
 from fedgate.config.protocol.messages import Receipt, Signed, Transfer, audience_of
 from fedgate.config.protocol.topics import ALL, Topic, topic_of
-from fedgate.config.protocol.transfer import pieces_of
+from fedgate.config.protocol.transfer import pieces_of, requested
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.time_units import NS
 
@@ -64,7 +64,7 @@ class Context:
     def chunks(self, gateway: str, parcel: Parcel, missing: tuple[int, ...] = ()) -> list[Publish]:
         """Return the chunks of a body for one gateway or all of them; all chunks where none are named."""
         transfer, body = parcel
-        wanted = sorted({index for index in missing if index < transfer.chunks}) or range(transfer.chunks)
+        wanted = requested(missing, transfer.chunks)
         pieces = pieces_of(transfer, body, self.settings.limits.max_payload_bytes, wanted)
         return [Publish(self.topic(gateway, "chunk", transfer.digest), piece) for piece in pieces]
 

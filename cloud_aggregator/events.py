@@ -289,6 +289,15 @@ class RaiseAlarm:
 
 
 @dataclass(frozen=True)
+class ClearAlarm:
+    """Request: clear our own alarm of a gateway that has this cause, where it is active."""
+
+    gateway: str
+    cause: str
+    text: str
+
+
+@dataclass(frozen=True)
 class ChangeAlarm:
     """Request: take in a change of an alarm of our own of a gateway."""
 
@@ -349,5 +358,5 @@ Durable = (
 )
 Outward = Publish | Send | Log | EnrolmentEffect
 Effect = Durable | Outward
-Request = BuildModel | RaiseAlarm | ChangeAlarm | StatusChanged | NoteDropped | ForgetDevice | DropUploads
+Request = BuildModel | RaiseAlarm | ClearAlarm | ChangeAlarm | StatusChanged | NoteDropped | ForgetDevice | DropUploads
 Wanted = Effect | Request  # what a component returns

@@ -31,7 +31,7 @@ from fedgate.cloud_aggregator.limits import one_more
 from fedgate.cloud_aggregator.releases import announce, deploy, newest
 from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.requests import apply, note_dropped
-from fedgate.cloud_aggregator.rounds import intake, round, uploads
+from fedgate.cloud_aggregator.rounds import intake, round
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.cloud_aggregator.state import State
 from fedgate.config.protocol import topics
@@ -65,18 +65,18 @@ def step(state: State, now_ns: int, event: Event) -> Result:
 
 
 def advance(state: State, event: Event) -> Result:
-    """Close a round and go on with a release where an event has made that due; that is no sender's doing. A tick does
-    so in its own order.
+    """Close a round and go on with a release where an event has made that due, and send what waits for the webhook;
+    that is no sender's doing. A tick does the former in its own order.
     """
     effects: list[Effect] = []
-    if isinstance(event, Tick):
-        return state, effects
-    if state.rounds.opened:
+    is_tick = isinstance(event, Tick)
+    if state.rounds.opened and not is_tick:
         state, effects = _close_if_due(state)
-    if state.releases.rollout.stage == "watching":
+    if state.releases.rollout.stage == "watching" and not is_tick:
         state, staged = _watch_rollout(state)
         effects = [*effects, *staged]
-    return state, effects
+    state, posts = _send_posts(state)
+    return state, [*effects, *posts]
 
 
 def take_in(state: State, now_ns: int, event: Event) -> Result:
@@ -192,7 +192,7 @@ def _renumber(state: State) -> Result:
 
 
 def _ask_for_missing(state: State) -> Result:
-    return _rounds(state, uploads.ask_for_missing(state.rounds, state.context))
+    return _rounds(state, intake.ask_for_missing(state.rounds, state.context))
 
 
 def _write_heartbeat(state: State) -> Result:
@@ -227,6 +227,10 @@ def _remind(state: State) -> Result:
 
 def _watch_rollout(state: State) -> Result:
     return _releases(state, deploy.watch_rollout(state.releases, state.context, state.access))
+
+
+def _send_posts(state: State) -> Result:
+    return _alarms(state, handling.send_posts(state.alarms, state.context))
 
 
 def _judge_fleet(state: State) -> Result:

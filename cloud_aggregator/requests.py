@@ -9,6 +9,7 @@ from fedgate.cloud_aggregator.alarms import handling
 from fedgate.cloud_aggregator.events import (
     BuildModel,
     ChangeAlarm,
+    ClearAlarm,
     DropUploads,
     Effect,
     ForgetDevice,
@@ -36,8 +37,8 @@ def apply(state: State, wanted: Sequence[Wanted]) -> Result:
             case BuildModel(gateways=gateways):
                 releases, more = deploy.build_model(state.releases, context, access, state.rounds, gateways)
                 state = replace(state, releases=releases)
-            case RaiseAlarm():
-                alarms, more = handling.raise_ours(alarms, context, access, one)
+            case RaiseAlarm() | ClearAlarm():
+                alarms, more = handling.change_ours(alarms, context, access, one)
             case ChangeAlarm(gateway=gateway, alarm=alarm):
                 alarms, more = handling.apply_change(alarms, context, access, gateway, alarm)
             case StatusChanged(gateway=gateway, before=before):

@@ -46,6 +46,7 @@ from fedgate.gateway_agent.events import (
 )
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.monitor import pipeline as walk
+from fedgate.gateway_agent.monitor.alarms import Fault
 from fedgate.gateway_agent.monitor.monitor import Monitor, save_memory
 from fedgate.gateway_agent.monitor.pipeline import Reading
 from fedgate.gateway_agent.monitor.recurrence import Seen
@@ -78,9 +79,9 @@ def begin(state: State, stored: Stored) -> Result:
     features = save_features(context)
     if stored.blobs.get(FEATURES) != features.body:
         effects.append(features)
-    for cause in sorted(state.monitor.alarms.active.keys() - alarms.watched_causes(context.settings)):
-        state, cleared = _monitor(state, alarms.clear_fault(state.monitor, context, cause, context.now_ns))
-        effects += cleared
+    unwatched = sorted(state.monitor.alarms.active.keys() - alarms.watched_causes(context.settings))
+    state, cleared = _report(state, *(Fault(cause, context.now_ns) for cause in unwatched))
+    effects += cleared
     if not state.monitor.pipeline.commissioned:
         return state, effects
     if "center" not in state.training.own:  # fewer windows are wanted than before
@@ -136,7 +137,7 @@ def _advance(state: State) -> Result:
         effects += more
     needed = {state.deployment.candidate.model.digest} if state.deployment.candidate else set()
     needed |= {state.training.round.shared.digest} if state.training.round else set()
-    if state.downloads.bodies or state.downloads.fetches:
+    if state.downloads.bodies or state.downloads.receiver.incoming:
         state = replace(state, downloads=downloads.forget(state.downloads, needed))
     return state, effects
 
@@ -184,6 +185,10 @@ def _change_keys(state: State, *, is_other_release_key: bool) -> Result:
 def _monitor(state: State, result: tuple[Monitor, Sequence[Wanted]]) -> Result:
     monitor, wanted = result
     return _apply(replace(state, monitor=monitor), wanted)
+
+
+def _report(state: State, *found: Fault) -> Result:
+    return _monitor(state, alarms.report_faults(state.monitor, state.context, found))
 
 
 def _deployment(state: State, swap: Swap) -> Result:
@@ -239,19 +244,13 @@ def _store_state(state: State, event: StoreState) -> Result:
     context = state.context
     if event.problem == DAMAGED:  # a thing of the past as soon as it is told: the store is a new one
         # Another damage while one is still an active alarm is an alarm of its own.
-        state, ended = _monitor(state, alarms.clear_fault(state.monitor, context, DAMAGED, context.now_ns))
-        raised = alarms.raise_fault(state.monitor, context, DAMAGED, event.text, context.now_ns)
-        state, effects = _monitor(state, raised)
-        return state, [*ended, *effects]
+        return _report(state, Fault(DAMAGED, context.now_ns), Fault(DAMAGED, context.now_ns, event.text))
     context = replace(context, store=replace(context.store, problem=event.problem))
     state, given_up = replace(state, context=context), list[Effect]()
     if event.problem == FULL:
         outbox, given_up = give_up_telemetry(state.outbox, context)
         state = replace(state, outbox=outbox)
-        changed = alarms.raise_fault(state.monitor, context, FULL, event.text, context.now_ns)
-    else:
-        changed = alarms.clear_fault(state.monitor, context, FULL, context.now_ns)
-    state, effects = _monitor(state, changed)
+    state, effects = _report(state, Fault(FULL, context.now_ns, event.text if event.problem == FULL else ""))
     state, published = _apply(state, [PublishStatus()])
     return state, [*given_up, *effects, *published]
 
@@ -273,7 +272,7 @@ def _tick(state: State, event: Tick) -> Result:
 
 
 def _silent_sources(state: State) -> Result:
-    return _monitor(state, alarms.check_silence(state.monitor, state.context))
+    return _report(state, *alarms.check_silence(state.monitor, state.context))
 
 
 def _ask(state: State) -> Result:
@@ -289,7 +288,7 @@ def _probation(state: State) -> Result:
 def _without_model(state: State) -> Result:
     deployment = state.deployment
     newest_version = max(deployment.models.newest, deployment.models.current.version)
-    return _monitor(state, alarms.check_model(state.monitor, state.context, deployment.manifest, newest_version))
+    return _report(state, alarms.check_model(state.context, deployment.manifest, newest_version))
 
 
 def _watch_age(state: State) -> Result:
@@ -392,7 +391,7 @@ def _sampled(state: State, source: Source, block: Block) -> Result:
     """Take a block of samples through the pipeline, and what it found in each window to the alarms and the scores."""
     now_ns = state.context.now_ns
     monitor = replace(state.monitor, received_ns={**state.monitor.received_ns, source.name: now_ns})
-    state, effects = _monitor(state, alarms.clear_fault(monitor, state.context, f"silent-{source.name}", now_ns))
+    state, effects = _report(replace(state, monitor=monitor), Fault(f"silent-{source.name}", now_ns))
     was_commissioned = state.monitor.pipeline.commissioned
     began_ns = state.context.stopwatch()
     try:

@@ -53,5 +53,9 @@ def status(state: State) -> Status:
 
 
 def _dropped(state: State) -> dict[str, int]:
-    dropped = {"message": state.messages_dropped, **state.outbox.dropped, "damaged_body": state.downloads.damaged}
+    dropped = {
+        "message": state.messages_dropped,
+        **state.outbox.dropped,
+        "damaged_body": state.downloads.receiver.damaged,
+    }
     return {what: count for what, count in dropped.items() if count}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
 from fedgate.cloud_aggregator.access.registry import Registry
-from fedgate.config.protocol.messages import MessageError, Status
+from fedgate.config.protocol.messages import Device, MessageError, Status
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,10 @@ class Access:
     def twins(self) -> set[str]:
         """The gateways under whose id two devices speak."""
         return {gateway for gateway, sessions in self.sessions.items() if sessions.is_twin}
+
+    def device_of(self, gateway: str) -> Device | None:
+        """Return what a gateway has told of what it watches."""
+        return self.gateways[gateway].device if gateway in self.gateways else None
 
     def check(self, gateway: str) -> None:
         """Raise `MessageError` where what this gateway says does not count."""

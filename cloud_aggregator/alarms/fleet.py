@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedgate.cloud_aggregator.alarms.register import AlarmBook, AlarmRecord, active, alarm_fields
+from fedgate.cloud_aggregator.alarms.register import AlarmRecord, Register, active, alarm_fields
 from fedgate.config.protocol.messages import Common, FleetAlarm, Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import FleetSpec
@@ -64,7 +64,7 @@ class Fleet:
 Group = dict[str, AlarmRecord]  # gateway -> its anomaly
 
 
-def judge(spec: FleetSpec, fleet: Fleet, gateways: Mapping[str, Status], alarms: AlarmBook, now_ns: int) -> Fleet:
+def judge(spec: FleetSpec, fleet: Fleet, gateways: Mapping[str, Status], alarms: Register, now_ns: int) -> Fleet:
     """Return the fleet alarm at `now_ns`: equal to the one before where there is nothing new to say."""
     group = largest_group(alarms, round(spec.window_s * NS)) if spec.enabled else {}
     watching = {gateway for gateway, status in gateways.items() if status.watching}
@@ -80,7 +80,7 @@ def judge(spec: FleetSpec, fleet: Fleet, gateways: Mapping[str, Status], alarms:
     return Fleet(fleet.alarm.model_copy(update={"state": "cleared", "t_ns": now_ns, "text": text}))
 
 
-def largest_group(alarms: AlarmBook, window_ns: int) -> Group:
+def largest_group(alarms: Register, window_ns: int) -> Group:
     """Return the gateways whose anomalies began within `window_ns`, as many as possible; of equals the latest."""
     onsets = [(known, gateway) for gateway in alarms for known in _anomalies(alarms, gateway)]
     onsets.sort(key=lambda onset: (onset[0].onset_ns, onset[1], onset[0].alarm.id))
@@ -99,7 +99,7 @@ def largest_group(alarms: AlarmBook, window_ns: int) -> Group:
     return dict(sorted(group.items()))
 
 
-def _anomalies(alarms: AlarmBook, gateway: str) -> list[AlarmRecord]:
+def _anomalies(alarms: Register, gateway: str) -> list[AlarmRecord]:
     return [known for known in active(alarms, gateway) if known.alarm.kind == "anomaly"]
 
 

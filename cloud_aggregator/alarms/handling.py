@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Literal
 
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.alarms import building, fleet, home_assistant, register, webhook
+from fedgate.cloud_aggregator.alarms import fleet, home_assistant, register, webhook
 from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import (
+    ClearAlarm,
     Effect,
     Log,
     Posted,
@@ -23,7 +24,7 @@ from fedgate.cloud_aggregator.events import (
     RecordFleet,
 )
 from fedgate.cloud_aggregator.limits import Spent
-from fedgate.config.protocol.messages import Alarm, FleetAlarm, MessageError, Status
+from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm, Maintenance, MessageError, Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.time_units import NS
 
@@ -71,27 +72,29 @@ def apply_change(alarms: Alarms, context: Context, access: Access, gateway: str,
     alarms, others = _ended(alarms, context, access, gateway, [end for end in ends if end.id != alarm.id], "superseded")
     alarms, posts = _post(alarms, context, access, gateway, alarm, active=known.active and not its_own)
     alarms, discovery = home_assistant.cause_seen(alarms, context, access, gateway)
-    published = [] if its_own else building.of_change(alarms, context, access, gateway, known)
+    published = [] if its_own else [_maintenance_of_change(alarms, context, access, gateway, known)]
     alarms, late = _ended(alarms, context, access, gateway, its_own, "superseded")
     return alarms, [stored, *others, *posts, *published, *discovery, _log(gateway, alarm), *late]
 
 
-def raise_ours(alarms: Alarms, context: Context, access: Access, wanted: RaiseAlarm) -> Result:
-    """Raise an alarm of our own of a gateway, unless one of its cause is active."""
-    gateway, now_ns = wanted.gateway, context.now_ns
-    if alarms.active_of(gateway, wanted.cause):
-        return alarms, []
-    alarm = Alarm(
-        id=f"{gateway}.{wanted.cause}.{now_ns}",
-        cause=wanted.cause,
-        kind="sensor",
-        state="raised",
-        severity=wanted.severity,
-        text=wanted.text,
-        onset_ns=now_ns,
-        t_ns=now_ns,
-    )
-    return apply_change(alarms, context, access, gateway, alarm)
+def change_ours(alarms: Alarms, context: Context, access: Access, wanted: RaiseAlarm | ClearAlarm) -> Result:
+    """Raise or clear an alarm of our own of a gateway, where that is a change."""
+    book, gateway, now_ns = register.ours(alarms.book, wanted.gateway), wanted.gateway, context.now_ns
+    if isinstance(wanted, ClearAlarm):
+        _, change = book.clear_once(wanted.cause, wanted.text, t_ns=now_ns)
+    else:
+        alarm = Alarm(
+            id=f"{gateway}.{wanted.cause}.{now_ns}",
+            cause=wanted.cause,
+            kind="sensor",
+            state="raised",
+            severity=wanted.severity,
+            text=wanted.text,
+            onset_ns=now_ns,
+            t_ns=now_ns,
+        )
+        _, change = book.raise_once(alarm)
+    return (alarms, []) if change is None else apply_change(alarms, context, access, gateway, change)
 
 
 def _refused(alarms: Alarms, context: Context, gateway: str, alarm: Alarm, reason: str) -> Result:
@@ -116,7 +119,7 @@ def _ended(
         alarms = replace(alarms, book=book)
         alarms, posts = _post(alarms, context, access, gateway, end, active=False)
         stored = RecordAlarm(gateway, end, context.now_ns, known.onset_ns, how)
-        effects += [stored, *posts, *building.of_change(alarms, context, access, gateway, known), _log(gateway, end)]
+        effects += [stored, *posts, _maintenance_of_change(alarms, context, access, gateway, known), _log(gateway, end)]
     return alarms, effects
 
 
@@ -167,7 +170,7 @@ def _described(alarms: Alarms, context: Context, access: Access, gateway: str) -
     if gateway not in access.gateways:  # it was taken away meanwhile
         return alarms, []
     alarms, effects = home_assistant.gateway_changed(alarms, context, access, gateway)
-    return alarms, [*effects, *building.of_gateway(alarms, context, access, gateway)]
+    return alarms, [*effects, *_maintenance_of_gateway(alarms, context, access, gateway)]
 
 
 def publish_alarms(alarms: Alarms, context: Context, access: Access) -> Result:
@@ -175,12 +178,12 @@ def publish_alarms(alarms: Alarms, context: Context, access: Access) -> Result:
     alarms = replace(alarms, quiet={})
     alarms, effects = home_assistant.sync(alarms, context, access)
     for gateway in alarms.book:
-        effects += building.of_gateway(alarms, context, access, gateway)
+        effects += _maintenance_of_gateway(alarms, context, access, gateway)
     return alarms, [*effects, *_publish_fleet(alarms, context, access)]
 
 
 def judge_fleet(alarms: Alarms, context: Context, access: Access) -> Result:
-    """Judge the fleet, and send what waits for the webhook."""
+    """Judge the fleet, and tell of devices whose turn it is."""
     before, settings = alarms.fleet, context.settings.fleet
     now = fleet.judge(settings, before, access.gateways, alarms.book, context.now_ns)
     alarms = replace(alarms, fleet=now)
@@ -190,8 +193,7 @@ def judge_fleet(alarms: Alarms, context: Context, access: Access) -> Result:
     for gateway in sorted(alarms.undescribed):
         alarms, published = _described(alarms, context, access, gateway)
         effects += published
-    alarms, sends = _send(alarms, context)
-    return alarms, [*effects, *sends]
+    return alarms, effects
 
 
 def note_posted(alarms: Alarms, context: Context, event: Posted) -> Result:
@@ -222,9 +224,32 @@ def _publish_fleet(alarms: Alarms, context: Context, access: Access) -> list[Eff
     alarm = alarms.fleet.alarm
     if alarm is None:
         return []
+    shown = Publish(context.topic(ALL, "alarm", fleet.CAUSE), alarm.to_bytes(), retain=True)
+    return [shown, _maintenance(context, access, ALL, alarm)]
+
+
+def _maintenance(context: Context, access: Access, gateway: str, alarm: Alarm, *, retain: bool = True) -> Publish:
+    device = access.device_of(gateway) or Device()  # of a gateway that says nothing of it, and of a whole site
+    message = Maintenance.of(alarm, context.settings.aggregator.site, gateway, device)
+    return Publish(context.topic(gateway, "maintenance", alarm.cause), message.to_bytes(), retain=retain)
+
+
+def _maintenance_of_change(
+    alarms: Alarms, context: Context, access: Access, gateway: str, known: register.AlarmRecord
+) -> Publish:
+    """Return the message to a building of an alarm that has changed.
+
+    It is retained where it says how its cause is now: the late end of an earlier alarm is told, but must not hide
+    that another one stands.
+    """
+    is_current = register.current(alarms.book, gateway).get(known.alarm.cause) == known
+    return _maintenance(context, access, gateway, known.alarm, retain=is_current)
+
+
+def _maintenance_of_gateway(alarms: Alarms, context: Context, access: Access, gateway: str) -> list[Publish]:
+    """Return how each cause of a gateway is now, for a broker or a listener that may have missed it."""
     return [
-        Publish(context.topic(ALL, "alarm", fleet.CAUSE), alarm.to_bytes(), retain=True),
-        *building.of_fleet(alarms, context, access),
+        _maintenance(context, access, gateway, known.alarm) for known in register.current(alarms.book, gateway).values()
     ]
 
 
@@ -232,15 +257,13 @@ def _post(alarms: Alarms, context: Context, access: Access, gateway: str, alarm:
     spec = context.settings.webhook
     if spec is None:
         return alarms, []
-    device = building.device_of(access, gateway)
-    post = webhook.post_of(context.settings.aggregator.site, gateway, alarm, device, active=active)
+    post = webhook.post_of(context.settings.aggregator.site, gateway, alarm, access.device_of(gateway), active=active)
     queue, effects = webhook.enqueue(alarms.queue, spec, post)
-    alarms = replace(alarms, queue=queue)
-    alarms, sends = _send(alarms, context)
-    return alarms, [*effects, *sends]
+    return replace(alarms, queue=queue), effects
 
 
-def _send(alarms: Alarms, context: Context) -> Result:
+def send_posts(alarms: Alarms, context: Context) -> Result:
+    """Send what is due of what waits for the webhook."""
     if context.settings.webhook is None:
         return alarms, []
     queue, effects = webhook.due(alarms.queue, context.settings.webhook, context.now_ns)

@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.alarms.building import device_of
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.context import Context
@@ -118,7 +117,7 @@ def _device(context: Context, access: Access, gateway: str) -> dict[str, Any]:
     site = context.settings.aggregator.site
     if gateway == ALL:
         return {"identifiers": [_node(context, ALL)], "name": f"fedgate site {site}", "sw_version": VERSION}
-    device, status = device_of(access, gateway), access.gateways.get(gateway)
+    device, status = access.device_of(gateway), access.gateways.get(gateway)
     fields = {
         "manufacturer": device.manufacturer if device else "",
         "model": device.model if device else "",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedgate.cloud_aggregator.alarms.fleet import Fleet, restore_fleet
-from fedgate.cloud_aggregator.alarms.register import AlarmBook, Quiet, restore_alarms
+from fedgate.cloud_aggregator.alarms.register import Quiet, Register, restore_alarms
 from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, Queue, in_turns
 from fedgate.cloud_aggregator.events import Post
 from fedgate.cloud_aggregator.limits import Spent
@@ -21,7 +21,7 @@ ALARMS_REFUSED = "alarms_refused"
 class Alarms:
     """The alarms of all gateways and of the fleet, and what others were told of them."""
 
-    book: AlarmBook = field(default_factory=dict)
+    book: Register = field(default_factory=dict)
     refused: int = 0  # messages of alarms of one cause too many, ever
     quiet: dict[str, Quiet] = field(default_factory=dict)  # gateway -> since when it says that it has no alarm
     fleet: Fleet = field(default_factory=Fleet)

@@ -2,7 +2,7 @@
 
 A message says one of two things of an alarm, that it was raised or that it was cleared. What is known of it is the set
 of these, so the order of their coming leaves no trace: an alarm that was cleared before its raising arrives never
-stands. AlarmBook that are over are remembered for a while, so that a late or repeated message is known as such.
+stands. Alarms that are over are remembered for a while, so that a late or repeated message is known as such.
 
 A gateway has one alarm of a cause at a time, so one that began later is the end of those before it: a gateway that lost
 its store never tells theirs. Which is later is told by the onset, and where that cannot be believed by the arrival; but
@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fedgate.cloud_aggregator.context import SET_NS
+from fedgate.config.protocol.alarm_book import AlarmBook
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.models.time_units import NS
 
@@ -60,12 +61,12 @@ class AlarmRecord:
         return self.is_raised and not self.is_cleared
 
 
-AlarmBook = dict[str, dict[str, AlarmRecord]]  # by gateway and id, in the order they became known
+Register = dict[str, dict[str, AlarmRecord]]  # by gateway and id, in the order they became known
 
 
 def take(
-    alarms: AlarmBook, gateway: str, alarm: Alarm, now_ns: int, cards: Mapping[str, str] | None = None
-) -> tuple[AlarmBook, AlarmRecord, bool]:
+    alarms: Register, gateway: str, alarm: Alarm, now_ns: int, cards: Mapping[str, str] | None = None
+) -> tuple[Register, AlarmRecord, bool]:
     """Return the alarms with one more message, what is now known of its alarm, and whether it said anything new.
 
     `cards`: by boot, where more is known of its card than the alarm says; see `device_sessions.cards`.
@@ -147,13 +148,13 @@ def _pruned(of_gateway: dict[str, AlarmRecord], cause: str) -> dict[str, AlarmRe
     return {key: known for key, known in of_gateway.items() if key not in surplus}
 
 
-def active(alarms: AlarmBook, gateway: str) -> list[AlarmRecord]:
+def active(alarms: Register, gateway: str) -> list[AlarmRecord]:
     """Return the alarms of a gateway that stand, the latest last."""
     standing = [known for known in alarms.get(gateway, {}).values() if known.active]
     return sorted(standing, key=_age)
 
 
-def current(alarms: AlarmBook, gateway: str) -> dict[str, AlarmRecord]:
+def current(alarms: Register, gateway: str) -> dict[str, AlarmRecord]:
     """Return, for each cause of a gateway, the alarm that says how it is now: one that stands, else the last to end."""
     ordered = sorted(alarms.get(gateway, {}).values(), key=lambda known: (known.active, *_age(known)))
     return {known.alarm.cause: known for known in ordered}
@@ -163,7 +164,7 @@ def _age(known: AlarmRecord) -> tuple[int, int, int, str]:
     return (known.onset_ns, known.alarm.sequence, known.alarm.onset_ns, known.alarm.id)
 
 
-def superseded(alarms: AlarmBook, gateway: str) -> list[Alarm]:
+def superseded(alarms: Register, gateway: str) -> list[Alarm]:
     """Return the ends of the alarms of a gateway that stand although it has told of a later one of their cause."""
     latest: dict[str, AlarmRecord] = {}
     for known in sorted(alarms.get(gateway, {}).values(), key=_age):
@@ -173,27 +174,29 @@ def superseded(alarms: AlarmBook, gateway: str) -> list[Alarm]:
         later = latest[known.alarm.cause]
         if later.alarm.id != known.alarm.id:
             text = f"superseded: its gateway has since raised {later.alarm.id}, and told no end of this one"
-            ends.append(_end(known, max(known.onset_ns, later.onset_ns), text))
+            ends.append(known.alarm.clear(max(known.onset_ns, later.onset_ns), text))
     return ends
 
 
-def forgotten(alarms: AlarmBook, gateway: str, now_ns: int) -> list[Alarm]:
+def forgotten(alarms: Register, gateway: str, now_ns: int) -> list[Alarm]:
     """Return the ends of all alarms of a gateway that stand, as it knows of none."""
     text = f"forgotten: its gateway has said for {GRACE_S:.0f} s that it has no alarm, and told no end of this one"
-    of_its_own = [known for known in active(alarms, gateway) if not known.alarm.cause.startswith(OF_OURS)]
-    return [_end(known, now_ns, text) for known in of_its_own]
+    standing = [known.alarm for known in active(alarms, gateway)]
+    return [alarm.clear(now_ns, text) for alarm in standing if not alarm.cause.startswith(OF_OURS)]
 
 
-def end_of_device(alarms: AlarmBook, gateway: str, now_ns: int, how: Literal["removed", "replaced"]) -> list[Alarm]:
+def end_of_device(alarms: Register, gateway: str, now_ns: int, how: Literal["removed", "replaced"]) -> list[Alarm]:
     """Return the ends of all alarms of a gateway that stand, as its device is gone for good."""
-    return [_end(known, now_ns, WHY[how]) for known in active(alarms, gateway)]
+    return [known.alarm.clear(now_ns, WHY[how]) for known in active(alarms, gateway)]
 
 
-def _end(known: AlarmRecord, t_ns: int, text: str) -> Alarm:
-    return known.alarm.model_copy(update={"state": "cleared", "t_ns": t_ns, "text": text})
+def ours(alarms: Register, gateway: str) -> AlarmBook:
+    """Return the book of the alarms that this aggregator has raised of a gateway."""
+    standing = [known.alarm for known in active(alarms, gateway)]
+    return AlarmBook({alarm.cause: alarm for alarm in standing if alarm.cause.startswith(OF_OURS)})
 
 
-def ended(alarms: AlarmBook, gateway: str, end: Alarm, how: Ended) -> tuple[AlarmBook, AlarmRecord]:
+def ended(alarms: Register, gateway: str, end: Alarm, how: Ended) -> tuple[Register, AlarmRecord]:
     """Return the alarms with one ended that its gateway has not ended, and what is now known of it."""
     over = replace(alarms[gateway][end.id], alarm=end, is_cleared=True, ended=how)
     return {**alarms, gateway: {**alarms[gateway], end.id: over}}, over
@@ -227,7 +230,7 @@ def quieted(known: Quiet | None, status: Status, now_ns: int) -> Quiet | None:
     return known
 
 
-def refusal(alarms: AlarmBook, gateway: str, alarm: Alarm) -> str:
+def refusal(alarms: Register, gateway: str, alarm: Alarm) -> str:
     """Return why a message is not taken; empty where it is. What is stored and told of causes must have an end, and an
     alarm has one cause.
     """
@@ -258,9 +261,9 @@ def alarm_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ROW if row[name] is not None}
 
 
-def restore_alarms(rows: Iterable[dict[str, Any]]) -> AlarmBook:
+def restore_alarms(rows: Iterable[dict[str, Any]]) -> Register:
     """Return what is known of alarms from their rows in the store, given in the order they were received."""
-    alarms: AlarmBook = {}
+    alarms: Register = {}
     for row in rows:
         gateway, started_ns = row["gateway"], row["begun_ns"]
         for state in ("raised", "cleared"):

@@ -120,28 +120,17 @@ def receive_result(queue: Queue, spec: Webhook, event: Posted, now_ns: int) -> t
     """Take in how the sending of the first change went."""
     if not queue.under_way or queue.waiting[0].id != event.id:
         return queue, []  # it was given up meanwhile
+    first, others = queue.waiting[0], queue.waiting[1:]
+    queue = replace(queue, under_way=False, retry_ns=0)
     if not event.problem:
-        queue = replace(queue, waiting=queue.waiting[1:], under_way=False, failures=0, retry_ns=0, refusals=0)
-        queue, effects = due(queue, spec, now_ns)
-        return queue, [Dequeue(event.id), *effects]
-    failures = queue.failures + 1
-    if event.is_refused and queue.refusals + 1 >= TRIES_MAX:
-        return _set_aside(replace(queue, failures=failures), spec, event, now_ns)
-    queue = replace(queue, refusals=queue.refusals + event.is_refused)
-    pause_ns = wait_ns(spec.retry_s, failures, event.id, longest_s=spec.retry_max_s)
-    queue = replace(queue, under_way=False, failures=failures, retry_ns=now_ns + pause_ns)
-    if failures.bit_count() > 1:  # told at 1, 2, 4, 8, ...: an outage may last for weeks
-        return queue, []
-    text = f"webhook: {event.problem} (attempt {failures}, {len(queue.waiting)} wait); again in {pause_ns / NS:.0f} s"
-    return queue, [Log("warning", text)]
-
-
-def _set_aside(queue: Queue, spec: Webhook, event: Posted, now_ns: int) -> tuple[Queue, list[Effect]]:
-    shown = queue.waiting[0].body[:SHOWN_MAX].decode(errors="replace")
-    refused = queue.refused + 1
-    queue = replace(queue, waiting=queue.waiting[1:], under_way=False, retry_ns=0, refusals=0, refused=refused)
-    text = (
-        f"webhook: {event.problem} to {event.id} {TRIES_MAX} times, so it is given up; {refused} were so far: {shown}"
-    )
-    queue, effects = due(queue, spec, now_ns)
-    return queue, [Dequeue(event.id), RecordCount(REFUSED, refused), Log("warning", text), *effects]
+        return replace(queue, waiting=others, failures=0, refusals=0), [Dequeue(event.id)]
+    queue = replace(queue, failures=queue.failures + 1, refusals=queue.refusals + event.is_refused)
+    if event.is_refused and queue.refusals >= TRIES_MAX:
+        queue = replace(queue, waiting=others, refusals=0, refused=queue.refused + 1)
+        what = f"{event.problem} to {event.id} {TRIES_MAX} times, so it is given up; {queue.refused} were so far"
+        text = f"webhook: {what}: {first.body[:SHOWN_MAX].decode(errors='replace')}"
+        return queue, [Dequeue(event.id), RecordCount(REFUSED, queue.refused), Log("warning", text)]
+    pause_ns = wait_ns(spec.retry_s, queue.failures, event.id, longest_s=spec.retry_max_s)
+    text = f"{event.problem} (attempt {queue.failures}, {len(queue.waiting)} wait); again in {pause_ns / NS:.0f} s"
+    is_logged = queue.failures.bit_count() == 1  # at 1, 2, 4, 8, ...: an outage may last for weeks
+    return replace(queue, retry_ns=now_ns + pause_ns), [Log("warning", f"webhook: {text}")] if is_logged else []

@@ -11,8 +11,8 @@ from typing import Any
 
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.context import Context
-from fedgate.cloud_aggregator.events import Effect, HoldUpdate, Log
-from fedgate.cloud_aggregator.rounds import late_updates, uploads
+from fedgate.cloud_aggregator.events import Effect, HoldUpdate, Log, Publish
+from fedgate.cloud_aggregator.rounds import late_updates
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, save_training
 from fedgate.config.identity.pki import MEMBER_DIGITS
 from fedgate.config.protocol import wire
@@ -44,12 +44,35 @@ def chunk_arrived(
     if header.size_bytes > context.settings.limits.max_update_bytes:
         reason = f"update of {header.size_bytes} bytes, at most {context.settings.limits.max_update_bytes} are taken"
         return _refuse(rounds, context, gateway, digest, reason) if is_last else (rounds, [])
-    rounds, body = uploads.add(rounds, context, gateway, header, piece)
+    # A gateway works on one update at a time, so another takes the place of the one before.
+    uploads = rounds.uploads.expect(gateway, header.transfer, context.now_ns, _budget_bytes(rounds, context))
+    uploads, body = uploads.add(gateway, header, piece, context.now_ns)
+    rounds = replace(rounds, uploads=uploads)
     if body is None:
         return rounds, []
     rounds, effects = _receive_update(rounds, context, access, gateway, digest, body)
-    rounds, asked = uploads.unpark(rounds, context)
+    rounds, asked = ask_for_missing(rounds, context)
     return rounds, [*effects, *asked]
+
+
+def _budget_bytes(rounds: Rounds, context: Context) -> int:
+    """Return how much may come at once: a thousand gateways that answer at once cost the memory of a few.
+
+    What is held goes only when a round closes, so one update has space beside it however much that is: also where the
+    limits were wider when it was kept.
+    """
+    limits = context.settings.limits
+    return max(limits.incoming_bytes - sum(len(one.body) for one in rounds.held.values()), limits.max_update_bytes)
+
+
+def ask_for_missing(rounds: Rounds, context: Context) -> tuple[Rounds, list[Effect]]:
+    """Ask gateways for the chunks of updates that have paused, or that were parked and have space now."""
+    uploads, asked = rounds.uploads.ask(context.now_ns, _budget_bytes(rounds, context))
+    wants: list[Effect] = [
+        Publish(context.topic(gateway, "resend", one.transfer.digest), one.want.to_bytes())
+        for gateway, one in asked.items()
+    ]
+    return replace(rounds, uploads=uploads), wants
 
 
 def _receive_update(

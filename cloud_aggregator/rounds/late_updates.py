@@ -13,7 +13,6 @@ from typing import Any
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import DropHeld, Effect, HoldUpdate
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, admitted, save_training
-from fedgate.cloud_aggregator.rounds.uploads import held_most_bytes
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated.algorithm import Algorithm, UpdateError
 
@@ -63,7 +62,8 @@ def hold(
         # As it will be when the round is closed: by this server.
         rounds.algorithm.phases[rounds.server.phase].admit(rounds.server, update)
     others = {name: one for name, one in rounds.held.items() if name != gateway}
-    most_bytes = held_most_bytes(context.settings.limits)
+    limits = context.settings.limits  # half of all, and never what one update of those on their way needs
+    most_bytes = min(limits.incoming_bytes // 2, limits.incoming_bytes - limits.max_update_bytes)
     if sum(len(one.body) for one in others.values()) + len(held.body) > most_bytes:
         raise UpdateError(f"of late updates {most_bytes} bytes are kept at most, see limits.incoming_bytes")
     rounds = replace(rounds, held={**others, gateway: held}, answered={**rounds.answered, gateway: index})

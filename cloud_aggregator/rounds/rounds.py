@@ -14,7 +14,8 @@ from fedgate.cloud_aggregator.context import Context, Parcel
 from fedgate.cloud_aggregator.events import HoldUpdate, SaveTraining
 from fedgate.cloud_aggregator.rounds import numbering
 from fedgate.config.protocol import wire
-from fedgate.config.protocol.transfer import Assembly, describe
+from fedgate.config.protocol.receiver import Patience, Receiver
+from fedgate.config.protocol.transfer import describe
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.arrays import Arrays, exchange_secret, generator, joined, parted
 from fedgate.models.federated.algorithm import NOISE_SECRET, Algorithm, Server, UpdateError
@@ -23,20 +24,7 @@ RUN_LENGTH = 12
 # Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the
 # model in force stays until the new training releases its own.
 TRAINING_FORMAT = 3
-
-
-@dataclass(frozen=True)
-class Incoming:
-    """An update on its way up, when it was last heard of, and how often it was asked for since.
-
-    One that is `parked` came while others filled what `limits.incoming_bytes` allows; its chunks are asked for then.
-    """
-
-    assembly: Assembly
-    received_ns: int  # something new of it
-    asks: int = 0
-    parked: bool = False
-    started_ns: int = 0
+PATIENCE = Patience(first_s=5.0, longest_s=20.0, lost_s=60.0, turn_s=600.0)  # for updates
 
 
 @dataclass(frozen=True)
@@ -70,7 +58,7 @@ class Rounds:
     compared_ns: int = 0  # when it was last looked whether the store was set back
     first_update_ns: int | None = None
     shared: Parcel | None = None  # the parameters of the open round
-    incoming: dict[str, Incoming] = field(default_factory=dict)  # updates on their way, one a gateway
+    uploads: Receiver = field(default_factory=lambda: Receiver(PATIENCE))  # updates on their way, one a gateway
 
     @property
     def is_growing(self) -> bool:
@@ -81,7 +69,7 @@ class Rounds:
         """Return the same without what a gateway has on its way; what of it was counted stays in the sum."""
         return replace(
             self,
-            incoming={name: one for name, one in self.incoming.items() if name != gateway},
+            uploads=self.uploads.without(gateway),
             held={name: one for name, one in self.held.items() if name != gateway},
         )
 

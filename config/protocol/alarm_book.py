@@ -25,12 +25,15 @@ class AlarmBook:
             return self, None
         return AlarmBook({**self.active, alarm.cause: alarm}, max(self.raised, alarm.sequence)), alarm
 
-    def clear_once(self, cause: str, t_ns: int, text: str, **changes: Any) -> tuple[AlarmBook, Alarm | None]:
-        """Return the book without the alarm of a cause, and its end with these changes; None where it is not active."""
+    def clear_once(self, cause: str, text: str, **changes: Any) -> tuple[AlarmBook, Alarm | None]:
+        """Return the book without the alarm of a cause, and its end with these changes, its time among them;
+        None where it is not active.
+        """
         if cause not in self.active:
             return self, None
         others = {other: alarm for other, alarm in self.active.items() if other != cause}
-        return AlarmBook(others, self.raised), self.active[cause].clear(t_ns, text).model_copy(update=changes)
+        end = self.active[cause].model_copy(update={"state": "cleared", "text": text, **changes})
+        return AlarmBook(others, self.raised), end
 
     def dump(self) -> dict[str, Any]:
         """Return what `restore` takes, as JSON-able values."""

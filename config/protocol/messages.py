@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
@@ -385,3 +386,23 @@ class Maintenance(Message):
     since: str
     until: str = ""
     clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
+
+    @classmethod
+    def of(cls, alarm: Alarm, site: str, gateway: str, device: Device) -> Self:
+        """Return what a building is told of an alarm of a gateway (or of `all`) on this device."""
+        fields = alarm.model_dump(include={"id", "state", "rule", "feature", "kind", "severity", "text", "clock"})
+        return cls(
+            **device.model_dump(),
+            **fields,
+            site=site,
+            device=gateway,
+            what=alarm.cause,
+            common=alarm.common if isinstance(alarm, FleetAlarm) else "",
+            gateways=alarm.gateways if isinstance(alarm, FleetAlarm) else (),
+            since=_iso(alarm.onset_ns),
+            until=_iso(alarm.t_ns) if alarm.state == "cleared" else "",
+        )
+
+
+def _iso(t_ns: int) -> str:
+    return datetime.fromtimestamp(t_ns // 10**9, UTC).isoformat()

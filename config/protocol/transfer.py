@@ -7,13 +7,13 @@ after either side was restarted. A chunk is one JSON header line and the bytes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import Field
 
-from fedgate.config.protocol.messages import CHUNKS_MAX, Count, Digest, Message, MessageError, Transfer
+from fedgate.config.protocol.messages import CHUNKS_MAX, Count, Digest, Message, MessageError, Transfer, Want
 
 HEADER_BYTES = 256
 PAYLOAD_BYTES_MIN = 1_024
@@ -31,6 +31,11 @@ class ChunkHeader(Message):
     index: Count
     chunks: Annotated[int, Field(ge=0, le=CHUNKS_MAX)]
     size_bytes: Count
+
+    @property
+    def transfer(self) -> Transfer:
+        """What it says of the body."""
+        return Transfer(digest=self.digest, size_bytes=self.size_bytes, chunks=self.chunks)
 
 
 def digest_of(body: bytes) -> str:
@@ -65,6 +70,11 @@ def pieces_of(transfer: Transfer, body: bytes, max_payload_bytes: int, indices: 
     ]
 
 
+def requested(missing: Collection[int], chunks: int) -> Sequence[int]:
+    """Return which of so many chunks are asked for, each once: all where none is named."""
+    return sorted({index for index in missing if index < chunks}) if missing else range(chunks)
+
+
 def parse_chunk(payload: bytes) -> tuple[ChunkHeader, bytes]:
     """Return a chunk's header and bytes; raises `MessageError`."""
     line, found, piece = payload.partition(b"\n")
@@ -97,6 +107,11 @@ class Assembly:
     def missing(self) -> tuple[int, ...]:
         """Indices of the chunks not seen yet."""
         return tuple(index for index in range(self.transfer.chunks) if index not in self.pieces)
+
+    @property
+    def want(self) -> Want:
+        """What to ask for of it: all, where nothing is here."""
+        return Want(missing=self.missing[:ASK_MAX] if self.pieces else ())
 
     def add(self, header: ChunkHeader, piece: bytes) -> Assembly:
         """Return the assembly with one more chunk; a repeat changes nothing, a stranger raises `MessageError`."""

@@ -122,7 +122,7 @@ def _group_of(site: Site, raised: list[list[Raised]]) -> dict[str, Raised]:
     """Return the gateways of the first fleet alarm that is raised since the cause began, none where none is."""
     changes = [(one.transition.t_ns, number, one) for number, many in enumerate(raised) for one in many]
     changes.sort(key=lambda change: change[:2])
-    alarms: register.AlarmBook = {}
+    alarms: register.Register = {}
     known: dict[str, Raised] = {}
     gateways, state = {f"g{number}": WATCHING for number in range(len(raised))}, fleet.Fleet()
     for t_ns, number, one in changes:

@@ -71,7 +71,7 @@ def held_bytes(state: State) -> int:
     rounds, releases, seen = state.rounds, state.releases, set[int]()
     held = (
         *(state.access, state.alarms, state.failures, state.dropped, state.logged),
-        *(rounds.incoming, rounds.held, releases.fetched, releases.rollout),
+        *(rounds.uploads.incoming, rounds.held, releases.fetched, releases.rollout),
     )
     return sum(_size(one, seen) for one in held)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fedgate.cloud_aggregator import state as cloud
 from fedgate.cloud_aggregator.rounds.round import DOUBLINGS_MAX, LOST_S, REMIND_S
-from fedgate.cloud_aggregator.rounds.uploads import RESEND_S
+from fedgate.cloud_aggregator.rounds.rounds import PATIENCE
 from fedgate.config.protocol.messages import Status, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime.backoff import JITTER, WAIT_S_MAX
@@ -109,10 +109,10 @@ def of_cloud(state: cloud.State, releases: Releases, twins: Set[str], hostile: s
     elif state.rounds.opened and _is_lost(state):
         patience_s = max(rounds.deadline_s, LOST_S) * 2 ** min(state.rounds.given_up, DOUBLINGS_MAX)
         owed[f"the end of round {state.rounds.server.round_index}, which can have no quorum"] = Due(patience_s)
-    for gateway, coming in state.rounds.incoming.items():
-        if not coming.parked and gateway != hostile:
+    for gateway, coming in state.rounds.uploads.incoming.items():
+        if not coming.is_parked and gateway != hostile:
             asked = state.context.topic(gateway, "resend", coming.assembly.transfer.digest)
-            owed[asked] = Due(RESEND_S, asked, len(coming.assembly.pieces))
+            owed[asked] = Due(PATIENCE.longest_s * (1.0 + JITTER), asked, len(coming.assembly.pieces))
     return owed
 
 
@@ -166,7 +166,7 @@ def of_gateway(state: agent.State, stored: Set[str]) -> Owed:
             turns = math.ceil(waiting[item.priority] / room)
             # Of what comes in pieces any shows it on its way.
             owed[name] = Due(turns * ANSWER_S, item.topic if len(item.payloads) > 1 else item.payloads[0])
-    for digest in state.downloads.fetches:
+    for digest in state.downloads.receiver.incoming:
         asked = state.context.topic("want", digest)
         owed[asked] = Due(ANSWER_S, asked)
     return owed

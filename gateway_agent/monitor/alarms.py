@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fedgate.config.protocol.alarm_book import AlarmBook
 from fedgate.config.protocol.messages import Alarm, Manifest
@@ -34,8 +35,20 @@ OF_NO_SENSOR = {  # causes that are no sensor's, and what is said at their end
     "disk-full": "the store has room again",
     "store-damaged": "the store that was made anew is in use",
 }
+
 NOT_IN_A_CAUSE = re.compile(r"[^A-Za-z0-9_.-]")
 CAUSE_LENGTH, DIGEST_LENGTH = 64, 8  # characters
+
+
+class Fault(NamedTuple):
+    """Whether something that an alarm tells of is faulty, of a stuck `feature` where one is named: without a text it is
+    well.
+    """
+
+    cause: str
+    t_ns: int
+    text: str = ""
+    feature: str = ""
 
 
 def watched_causes(settings: GatewaySettings) -> set[str]:
@@ -55,19 +68,19 @@ def check_reading(
     if reading.lost is not None:
         is_first = not monitor.lost_ns  # of a run of lost windows; the count of all stands in the status
         monitor = replace(monitor, windows_lost=monitor.windows_lost + 1)
-        monitor, effects = check_lost_window(monitor, context, reading.lost)
+        monitor, found = check_lost_window(monitor, context, reading.lost)
+        monitor, effects = report_faults(monitor, context, found)
         text = f"window lost ({', '.join(reading.lost.channels)}): {reading.lost.reason}"
         return monitor, [Log("info", text), *effects] if is_first else effects
     monitor = replace(monitor, windows=monitor.windows + 1)
-    monitor, effects = check_window(monitor, context, reading.faulty, reading.t_ns)
-    monitor, more = check_stuck(monitor, context, reading.stuck, reading.moved, reading.t_ns)
-    effects += more
-    if reading.height is None:
+    monitor, found = check_window(monitor, context, reading.faulty, reading.t_ns)
+    found += check_stuck(reading)
+    if reading.height is not None:
+        found += check_drift(monitor, reading.t_ns)
+    monitor, effects = report_faults(monitor, context, found)
+    if reading.height is None or reading.transition is None:
         return monitor, effects
-    if reading.transition is not None:
-        monitor, more = queue_anomaly(monitor, context, manifest, reading.transition, reading.height)
-        effects += more
-    monitor, more = check_drift(monitor, context, reading.t_ns)
+    monitor, more = queue_anomaly(monitor, context, manifest, reading.transition, reading.height)
     return monitor, [*effects, *more]
 
 
@@ -88,8 +101,8 @@ def queue_anomaly(
         "baseline_windows": len(monitor.pipeline.baseline),
     }
     if transition.kind == "cleared":
-        text = _text_of_end(monitor, transition)
-        return _clear(monitor, context, ANOMALY, text, transition.t_ns, weather="", power="", **measured)
+        end = {**_moment(context, transition.t_ns), **measured, "weather": "", "power": ""}
+        return _report(monitor, context, *monitor.alarms.clear_once(ANOMALY, _text_of_end(monitor, transition), **end))
     weather, power = evidence.measured(monitor.pipeline, context, transition)
     alarm = Alarm(
         **_origin(monitor, context, ANOMALY, transition.onset_ns, transition.t_ns),
@@ -150,13 +163,6 @@ def _moment(context: Context, t_ns: int) -> dict[str, Any]:
     }
 
 
-def _clear(
-    monitor: Monitor, context: Context, cause: str, text: str, t_ns: int, **changes: Any
-) -> tuple[Monitor, list[Wanted]]:
-    changes |= _moment(context, t_ns)
-    return _report(monitor, context, *monitor.alarms.clear_once(cause, text=text, **changes))
-
-
 def _report(monitor: Monitor, context: Context, book: AlarmBook, alarm: Alarm | None) -> tuple[Monitor, list[Wanted]]:
     """Store and deliver a change of an alarm, where there is one."""
     if alarm is None:
@@ -172,16 +178,39 @@ def _report(monitor: Monitor, context: Context, book: AlarmBook, alarm: Alarm | 
     ]
 
 
-def check_drift(monitor: Monitor, context: Context, t_ns: int) -> tuple[Monitor, list[Wanted]]:
+def report_faults(monitor: Monitor, context: Context, found: Iterable[Fault]) -> tuple[Monitor, list[Wanted]]:
+    """Raise and clear sensor alarms: of a fault that goes on, and of what goes on well, nothing is told."""
+    effects: list[Wanted] = []
+    for fault in found:
+        if fault.text:
+            book, change = monitor.alarms.raise_once(_sensor_alarm(monitor, context, fault))
+        else:
+            end = OF_NO_SENSOR.get(fault.cause, "the sensor is well again")
+            book, change = monitor.alarms.clear_once(fault.cause, end, **_moment(context, fault.t_ns))
+        monitor, more = _report(monitor, context, book, change)
+        effects += more
+    return monitor, effects
+
+
+def _sensor_alarm(monitor: Monitor, context: Context, fault: Fault) -> Alarm:
+    return Alarm(
+        **_origin(monitor, context, fault.cause, fault.t_ns, fault.t_ns),
+        kind="sensor",
+        severity="warning",
+        text=fault.text,
+        rule=STUCK if fault.feature else "",
+        feature=fault.feature,
+    )
+
+
+def check_drift(monitor: Monitor, t_ns: int) -> list[Fault]:
     """Say once that scores are no longer those from which the level was taken; the next level clears it."""
     change = monitor.pipeline.watching.drift.change
-    if change is None:
-        return monitor, []
     text = (
         f"scores have become {change} than those of the baseline, and stay so: the level promises what it cannot keep; "
         "see whether the sensor was moved or the season changed, and commission this gateway anew"
     )
-    return raise_fault(monitor, context, OUTDATED, text, t_ns)
+    return [] if change is None else [Fault(OUTDATED, t_ns, text)]
 
 
 def stuck_cause(feature: str) -> str:
@@ -202,109 +231,72 @@ def stuck_causes(settings: GatewaySettings) -> set[str]:
     return {stuck_cause(name) for name in rules.watched or feature_names(settings.features)}
 
 
-def check_stuck(
-    monitor: Monitor, context: Context, features: tuple[str, ...], moved: tuple[str, ...], t_ns: int
-) -> tuple[Monitor, list[Wanted]]:
-    """Raise a sensor fault for every feature that is stuck: a bus that repeats itself is no damage, and must not hide
-    any. It clears when the feature was seen to change.
+def check_stuck(reading: Reading) -> list[Fault]:
+    """Return a fault for every feature that is stuck: a bus that repeats itself is no damage, and must not hide any. It
+    clears when the feature was seen to change.
     """
-    effects: list[Wanted] = []
-    for feature in features:
-        text = f"{feature} has not changed for longer than it ever did in this gateway's baseline; see to the sensor"
-        monitor, raised = raise_fault(monitor, context, stuck_cause(feature), text, t_ns, feature)
-        effects += raised
-    for feature in moved:
-        monitor, cleared = clear_fault(monitor, context, stuck_cause(feature), t_ns)
-        effects += cleared
-    return monitor, effects
-
-
-def raise_fault(
-    monitor: Monitor, context: Context, cause: str, text: str, t_ns: int, feature: str = ""
-) -> tuple[Monitor, list[Wanted]]:
-    """Raise a sensor fault once, of a stuck `feature` where one is named; one that is active changes nothing."""
-    alarm = Alarm(
-        **_origin(monitor, context, cause, t_ns, t_ns),
-        kind="sensor",
-        severity="warning",
-        text=text,
-        rule=STUCK if feature else "",
-        feature=feature,
-    )
-    return _report(monitor, context, *monitor.alarms.raise_once(alarm))
-
-
-def clear_fault(monitor: Monitor, context: Context, cause: str, t_ns: int) -> tuple[Monitor, list[Wanted]]:
-    """Clear a sensor fault where it is active."""
-    return _clear(monitor, context, cause, OF_NO_SENSOR.get(cause, "the sensor is well again"), t_ns)
+    why = "has not changed for longer than it ever did in this gateway's baseline; see to the sensor"
+    stuck = [Fault(stuck_cause(name), reading.t_ns, f"{name} {why}", name) for name in reading.stuck]
+    return [*stuck, *(Fault(stuck_cause(name), reading.t_ns) for name in reading.moved)]
 
 
 def _channels(context: Context) -> list[tuple[Source, str]]:
     return [(source, channel.role) for source in context.settings.source for channel in source.channels]
 
 
-def check_window(
-    monitor: Monitor, context: Context, faulty: tuple[str, ...], t_ns: int
-) -> tuple[Monitor, list[Wanted]]:
-    """Raise a fault for every channel whose window, which ended at `t_ns`, was faulty.
+def check_window(monitor: Monitor, context: Context, faulty: tuple[str, ...], t_ns: int) -> tuple[Monitor, list[Fault]]:
+    """Return a fault for every channel whose window, which ended at `t_ns`, was faulty.
 
     It clears when the channel was well for as long as its source may be silent: a sensor that breaks and mends with
     every window is one fault.
     """
-    monitor = replace(monitor, lost_ns={})
-    effects: list[Wanted] = []
+    found, faulty_ns = list[Fault](), dict(monitor.faulty_ns)
     for source, channel in _channels(context):
         cause = f"faulty-{channel}"
+        is_active = cause in monitor.alarms.active
         if channel in faulty:
             text = f"channel {channel} is stuck, clipped or out of all range; its windows are not scored"
-            monitor, more = raise_fault(monitor, context, cause, text, t_ns)
-            effects += more
-        if channel in faulty or (cause in monitor.alarms.active and channel not in monitor.faulty_ns):
-            monitor = replace(monitor, faulty_ns={**monitor.faulty_ns, channel: t_ns})
-        elif cause in monitor.alarms.active and not 0 <= t_ns - monitor.faulty_ns[channel] < source.silent_after_s * NS:
-            monitor, more = clear_fault(monitor, context, cause, t_ns)
-            effects += more
-    return monitor, effects
+            found.append(Fault(cause, t_ns, text))
+        if channel in faulty or (is_active and channel not in faulty_ns):
+            faulty_ns[channel] = t_ns
+        elif is_active and not 0 <= t_ns - faulty_ns[channel] < source.silent_after_s * NS:
+            found.append(Fault(cause, t_ns))
+    return replace(monitor, lost_ns={}, faulty_ns=faulty_ns), found
 
 
-def check_lost_window(monitor: Monitor, context: Context, lost: Lost) -> tuple[Monitor, list[Wanted]]:
-    """Raise a fault for every channel that has kept windows from being whole for as long as its source may be silent:
+def check_lost_window(monitor: Monitor, context: Context, lost: Lost) -> tuple[Monitor, list[Fault]]:
+    """Return a fault for every channel that has kept windows from being whole for as long as its source may be silent:
     a gateway that sees nothing must not look like one at peace.
     """
-    effects: list[Wanted] = []
+    found, lost_ns, faulty_ns = list[Fault](), dict(monitor.lost_ns), dict(monitor.faulty_ns)
     for source, channel in _channels(context):
-        if channel in lost.channels:
-            since_ns = min(monitor.lost_ns.get(channel, lost.t_ns), lost.t_ns)  # the clock may have gone back
-            monitor = replace(monitor, lost_ns={**monitor.lost_ns, channel: since_ns})
-            blind_s = (lost.t_ns - since_ns) / NS
-            # Where the whole source is silent that is the alarm, and one is enough.
-            if blind_s >= source.silent_after_s and f"silent-{source.name}" not in monitor.alarms.active:
-                text = f"channel {channel} has given no whole window for {blind_s:.0f} s: {lost.reason}"
-                monitor, raised = raise_fault(monitor, context, f"faulty-{channel}", text, lost.t_ns)
-                monitor = replace(monitor, faulty_ns={**monitor.faulty_ns, channel: lost.t_ns})
-                effects += raised
-    return monitor, effects
+        if channel not in lost.channels:
+            continue
+        lost_ns[channel] = min(lost_ns.get(channel, lost.t_ns), lost.t_ns)  # the clock may have gone back
+        blind_s = (lost.t_ns - lost_ns[channel]) / NS
+        # Where the whole source is silent that is the alarm, and one is enough.
+        if blind_s >= source.silent_after_s and f"silent-{source.name}" not in monitor.alarms.active:
+            text = f"channel {channel} has given no whole window for {blind_s:.0f} s: {lost.reason}"
+            found.append(Fault(f"faulty-{channel}", lost.t_ns, text))
+            faulty_ns[channel] = lost.t_ns
+    return replace(monitor, lost_ns=lost_ns, faulty_ns=faulty_ns), found
 
 
-def check_silence(monitor: Monitor, context: Context) -> tuple[Monitor, list[Wanted]]:
-    """Raise a fault for every source that has said nothing for too long."""
-    effects: list[Wanted] = []
+def check_silence(monitor: Monitor, context: Context) -> list[Fault]:
+    """Return a fault for every source that has said nothing for too long."""
+    found: list[Fault] = []
     for source in context.settings.source:
         quiet_s = (context.now_ns - monitor.received_ns[source.name]) / NS
         if quiet_s >= source.silent_after_s:
             text = f"source {source.name} has sent nothing usable for {quiet_s:.0f} s"
-            monitor, raised = raise_fault(monitor, context, f"silent-{source.name}", text, context.now_ns)
-            effects += raised
-    return monitor, effects
+            found.append(Fault(f"silent-{source.name}", context.now_ns, text))
+    return found
 
 
-def check_model(
-    monitor: Monitor, context: Context, manifest: Manifest | None, newest: int
-) -> tuple[Monitor, list[Wanted]]:
-    """Raise a fault where a gateway that had a model, of version `newest` at most, has none in force: it watches
-    nothing, and looks at peace.
+def check_model(context: Context, manifest: Manifest | None, newest: int) -> Fault:
+    """Return whether a gateway that had a model, of version `newest` at most, has none in force: it watches nothing,
+    and looks at peace.
     """
-    if manifest is not None or newest == 0:
-        return clear_fault(monitor, context, NO_MODEL, context.now_ns)
+    is_watching = manifest is not None or newest == 0
     text = f"no model is in force, so nothing is watched: {context.refusal or 'it is to come again'}"
-    return raise_fault(monitor, context, NO_MODEL, text, context.now_ns)
+    return Fault(NO_MODEL, context.now_ns, "" if is_watching else text)

@@ -7,12 +7,12 @@ again: its last chunk makes the aggregator say whether it has the rest, or ask f
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.messages import Alarm, Receipt
+from fedgate.config.protocol.transfer import requested
 from fedgate.config.runtime.backoff import jitter, wait_ns
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
@@ -54,68 +54,54 @@ def may_be_due(before: Outbox, after: Outbox) -> bool:
 
 
 def send_due(outbox: Outbox, context: Context, active: Active) -> tuple[Outbox, list[Effect]]:
-    """Send what is due, the most important and oldest first, as far as there is room under way."""
+    """Send what is due, the most important and oldest first, as far as there is space under way."""
     if not context.is_connected or not outbox.items:
         return outbox, []
-    items, size_bytes = Counter[int](), Counter[int]()  # under way, by priority
-    due = _unsent(outbox, context)
-    for name, sent_ns in outbox.sent_ns.items():
-        item = outbox.items[name]
-        if _is_under_way(outbox, context, name, item):
-            items[item.priority] += 1
-            size_bytes[item.priority] += _size(item)
-        elif _is_its_turn(
-            outbox, context, item.priority
-        ):  # none that nobody answers stands before one that was not sent yet
-            due.append((item.priority, True, sent_ns, name))
-    effects: list[Effect] = []
-    for priority, _, _, name in sorted(due, key=lambda one: one[:3]):  # stable: the oldest first
-        item = outbox.items[name]
-        before = sum(count for other, count in items.items() if other <= priority)  # a lesser one stops no other
-        bulk = sum(size for other, size in size_bytes.items() if UPDATE_PRIORITY <= other <= priority)
-        is_too_much = priority >= UPDATE_PRIORITY and bulk > 0 and bulk + _size(item) > BYTES_MAX
-        if before >= ITEMS_MAX or is_too_much:
-            break
-        items[priority] += 1
-        size_bytes[priority] += _size(item)
-        outbox, sends = _send(outbox, context, active, name, item)
-        effects += sends
+    under_way = [outbox.items[name] for name in outbox.sent_ns if _is_under_way(outbox, context, name)]
+    effects, count, bulk_bytes = list[Effect](), 0, 0
+    for priority, names in _due(outbox, context).items():  # what is less important stops nothing
+        count += sum(item.priority == priority for item in under_way)
+        bulk_bytes += sum(_bulk_bytes(item) for item in under_way if item.priority == priority)
+        for name in names:
+            size_bytes = _bulk_bytes(outbox.items[name])
+            if count >= ITEMS_MAX or (bulk_bytes > 0 and bulk_bytes + size_bytes > BYTES_MAX):
+                return outbox, effects
+            count, bulk_bytes = count + 1, bulk_bytes + size_bytes
+            outbox, sends = _send(outbox, context, active, name, outbox.items[name])
+            effects += sends
     return outbox, effects
 
 
-def _is_its_turn(outbox: Outbox, context: Context, priority: int) -> bool:
-    return context.now_ns >= (outbox.line.urgent_ns if priority < UPDATE_PRIORITY else outbox.line.bulk_ns)
-
-
-def _unsent(outbox: Outbox, context: Context) -> list[tuple[int, bool, int, str]]:
-    """Return what was not sent yet over this connection and whose turn it is, no more of a class than may be under way:
-    after a long outage this is what takes the time.
+def _due(outbox: Outbox, context: Context) -> dict[int, list[str]]:
+    """Return what is due of each class whose turn it is: what was not sent yet over this connection, no more of it than
+    may be under way, and behind it what nobody answers.
     """
-    found: dict[int, list[str]] = {priority: [] for priority in CLASSES if _is_its_turn(outbox, context, priority)}
-    if not found:
-        return []
-    for name, item in outbox.items.items():
-        names = found.get(item.priority)
+    line = outbox.line
+    turns_ns = {kind: line.urgent_ns if kind < UPDATE_PRIORITY else line.bulk_ns for kind in CLASSES}
+    due: dict[int, list[str]] = {kind: [] for kind, turn_ns in turns_ns.items() if context.now_ns >= turn_ns}
+    for name, item in outbox.items.items():  # after a long outage this is what takes the time
+        names = due.get(item.priority)
         if names is not None and len(names) < ITEMS_MAX and name not in outbox.sent_ns:
             names.append(name)
-    return [(priority, False, 0, name) for priority, names in found.items() for name in names]
+    for name in sorted(outbox.sent_ns, key=outbox.sent_ns.__getitem__):
+        if (priority := outbox.items[name].priority) in due and not _is_under_way(outbox, context, name):
+            due[priority].append(name)
+    return due
 
 
-def _size(item: Item) -> int:
-    return sum(map(len, item.payloads))
+def _bulk_bytes(item: Item) -> int:
+    return sum(map(len, item.payloads)) if item.priority >= UPDATE_PRIORITY else 0
 
 
-def _is_under_way(outbox: Outbox, context: Context, name: str, item: Item) -> bool:
-    """Tell whether an item was sent and its receipt is not overdue. No receipt is for a body that is still leaving."""
-    sent_ns, line = outbox.sent_ns.get(name), outbox.line
-    if sent_ns is None:
-        return False
-    if item.priority >= UPDATE_PRIORITY and line.bytes_waiting > 0:
+def _is_under_way(outbox: Outbox, context: Context, name: str) -> bool:
+    """Tell whether the receipt of an item that was sent is not overdue. No receipt is for a body that is still leaving.
+
+    Where the aggregator has answered since, one message was lost, and patience is no help.
+    """
+    sent_ns, line, settings = outbox.sent_ns[name], outbox.line, context.settings
+    if outbox.items[name].priority >= UPDATE_PRIORITY and line.bytes_waiting > 0:
         return True
-    is_there = (
-        line.received_ns is not None and line.received_ns > sent_ns
-    )  # then one message was lost: patience is no help
-    tries, settings = 1 if is_there else line.tries.get(name, 1), context.settings
+    tries = 1 if line.received_ns is not None and line.received_ns > sent_ns else line.tries.get(name, 1)
     return context.now_ns - sent_ns < wait_ns(settings.exchange.resend_s, tries, settings.gateway.id, name)
 
 
@@ -148,6 +134,6 @@ def resend(outbox: Outbox, context: Context, name: str, missing: tuple[int, ...]
     if name not in outbox.items:
         return outbox, []
     item = outbox.items[name]
-    wanted = sorted(set(missing)) or range(len(item.payloads))
-    sends: list[Effect] = [Publish(item.topic, item.payloads[index]) for index in wanted if index < len(item.payloads)]
+    wanted = requested(missing, len(item.payloads))
+    sends: list[Effect] = [Publish(item.topic, item.payloads[index]) for index in wanted]
     return replace(outbox, sent_ns={**outbox.sent_ns, name: context.now_ns}), sends

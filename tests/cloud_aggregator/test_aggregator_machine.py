@@ -27,7 +27,6 @@ from fedgate.cloud_aggregator.events import (
     SaveTraining,
     Tick,
 )
-from fedgate.cloud_aggregator.rounds.uploads import ASKS_MAX
 from fedgate.cloud_aggregator.state import State, restore
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Alarm, Receipt, Status, Want
@@ -167,7 +166,12 @@ def test_a_bad_update_is_refused_with_the_reason_and_counts_for_nothing(fault: s
     state, effects = after(OPEN, *update("north", body(OPEN, arrays or None, **change)))
     (receipt,) = receipts(effects)
     assert not receipt.accepted and words in receipt.reason
-    assert (state.rounds.counted, state.rounds.total, state.rounds.incoming, state.rounds.refused) == ({}, {}, {}, 1)
+    assert (state.rounds.counted, state.rounds.total, state.rounds.uploads.incoming, state.rounds.refused) == (
+        {},
+        {},
+        {},
+        1,
+    )
     state, effects = after(state, *update("north", body(state)))
     assert receipts(effects) == [Receipt(accepted=True)] and list(state.rounds.counted) == ["north"]
 
@@ -183,7 +187,7 @@ def test_a_header_that_claims_terabytes_is_refused_and_holds_no_memory() -> None
     header = ChunkHeader(digest="a" * 64, index=9, chunks=10, size_bytes=2**42)
     state, effects = after(OPEN, heard("north", "update", header.to_bytes() + b"\nsome"))
     assert receipts(effects)[0].reason == f"update of {2**42} bytes, at most 100000 are taken"
-    assert not state.rounds.incoming
+    assert not state.rounds.uploads.incoming
     inner = json.dumps({"arrays": [["vectors", "<f8", [2**37, 3]]], "format": "fedgate/1", "meta": {}, "sha256": ""})
     state, effects = after(OPEN, *update("north", inner.encode() + b"\n"))
     assert "expected from the header" in receipts(effects)[0].reason
@@ -191,7 +195,7 @@ def test_a_header_that_claims_terabytes_is_refused_and_holds_no_memory() -> None
 
 def test_a_stranger_is_dropped_without_a_receipt_until_its_status_is_here() -> None:
     state, effects = after(OPEN, *update("stranger", body(OPEN)))
-    assert not receipts(effects) and not state.rounds.incoming and not state.rounds.counted
+    assert not receipts(effects) and not state.rounds.uploads.incoming and not state.rounds.counted
     assert all("stranger has not told its status yet" in log.text for log in effects if isinstance(log, Log))
     state, effects = after(state, heard("stranger", "status", READY.to_bytes()), *update("stranger", body(OPEN)))
     assert receipts(effects) == [Receipt(accepted=True)]
@@ -223,7 +227,7 @@ def test_missing_chunks_are_asked_for_and_who_never_answers_is_forgotten() -> No
     for at_s in range(1, 200):
         state, effects = after(state, Tick(), at_s=at_s)
         asked += [Want.from_bytes(one.payload).missing for one in published(effects, "resend")]
-    assert asked == [(0, *range(3, len(pieces)))] * ASKS_MAX and not state.rounds.incoming
+    assert asked == [(0, *range(3, len(pieces)))] * 3 and not state.rounds.uploads.incoming
     assert receipts(after(state, *pieces)[1]) == [Receipt(accepted=True)]
 
 
@@ -248,7 +252,7 @@ def test_one_gateway_holds_the_memory_of_one_update() -> None:
     state = OPEN
     for number in range(50):
         state, _ = after(state, update("north", bytes([number]) * 90_000)[0])
-    assert len(state.rounds.incoming) == 1
+    assert len(state.rounds.uploads.incoming) == 1
 
 
 def test_a_round_closes_with_all_or_at_the_deadline_and_never_below_the_quorum() -> None:

@@ -425,7 +425,7 @@ def test_pieces_that_cost_more_than_they_hold_are_no_chunks(tmp_path: Path) -> N
         for index in range(64):
             header = ChunkHeader(digest="a" * 64, index=index, chunks=100_000, size_bytes=900)
             made.hear(heard("west", "update", header.to_bytes() + b"\n", "x"))
-        assert not made.service.state.rounds.incoming
+        assert not made.service.state.rounds.uploads.incoming
         told = [one.text for one in made.said if isinstance(one, Log) and "bytes in 100000 chunks" in one.text]
         assert [text.rpartition("number ")[2] for text in told] == [f"{2**power})" for power in range(7)]
 

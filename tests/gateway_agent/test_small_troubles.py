@@ -185,7 +185,7 @@ def test_an_older_model_does_not_take_the_place_of_a_newer_one_on_its_way() -> N
     gateway = Gateway(CALM)
     for made in (THIRD, SENSITIVE):
         gateway.took(*after(gateway.state, heard("manifest", "current", made[0].to_bytes(), "all")))
-    assert gateway.state.deployment.candidate == THIRD[0] and gateway.state.downloads.fetches.keys() == {
+    assert gateway.state.deployment.candidate == THIRD[0] and gateway.state.downloads.receiver.incoming.keys() == {
         THIRD[0].model.digest
     }
     gateway.offer(THIRD)

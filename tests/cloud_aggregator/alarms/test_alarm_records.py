@@ -260,7 +260,7 @@ def test_causes_have_an_end_and_the_anomaly_is_always_taken() -> None:
 
 
 def test_causes_that_are_over_have_an_end_too() -> None:
-    alarms: register.AlarmBook = {}
+    alarms: register.Register = {}
     known = register.AlarmRecord(DONE, T0_NS, is_raised=True, is_cleared=True)
     for number in range(CAUSES_MAX):
         one = DONE.model_copy(update={"id": str(number), "cause": f"c{number}"})

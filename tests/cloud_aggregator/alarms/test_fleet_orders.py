@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.alarms.fleet import CAUSES, largest_group
-from fedgate.cloud_aggregator.alarms.register import KEPT, AlarmBook, take
+from fedgate.cloud_aggregator.alarms.register import KEPT, Register, take
 from fedgate.cloud_aggregator.events import Received, Tick
 from fedgate.config.protocol.messages import Alarm
 from fedgate.models.time_units import NS
@@ -30,7 +30,7 @@ FLEETS = st.dictionaries(
 def test_the_final_state_depends_on_no_order_and_no_repeats(
     story: dict[str, list[tuple[float, bool]]], rebooting: set[str], data: st.DataObject
 ) -> None:
-    """AlarmBook come in any order; the statuses of one gateway come in theirs, as one topic of one client does."""
+    """Alarms come in any order; the statuses of one gateway come in theirs, as one topic of one client does."""
     messages = [
         alarm(gateway, state, onset_s)
         for gateway, alarms in story.items()
@@ -101,7 +101,7 @@ def test_gateways_of_one_mind_name_one_cause_however_they_come(said: Said, count
 @given(onsets=st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 40)), max_size=9, unique=True))
 def test_the_group_is_the_largest_that_fits_the_window(onsets: list[tuple[str, int]]) -> None:
     """The oracle tries every subset of the alarms."""
-    alarms: AlarmBook = {}
+    alarms: Register = {}
     for gateway, onset_s in onsets:
         message = Alarm.from_bytes(alarm(gateway, onset_s=onset_s).payload)
         alarms, _, _ = take(alarms, gateway, message, T0_NS + 100 * NS)

@@ -104,9 +104,11 @@ def test_a_change_that_is_refused_for_good_is_given_up_and_the_next_is_sent() ->
     held, effects, now_ns = tried(held, now_ns, is_refused=True)
     (log,) = [one for one in effects if isinstance(one, Log)]
     assert log.level == "warning" and f"no to a {TRIES_MAX} times" in log.text and '{"id":"a"}' in log.text
-    assert [one for one in effects if one != log] == [Dequeue("a"), RecordCount(REFUSED, 1), Send(Post("b", b""))]
+    assert [one for one in effects if one != log] == [Dequeue("a"), RecordCount(REFUSED, 1)]
     assert (held.refused, held.dropped, held.refusals) == (1, 0, 0)
     failures = held.failures
+    held, sends = webhook.due(held, SPEC, now_ns)
+    assert sends == [Send(Post("b", b""))]
     held, _ = webhook.receive_result(held, SPEC, Posted("b", "no", True), now_ns)
     assert held.failures == failures + 1 and held.waiting  # pauses go on growing until something is taken
 

@@ -120,7 +120,7 @@ def test_a_bad_model_reaches_canaries_alone_and_they_get_back_what_all_have(
     assert made.versions() == {"east": 1, "north": 1, "south": 3, "west": 1}  # 3 is 1 under a new version
     south, east = made.agents["south"].deployment.manifest, made.agents["east"].deployment.manifest
     assert south is not None and east is not None and south.model == east.model
-    assert not any(digest in one.downloads.fetches for one in made.agents.values())
+    assert not any(digest in one.downloads.receiver.incoming for one in made.agents.values())
     assert [name for name in NAMES if made.own(name)] == ["south"]
     between(made)
     made.told()

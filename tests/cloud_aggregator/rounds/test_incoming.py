@@ -9,8 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from fedgate.cloud_aggregator.events import Connection, Outward, Received, RecordRound, SaveTraining, Tick
-from fedgate.cloud_aggregator.rounds.uploads import RESEND_S
+from fedgate.cloud_aggregator.rounds.rounds import PATIENCE
 from fedgate.config.protocol.messages import RoundOpen, Want
+from fedgate.config.runtime.backoff import JITTER
 from fedgate.config.settings.settings import Limits
 from tests.support.cloud_service import Cloud, chunks_of, cloud, mean_of, receipts, said_under
 
@@ -33,11 +34,11 @@ def test_more_updates_than_there_is_room_for_are_asked_for_later_and_all_are_cou
         said: list[Outward] = []
         for number in range(len(bodies[names[0]])):  # everyone at once, chunk by chunk
             said += made.hear(*[bodies[name][number] for name in names])
-            held = [one.assembly.held_bytes for one in made.service.state.rounds.incoming.values()]
+            held = [one.assembly.held_bytes for one in made.service.state.rounds.uploads.incoming.values()]
             assert sum(held) <= LIMITS["incoming_bytes"]
         while asked := asked_for(said):
             said = made.hear(*[event for name, missing in asked for event in bodies[name] if missing == ()])
-        assert made.service.state.rounds.server.round_index == 1 and not made.service.state.rounds.incoming
+        assert made.service.state.rounds.server.round_index == 1 and not made.service.state.rounds.uploads.incoming
 
 
 def test_a_gateway_that_stops_half_way_makes_room_for_the_others_in_the_end(tmp_path: Path) -> None:
@@ -45,11 +46,11 @@ def test_a_gateway_that_stops_half_way_makes_room_for_the_others_in_the_end(tmp_
         for index in (0, 1):
             made.hear(answers(made, index)[0])
         made.hear(*answers(made, 2))
-        assert made.service.state.rounds.incoming["c"].parked
+        assert made.service.state.rounds.uploads.incoming["c"].is_parked
         said: list[Outward] = []
         for _ in range(15):
-            said += made.hear(Tick(), after_s=RESEND_S)
-        assert ("c", ()) in asked_for(said) and not {"a", "b"} & made.service.state.rounds.incoming.keys()
+            said += made.hear(Tick(), after_s=PATIENCE.first_s)
+        assert ("c", ()) in asked_for(said) and not {"a", "b"} & made.service.state.rounds.uploads.incoming.keys()
 
 
 @pytest.mark.parametrize("how", ["the same again", "another each time", "a new one now and then"])
@@ -58,14 +59,14 @@ def test_who_only_seems_to_go_on_keeps_nobody_out(how: str, tmp_path: Path) -> N
         first = [answers(made, index) for index in (0, 1)]
         made.hear(*[pieces[0] for pieces in first])
         made.hear(*answers(made, 2))
-        assert made.service.state.rounds.incoming["c"].parked
+        assert made.service.state.rounds.uploads.incoming["c"].is_parked
         said: list[Outward] = []
         for step in range(200):
             if how == "another each time":
                 again = [answers_of(made, index, float(step)) for index in (0, 1)]
             else:
                 again = [pieces[0 if how == "the same again" else step // 60] for pieces in first]
-            said += made.hear(*again, after_s=RESEND_S - 1.0)
+            said += made.hear(*again, after_s=PATIENCE.first_s - 1.0)
             said += made.hear(Tick(), after_s=0.0)
         assert ("c", ()) in asked_for(said)
 
@@ -88,7 +89,7 @@ def test_half_an_update_at_a_restart_is_asked_for_and_counted_once(tmp_path: Pat
         made.restart()
         said = made.hear(*pieces[4:])
         assert not receipts(said)
-        ((who, missing),) = asked_for(made.hear(Tick(), after_s=RESEND_S))
+        ((who, missing),) = asked_for(made.hear(Tick(), after_s=PATIENCE.first_s * (1.0 + JITTER)))
         assert (who, missing) == (made.names[0], (0, 1, 2, 3))
         (receipt,) = receipts(made.hear(*[pieces[index] for index in missing]))
         assert receipt.accepted and list(made.service.state.rounds.counted) == [made.names[0]]

@@ -160,7 +160,7 @@ def test_a_bad_model_leaves_the_one_in_force_and_says_why(fault: str) -> None:
         before.deployment.models.trying
     )  # what was refused in order did not end the agent
     state, effects = offered(changed(state, "context", refusal="something else"), make())
-    assert words in status(state).refusal and not state.downloads.fetches and not sent(effects, "want")
+    assert words in status(state).refusal and not state.downloads.receiver.incoming and not sent(effects, "want")
     state, effects = offered(state, signed_third())
     assert state.deployment.manifest is not None and (state.deployment.manifest.version, status(state).refusal) == (
         3,
@@ -197,7 +197,7 @@ def test_a_newer_manifest_takes_the_place_of_one_whose_model_has_not_come() -> N
     state, _ = after(commissioned(), heard("manifest", "current", FIRST[0].to_bytes(), "all"))
     other = of_linear(GOOD, ("center", "scale"))
     state, _ = offered(state, other)
-    assert state.deployment.manifest == other[0] and not state.downloads.fetches
+    assert state.deployment.manifest == other[0] and not state.downloads.receiver.incoming
     assert offered(state, FIRST)[0].deployment.manifest == other[0]
 
 
@@ -247,7 +247,7 @@ def test_a_second_model_is_fetched_only_once_however_often_it_is_announced() -> 
     state = in_force()
     for _ in range(5):
         state, effects = after(state, heard("manifest", "current", GOOD.to_bytes(), "all"))
-        assert effects == [] and len(state.downloads.fetches) == 1
+        assert effects == [] and len(state.downloads.receiver.incoming) == 1
     wants = 0
     for at_s in range(1, 11):  # after 1 s, 2 more and 4 more, each a quarter longer at most
         state, effects = after(state, TICK, now_ns=T0_NS + at_s * NS)

@@ -37,7 +37,7 @@ def test_a_candidate_that_alarms_where_the_model_in_force_is_calm_is_refused_for
     gateway.restart()
     twin.restart()
     gateway.offer(SENSITIVE)
-    assert not gateway.state.downloads.fetches and "it alarms in 5 of 5" in status(gateway.state).refusal
+    assert not gateway.state.downloads.receiver.incoming and "it alarms in 5 of 5" in status(gateway.state).refusal
     for each in (gateway, twin):
         each.watch(2 * BLOCK)
     assert gateway.scores == twin.scores and gateway.version == 1
@@ -82,7 +82,7 @@ def test_a_model_that_breaks_the_promise_on_probation_goes_by_itself() -> None:
     for _ in range(2):
         gateway.offer(SENSITIVE)
         gateway.offer(CALM)
-        assert gateway.version == 1 and not gateway.state.downloads.fetches
+        assert gateway.version == 1 and not gateway.state.downloads.receiver.incoming
         gateway.restart()
     gateway.offer(model(2, DEVIATION))
     assert "model 2 is not newer than 2, which was in force" in status(gateway.state).refusal

@@ -124,7 +124,7 @@ def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
     gateway.restart()
     assert gateway.version == 1 and "stored model 2 refused: its golden" in status(gateway.state).refusal
     gateway.offer(SENSITIVE)
-    assert gateway.version == 1 and not gateway.state.downloads.fetches  # not again before the next start
+    assert gateway.version == 1 and not gateway.state.downloads.receiver.incoming  # not again before the next start
     gateway.restart()
     assert gateway.version == 2
 

@@ -187,7 +187,7 @@ def test_a_model_that_was_signed_for_others_is_not_taken(case: str) -> None:
     announced_to, audience = OTHERS[case]
     manifest = signed_as(GOOD, audience=audience)
     state, effects = after(in_force(), heard("manifest", "current", manifest.to_bytes(), announced_to))
-    assert state.deployment.candidate is None and not state.downloads.fetches and not kinds(effects, Save)
+    assert state.deployment.candidate is None and not state.downloads.receiver.incoming and not kinds(effects, Save)
     assert state.context.refusal.startswith(f"model 2 refused: it is for {audience!r} and was announced to")
     assert offered(state, SECOND)[0].deployment.manifest == GOOD  # the right one is not kept out by it
 

@@ -227,7 +227,9 @@ def test_the_model_in_force_that_another_key_vouches_for_is_neither_fetched_agai
     announced = heard("manifest", "current", by(RELEASE, SECOND)[0].to_bytes(), "all")
     for _ in range(2):
         state, _ = after(state, announced)
-        assert state.deployment.candidate is None and not state.downloads.fetches and state.context.refusal == ""
+        assert (
+            state.deployment.candidate is None and not state.downloads.receiver.incoming and state.context.refusal == ""
+        )
     assert offered(state, by(RELEASE, FIRST))[0].deployment.manifest == SECOND[0]
 
 
