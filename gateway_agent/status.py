@@ -48,6 +48,7 @@ def status(state: State) -> Status:
         ),
         store_id=state.context.store_id,
         starts=state.context.starts,
+        challenge=state.context.challenge,
         sequence=state.outbox.sequence,
         t_ns=state.context.now_ns,
         monotonic_ns=state.context.monotonic_ns(state.context.now_ns),
