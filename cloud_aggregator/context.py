@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.events import Publish
 from fedgate.config.identity import signing
-from fedgate.config.protocol.messages import Receipt, Signed, Transfer, audience_of
+from fedgate.config.protocol.messages import STATUS, Receipt, Signed, Transfer, audience_of
 from fedgate.config.protocol.topics import ALL, Topic, topic_of
 from fedgate.config.protocol.transfer import pieces_of, requested
 from fedgate.config.settings.settings import AggregatorSettings
@@ -72,3 +72,8 @@ class Context:
         """Return the answer to an item of a gateway: taken, or refused for this reason."""
         receipt = Receipt(accepted=not reason, reason=reason)
         return Publish(self.topic(gateway, "receipt", item), receipt.to_bytes())
+
+    def challenge(self, gateway: str, number: int) -> Publish:
+        """Return the answer to a status of a gateway: a number to be named in those that follow."""
+        receipt = Receipt(accepted=True, challenge=number)
+        return Publish(self.topic(gateway, "receipt", STATUS), receipt.to_bytes())

@@ -169,7 +169,7 @@ class RecordGateway:
     gateway: str
     status: Status
     seen_ns: int
-    lives: str = ""  # what is known of who speaks under its name; see `access.device_sessions`
+    sessions: str = ""  # what is known of who speaks under its name; see `access.device_sessions`
 
 
 @dataclass(frozen=True)

@@ -201,9 +201,9 @@ def _write_heartbeat(state: State) -> Result:
 
 
 def _end_conflicts(state: State) -> Result:
-    state, ends = apply(state, duplicates.end_refusals(state.alarms, state.context))
-    state, more = _access(state, duplicates.end_conflicts(state.access, state.context))
-    return state, [*ends, *more]
+    state, stored = _access(state, duplicates.end_twins(state.access, state.context))
+    state, ends = apply(state, duplicates.end_alarms(state.access, state.context, state.alarms))
+    return state, [*stored, *ends]
 
 
 def _close_if_due(state: State) -> Result:

@@ -32,6 +32,7 @@ class Context:
     anchor_ns: int | None = None  # the time of the boot by the gateway's timeline, where that is known
     secret: bytes = b""  # makes this gateway's random numbers its own; never leaves it
     starts: int = 0  # on this store
+    challenge: int = 0  # the last one that came from the aggregator, see `Status`
     store: StoreHealth = field(default_factory=StoreHealth)
     is_connected: bool = False  # to the aggregator's broker
     bytes_sent: int = 0

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.frames import Frame
-from fedgate.config.protocol.messages import MessageError, Receipt, Score, Want
+from fedgate.config.protocol.messages import STATUS, MessageError, Receipt, Score, Want
 from fedgate.config.settings.settings import Source
 from fedgate.gateway_agent import downloads
 from fedgate.gateway_agent.deployment import activation, probation
@@ -353,6 +353,9 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> Result:
             changes["trust"], wanted = receive_numbers(state.trust, context, payload)
         case "chunk":
             changes["downloads"] = downloads.take_chunk(state.downloads, context, payload)
+        case "receipt" if where.item == STATUS:
+            challenge = Receipt.from_bytes(payload).challenge
+            changes["context"] = replace(context, challenge=challenge)
         case "receipt":
             return _settle(replace(state, **changes), where.item, Receipt.from_bytes(payload))
         case "resend":

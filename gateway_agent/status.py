@@ -41,6 +41,7 @@ def status(state: State) -> Status:
         **status_fields(state.deployment, state.context.settings),
         store_id=state.context.store_id,
         starts=state.context.starts,
+        challenge=state.context.challenge,
         sequence=state.outbox.sequence,
         t_ns=state.context.now_ns,
         monotonic_ns=state.context.monotonic_ns(state.context.now_ns),

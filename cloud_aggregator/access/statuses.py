@@ -18,14 +18,20 @@ def receive_status(access: Access, context: Context, gateway: str, status: Statu
     if seen_ns is not None:
         seen_ns = max(seen_ns, min(access.seen.get(gateway, 0), context.now_ns))
         access = replace(access, seen={**access.seen, gateway: seen_ns})
-    before = access.gateways.get(gateway)
+    held, before = access, access.gateways.get(gateway)
     if status.state == "offline" and before is not None:  # a last will knows nothing but that; the rest is still true
         status = before.model_copy(update={"state": "offline"})
     access, status, noticed = _with_all_spent(access, gateway, status)
-    access, found, is_news = duplicates.note_status(access, context, gateway, status)
+    if status.state == "online":
+        access, found, is_news = duplicates.note_status(access, context, gateway, status)
+    else:
+        found, is_news = [], True
     if not is_news:
-        access, kept = _keep_spent(access, gateway)
-        return access, [*kept, *found, Log("info", f"status of {gateway}: it was sent before one that is here already")]
+        access = _keep_spent(access, gateway)
+        is_changed = access.gateways is not held.gateways or access.sessions is not held.sessions
+        stored = [duplicates.record(access, gateway)] if is_changed else []
+        log = Log("info", f"status of {gateway}: it was sent before one that is here already")
+        return access, [*stored, *found, log]
     access = replace(access, gateways={**access.gateways, gateway: status})
     return access, [duplicates.record(access, gateway), *noticed, *found, StatusChanged(gateway, before)]
 
@@ -44,11 +50,10 @@ def _with_all_spent(access: Access, gateway: str, status: Status) -> tuple[Acces
     return access, status.model_copy(update={"privacy_epsilon": most}), [noticed]
 
 
-def _keep_spent(access: Access, gateway: str) -> Result:
+def _keep_spent(access: Access, gateway: str) -> Access:
     """Return the record with what a late status told of a gateway's privacy; the rest of that status is over."""
     known, most = access.gateways.get(gateway), access.spent.get(gateway)
     if known is None or known.privacy_epsilon == most:
-        return access, []
+        return access
     known = known.model_copy(update={"privacy_epsilon": most})
-    access = replace(access, gateways={**access.gateways, gateway: known})
-    return access, [duplicates.record(access, gateway)]
+    return replace(access, gateways={**access.gateways, gateway: known})

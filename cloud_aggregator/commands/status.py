@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.alarms import register
+from fedgate.cloud_aggregator.alarms.register import OF_OURS
 from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.cloud_aggregator.names import first_of
 from fedgate.cloud_aggregator.rounds import set_back
@@ -118,6 +120,9 @@ def summarised(config: Path, now_ns: int) -> dict[str, Any]:
     gateways += [{"gateway": name, "state": "unknown", "is_silent": False} for name in sorted(unheard)]
     denied = _denied(settings, registry)
     for one in gateways:
+        causes = sorted({known.alarm.cause for known in register.active(alarms.book, one["gateway"])})
+        conflicts = [cause.removeprefix(OF_OURS) for cause in causes if cause.startswith(OF_OURS)]
+        one |= {"identity": ", ".join(conflicts)}
         one |= {"is_heard": one["gateway"] not in unheard, "is_denied": one["gateway"] in denied}
         if one["is_denied"]:
             one |= {"state": "unknown", "is_silent": False, "identity": "denied"}
@@ -162,7 +167,6 @@ def _service(found: Health, now_ns: int) -> dict[str, Any]:
 
 
 def _gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns: int) -> dict[str, Any]:
-    trouble = json.loads(row["lives"] or "{}").get("trouble") or ""
     shown = {**json.loads(row["status"]), "gateway": row["gateway"], "seen": cli.moment(row["seen_ns"] or None)}
     if row["gateway"] in barred:
         shown["state"] = "revoked"
@@ -171,7 +175,7 @@ def _gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns:
     shown["unknown_since"] = cli.moment(found.as_of_ns) if shown["state"] == "unknown" else ""
     quiet_s = (now_ns - max(row["seen_ns"], found.link_ns or 0)) / NS  # nobody could hear it before the connection
     shown["is_silent"] = shown["state"] == "online" and quiet_s > SILENT_S
-    return {**shown, "identity": trouble.removeprefix("identity-")}
+    return shown
 
 
 def _training(stored: bytes, settings: AggregatorSettings) -> dict[str, Any]:

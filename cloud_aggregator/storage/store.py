@@ -199,7 +199,7 @@ class Store:
             case RecordGateway(gateway=gateway, status=status):
                 online = status.state == "online"
                 last = {"online": online, "status": status.model_dump_json()}
-                last |= {"seen_ns": effect.seen_ns, "lives": effect.lives}
+                last |= {"seen_ns": effect.seen_ns, "sessions": effect.sessions}
                 put(self._db, GATEWAYS, {"gateway": gateway}, last)
             case RecordService():
                 put(self._db, SERVICE, {"id": 1}, vars(effect))
@@ -272,7 +272,7 @@ class Store:
 
     def sessions(self) -> dict[str, DeviceSessions]:
         """Return who speaks under the name of every gateway."""
-        return restore_sessions((row.gateway, row.lives) for row in self._read(select(GATEWAYS)))
+        return restore_sessions((row.gateway, row.sessions) for row in self._read(select(GATEWAYS)))
 
     def held(self) -> dict[str, HoldUpdate]:
         """Return the updates that came after their round, by gateway, in the order of arrival."""

@@ -89,7 +89,7 @@ GATEWAYS = Table(
     Column("online", Boolean, nullable=False),
     Column("status", String, nullable=False),
     Column("seen_ns", BigInteger, nullable=False),
-    Column("lives", String),  # see `access.device_sessions`
+    Column("sessions", String),  # see `access.device_sessions`
 )
 # That the service works, and how it stands with the broker; one row, see `presence`.
 SERVICE = Table(

@@ -102,6 +102,9 @@ class Device(Message):
     category: Name = "other"
 
 
+STATUS = "agent"  # item under which a gateway publishes its status, and is answered
+
+
 class Status(Message):
     """What a gateway (or, without the gateway fields, the aggregator) is doing; retained, `offline` as last will."""
 
@@ -144,6 +147,7 @@ class Status(Message):
     sequence: Count = 0  # items that this store has ever queued
     t_ns: Moment | None = None  # when this was said, and ...
     monotonic_ns: Moment | None = None  # ... how long after the boot: by both, earlier times of a boot can be corrected
+    challenge: Count = 0  # the last that came from the aggregator, see `Receipt`: this was said after it
     link: Short = ""  # what keeps ending the connection, where something seems to
     outbox_bytes: Count = 0  # of what waits to be sent, see [store]
     flash_bytes_written: Count = 0  # in this day of the gateway's
@@ -257,6 +261,7 @@ class Receipt(Message):
 
     accepted: bool
     reason: Short = ""
+    challenge: Count = 0  # to be named in each status from now on; of the item `STATUS` alone
 
 
 class Manifest(Signed):

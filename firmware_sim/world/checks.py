@@ -16,7 +16,7 @@ from fedgate.cloud_aggregator import events as cloud_events
 from fedgate.cloud_aggregator.state import State
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol import topics, wire
-from fedgate.config.protocol.messages import Alarm, Manifest, Receipt, Status
+from fedgate.config.protocol.messages import STATUS, Alarm, Manifest, Receipt, Status
 from fedgate.config.protocol.transfer import parse_chunk
 from fedgate.firmware_sim.world.certificates import Certificates
 from fedgate.firmware_sim.world.damage import Damages
@@ -82,7 +82,7 @@ class Witness:
         self.hostile = ""  # a gateway that says what it likes: what it says of itself is owed nothing
         self._trail: list[State] = []  # states of the aggregator in the step at hand
         self._effects: list[Any] = []
-        self._heard: list[tuple[str, Status, int]] = []  # by the aggregator since its last step
+        self._heard: list[tuple[str, Status]] = []  # by the aggregator since its last step
 
     def violate(self, what: str) -> None:
         """Note that a promise was broken."""
@@ -208,13 +208,13 @@ class Witness:
 
     # What the aggregator does.
 
-    def cloud_hears(self, topic: str, payload: bytes, process: int) -> None:
+    def cloud_hears(self, topic: str, payload: bytes) -> None:
         """Take note of what comes to the aggregator."""
         if self._is_hostile(topic):
             return
         where = topics.parse(topic)
         if where.channel == "status" and payload:  # nothing: the aggregator takes away what was retained
-            self._heard.append((where.gateway, Status.from_bytes(payload), process))
+            self._heard.append((where.gateway, Status.from_bytes(payload)))
 
     def _is_hostile(self, topic: str) -> bool:
         return topic.split("/")[3] == self.hostile
@@ -233,10 +233,10 @@ class Witness:
         self.rounds.stepped(trail, self._effects)
         if trail:
             self.latest.known(trail[-1].access.gateways, self.devices.handled)
-        for gateway, status, process in self._heard:
+        for gateway, status in self._heard:
             if gateway in self.certificates.out:
                 continue
-            self.devices.heard(gateway, status, process)
+            self.devices.heard(gateway, status)
         self._heard = []
 
     def cloud_committed(self, effects: Sequence[cloud_events.Durable]) -> None:
@@ -300,6 +300,9 @@ class Witness:
         if where.channel != "receipt":
             return
         receipt, item = Receipt.from_bytes(payload), (where.gateway, where.item)
+        if where.item == STATUS:
+            self.devices.challenged(where.gateway, receipt.challenge)
+            return
         if not receipt.accepted:
             if where.gateway == self.hostile:
                 return

@@ -11,7 +11,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, product
 from typing import Any, Literal, NamedTuple
 
 from fedgate.config.protocol.messages import Alarm, Status
@@ -32,25 +31,32 @@ MAY_BE_SAID: dict[Handled, set[str]] = {
     "twin": {"identity-twin", "identity-restored"},
     "anew": {"identity-replaced"},
 }
-ON_TIME_S = 10.0
-TOGETHER_S, TOGETHER_TIMES = 500.0, 6  # of two devices that nobody can take for one whose messages were late
-LATE_S, PACE_S = 30.0, 300.0  # where for so long only what is later comes, nobody knows the pace from before
-LIVES_MAX = 8  # boots on one store of a gateway that the aggregator promises to have in mind
+SESSIONS_MAX = 8  # boots on one store of a gateway that the aggregator promises to have in mind
 
 
-Named = tuple[str, int, str]  # a boot of a device: device, card and boot
+Named = tuple[str, int, str, str]  # a boot of a device on a store: device, card, boot and store
 
 
 @dataclass
 class Life:
-    """What one process of the aggregator has heard of one boot of one device."""
+    """What the aggregator has heard of one boot of one device on one store."""
 
     first_s: float  # when it was first heard of, and ...
     last_s: float  # ... last
-    stores: dict[str, int] = field(default_factory=dict)  # by name: when it last said so, on its own clock, in ns
-    starts: dict[tuple[str, int], float] = field(default_factory=dict)  # store and count of starts -> first heard
-    # When what was on time came; a list for each pace of its clock that the aggregator could follow.
-    paces: list[list[float]] = field(default_factory=lambda: [[]])
+    said_ns: int = -1  # on its own clock, of what it said last
+    starts: int = 0  # of which it has said that they are on its disk
+    challenge: int = 0  # that was sent when it was first heard; 0: none yet
+    named: int = 0  # the highest challenge that it named
+
+
+@dataclass
+class Due:
+    """What the aggregator must have said of a gateway by the time at which it had heard enough."""
+
+    kind: Literal["restored", "twins"]
+    gateway: str
+    first_s: float  # when it first heard of one of the two lives
+    known_s: float
 
 
 @dataclass
@@ -112,6 +118,9 @@ def gateway_of(device: str) -> str:
     return device.removesuffix(TWIN)
 
 
+UNSAID = {"restored": "it was set back to an old card", "twins": "two devices spoke under its name by turns"}
+
+
 class Devices:
     """What each device holds on its way to the aggregator, and what was done to it."""
 
@@ -124,8 +133,8 @@ class Devices:
         self._cards: dict[str, int] = defaultdict(int)
         self._handlings: dict[str, int] = defaultdict(int)  # by device: how often anything was done to it
         self._said: dict[tuple[str, str, int | None], Said] = {}
-        self._lives: dict[tuple[str, int], dict[Named, Life]] = defaultdict(dict)  # by gateway and process
-        self._first_s: dict[Named, float] = {}  # when any process of the aggregator first heard of a boot
+        self._lives: dict[str, dict[Named, Life]] = defaultdict(dict)  # by gateway
+        self._due: dict[tuple[str, frozenset[Named]], Due] = {}  # by kind and the two lives
         self._accusations: dict[str, list[Accusation]] = defaultdict(list)  # by gateway
         self.loads: dict[str, Loads] = defaultdict(Loads)  # by device
 
@@ -218,26 +227,47 @@ class Devices:
         key = (gateway_of(device), status.boot_id, status.monotonic_ns)
         self._said.setdefault(key, Said(device, self._cards[device], self._elapsed_s(), status))
 
-    def heard(self, gateway: str, status: Status, process: int) -> None:
-        """Take note of a status that comes to the aggregator; what it has in mind of it ends with its process."""
+    def challenged(self, gateway: str, challenge: int) -> None:
+        """Take note of a challenge that the aggregator sends: whoever names it was there after those heard so far."""
+        for life in self._lives[gateway].values():
+            if life.challenge == 0 or life.first_s == self._elapsed_s():
+                life.challenge = max(life.challenge, challenge)
+
+    def heard(self, gateway: str, status: Status) -> None:
+        """Take note of a status that comes to the aggregator."""
         said = self._said.get((gateway, status.boot_id, status.monotonic_ns))
         if status.state != "online" or said is None:
             return
-        now_s, name = self._elapsed_s(), (said.device, said.card, status.boot_id)
-        self._first_s.setdefault(name, now_s)
-        life = self._lives[gateway, process].setdefault(name, Life(now_s, now_s))
+        now_s, lives = self._elapsed_s(), self._lives[gateway]
+        name = (said.device, said.card, status.boot_id, status.store_id)
+        life = lives.setdefault(name, Life(now_s, now_s))
         life.last_s = now_s
-        is_overtaken = (status.monotonic_ns or 0) <= life.stores.get(status.store_id, -math.inf)
-        if not status.store_problem and (life.starts or not is_overtaken):
-            life.starts.setdefault((status.store_id, status.starts), now_s)
-        if is_overtaken:  # by a later one, which said how it is
+        if (status.monotonic_ns or 0) <= life.said_ns:  # a later one said how it is
             return
-        life.stores[status.store_id] = status.monotonic_ns or 0
-        late_s, times_s = now_s - said.said_s, life.paces[-1]
-        if late_s <= ON_TIME_S:
-            times_s.append(now_s)
-        elif late_s > LATE_S and times_s and now_s - times_s[-1] >= PACE_S:
-            life.paces.append([])
+        life.said_ns = status.monotonic_ns or 0
+        life.starts = life.starts if status.store_problem else status.starts
+        life.named = max(life.named, status.challenge)
+        for other_name, other in lives.items():
+            if other is not life and self._between(lives.values(), life, other) <= SESSIONS_MAX - 2:
+                self._compare(gateway, (name, life), (other_name, other), status.starts)
+
+    def _compare(self, gateway: str, one: tuple[Named, Life], other: tuple[Named, Life], starts: int) -> None:
+        """Take note of what a life that was just heard, with so many starts on its store, shows beside another."""
+        ((device, card, _, store), life), ((other_device, other_card, _, other_store), other_life) = one, other
+        if not 0 < other_life.challenge <= life.named:  # nobody knows that it was there after the other
+            return
+        first_s, pair = min(life.first_s, other_life.first_s), frozenset((one[0], other[0]))
+        if device != other_device and 0 < life.challenge <= other_life.named:
+            self._due.setdefault(("twins", pair), Due("twins", gateway, first_s, self._elapsed_s()))
+        is_older = device == other_device and card > other_card and store == other_store
+        if is_older and starts <= other_life.starts:
+            self._due.setdefault(("restored", pair), Due("restored", gateway, first_s, self._elapsed_s()))
+
+    @staticmethod
+    def _between(lives: Iterable[Life], one: Life, other: Life) -> int:
+        """Return how many other lives may have come to the aggregator since it first heard of one of the two."""
+        since_s = min(one.first_s, other.first_s)
+        return sum(life.last_s >= since_s for life in lives if life is not one and life is not other)
 
     def accused(self, gateway: str, alarm: Alarm) -> None:
         """Take note of what the aggregator says about a gateway, which must have been handled so."""
@@ -254,58 +284,16 @@ class Devices:
 
     def audit(self) -> dict[str, int]:
         """See that what the aggregator must have noticed was said; return how often that was so."""
-        found = {"restored": 0, "twins": 0}
-        for (gateway, _), lives in self._lives.items():
-            pairs = list(combinations(lives.items(), 2))
-            for one, other in pairs:
-                known_s = _set_back_s(one, other)
-                if known_s is not None and _between(lives.values(), one[1], other[1]) <= LIVES_MAX - 2:
-                    found["restored"] += 1
-                    first_s = min(self._first_s[one[0]], self._first_s[other[0]])
-                    self._must_be_accused(gateway, first_s, known_s)
-            since_s = [at_s for one, other in pairs if (at_s := _are_two_since_s(one, other)) is not None]
-            found["twins"] += bool(since_s)
-            said = [one.until_s for one in self._accusations[gateway] if one.cause == "identity-twin"]
-            if since_s and max(said, default=-math.inf) < min(since_s):
-                self._violate(f"two devices spoke as {gateway} by turns, and nobody said so")
-        return found
+        due = self._due.values()
+        unsaid = [one for one in due if not any(self._is_said(one, said) for said in self._accusations[one.gateway])]
+        for gateway, kind in sorted({(one.gateway, one.kind) for one in unsaid}):
+            self._violate(f"{gateway}: {UNSAID[kind]}, and nobody said so")
+        return {kind: sum(one.kind == kind for one in due) for kind in ("restored", "twins")}
 
-    def _must_be_accused(self, gateway: str, first_s: float, known_s: float) -> None:
-        """See that something was said of a gateway by the time at which its card was known to be set back; since the
-        first of the two boots was heard of, for whoever was accused then is known to have put it behind.
+    @staticmethod
+    def _is_said(due: Due, accusation: Accusation) -> bool:
+        """Tell whether something was said in time; since the first of the two lives was heard of, for whoever was
+        accused then is known to have put it behind.
         """
-        if not any(one.from_s <= known_s and one.until_s >= first_s for one in self._accusations[gateway]):
-            self._violate(f"{gateway} was set back to an old card, and nobody said so")
-
-
-def _set_back_s(one: tuple[Named, Life], other: tuple[Named, Life]) -> float | None:
-    """Return when two lives of one device, on two cards, were known to have begun at the same start of the same store;
-    None where that was never so.
-    """
-    ((device, card, _), life), ((other_device, other_card, _), other_life) = one, other
-    if device != other_device or card == other_card:
-        return None
-    both = life.starts.keys() & other_life.starts.keys()
-    return min((max(life.starts[start], other_life.starts[start]) for start in both), default=None)
-
-
-def _between(lives: Iterable[Life], one: Life, other: Life) -> int:
-    """Return how many lives on one store, other than these two, may have come to the aggregator between the two."""
-    since_s, until_s = sorted((one.first_s, other.first_s))
-    others = [life for life in lives if life is not one and life is not other]
-    own = len(one.stores) + len(other.stores) - 2
-    return own + sum(len(life.stores) for life in others if life.first_s <= until_s and life.last_s >= since_s)
-
-
-def _are_two_since_s(one: tuple[Named, Life], other: tuple[Named, Life]) -> float | None:
-    """Return since when two devices were heard, on time and all the while, within one time; None where never."""
-    if one[0][0] == other[0][0]:
-        return None
-    found = [_together_since_s(*both) for both in product(one[1].paces, other[1].paces) if all(both)]
-    return min((at_s for at_s in found if at_s is not None), default=None)
-
-
-def _together_since_s(one: list[float], other: list[float]) -> float | None:
-    first_s, last_s = max(one[0], other[0]), min(one[-1], other[-1])
-    counts = [sum(first_s <= time_s <= last_s for time_s in times_s) for times_s in (one, other)]
-    return first_s if last_s - first_s >= TOGETHER_S and min(counts) >= TOGETHER_TIMES else None
+        is_of_kind = due.kind == "restored" or accusation.cause == "identity-twin"
+        return is_of_kind and accusation.from_s <= due.known_s and accusation.until_s >= due.first_s

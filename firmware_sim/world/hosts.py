@@ -248,7 +248,7 @@ class CloudHost(Machine):
         """Take a message; those that come at about the same time are worked off together, as the real loop does."""
         if not self.is_up:
             return
-        self.world.witness.cloud_hears(topic, payload, self._beginnings)
+        self.world.witness.cloud_hears(topic, payload)
         self._inbox.append(self.message(topic, payload))
         if len(self._inbox) == 1:
             self.during_process(AT_ONCE_S, self._work_off)

@@ -363,4 +363,4 @@ def test_what_a_late_status_says_was_spent_counts_and_nothing_else_of_it() -> No
     )
     state, effects = told_of(enrolled("north"), spent(1.0, **present), spent(5.0, **late, version="old"))
     assert state.access.gateways["north"] == spent(5.0, **present).compact()
-    assert only(effects[-2:], RecordGateway).status.privacy_epsilon == 5.0
+    assert only(effects[-3:], RecordGateway).status.privacy_epsilon == 5.0

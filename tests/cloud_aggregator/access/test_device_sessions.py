@@ -2,12 +2,13 @@
 
 Method: statuses as two boots would send them, through a service with a real store; what an operator sees is read from
 the registry of alarms. That a gateway which is alone never looks like two is a property of every order in which what
-it says may come.
+it says, and what it is answered, may come.
 """
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -15,40 +16,48 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.access.device_sessions import (
-    PACE_S,
+    FULL,
     SESSIONS_KEPT,
-    STANDS_S,
+    Conflict,
     DeviceSessions,
     note_status,
     restore_sessions,
     to_text,
 )
-from fedgate.cloud_aggregator.events import Event, Tick
-from fedgate.config.protocol.messages import Status
+from fedgate.cloud_aggregator.access.duplicates import STANDS_S
+from fedgate.cloud_aggregator.events import Event, Publish, Tick
+from fedgate.config.protocol.messages import STATUS, Receipt, Status
 from fedgate.models.time_units import NS
 from tests.support.cloud_service import READY, Cloud, cloud, heard, mean_of
-from tests.support.sites import T0_NS
+from tests.support.sites import T0_NS, topic
 
 MINUTE_S = 60.0
 ALARM_COLUMNS = ("gateway", "cause", "kind", "raised_ns", "cleared_ns")
 
 
 class Device:
-    """One boot of a gateway: what it says of itself at a moment of the world."""
+    """One boot of a gateway: what it says of itself at a moment of the world, and what it is answered."""
 
     def __init__(self, made: Cloud, boot_id: str, store_id: str = "store", starts: int = 1, sequence: int = 10) -> None:
         self.made, self.boot_id, self.store_id, self.starts, self.sequence = made, boot_id, store_id, starts, sequence
-        self.boot_ns = made.now_ns - 5 * NS
+        self.boot_ns, self.challenge = made.now_ns - 5 * NS, 0
         self.more: dict[str, str] = {}
+
+    def reboot(self, boot_id: str) -> None:
+        self.boot_id, self.starts, self.boot_ns, self.challenge = boot_id, self.starts + 1, self.made.now_ns, 0
 
     def status(self) -> Event:
         said = {"store_id": self.store_id, "boot_id": self.boot_id, "starts": self.starts, "sequence": self.sequence}
         said |= {"monotonic_ns": self.made.now_ns - self.boot_ns, "t_ns": self.made.now_ns}
+        said |= {"challenge": self.challenge}
         return heard("north", "status", READY.model_copy(update=said | self.more).to_bytes())
 
     def speak(self, times: int = 1) -> None:
         for _ in range(times):
-            self.made.hear(self.status(), Tick(), after_s=MINUTE_S)
+            self.made.now_ns += round(MINUTE_S) * NS
+            for effect in self.made.hear(self.status(), Tick()):
+                if isinstance(effect, Publish) and effect.topic == topic("north", "receipt", STATUS):
+                    self.challenge = Receipt.from_bytes(effect.payload).challenge
 
 
 def alarms(made: Cloud) -> list[tuple[str, bool]]:
@@ -57,33 +66,33 @@ def alarms(made: Cloud) -> list[tuple[str, bool]]:
     return [(row["cause"], row["cleared_ns"] is not None) for row in sorted(rows, key=lambda row: row["raised_ns"])]
 
 
-def by_turns(*devices: Device, times: int = round(PACE_S / MINUTE_S)) -> None:
+def by_turns(*devices: Device, times: int = 2) -> None:
     for _ in range(times):
         for device in devices:
             device.speak()
 
 
-@pytest.mark.parametrize(("stores", "before"), [(("first", "second"), []), (("one", "one"), ["identity-restored"])])
+@pytest.mark.parametrize(("stores", "before"), [(("first", "second"), ["identity-replaced"]), (("one", "one"), [])])
 def test_two_devices_under_one_id_are_left_unanswered_and_reported_while_they_speak(
     stores: tuple[str, str], before: list[str], tmp_path: Path
 ) -> None:
-    """With stores of their own, or with the copy of one card."""
+    """With stores of their own, which looks like a new store at first, or with the copy of one card."""
     with cloud(tmp_path, mean_of(2), rounds={"quorum": 3, "deadline_s": 1e6}) as made:
         one = Device(made, "a", store_id=stores[0])
-        one.speak()
-        other = Device(made, "b", store_id=stores[1])
+        one.speak(2)
+        other = Device(made, "b", store_id=stores[1], starts=2)
         by_turns(other, one)
-        known = [(cause, True) for cause in before]  # a copy has counted the same start twice, which is told at once
-        assert alarms(made) == [*known, ("identity-twin", False)]
+        assert alarms(made) == [*[(cause, False) for cause in before], ("identity-twin", False)]
         assert made.send("north", made.body(1.0)) == []  # no refusal, which is for good: it has no other answer
         made.restart()
         assert made.send("north", made.body(1.0)) == []  # a restart forgets it not
         by_turns(other, one, times=20)
+        known = [(cause, True) for cause in before]
         assert alarms(made) == [*known, ("identity-twin", False)]  # one alarm, however long it lasts
         one.speak(round(STANDS_S / MINUTE_S) + 1)  # the other is gone
         assert alarms(made) == [*known, ("identity-twin", True)]
         assert made.send("north", made.body(1.0))[0].accepted
-        one.boot_id, one.starts, one.boot_ns = "c", one.starts + 1, made.now_ns
+        one.reboot("c")
         one.speak(30)
         assert alarms(made) == [*known, ("identity-twin", True)]  # what is gone is not held against the next boot
 
@@ -96,81 +105,70 @@ def test_turns_may_be_long(tmp_path: Path) -> None:
         other.speak(10)
         assert alarms(made) == [("identity-replaced", False)]  # which it still may be
         one.speak(2)
-        assert alarms(made) == [("identity-replaced", True), ("identity-twin", False)]
-
-
-def test_one_message_that_is_late_ends_no_pace(tmp_path: Path) -> None:
-    """Of two devices that speak by turns, the one whose message was late is there all the same."""
-    with cloud(tmp_path, mean_of(2)) as made:
-        one, other = Device(made, "a", store_id="first"), Device(made, "b", store_id="second")
-        one.speak()
-        by_turns(other, one, times=2)
-        late = other.status()
-        one.speak(2)
-        made.hear(late, Tick())
-        by_turns(other, one, times=2)
-        assert alarms(made) == [("identity-twin", False)]
+        assert alarms(made)[-1] == ("identity-twin", False)
 
 
 def test_a_round_does_not_wait_for_two_devices_under_one_id(tmp_path: Path) -> None:
     with cloud(tmp_path, mean_of(2), rounds={"quorum": 2, "deadline_s": 1e6}) as made:
-        by_turns(Device(made, "a"), Device(made, "b"), times=6)
+        by_turns(Device(made, "a"), Device(made, "b"), times=3)
+        assert ("identity-twin", False) in alarms(made)
         made.send("east", made.body(1.0))
         made.send("west", made.body(1.0))
         assert made.service.state.rounds.server.round_index == 1
 
 
-@pytest.mark.parametrize(("starts", "after_s"), [(4, 0.0), (3, PACE_S), (1, PACE_S)])
-def test_an_old_image_of_the_same_store_is_reported_and_goes_on(starts: int, after_s: float, tmp_path: Path) -> None:
-    """A start that another boot has counted proves it; an older one may be late, until it goes on and on."""
+@pytest.mark.parametrize("starts", [4, 3, 1])
+def test_an_old_image_of_the_same_store_is_reported_and_goes_on(starts: int, tmp_path: Path) -> None:
+    """With its second status: the first may be late, and is no news of the gateway."""
     with cloud(tmp_path, mean_of(2)) as made:
         Device(made, "a", starts=4).speak(10)
         old = Device(made, "b", starts=starts)
-        old.speak(1)
-        assert alarms(made) == ([] if after_s else [("identity-restored", False)])
-        old.speak(round(after_s / MINUTE_S))
+        old.speak()
+        assert alarms(made) == []
+        assert made.service.state.access.gateways["north"].boot_id == "a"
+        old.speak()
         assert alarms(made) == [("identity-restored", False)]
         assert made.service.state.access.gateways["north"].boot_id == "b"
         assert made.send("north", made.body(1.0))[0].accepted  # what an algorithm makes of it is its own matter
         for number in range(5):  # its next boots count what the other had counted: that is told once
             old.speak(round(STANDS_S / MINUTE_S) + 1)
-            old.boot_id, old.starts, old.boot_ns = f"b{number}", old.starts + 1, made.now_ns
+            old.reboot(f"b{number}")
         assert alarms(made) == [("identity-restored", True)]
 
 
-@pytest.mark.parametrize(("is_heard_last", "problem"), [(False, ""), (True, ""), (True, "disk-full")])
-def test_a_start_that_is_heard_late_proves_an_old_image_as_well(
-    is_heard_last: bool, problem: str, tmp_path: Path
-) -> None:
-    """What a later status of the same boot overtook tells how the gateway was, not how it is: but the start was."""
+def test_an_old_image_that_is_put_back_without_a_boot_is_reported_at_once(tmp_path: Path) -> None:
     with cloud(tmp_path, mean_of(2)) as made:
         device = Device(made, "a", starts=4)
-        device.more = {"store_problem": problem}
-        late = device.status()
-        made.now_ns += round(MINUTE_S) * NS
-        device.starts, device.more = 5, {}
+        device.speak(2)
+        device.starts = 3
         device.speak()
-        old = Device(made, "b", starts=4).status()
-        first, last = (old, late) if is_heard_last else (late, old)
-        made.hear(first)
-        assert alarms(made) == []
-        made.hear(last)
-        assert alarms(made) == ([] if problem else [("identity-restored", False)])  # a full disk may not hold it
-        made.restart()
-        made.hear(Tick(), after_s=STANDS_S)
-        assert alarms(made) == ([] if problem else [("identity-restored", True)])
+        assert alarms(made) == [("identity-restored", False)]
 
 
 def test_a_gateway_with_another_store_is_reported_when_it_stays(tmp_path: Path) -> None:
     with cloud(tmp_path, mean_of(2)) as made:
         Device(made, "a", store_id="first").speak(10)
         new = Device(made, "b", store_id="second")
-        new.speak(4)
-        assert alarms(made) == [] and made.service.state.access.gateways["north"].store_id == "second"
-        new.speak(2)
+        new.speak()
+        assert alarms(made) == [] and made.service.state.access.gateways["north"].store_id == "first"
+        new.speak()
         assert alarms(made) == [("identity-replaced", False)]
+        assert made.service.state.access.gateways["north"].store_id == "second"
         new.speak(round(STANDS_S / MINUTE_S) + 1)
         assert alarms(made) == [("identity-replaced", True)]
+
+
+def test_a_challenge_that_is_lost_is_sent_again(tmp_path: Path) -> None:
+    with cloud(tmp_path, mean_of(2)) as made:
+        Device(made, "a", store_id="first").speak(2)
+        new = Device(made, "b", store_id="second")
+        for _ in range(3):
+            new.speak()
+            assert new.challenge > 0
+            new.challenge = 0
+        assert alarms(made) == []
+        new.speak(2)
+        assert alarms(made) == [("identity-replaced", False)]
 
 
 def test_a_start_that_a_full_disk_could_not_hold_is_no_old_image(tmp_path: Path) -> None:
@@ -189,62 +187,128 @@ def test_a_reboot_and_a_restart_are_nothing(tmp_path: Path) -> None:
             device.speak(3)
             device.starts += 1
             device.speak(2)  # the process was restarted
-            device.boot_id, device.starts, device.sequence = f"boot-{boot}", device.starts + 1, device.sequence + boot
-            device.boot_ns = made.now_ns
+            device.reboot(f"boot-{boot}")
         assert alarms(made) == [] and len(made.service.state.access.sessions["north"].known) == SESSIONS_KEPT
 
 
-@st.composite
-def histories(draw: st.DrawFn) -> list[tuple[float, Status]]:
-    """Return what comes of the statuses of one gateway, and when: lost, late by up to `PACE_S`, repeated whenever a
-    broker likes, or all at once when a broker comes back that had kept them.
+@dataclass
+class Speaker:
+    """One device: its boots, what it says and what it was answered."""
+
+    name: str
+    store: str = "store"
+    starts: int = 1
+    boots: int = 0
+    clock: int = 0
+    challenge: int = 0
+
+    def restart(self) -> None:
+        self.starts, self.challenge = self.starts + 1, 0
+
+    def reboot(self) -> None:
+        self.restart()
+        self.boots, self.clock = self.boots + 1, 0
+
+    def status(self, problem: str = "") -> Status:
+        self.clock += 1
+        said = {"store_id": self.store, "boot_id": f"{self.name}{self.boots}", "starts": self.starts}
+        said |= {"monotonic_ns": self.clock, "challenge": self.challenge, "store_problem": problem}
+        return READY.model_copy(update=said)
+
+
+@dataclass
+class Line:
+    """The aggregator's end: what is on its way to it and from it, which may come when, and as often, as it likes."""
+
+    sessions: DeviceSessions = field(default_factory=DeviceSessions)
+    on_its_way: list[Status] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+
+    def hear(self, status: Status, now_ns: int = T0_NS) -> tuple[bool, Conflict | None]:
+        self.sessions, is_news, conflict = note_status(self.sessions, status, now_ns)
+        self.answers.append(self.sessions.challenge)
+        return is_news, conflict
+
+    def talk(self, device: Speaker) -> tuple[bool, Conflict | None]:
+        """Let a device speak, and be answered."""
+        shown = self.hear(device.status())
+        device.challenge = self.answers[-1]
+        return shown
+
+    def restart(self) -> None:
+        self.sessions = restore_sessions([("north", to_text(self.sessions))])["north"]
+
+
+ACTS = ["speak", "speak", "hear", "hear", "hear", "answer", "answer", "restart", "reboot", "fill", "aggregator"]
+STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 30), st.integers(1, 2**40)), max_size=120)
+
+
+@settings(max_examples=500, deadline=None)
+@given(steps=STEPS)
+def test_a_gateway_that_is_alone_never_looks_like_two_nor_like_what_it_was(steps: list[tuple[str, int, int]]) -> None:
+    """Whatever is lost, repeated, late by whatever time and in whatever order, in both directions, and whatever time
+    the aggregator has; its disk may be full, and then a start is forgotten.
     """
-    at_s, said, starts = 0.0, [], draw(st.integers(1, 3))
-    for boot in range(draw(st.integers(1, 5))):
-        at_s += draw(st.floats(1.0, 900.0))
-        began_s = at_s
-        for _ in range(draw(st.integers(1, 12))):
-            status = READY.model_copy(update={"store_id": "store", "boot_id": f"b{boot}", "starts": starts})
-            said.append((at_s, status.model_copy(update={"monotonic_ns": round((at_s - began_s) * NS)})))
-            at_s += draw(st.sampled_from([1.0, 60.0, 60.0, 60.0, 200.0]))
-            starts += draw(st.integers(0, 5)) == 5  # the process was started again
-        starts += 1
-    come: list[tuple[float, Status]] = []
-    back_s = draw(st.floats(0.0, at_s))
-    late_s = draw(st.sampled_from([1.0, 40.0, PACE_S - 1.0]))
-    for at_s, status in said:
-        how = draw(st.sampled_from(["comes", "comes", "comes", "lost", "kept", "twice"]))
-        come += [(at_s + draw(st.floats(0.0, late_s)), status)] if how in ("comes", "twice") else []
-        come += [(max(at_s, back_s), status)] if how == "kept" else []
-        come += [(at_s + draw(st.floats(0.0, 5_000.0)), status)] if how == "twice" else []
-    return sorted(come, key=lambda one: one[0])
+    device, line, newest = Speaker("a"), Line(), (0, 0, 0)
+    for act, which, now_ns in steps:
+        match act:
+            case "speak":
+                line.on_its_way.append(device.status())
+            case "hear" if line.on_its_way:
+                status = line.on_its_way[-1 - which % len(line.on_its_way)]
+                is_news, conflict = line.hear(status, now_ns)
+                assert conflict is None and not line.sessions.is_twin
+                when = (status.starts, int(status.boot_id[1:]), status.monotonic_ns or 0)
+                assert not is_news or when >= newest
+                newest = max(newest, when) if is_news else newest
+            case "answer" if line.answers:
+                device.challenge = line.answers[-1 - which % len(line.answers)]
+            case "restart":
+                device.restart()
+            case "reboot":
+                device.reboot()
+            case "fill":  # a start that the disk does not hold, and the boot that counts the same again
+                device.reboot()
+                line.on_its_way.append(device.status(FULL))
+                device.starts -= 1
+                device.reboot()
+            case "aggregator":
+                line.restart()
 
 
 @settings(max_examples=300, deadline=None)
-@given(come=histories(), restarts=st.sets(st.integers(0, 40), max_size=3), steps=st.lists(st.integers(-(10**6), 10**6)))
-def test_a_gateway_that_is_alone_never_looks_like_two(
-    come: list[tuple[float, Status]], restarts: set[int], steps: list[int]
+@given(turns=st.lists(st.booleans(), min_size=4, max_size=40), is_copy=st.booleans(), again=st.sets(st.integers(0, 39)))
+def test_two_devices_are_told_before_both_have_spoken_three_times_more(
+    turns: list[bool], is_copy: bool, again: set[int]
 ) -> None:
-    """Also where the aggregator is started again, with another time."""
-    lives, ahead_s = DeviceSessions(), 0
-    for number, (at_s, status) in enumerate(come):
-        if number in restarts:
-            ahead_s = steps[number % len(steps)] if steps else 0
-            lives = restore_sessions([("north", to_text(lives))])["north"]
-        lives, _ = note_status(lives, status, T0_NS + round((at_s + ahead_s) * NS))
-        assert lives.trouble is None
+    """Whoever speaks when, and though some of what they said comes again: twice each since both were heard."""
+    one = Speaker("a", starts=5)
+    other = Speaker("b", one.store if is_copy else "another", starts=6 if is_copy else 1)
+    line, said, more = Line(), list[Status](), {False: -1, True: -1}
+    for number, is_other in enumerate(turns):
+        said.append((other if is_other else one).status())
+        _, conflict = line.hear(said[-1])
+        (other if is_other else one).challenge = line.answers[-1]
+        if conflict == "identity-twin":
+            return
+        more[is_other] += 1 if more[is_other] < 0 or more[not is_other] >= 0 else 0
+        assert min(more.values()) < 2
+        if number in again:
+            line.hear(said[number // 2])
 
 
-@settings(max_examples=100, deadline=None)
-@given(come=histories())
-def test_how_a_gateway_is_now_is_never_told_by_a_boot_that_is_over(come: list[tuple[float, Status]]) -> None:
-    lives, newest = DeviceSessions(), (0, -1)
-    for at_s, status in come:
-        lives, is_news = note_status(lives, status, T0_NS + round(at_s * NS))
-        if is_news:
-            assert status.monotonic_ns is not None
-            assert (status.starts, status.monotonic_ns) >= newest or status.boot_id == lives.known[0].boot_id
-            newest = (status.starts, status.monotonic_ns)
+@settings(max_examples=200, deadline=None)
+@given(boots=st.integers(1, 20), starts=st.integers(1, 20), says=st.integers(1, 5), is_new=st.booleans())
+def test_another_state_is_told_with_its_second_status(boots: int, starts: int, says: int, is_new: bool) -> None:
+    """A store in the place of another, and an image of any start that was heard, with whatever came between."""
+    device, line = Speaker("a"), Line()
+    for _ in range(boots):
+        for _ in range(says):
+            assert line.talk(device) == (True, None)
+        device.reboot()
+    back = Speaker("b", "another" if is_new else device.store, starts=min(starts, boots))
+    assert line.talk(back) == (False, None)
+    assert line.talk(back) == (True, "identity-replaced" if is_new else "identity-restored")
 
 
 def test_a_stale_status_does_not_take_the_place_of_the_present_one(tmp_path: Path) -> None:
@@ -252,7 +316,7 @@ def test_a_stale_status_does_not_take_the_place_of_the_present_one(tmp_path: Pat
         device = Device(made, "a")
         old = device.status()
         device.speak()
-        device.boot_id, device.starts, device.boot_ns = "b", 2, made.now_ns
+        device.reboot("b")
         device.speak()
         made.hear(old)
         assert made.service.state.access.gateways["north"].boot_id == "b"

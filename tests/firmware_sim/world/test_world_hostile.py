@@ -17,6 +17,7 @@ import pytest
 
 from fedgate.cloud_aggregator.access import device_sessions
 from fedgate.cloud_aggregator.access.access import Access
+from fedgate.cloud_aggregator.access.device_sessions import DeviceSession
 from fedgate.cloud_aggregator.alarms import register
 from fedgate.cloud_aggregator.context import Context as CloudContext
 from fedgate.cloud_aggregator.releases import deploy
@@ -32,7 +33,7 @@ from fedgate.firmware_sim.world import bounds, world
 from fedgate.firmware_sim.world import hostile as world_hostile
 from fedgate.firmware_sim.world.bounds import bounded_step
 from fedgate.firmware_sim.world.checks import Witness
-from fedgate.firmware_sim.world.faults import Faults, Hostile, Lies, drawn
+from fedgate.firmware_sim.world.faults import Faults, Handling, Hostile, Lies, Power, drawn
 from fedgate.firmware_sim.world.hosts import CloudHost
 from fedgate.firmware_sim.world.latest import Latest
 from fedgate.firmware_sim.world.messages import Seen, mutated, swollen
@@ -47,6 +48,9 @@ from tests.support.sites import topic
 from tests.support.soak import some
 
 MANY = Faults(hostile=Hostile(messages=1_500.0))
+CUTS = Faults(power=Power(cuts=20.0, away_s=5.0))
+TWINS = Faults(handling=Handling(twins=6.0, twin_s=900.0))
+IMAGES = CUTS.model_copy(update={"handling": Handling(restores=20.0)})
 
 
 @pytest.mark.parametrize("kind", [Status, Alarm, Tombstone, Want, Score])
@@ -224,7 +228,10 @@ def build_believing(releases: Releases, context: CloudContext, access: Access, r
             (register, "refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
             (deploy, "build_model", build_believing, 35, MANY, "Python int too large"),
             (activation, "check_signed", for_anybody, 970_009, None, "in force, which only others were to try"),
-            (device_sessions, "_is_late", lambda *_: False, 970_097, None, "to an old status"),
+            (device_sessions, "_follows", lambda *_: True, 970_097, None, "to an old status"),
+            (device_sessions, "_find_conflict", lambda *_: None, 1, TWINS, "by turns, and nobody said so"),
+            (device_sessions, "_find_conflict", lambda *_: None, 2, IMAGES, "to an old card, and nobody said so"),
+            (DeviceSession, "outlasts", lambda *_: True, 3, CUTS, "to which was done: nothing"),
         ],
         2,
     ),

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from fedgate.cloud_aggregator.events import RecordAlarm
-from fedgate.config.protocol.messages import Alarm, Receipt, Status
+from fedgate.config.protocol.messages import STATUS, Alarm, Receipt, Status
 from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.checks import Witness
-from fedgate.firmware_sim.world.devices import LIVES_MAX, Devices
+from fedgate.firmware_sim.world.devices import SESSIONS_MAX, Devices
 from fedgate.firmware_sim.world.disk import Doubt, Renewed
 from fedgate.firmware_sim.world.faults import NO_MEMORY, Faults
 from fedgate.firmware_sim.world.loads import End
@@ -43,44 +43,38 @@ def told_twice(seen: Witness) -> None:
 
 
 def set_back(seen: Witness) -> None:
-    heard_of(seen, "one")
-    seen.devices.touched("north", "restored")
-    heard_of(seen, "two")
+    set_back_beside(seen, 0)
     assert seen.devices.audit() == {"restored": 1, "twins": 0}
 
 
 def heard_of(
-    seen: Witness, boot_id: str, starts: int = 1, process: int = 1, *, is_committed: bool = True, **more: Any
+    seen: Witness, boot_id: str, starts: int = 1, said_ns: int = 1, *, is_committed: bool = True, **more: Any
 ) -> None:
-    """Let a process of the aggregator hear of a start on a store, in some boot of the gateway."""
-    told = {"state": "online", "boot_id": boot_id, "store_id": "s", "starts": starts, "monotonic_ns": 5} | more
-    status = Status.model_validate(told)
+    """Let the aggregator hear of a start on a store, in some boot of the gateway, and answer with another challenge;
+    `said_ns` is on the clock of the boot and names the challenge.
+    """
+    told = {"state": "online", "boot_id": boot_id, "store_id": "s", "starts": starts, "monotonic_ns": said_ns}
+    status = Status.model_validate(told | {"challenge": said_ns - 1} | more)
     seen.devices.said("north", status)
-    seen.cloud_hears(topic("north", "status", "agent"), status.to_bytes(), process)
+    seen.cloud_hears(topic("north", "status", "agent"), status.to_bytes())
     if is_committed:
         seen.cloud_stepped()
+        answer = Receipt(accepted=True, challenge=said_ns)
+        seen.cloud_published(topic("north", "receipt", STATUS), answer.to_bytes())
 
 
-def set_back_unseen(seen: Witness, between: int, process: int = 1) -> None:
-    """Let a gateway be set back, so many boots on its way."""
-    heard_of(seen, f"{process} before", process=process)
+def set_back_beside(seen: Witness, between: int, prefix: str = "", **back: Any) -> None:
+    """Let a gateway be set back, so many boots on its way, and say so twice."""
+    heard_of(seen, f"{prefix}before")
     for boot in range(between):
-        heard_of(seen, f"{process} boot {boot}", 2 + boot, process)
+        heard_of(seen, f"{prefix}boot {boot}", 2 + boot)
     seen.devices.touched("north", "restored")
-    heard_of(seen, f"{process} after", process=process)
-
-
-def set_back_to_one_overtaken(seen: Witness, **later: Any) -> None:
-    """A start that is heard behind the next one of its boot was a start."""
-    heard_of(seen, "one", 2, monotonic_ns=6, **later)
-    heard_of(seen, "one")
-    seen.devices.touched("north", "restored")
-    heard_of(seen, "two")
-    seen.devices.audit()
+    heard_of(seen, f"{prefix}after")
+    heard_of(seen, f"{prefix}after", said_ns=2, **back)
 
 
 def set_back_after_many_boots(seen: Witness) -> None:
-    set_back_unseen(seen, LIVES_MAX - 2)
+    set_back_beside(seen, SESSIONS_MAX - 2)
     seen.devices.audit()
 
 
@@ -93,51 +87,15 @@ def set_back_twice(seen: Witness, *, is_cleared: bool) -> None:
     """Let a gateway be set back and accused, and be set back again, with the alarm cleared between the two or not."""
     elapsed_s = [0.0]
     seen.devices = Devices(seen.violate, lambda: elapsed_s[0])
-    set_back_unseen(seen, 0)
+    set_back_beside(seen, 0)
     alarm = Alarm.from_bytes(alarm_item()[1].payloads[0]).model_copy(update={"cause": "identity-restored"})
     seen.devices.accused("north", alarm)
     elapsed_s[0] = 600.0
     if is_cleared:
         seen.devices.accused("north", alarm.model_copy(update={"state": "cleared"}))
     elapsed_s[0] = 700.0
-    set_back_unseen(seen, 0, process=2)
-    assert seen.devices.audit() == {"restored": 2, "twins": 0}
-
-
-def two_by_turns(
-    seen: Witness, late_s: float, *, silent_s: float = 400.0, turns: int = 5, is_anew: bool = False
-) -> None:
-    """Let two devices speak under one id: twice a minute, then one after a silence and late, then by turns again, the
-    first of them perhaps each time with a new store.
-    """
-    elapsed_s, store = [0.0], {"north": "s", "north~": "s~"}
-    seen.devices = Devices(seen.violate, lambda: elapsed_s[0])
-
-    def speak(device: str, after_s: float, late_s: float = 0.0) -> None:
-        elapsed_s[0] += after_s
-        now_ns = round(elapsed_s[0] * 1e9)
-        status = Status(state="online", boot_id=device, store_id=store[device], starts=1, monotonic_ns=now_ns)
-        seen.devices.said(device, status)
-        elapsed_s[0] += late_s
-        seen.devices.heard("north", status, 1)
-
-    for turn in range(2 * turns):
-        if is_anew:
-            seen.devices.touched("north", "anew")
-            store["north"] = f"store {turn}"
-        for device in ("north", "north~"):
-            speak(device, silent_s if turn == turns and device == "north" else 30.0, late_s if turn == turns else 0.0)
-    assert seen.devices.audit()["twins"] == len(seen.violations)
-
-
-def two_by_turns_beside_a_silence(seen: Witness) -> None:
-    """A silence ends no pace, nor does what is not late enough to be out of it."""
-    two_by_turns(seen, 20.0)
-
-
-def two_by_turns_beside_a_late_one(seen: Witness) -> None:
-    """What is late ends no pace that goes on beside it."""
-    two_by_turns(seen, 60.0, silent_s=60.0, turns=6)
+    set_back_beside(seen, 0, "again ")
+    seen.devices.audit()
 
 
 Kind = Literal["power", "kill", "stop"]
@@ -325,9 +283,7 @@ WRONG += [
 WRONG += [ended_and_unknown, lost_in_the_store, lost_again, damaged_after_it_was_mended]
 WRONG += [told_twice_since_it_was_handled, given_up_for_what_was_before, wrong_in_training]
 WRONG += [given_up_for_the_loads_of_others, given_up_for_a_stop]
-WRONG += [set_back_to_one_overtaken]
 WRONG += [refused_in_words_that_nobody_uses, refused_as_set_back, set_back_after_many_boots, set_back_again]
-WRONG += [two_by_turns_beside_a_silence, two_by_turns_beside_a_late_one]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -347,7 +303,8 @@ def taken_along(seen: Witness) -> None:
     """What was in the inbox of a process that ended before it had stored anything was heard by nobody."""
     heard_of(seen, "one")
     seen.devices.touched("north", "restored")
-    heard_of(seen, "two", is_committed=False)
+    heard_of(seen, "two")
+    heard_of(seen, "two", said_ns=2, is_committed=False)
     seen.rounds.resumed = lambda state: None  # type: ignore[method-assign]  # there is no training here
     seen.releases.opened = lambda store: None  # type: ignore[method-assign]  # nor a store
     seen.cloud_opened(cast(Any, None), cast(Any, None), None)
@@ -496,13 +453,23 @@ def refused_for_what_it_is(seen: Witness) -> None:
 
 def set_back_beyond_memory(seen: Witness) -> None:
     """Nobody keeps all boots in mind."""
-    set_back_unseen(seen, LIVES_MAX)
+    set_back_beside(seen, SESSIONS_MAX)
     assert seen.devices.audit() == {"restored": 0, "twins": 0}
 
 
 def set_back_on_a_full_disk(seen: Witness) -> None:
-    """Of a boot that last said that its disk is full, nobody knows which of its starts are on it."""
-    set_back_to_one_overtaken(seen, store_problem="disk-full")
+    """Of a boot that says that its disk is full, nobody knows which of its starts are on it."""
+    heard_of(seen, "before", store_problem="disk-full")
+    seen.devices.touched("north", "restored")
+    heard_of(seen, "after")
+    heard_of(seen, "after", said_ns=2)
+    assert seen.devices.audit() == {"restored": 0, "twins": 0}
+
+
+def set_back_and_unanswered(seen: Witness) -> None:
+    """Nobody knows that it does not come late."""
+    set_back_beside(seen, 0, challenge=0)
+    assert seen.devices.audit() == {"restored": 0, "twins": 0}
 
 
 def set_back_while_accused(seen: Witness) -> None:
@@ -510,14 +477,15 @@ def set_back_while_accused(seen: Witness) -> None:
     set_back_twice(seen, is_cleared=False)
 
 
-def two_by_turns_after_an_outage(seen: Witness) -> None:
-    """Where only late ones come after a silence, the clocks may have gone apart, and the pace begins anew."""
-    two_by_turns(seen, 60.0)
-
-
-def two_by_turns_with_ever_new_stores(seen: Witness) -> None:
-    """None of the stores speaks for long enough to tell two devices from one that begins anew."""
-    two_by_turns(seen, 20.0, is_anew=True)
+def one_after_the_other(seen: Witness) -> None:
+    """What the one says last is late, or is not, and nobody knows."""
+    for device, challenge in (("north", 0), ("north~", 0), ("north~", 1), ("north", 0)):
+        number = len(seen.devices._said) + 1
+        told = {"state": "online", "boot_id": device, "store_id": "s", "monotonic_ns": number, "challenge": challenge}
+        seen.devices.said(device, status := Status.model_validate(told))
+        seen.devices.heard("north", status)
+        seen.devices.challenged("north", 1)
+    assert seen.devices.audit() == {"restored": 0, "twins": 0}
 
 
 RIGHT = [same_again, taken_along, copied_in_the_hand, killed_three_times, cut_off_ten_times]
@@ -531,8 +499,8 @@ RIGHT += [
 ]
 RIGHT += [told_again_by_an_old_card, renewed_while_it_ran, without_memory]
 RIGHT += [killed_whenever_it_is_tried_again, killed_in_the_commit_of_a_mark, killed_with_a_mark_in_a_new_store]
-RIGHT += [refused_for_what_it_is, set_back_beyond_memory, set_back_while_accused, two_by_turns_after_an_outage]
-RIGHT += [set_back_on_a_full_disk, two_by_turns_with_ever_new_stores]
+RIGHT += [refused_for_what_it_is, set_back_beyond_memory, set_back_while_accused, one_after_the_other]
+RIGHT += [set_back_on_a_full_disk, set_back_and_unanswered]
 
 
 @pytest.mark.parametrize("right", RIGHT)
