@@ -14,8 +14,7 @@ from typing import Any
 from fedgate.cloud_aggregator.access.registry import NAMELESS
 from fedgate.cloud_aggregator.commands.order_client import ordered, placed
 from fedgate.config.runtime import cli
-from fedgate.config.settings.settings import load
-from fedgate.config.settings.site import SiteSettings
+from fedgate.config.settings.settings import SiteSettings, load
 
 EPILOG = """examples:
   cloud-aggregator gateways list -c aggregator.toml

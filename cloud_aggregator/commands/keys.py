@@ -16,8 +16,7 @@ from typing import Any
 from fedgate.cloud_aggregator.commands.order_client import OrderAnswer, placed
 from fedgate.config.runtime import cli
 from fedgate.config.settings.identity import Identity
-from fedgate.config.settings.settings import load
-from fedgate.config.settings.site import SiteSettings
+from fedgate.config.settings.settings import SiteSettings, load
 
 TEXT = """Which keys a site goes by, and others in their place.
 

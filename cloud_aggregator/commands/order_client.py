@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgate.config.runtime import cli
-from fedgate.config.settings.settings import load
-from fedgate.config.settings.site import SiteSettings
+from fedgate.config.settings.settings import SiteSettings, load
 
 WAIT_S = 10.0
 LOOK_S = 0.1

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgate.config.runtime import cli
-from fedgate.config.settings.settings import load
-from fedgate.config.settings.site import SiteSettings
+from fedgate.config.settings.settings import SiteSettings, load
 
 NEWEST = 20
 COLUMNS = ("number", "kind", "what", "state", "answer")

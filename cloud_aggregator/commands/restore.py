@@ -80,8 +80,7 @@ def _restore(arguments: argparse.Namespace) -> int:
 def _refuse_beside(arguments: argparse.Namespace) -> None:
     """Raise early what would be raised late, after much reading."""
     from fedgate.cloud_aggregator.storage.store import locked
-    from fedgate.config.settings.settings import load
-    from fedgate.config.settings.site import SiteSettings
+    from fedgate.config.settings.settings import SiteSettings, load
 
     if arguments.check or not arguments.config.exists():
         return

@@ -164,20 +164,20 @@ def _size(trial: Trial) -> Finding:
 
 def _session(trial: Trial) -> Finding:
     """Return whether a session is kept for a client that goes away, and how many of the messages that it misses."""
-    name, where, payloads = "broker session", trial.own("away"), {secrets.token_bytes(8) for _ in range(QUEUED)}
-    with trial.probe("-away", keeps_session=True) as absent:
+    name, where, payloads = "broker session", trial.own("away-queue"), {secrets.token_bytes(8) for _ in range(QUEUED)}
+    with trial.probe("-queue", keeps_session=True) as absent:
         if not absent.subscribe(where):
             raise ProbeError(f"no subscription to {where} is granted")
     try:
         with trial.probe() as speaker:
             for payload in payloads:
                 speaker.publish(where, payload)
-        with trial.probe("-away", keeps_session=True) as back:
+        with trial.probe("-queue", keeps_session=True) as back:
             waiting, kept = set(payloads), back.session_present
             while waiting and (message := back.receive(where, 1.0)) is not None:
                 waiting.discard(bytes(message.payload))
     finally:
-        with trial.probe("-away"):  # a clean session takes the place of the kept one, which is forgotten
+        with trial.probe("-queue"):  # a clean session takes the place of the kept one, which is forgotten
             pass
     if not kept or waiting == payloads:
         what = "what was sent meanwhile is lost" if kept else "the session is gone"

@@ -42,7 +42,7 @@ PORT_MAX = 65_535
 # Names with rights of their own in the access list. A gateway of such a name would have them.
 RESERVED = frozenset({ALL, CLOUD, "broker", "operator", "building", "home-assistant"})
 # Ends of client ids under which a gateway connects a second time; whoever is cut off loses these too.
-OTHER_CLIENTS = (".sensors", ".doctor", ".doctor-away")
+OTHER_CLIENTS = (".sensors", ".doctor", ".doctor-queue")
 PEM_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\n.*?\n-----END \1-----", re.DOTALL)
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey

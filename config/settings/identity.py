@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from fedgate.config.settings.base import Table
+from fedgate.config.settings.base import FilePath, Table
 
 # Host and port. What is no port is found when it is used; a host may have any name.
 Address = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}$")]
@@ -19,9 +19,9 @@ Address = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9.-]{1,253}|\[[0
 class Identity(Table):
     """[identity] of aggregator.toml: the site's own authority, and how the broker hears of who was revoked."""
 
-    folder: Path = Path()  # as 'cloud-aggregator init' made it: ca.key, ca.pem, revoked.crl, mosquitto.acl
-    broker_pid_file: Path | None = None  # of a broker on this machine that we may signal; it gets a SIGHUP
-    root_key: Path | None = None  # where 'init' wrote it: it belongs elsewhere, and is needed to change keys alone
+    folder: FilePath = Path()  # as 'cloud-aggregator init' made it: ca.key, ca.pem, revoked.crl, mosquitto.acl
+    broker_pid_file: FilePath | None = None  # of a broker on this machine that we may signal; it gets a SIGHUP
+    root_key: FilePath | None = None  # where 'init' wrote it: it belongs elsewhere, and is needed to change keys alone
     reload_command: tuple[str, ...] = ()  # for any other, such as systemctl reload mosquitto
     # Where something starts the broker again: ends it, so that a name that another device had is good again at once.
     restart_command: tuple[str, ...] = ()

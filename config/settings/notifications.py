@@ -4,13 +4,12 @@ webhook, in Home Assistant; and of the device a gateway watches, so that whoever
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from fedgate.config.settings.base import NotNegative, Positive, Share, Table, is_loopback
+from fedgate.config.settings.base import FilePath, NotNegative, Positive, Share, Table, is_loopback
 
 Words = Annotated[str, StringConstraints(max_length=120)]
 SCHEMES = ("http", "https")
@@ -46,9 +45,9 @@ class Webhook(Table):
     retry_s: Positive = 5.0  # pause after the first failure; each further one doubles it ...
     retry_max_s: Positive = 900.0  # ... up to this
     queue: Annotated[int, Field(ge=10, le=100_000)] = 10_000  # changes that wait; beyond that some are given up
-    secret_file: Path | None = None  # its content is sent as the header ...
+    secret_file: FilePath | None = None  # its content is sent as the header ...
     header: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")] = "Authorization"
-    ca_file: Path | None = None  # that signs the receiver's certificate; None: those of the system
+    ca_file: FilePath | None = None  # that signs the receiver's certificate; None: those of the system
 
     @field_validator("url")
     @classmethod

@@ -5,6 +5,7 @@ Loaded only where there is something to say.
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from bisect import bisect_left
@@ -12,14 +13,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from fedgate.config.settings.mistaken import meant_key, other_file
-
 Path = tuple[str | int, ...]  # keys, and indices of arrays
 
+FILES = {"gateway": "a gateway.toml", "aggregator": "an aggregator.toml"}  # by the table that only this file has
 # What may end a value that is cut off behind one of its lines: a string, then up to three arrays and inline tables.
 ENDS = ["".join(end) for depth in range(4) for end in product(("", '"""', "'''"), *["]}"] * depth)]
 # The key that the message of a check of ours begins with, such as `steps[1].edges_hz: ...`.
@@ -33,7 +33,7 @@ def problems(text: str, error: ValidationError, kind: type[BaseModel]) -> list[s
     found = error.errors()
     deeper = {problem["loc"][:length] for problem in found for length in range(len(problem["loc"]))}
     own = [_described(text, problem, kind) for problem in found if not _follows(problem, deeper)]
-    return other_file(text, kind) or own
+    return _other_file(text, kind) or own
 
 
 def _follows(problem: Any, deeper: set[Path]) -> bool:
@@ -52,7 +52,7 @@ def _described(text: str, problem: Any, kind: type[BaseModel]) -> str:
     if problem["type"] == "missing":
         message, given, key = "is missing", "", (*path, location[-1])
     elif problem["type"] == "extra_forbidden":
-        message, meant = "is not a known key", meant_key(kind, location)
+        message, meant = "is not a known key", _meant_key(kind, location)
         given += f"; did you mean {meant}?" if meant else ""
     elif problem["type"] == "value_error":
         named, given = NAMED.match(message), ""
@@ -97,3 +97,31 @@ def _beginning(lines: Sequence[str]) -> dict[str, Any]:
             with suppress(tomllib.TOMLDecodeError):
                 return tomllib.loads(f"{begun}\n{end}")
     return {}
+
+
+def _other_file(text: str, kind: type[BaseModel]) -> list[str]:
+    """Return the one problem of a file that is the other program's; nothing where it is not."""
+    held = tomllib.loads(text)
+    own = next((name for name in FILES if name in kind.model_fields), "")
+    other = next((name for name in FILES if name in held and name != own), "")
+    if not own or not other or own in held:
+        return []
+    return [f"1: this is {FILES[other]}, of the other program; expected {FILES[own]}"]
+
+
+def _meant_key(kind: type[BaseModel], location: tuple[str | int, ...]) -> str:
+    """Return the known key that looks most like the last of a path into settings of a kind; empty where none does."""
+    kinds = {kind}
+    for part in location[:-1]:
+        if isinstance(part, str):  # not the place in an array; and not the name of a variant, which no field has
+            fields = [one.model_fields[part].annotation for one in kinds if part in one.model_fields]
+            kinds = {found for field in fields for found in _models(field)} or kinds
+    names = sorted({name for one in kinds for name in one.model_fields})
+    return next(iter(difflib.get_close_matches(str(location[-1]), names, n=1)), "")
+
+
+def _models(annotation: Any) -> set[type[BaseModel]]:
+    """Return the kinds of tables that a field may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {found for part in get_args(annotation) for found in _models(part)}

@@ -7,16 +7,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fedgate.config.settings.base import NotNegative, Positive, Share, Table
+from fedgate.config.settings.base import FilePath, NotNegative, Positive, Share, Table
 
 
 class Trust(Table):
     """[trust] of gateway.toml: whose models this gateway runs."""
 
-    release_key: Path = Path("release.pub")
+    release_key: FilePath = Path("release.pub")
     # Of a gateway that was enrolled: who may put another release key and another authority in place of those here.
-    root_key: Path = Path("root.pub")
-    keys: Path = Path("keys.json")  # the newest statement of keys that the root key signed
+    root_key: FilePath = Path("root.pub")
+    keys: FilePath = Path("keys.json")  # the newest statement of keys that the root key signed
 
 
 class ModelsTable(Table):

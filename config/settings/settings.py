@@ -10,7 +10,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
@@ -18,13 +18,12 @@ from fedgate.config.protocol.messages import Id
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, PAYLOAD_BYTES_MIN, TOPIC_BYTES_MAX
 from fedgate.config.settings.alarm import AlarmTable
-from fedgate.config.settings.base import NotNegative, Positive
+from fedgate.config.settings.base import FilePath, NotNegative, Positive
 from fedgate.config.settings.base import Table as Table
 from fedgate.config.settings.checks import check_algorithm
 from fedgate.config.settings.identity import Enrolment, Identity, Membership
 from fedgate.config.settings.notifications import DeviceTable, FleetSpec, HomeAssistant, Webhook
 from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
-from fedgate.config.settings.storage import Keeping
 from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
 from fedgate.models.features import FeatureSpec, feature_names
 from fedgate.models.promise import block_windows
@@ -32,6 +31,7 @@ from fedgate.models.signal import Aggregate, StreamSpec
 from fedgate.models.threshold import MINIMUM_SCORES
 
 ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that editors on Windows put at the beginning
+MIB = 1024 * 1024
 # A name that becomes part of an alarm's cause, such as faulty-<role>, and with it of a topic.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,56}$")]
 
@@ -46,10 +46,10 @@ class Broker(Table):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_535)] = 1883
     user: str = ""  # empty: the gateway id
-    password_file: Path | None = None
-    ca_file: Path | None = None  # given: TLS is on
-    certificate_file: Path | None = None
-    key_file: Path | None = None
+    password_file: FilePath | None = None
+    ca_file: FilePath | None = None  # given: TLS is on
+    certificate_file: FilePath | None = None
+    key_file: FilePath | None = None
     keepalive_s: Annotated[int, Field(ge=5, le=3_600)] = 30
     # It ends the connection of who sends more in one message, so such a message is never sent.
     max_packet_bytes: Annotated[int, Field(ge=2 * PAYLOAD_BYTES_MIN)] = PACKET_BYTES_MAX
@@ -104,7 +104,7 @@ class Gateway(Table):
 
     id: Id
     site: Id
-    store: Path = Path("gateway.db")
+    store: FilePath = Path("gateway.db")
     device: DeviceTable | None = None
 
     @field_validator("id")
@@ -183,6 +183,14 @@ class Exchange(Table):
     spread_s: NotNegative = 10.0  # within it a fleet sends what gathered in an outage
 
 
+class Keeping(Table):
+    """What a gateway may keep on its flash, and how often it may write there."""
+
+    max_bytes: Annotated[int, Field(ge=64 * 1024, le=4096 * MIB)] = 64 * MIB  # of what waits to be sent
+    group_commit_s: Annotated[float, Field(ge=0, le=3_600)] = 60.0  # how long what may wait waits to be written
+    flash_bytes_per_day: Annotated[int, Field(ge=MIB)] = 32 * MIB  # beyond that telemetry is not stored any more
+
+
 class GatewaySettings(Table):
     """gateway.toml."""
 
@@ -251,14 +259,23 @@ class Site(Table):
     """Which site this aggregator serves and where it keeps its state."""
 
     site: Id
-    store: Path = Path("aggregator.db")
-    release_key: Path = Path("release.key")
+    store: FilePath = Path("aggregator.db")
+    release_key: FilePath = Path("release.key")
 
 
-class AggregatorSettings(Table):
-    """aggregator.toml."""
+class SiteSettings(Table, extra="ignore"):
+    """The tables of aggregator.toml that orders and tokens need, whatever is trained there: which site it is and who
+    belongs to it.
+    """
 
     aggregator: Site
+    identity: Identity | None = None
+    enrolment: Enrolment | None = None
+
+
+class AggregatorSettings(SiteSettings, extra="forbid"):
+    """aggregator.toml."""
+
     broker: Broker = Broker()
     features: FeatureSpec
     algorithm: AlgorithmChoice = AlgorithmChoice()
@@ -269,8 +286,6 @@ class AggregatorSettings(Table):
     fleet: FleetSpec = FleetSpec()
     webhook: Webhook | None = None
     home_assistant: HomeAssistant = HomeAssistant()
-    identity: Identity | None = None
-    enrolment: Enrolment | None = None
 
     @model_validator(mode="after")
     def _algorithm_builds(self) -> AggregatorSettings:
@@ -292,35 +307,19 @@ def load(path: Path, kind: type[AnySettings]) -> AnySettings:
         raise SettingsError(f"{path}: cannot be read ({error.strerror})") from None
     try:
         # By way of JSON, since pydantic's strict mode takes a list for a tuple and a string for a path only there.
-        settings = kind.model_validate_json(_as_json(text), strict=True)
+        return kind.model_validate_json(_as_json(text), strict=True, context=path.parent.resolve())
     except ValidationError as error:
         from fedgate.config.settings.problems import problems  # late: a file without any is the rule
 
         raise SettingsError("\n".join(f"{path}:{problem}" for problem in problems(text, error, kind))) from None
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise SettingsError(f"{path}:1: nested deeper than any setting") from None
+    except ValueError as error:  # it is no TOML
         found = re.search(r"at line (\d+)", str(error))
         line = found[1] if found else text.count("\n") + 1
         raise SettingsError(f"{path}:{line}: not TOML: {error}") from None
-    try:
-        return _absolute(settings, path.parent.resolve())
-    except RuntimeError as error:  # of a home, such as ~somebody, that there is not
-        raise SettingsError(f"{path}: a path begins with ~ and cannot be understood ({error})") from None
 
 
 def _as_json(text: str) -> str:
     """Return a TOML document as JSON. A date, which JSON lacks, becomes what no setting is, and is named as such."""
     return json.dumps(tomllib.loads(text), default=lambda date: {"date": str(date)})
-
-
-def _absolute(settings: AnySettings, folder: Path) -> AnySettings:
-    """Return the settings with every relative path made relative to the folder of the file."""
-    changes: dict[str, Any] = {}
-    for name in type(settings).model_fields:
-        value = getattr(settings, name)
-        if isinstance(value, Path):
-            changes[name] = folder / value.expanduser()
-        elif isinstance(value, tuple) and all(isinstance(each, Path) for each in value):
-            changes[name] = tuple(folder / each.expanduser() for each in value)
-        elif isinstance(value, Table):
-            changes[name] = _absolute(value, folder)
-    return settings.model_copy(update=changes)

@@ -4,13 +4,12 @@ with what it takes part.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from fedgate.config.protocol.messages import Count, first_problem
-from fedgate.config.settings.base import NotNegative, Positive, Share, Table
+from fedgate.config.settings.base import FilePath, NotNegative, Positive, Share, Table
 
 
 class AlgorithmChoice(Table):
@@ -39,7 +38,7 @@ class Training(Table):
     """What this gateway trains on besides its baseline, and how the child process that trains behaves."""
 
     enabled: bool = True
-    labelled: Path | None = None  # CSV: windows of known condition, for algorithms that learn from labels
+    labelled: FilePath | None = None  # CSV: windows of known condition, for algorithms that learn from labels
     # Of this gateway in algorithms that weigh gateways; 0 takes back what it sent. None: the algorithm's own rule.
     weight: NotNegative | None = None
     radius: Positive | None = None  # of its ambiguity set, for the robust SVM; None: as for all
@@ -51,8 +50,8 @@ class DefenceChoice(Table):
     """What judges each update before the sum; `settings` are those of `fedgate.models.federated.defended`."""
 
     kind: Literal["none", "trusted", "statistic", "network", "norm"] = "none"
-    trusted: tuple[Path, ...] = ()  # labelled tables of gateways beyond doubt, as firmware-sim label makes them
-    network: Path | None = None  # what cloud-aggregator train-discriminator made
+    trusted: tuple[FilePath, ...] = ()  # labelled tables of gateways beyond doubt, as firmware-sim label makes them
+    network: FilePath | None = None  # what cloud-aggregator train-discriminator made
     settings: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fedgate.config.settings.storage import MIB, Keeping
+from fedgate.config.settings.settings import MIB, Keeping
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.events import Durable, Keep, Queue
 from fedgate.gateway_agent.monitor.recurrence import Seen

@@ -71,7 +71,7 @@ def test_garbage_is_refused_as_such(body: bytes) -> None:
     "name",
     [
         *("all", "cloud", "cloud.bridge", "operator", "building", "home-assistant", "a/b", "+", "", "x" * 65),
-        *("north.sensors", "north.doctor", "north.doctor-away"),  # client ids that go with those of gateway north
+        *("north.sensors", "north.doctor", "north.doctor-queue"),  # client ids that go with those of gateway north
     ],
 )
 def test_no_gateway_gets_a_name_with_rights_of_its_own(name: str) -> None:

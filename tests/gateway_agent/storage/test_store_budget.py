@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from fedgate.config.settings.storage import Keeping
+from fedgate.config.settings.settings import Keeping
 from fedgate.firmware_sim import children
 from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S
