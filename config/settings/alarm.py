@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
+from fedgate.config.settings.base import Table
 from fedgate.models.drift import DriftSpec
 from fedgate.models.profile import context_columns
 from fedgate.models.profile_spec import ProfileSpec
@@ -18,15 +19,13 @@ from fedgate.models.threshold import AlarmSpec, least_scores
 CONTEXTUAL = "contextual"  # the name of that rule where none is given
 
 
-class CovariateSpec(BaseModel):
+class CovariateSpec(Table):
     """[alarm.covariates]: features that no change of the structure moves, by what they measure; see
     `fedgate.models.attribution`.
 
     :param weather: names of features of weather or load: a temperature, a wind speed, the traffic.
     :param power: names of features of the supply: the voltage of the sensors or of the gateway.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     weather: tuple[str, ...] = ()
     power: tuple[str, ...] = ()

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
 from fedgate.models.features import FeatureSpec, feature_names
 
 LABEL, GAP = "label", "missing"
@@ -52,7 +53,6 @@ def read(path: Path, spec: FeatureSpec) -> Arrays:
         LabelledError: the file cannot be read, is no such table, or was measured with other features.
     """
     mark, columns = head(spec)
-    names, values = columns.split(","), array("d")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             if file.readline().strip() != mark:
@@ -60,49 +60,47 @@ def read(path: Path, spec: FeatureSpec) -> Arrays:
                     f"{path}:1: expected {mark!r}, the [features] of this gateway; measure the windows again with "
                     "firmware-sim label"
                 )
-            reader = csv.reader(file)
-            header = next(reader, [])
-            if GAP not in header:
-                names.remove(GAP)
+            header = next(csv.reader(file), [])
+            names = [name for name in columns.split(",") if name != GAP or GAP in header]
             if sorted(header) != sorted(names):
                 wrong = sorted(set(names).symmetric_difference(header)) or "a column twice"
                 raise LabelledError(f"{path}:2: expected a column for each feature and {LABEL!r}; differing: {wrong}")
-            for row in _rows(path, reader, header):
-                values.extend(row)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+            lines, table = _numbers(path, file, len(header))
+    except (OSError, UnicodeDecodeError) as error:
         raise LabelledError(f"{path}: cannot be read ({error})") from None
-    table = np.frombuffer(values, dtype=np.float64).reshape(-1, len(names))
-    labels = table[:, header.index(LABEL)]
+    held = dict(zip(header, table.T, strict=True))
+    labels, gaps = held[LABEL], held.get(GAP, np.zeros(len(table)))
+    _check_whole(path, lines, labels, f"label: expected a whole number from 0 to {LABEL_MAX}", range(LABEL_MAX + 1))
+    expected = f"missing: expected a whole number of windows, or {NEW_SERIES} where a recording begins"
+    _check_whole(path, lines, gaps, expected, range(NEW_SERIES, ROWS_MAX))
     if not labels.any():
         raise LabelledError(f"{path}: expected at least one window of a fault, label 1 or above")
-    order = [header.index(name) for name in names if name not in (GAP, LABEL)]
-    gaps = table[:, header.index(GAP)].astype(np.int64) if GAP in header else np.zeros(len(table), dtype=np.int64)
-    gaps[0] = NEW_SERIES
-    return {FEATURES: table[:, order], LABELS: labels.astype(np.int64), MISSING: gaps}
+    missing = gaps.astype(np.int64)
+    missing[0] = NEW_SERIES
+    x = np.stack([held[name] for name in feature_names(spec)], axis=1)
+    return {FEATURES: x, LABELS: labels.astype(np.int64), MISSING: missing}
 
 
-def _rows(path: Path, reader: Iterator[list[str]], header: list[str]) -> Iterator[list[float]]:
-    """Yield the checked rows of a table, whose header is line 2, without its empty lines."""
-    count = 0
-    for line, row in enumerate(reader, start=3):
-        if not row:
+def _numbers(path: Path, file: Iterable[str], columns: int) -> tuple[Sequence[int], Floats]:
+    """Return the finite numbers (n, columns) that stand behind the header, and the line of each row."""
+    lines, values = array("q"), array("d")
+    for line, row in enumerate(file, start=3):
+        if not row.strip():
             continue
         try:
-            values = [float(cell) for cell in row]
+            numbers = [float(cell) for cell in row.split(",")]
         except ValueError:
-            values = []
-        if len(values) != len(header) or not np.isfinite(values).all():
-            raise LabelledError(f"{path}:{line}: expected {len(header)} finite numbers, got {','.join(row)[:80]!r}")
-        label = values[header.index(LABEL)]
-        if label not in range(LABEL_MAX + 1):
-            raise LabelledError(f"{path}:{line}: label: expected a whole number from 0 to {LABEL_MAX}, got {label:g}")
-        gap = values[header.index(GAP)] if GAP in header else 0.0
-        if gap not in range(NEW_SERIES, ROWS_MAX):
-            raise LabelledError(
-                f"{path}:{line}: missing: expected a whole number of windows, or {NEW_SERIES} where a recording "
-                f"begins, got {gap:g}"
-            )
-        count += 1
-        if count > ROWS_MAX:
+            numbers = []
+        if len(numbers) != columns or not all(map(math.isfinite, numbers)):
+            raise LabelledError(f"{path}:{line}: expected {columns} finite numbers, got {row.strip()[:80]!r}")
+        lines.append(line)
+        values.extend(numbers)
+        if len(lines) > ROWS_MAX:
             raise LabelledError(f"{path}: expected at most {ROWS_MAX} windows, as many as a baseline may have")
-        yield values
+    return lines, np.frombuffer(values, dtype=np.float64).reshape(-1, columns)
+
+
+def _check_whole(path: Path, lines: Sequence[int], values: Floats, expected: str, allowed: range) -> None:
+    for line, value in zip(lines, values.tolist(), strict=True):
+        if value not in allowed:
+            raise LabelledError(f"{path}:{line}: {expected}, got {value:g}")
