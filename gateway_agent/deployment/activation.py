@@ -45,9 +45,9 @@ from fedgate.gateway_agent.deployment.validation import (
     run_in_shadow,
 )
 from fedgate.gateway_agent.events import Fetch, Log, PublishStatus, SetRefusal, Wanted, refuse
-from fedgate.gateway_agent.monitor.decision import DAY_S, Watch, Watching, restore_watching, spoken
+from fedgate.gateway_agent.monitor.decision import DAY_S, Judge, Watching, restore_watching, spoken
 from fedgate.gateway_agent.monitor.monitor import MEMORY, memory_owner
-from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, beside, judged_by, rows_of
+from fedgate.gateway_agent.monitor.pipeline import Pipeline, beside, judged_by, rows_of
 from fedgate.gateway_agent.monitor.recurrence import from_bytes
 from fedgate.gateway_agent.runtime.model_trial import UntriedError, take_any
 from fedgate.gateway_agent.training.training import Training, own_in
@@ -219,7 +219,7 @@ def _swap(
     judge, watching = examined(deployment.examine, context, pipeline, bundle, training.own)
     found = run_in_shadow(context, pipeline, judge, watching)
     before, models = pipeline.judge, deployment.models
-    if before is not None and before.watch.drift is not None:  # another model is no other baseline
+    if before is not None and before.drift is not None:  # another model is no other baseline
         watching = watching._replace(drift=pipeline.watching.drift)
     is_another = models.current.name != named(manifest)
     is_loaded = deployment.manifest is not None and not deployment.is_stood_in_for
@@ -247,7 +247,7 @@ def _start_trial(deployment: Deployment, context: Context, pipeline: Pipeline) -
     proven one that stays. No model is watched beside a borrowed level, or where no time is given to watch.
     """
     judge, manifest = pipeline.judge, deployment.manifest
-    if manifest is None or judge is None or judge.watch.is_borrowed or context.settings.models.probation_s == 0:
+    if manifest is None or judge is None or judge.is_borrowed or context.settings.models.probation_s == 0:
         return None
     if deployment.trial is not None:
         return Trial(deployment.trial.manifest, deployment.trial.pipeline)
@@ -265,7 +265,7 @@ def _describe_model(judge: Judge, watching: Watching, bundle: Bundle, found: str
     neutral = sorted(set(manifest.personal) - bundle.personal.keys())
     if neutral:
         level += f"; {', '.join(neutral)} as the model has them, as this gateway took no part in learning its own"
-    return [Log("info", level), *(Log(*entry) for entry in spoken(judge.watch, watching))]
+    return [Log("info", level), *(Log(*entry) for entry in spoken(judge, watching))]
 
 
 def _can_borrow(deployment: Deployment, pipeline: Pipeline, manifest: Manifest) -> bool:
@@ -299,7 +299,7 @@ def _borrow(
         f"{levels.samples} windows of {manifest.gateways} gateways, until this gateway's own baseline is whole; rules, "
         "context and drift wait for that"
     )
-    pipeline = judged_by(pipeline, Judge(scorer, Watch(levels, is_borrowed=True)))
+    pipeline = judged_by(pipeline, Judge(scorer, levels, is_borrowed=True))
     return replace(deployment, manifest=manifest), pipeline, [Log("info", text), SetRefusal(""), PublishStatus()]
 
 

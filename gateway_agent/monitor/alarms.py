@@ -134,7 +134,7 @@ def _text(monitor: Monitor, transition: Transition, height: Height) -> str:
         what = "score" if monitor.raised_by.rule == SCORE else "height of all rules"
         return f"{what} stayed below {transition.level:.3g}; its peak was {transition.score:.3g}"
     judge = monitor.pipeline.judge
-    whose = "the site" if judge is not None and judge.watch.is_borrowed else "this gateway's own baseline"
+    whose = "the site" if judge is not None and judge.is_borrowed else "this gateway's own baseline"
     what = f"{height.rule} of {height.feature}" if height.feature else height.rule
     return f"{what} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}"
 
