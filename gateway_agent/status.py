@@ -6,7 +6,7 @@ import numpy as np
 
 from fedgate.config.protocol.messages import SHORT_MAX, Device, Status, round_number
 from fedgate.config.runtime.version import VERSION
-from fedgate.gateway_agent.deployment.deployment import status_fields
+from fedgate.gateway_agent.deployment.deployment import probation_left_s
 from fedgate.gateway_agent.outbox.outbox import held_bytes
 from fedgate.gateway_agent.state import State
 from fedgate.models.federated.algorithm import EPSILON
@@ -14,6 +14,7 @@ from fedgate.models.federated.algorithm import EPSILON
 
 def status(state: State) -> Status:
     """Return what this gateway tells the world of itself."""
+    deployment, models = state.deployment, state.deployment.models
     return Status(
         state="online",
         version=VERSION,
@@ -38,7 +39,15 @@ def status(state: State) -> Status:
         answered="" if state.training.answered is None else round_number(*state.training.answered),
         device=None if (device := state.context.settings.gateway.device) is None else Device(**device.model_dump()),
         privacy_epsilon=None if (spent := float(state.training.own.get(EPSILON, np.inf))) == np.inf else spent,
-        **status_fields(state.deployment, state.context.settings),
+        model_version=deployment.version,
+        model_digest=deployment.manifest.model.digest if deployment.manifest else "",
+        candidate_version=deployment.candidate.version if deployment.candidate else 0,
+        previous_version=models.previous.version,
+        probation_s=probation_left_s(models, state.context.settings) if deployment.trial else 0.0,
+        model_windows=models.windows,
+        model_alarms=models.alarms,
+        promised_alarms_per_day=state.context.settings.alarm.false_alarms_per_day,
+        rejected={str(one.version): one.why for one in models.rejected},
         store_id=state.context.store_id,
         starts=state.context.starts,
         challenge=state.context.challenge,

@@ -218,18 +218,14 @@ def watch_rollout(releases: Releases, context: Context, access: Access) -> Resul
             return releases, []
         releases = replace(releases, rollout=replace(stage, since_ns=context.now_ns))
         return releases, [_saved(releases, context), *_announce_to(context, candidate, stage.canaries)]
-    word, why = rollout.verdict(stage, report_canaries(releases, context, access), table, context.now_ns)
+    hop_s = context.settings.features.hop_s
+    report = rollout.report(stage, access.gateways, releases.version, table, hop_s)
+    word, why = rollout.verdict(stage, report, table, context.now_ns)
     if word == "go on":
         return continue_rollout(releases, context, access, why)
     if word == "stop":
         return stop_rollout(releases, context, access, why)
     return pause_rollout(releases, context, why) if word == "pause" else (releases, [])
-
-
-def report_canaries(releases: Releases, context: Context, access: Access) -> rollout.Report:
-    """Return what the canaries tell of the release at hand."""
-    hop_s = context.settings.features.hop_s
-    return rollout.report(releases.rollout, access.gateways, releases.version, context.settings.release, hop_s)
 
 
 def continue_rollout(releases: Releases, context: Context, access: Access, why: str) -> Result:

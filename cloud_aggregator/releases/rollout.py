@@ -97,7 +97,8 @@ def verdict(rollout: Rollout, report: Report, table: ReleaseTable, now_ns: int) 
         return "stop", f"{len(report.rejected)} of {count} canaries rejected it; {name}: {why}"
     if is_alarming(report):
         return "stop", f"the canaries raised {report.alarms} alarms, at most {report.expected:.1f} are expected of them"
-    lacking = [name for name in rollout.canaries if name not in report.rejected and not _is_done(name, report)]
+    done = {name for name, watched_s in report.watched_s.items() if watched_s >= report.least_s}
+    lacking = [name for name in rollout.canaries if name not in report.rejected and name not in done]
     if not lacking:
         return "go on", f"{count} canaries have watched with it, and raised {report.alarms} alarms"
     text = f"{first_of(lacking)} have not watched with it for {report.least_s / 3600:.3g} h"
@@ -105,10 +106,6 @@ def verdict(rollout: Rollout, report: Report, table: ReleaseTable, now_ns: int) 
     if now_ns - rollout.since_ns > table.patience_s * NS:
         return "pause", f"{text}, and {table.patience_s / 3600:g} h have passed"
     return "wait", text
-
-
-def _is_done(name: str, report: Report) -> bool:
-    return report.watched_s.get(name, 0.0) >= report.least_s
 
 
 def is_alarming(report: Report) -> bool:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.firmware_sim.world.setup import FRAME_S, SHIFT
-from fedgate.gateway_agent.monitor.pipeline import Judge, rows_of
+from fedgate.gateway_agent.monitor.decision import Judge
+from fedgate.gateway_agent.monitor.pipeline import rows_of
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.models.features import FeatureSpec
 from fedgate.models.time_units import NS

@@ -22,17 +22,16 @@ from fedgate.gateway_agent.deployment.deployment import (
     UNREADABLE,
     Bundle,
     Deployment,
-    Held,
-    Models,
     Rejected,
     Result,
     Swap,
     Trial,
     is_proven,
+    mark_load,
     named,
+    put_in_slot,
     read,
     save,
-    save_model,
 )
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.validation import (
@@ -45,9 +44,9 @@ from fedgate.gateway_agent.deployment.validation import (
     run_in_shadow,
 )
 from fedgate.gateway_agent.events import Fetch, Log, PublishStatus, SetRefusal, Wanted, refuse
-from fedgate.gateway_agent.monitor.decision import Watch, Watching, restore_watching, spoken
+from fedgate.gateway_agent.monitor.decision import Judge, Watching, restore_watching, spoken
 from fedgate.gateway_agent.monitor.monitor import MEMORY, memory_owner
-from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, beside, judged_by, rows_of
+from fedgate.gateway_agent.monitor.pipeline import Pipeline, beside, judged_by, rows_of
 from fedgate.gateway_agent.monitor.recurrence import from_bytes
 from fedgate.gateway_agent.runtime.model_trial import UntriedError, take_any
 from fedgate.gateway_agent.training.training import Training, own_in
@@ -60,7 +59,7 @@ from fedgate.models.time_units import DAY_S, NS
 
 UNTRIED_S = 60.0  # until a model is tried again that no process could try
 BORROWING_WINDOWS = 200  # or half of a short baseline: of its own, for its units, to use the level of the site
-Step = Literal["wait", "fetch", "mark", "load"]  # that is next on a candidate's way
+Step = Literal["wait", "fetch", "mark", "borrow", "swap"]  # that is next on a candidate's way
 
 
 def receive_announcement(
@@ -155,9 +154,9 @@ def put_in_force(
     if step == "fetch":
         return deployment, pipeline, [Fetch(manifest.model)]
     if step == "mark":
-        deployment, effects = _mark_load(deployment, context, manifest)
+        deployment, effects = _mark(deployment, context, manifest)
         return deployment, pipeline, effects
-    load = _swap if pipeline.commissioned else _borrow
+    load = _swap if step == "swap" else _borrow
     try:
         return load(deployment, context, pipeline, training, manifest, bodies[manifest.model.digest])
     except UntriedError as error:
@@ -176,7 +175,8 @@ def _next_step(
     manifest: Manifest | None,
     bodies: Mapping[str, bytes],
 ) -> Step:
-    if manifest is None or not (pipeline.commissioned or _can_borrow(deployment, pipeline, manifest)):
+    is_whole = pipeline.commissioned
+    if manifest is None or not (is_whole or _can_borrow(deployment, pipeline, manifest)):
         return "wait"
     if manifest.model.digest not in bodies:
         return "fetch"
@@ -184,8 +184,9 @@ def _next_step(
         return "wait"
     if deployment.tried[0] != named(manifest):
         return "mark"
-    # Where the mark is not on the disk the candidate waits: what is not loaded ends nothing.
-    return "wait" if context.store.is_unstored else "load"
+    if context.store.is_unstored:
+        return "wait"  # the mark is not on the disk, and what is not loaded ends nothing
+    return "swap" if is_whole else "borrow"
 
 
 def _put_off(deployment: Deployment, context: Context, manifest: Manifest, why: UntriedError) -> Result:
@@ -195,19 +196,13 @@ def _put_off(deployment: Deployment, context: Context, manifest: Manifest, why: 
     return deployment, [save(models), *refuse(f"model {manifest.version} waits: {why}")]
 
 
-def _mark_load(deployment: Deployment, context: Context, manifest: Manifest) -> Result:
-    """Mark a load. A mark of this process that is not finished stands for all loads of the same bytes, under whatever
-    version and whatever was in force between: the process ends but once.
-    """
-    digest, unfinished = manifest.model.digest, deployment.marked & deployment.models.trying.keys()
-    tried = (named(manifest), context.now_ns)
-    if digest in unfinished:
-        return replace(deployment, tried=tried), []
-    if reason := deployment.models.tries(digest).why_no_more(context.boot_id):
-        is_final = named(manifest) != deployment.models.current.name  # what was in force may be again
-        return _refuse(replace(deployment, candidate=None), manifest, f"refused: {reason}", is_final=is_final)
-    models = deployment.models.with_load(digest, context.boot_id)
-    return replace(deployment, tried=tried, marked=unfinished | {digest}, models=models), [save(models)]
+def _mark(deployment: Deployment, context: Context, manifest: Manifest) -> Result:
+    """Mark that the candidate is loaded, or refuse it where it has ended the agent too often."""
+    deployment, effects, problem = mark_load(deployment, context, manifest)
+    if not problem:
+        return deployment, effects
+    is_final = named(manifest) != deployment.models.current.name  # what was in force may be again
+    return _refuse(replace(deployment, candidate=None), manifest, f"refused: {problem}", is_final=is_final)
 
 
 def _swap(
@@ -218,25 +213,14 @@ def _swap(
     bundle = Bundle(manifest, body, personal)
     judge, watching = examined(deployment.examine, context, pipeline, bundle, training.own)
     found = run_in_shadow(context, pipeline, judge, watching)
-    before, models = pipeline.judge, deployment.models
-    if before is not None and before.watch.drift is not None:  # another model is no other baseline
+    before = pipeline.judge
+    if before is not None and before.drift is not None:  # another model is no other baseline
         watching = watching._replace(drift=pipeline.watching.drift)
-    is_another = models.current.name != named(manifest)
-    is_loaded = deployment.manifest is not None and not deployment.is_stood_in_for
-    is_kept = is_loaded and deployment.trial is None and models.current.version > 0 and is_another
-    models = Models(
-        slot=models.other if is_kept else models.slot,
-        newest=max(models.newest, manifest.version),
-        current=Held.of(manifest, is_own=deployment.candidate_is_own),
-        previous=models.current if is_kept else models.previous,
-        trying=models.trying,
-        rejected=models.rejected,
-    )
+    models, saved = put_in_slot(deployment, bundle)
     trial = _start_trial(deployment, context, pipeline)
     deployment = replace(deployment, candidate=None, manifest=manifest, models=models, trial=trial)
     pipeline = judged_by(pipeline, judge, watching)
     refusal = out_of_reach(pipeline, judge)
-    saved = [save_model(bundle, models.slot), save(models)]
     logged = _describe_model(judge, watching, bundle, found)
     warned = [Log("warning", refusal)] if refusal else []
     return deployment, pipeline, [*saved, *logged, *warned, SetRefusal(refusal), PublishStatus()]
@@ -247,7 +231,7 @@ def _start_trial(deployment: Deployment, context: Context, pipeline: Pipeline) -
     proven one that stays. No model is watched beside a borrowed level, or where no time is given to watch.
     """
     judge, manifest = pipeline.judge, deployment.manifest
-    if manifest is None or judge is None or judge.watch.is_borrowed or context.settings.models.probation_s == 0:
+    if manifest is None or judge is None or judge.is_borrowed or context.settings.models.probation_s == 0:
         return None
     if deployment.trial is not None:
         return Trial(deployment.trial.manifest, deployment.trial.pipeline)
@@ -265,7 +249,7 @@ def _describe_model(judge: Judge, watching: Watching, bundle: Bundle, found: str
     neutral = sorted(set(manifest.personal) - bundle.personal.keys())
     if neutral:
         level += f"; {', '.join(neutral)} as the model has them, as this gateway took no part in learning its own"
-    return [Log("info", level), *(Log(*entry) for entry in spoken(judge.watch, watching))]
+    return [Log("info", level), *(Log(*entry) for entry in spoken(judge, watching))]
 
 
 def _can_borrow(deployment: Deployment, pipeline: Pipeline, manifest: Manifest) -> bool:
@@ -299,7 +283,7 @@ def _borrow(
         f"{levels.samples} windows of {manifest.gateways} gateways, until this gateway's own baseline is whole; rules, "
         "context and drift wait for that"
     )
-    pipeline = judged_by(pipeline, Judge(scorer, Watch(levels, is_borrowed=True)))
+    pipeline = judged_by(pipeline, Judge(scorer, levels, is_borrowed=True))
     return replace(deployment, manifest=manifest), pipeline, [Log("info", text), SetRefusal(""), PublishStatus()]
 
 

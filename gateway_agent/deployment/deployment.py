@@ -19,6 +19,7 @@ import numpy as np
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest, MessageError
 from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import Save, Wanted
 from fedgate.gateway_agent.monitor.pipeline import Pipeline, Reading
 from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
@@ -288,6 +289,41 @@ def is_proven(models: Models, settings: GatewaySettings) -> bool:
     return probation_left_s(models, settings) == 0
 
 
+def mark_load(deployment: Deployment, context: Context, manifest: Manifest) -> tuple[Deployment, list[Wanted], str]:
+    """Mark a load, which begins when that is stored; return why there is to be none, or an empty string.
+
+    A mark of this process that is not finished stands for all loads of the same bytes, under whatever version and
+    whatever was in force between: the process ends but once.
+    """
+    digest, unfinished = manifest.model.digest, deployment.marked & deployment.models.trying.keys()
+    tried = (named(manifest), context.now_ns)
+    if digest in unfinished:
+        return replace(deployment, tried=tried), [], ""
+    if problem := deployment.models.tries(digest).why_no_more(context.boot_id):
+        return deployment, [], problem
+    models = deployment.models.with_load(digest, context.boot_id)
+    return replace(deployment, tried=tried, marked=unfinished | {digest}, models=models), [save(models)], ""
+
+
+def put_in_slot(deployment: Deployment, bundle: Bundle) -> tuple[Models, list[Save]]:
+    """Return what is remembered with another model in force, and what is stored of it; the proven one before is kept
+    in the other slot.
+    """
+    models, current = deployment.models, Held.of(bundle.manifest, is_own=deployment.candidate_is_own)
+    is_another = models.current.name != current.name
+    is_loaded = deployment.manifest is not None and not deployment.is_stood_in_for
+    is_kept = is_loaded and deployment.trial is None and models.current.version > 0 and is_another
+    models = Models(
+        slot=models.other if is_kept else models.slot,
+        newest=max(models.newest, current.version),
+        current=current,
+        previous=models.current if is_kept else models.previous,
+        trying=models.trying,
+        rejected=models.rejected,
+    )
+    return models, [save_model(bundle, models.slot), save(models)]
+
+
 def mark_at_start(blobs: Mapping[str, bytes], boot_id: str, settings: GatewaySettings) -> Save | None:
     """Return what is to be stored before an agent starts to load the model in force: that it does, or, where several
     starts have not come through that, that it goes back to the one before.
@@ -316,22 +352,6 @@ def save_at_stop(deployment: Deployment) -> list[Save]:
     """Return what is stored at a stop that is no crash; a candidate is marked also where no model is in force."""
     models = deployment.models
     return [save(models.finished())] if models.current.version or models.trying else []
-
-
-def status_fields(deployment: Deployment, settings: GatewaySettings) -> dict[str, Any]:
-    """Return what a status says of models, by its fields."""
-    models, manifest, candidate = deployment.models, deployment.manifest, deployment.candidate
-    return {
-        "model_version": deployment.version,
-        "model_digest": manifest.model.digest if manifest else "",
-        "candidate_version": 0 if candidate is None else candidate.version,
-        "previous_version": models.previous.version,
-        "probation_s": probation_left_s(models, settings) if deployment.trial else 0.0,
-        "model_windows": models.windows,
-        "model_alarms": models.alarms,
-        "promised_alarms_per_day": settings.alarm.false_alarms_per_day,
-        "rejected": {str(one.version): one.why for one in models.rejected},
-    }
 
 
 def named(manifest: Manifest) -> str:

@@ -14,9 +14,8 @@ from fedgate.gateway_agent.deployment import onnx_policy
 from fedgate.gateway_agent.deployment.deployment import Bundle
 from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
-from fedgate.gateway_agent.monitor.decision import Watching
+from fedgate.gateway_agent.monitor.decision import Judge, Watching
 from fedgate.gateway_agent.monitor.pipeline import (
-    Judge,
     Pipeline,
     alarms,
     beside,
@@ -147,7 +146,7 @@ def run_in_shadow(context: Context, pipeline: Pipeline, judge: Judge, watching: 
     since_ns = max(ends_ns, default=0)
     recent = [seen for seen in pipeline.recent if seen.end_ns is not None and seen.end_ns > since_ns]
     windows, share = block_promise(context)
-    if present is None or present.watch.is_borrowed:
+    if present is None or present.is_borrowed:
         return "no model in force to compare it with"
     new, old = beside(pipeline, judge, watching), beside(pipeline, present)
     blocks = alarmed = blind = 0
@@ -184,7 +183,7 @@ def out_of_reach(pipeline: Pipeline, judge: Judge) -> str:
     The model stays in force, as its scores still rank windows for those who look at them; but nobody should wait for
     an alarm that cannot come.
     """
-    if judge.watch.rules is not None:  # of which any may raise it
+    if judge.rules is not None:  # of which any may raise it
         return ""
     reached = float(np.nanmax(judge.model(_far_away(rows_of(pipeline.baseline)))))
     if reached >= judge.levels.raise_level:

@@ -16,9 +16,9 @@ from fedgate.config.settings.settings import GatewaySettings, Source
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Deliver, Item, Log, Wanted
 from fedgate.gateway_agent.monitor import evidence
-from fedgate.gateway_agent.monitor.decision import SCORE
+from fedgate.gateway_agent.monitor.decision import SCORE, Judge
 from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, save_alarms
-from fedgate.gateway_agent.monitor.pipeline import Judge, Reading
+from fedgate.gateway_agent.monitor.pipeline import Reading
 from fedgate.models.attribution import Evidence
 from fedgate.models.features import feature_names
 from fedgate.models.rule_statistics import Stuck
@@ -124,7 +124,7 @@ def _accounted(**measured: Evidence) -> str:
 
 
 def _text(judge: Judge, height: Height) -> str:
-    whose = "the site" if judge.watch.is_borrowed else "this gateway's own baseline"
+    whose = "the site" if judge.is_borrowed else "this gateway's own baseline"
     what = f"{height.rule} of {height.feature}" if height.feature else height.rule
     return f"{what} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}"
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from fedgate.config.settings.alarm import AlarmTable
-from fedgate.gateway_agent.monitor.recurrence import Gaps, Row, Seen
+from fedgate.gateway_agent.monitor.recurrence import Gaps, Model, Row, Seen
 from fedgate.models import drift, profile, rules, threshold
 from fedgate.models.arrays import NEVER, Array, Arrays, Floats
 from fedgate.models.drift import DriftState, Reference
@@ -37,9 +37,10 @@ class Context(NamedTuple):
     units: Arrays  # the gateway's own, in which the profile is kept
 
 
-class Watch(NamedTuple):
-    """What judges the windows of one gateway, and from which level on it calls one an alarm."""
+class Judge(NamedTuple):
+    """A model in force, and what else judges the windows of one gateway; from its levels on one is an alarm."""
 
+    model: Model
     levels: Levels
     rules: Calibrated | None = None
     context: Context | None = None
@@ -72,7 +73,9 @@ class Commissioned(NamedTuple):
         return self.scores[self.trained :][self.is_settled[self.trained :]]
 
 
-def calibrated(table: AlarmTable, baseline: Commissioned, units: Arrays, site: Arrays) -> tuple[Watch, Watching]:
+def calibrate(
+    table: AlarmTable, model: Model, baseline: Commissioned, units: Arrays, site: Arrays
+) -> tuple[Judge, Watching]:
     """Return what a gateway judges by from now on; `site` are the sums of a survey, empty where there was none.
 
     Raises `CalibrationError`, or `profile.ProfileError` where neither the gateway nor its site has seen enough.
@@ -83,7 +86,7 @@ def calibrated(table: AlarmTable, baseline: Commissioned, units: Arrays, site: A
         reference, drift_state = drift.begin(table.drift, baseline.held_out, windows_per_day)
     if table.active_rules is None:
         levels = threshold.calibrate(table, baseline.held_out, windows_per_day)
-        return Watch(levels, drift=reference), Watching(drift=drift_state)
+        return Judge(model, levels, drift=reference), Watching(drift=drift_state)
     from fedgate.models import rule_calibration  # late: half a MiB, for gateways with rules alone
 
     context, extra = _context(table, baseline, units, site)
@@ -92,7 +95,7 @@ def calibrated(table: AlarmTable, baseline: Commissioned, units: Arrays, site: A
     )
     seen = rule_calibration.Baseline(scores, baseline.rows, baseline.gaps, extra)
     found = rule_calibration.calibrate(table.active_rules, table, seen, baseline.names, baseline.hop_s)
-    return Watch(found.levels, found, context, reference), Watching(drift=drift_state)
+    return Judge(model, found.levels, found, context, reference), Watching(drift=drift_state)
 
 
 def _context(
@@ -120,7 +123,7 @@ def _context(
 
 
 def judged(
-    table: AlarmTable, watch: Watch, watching: Watching, seen: Seen, score: float | None, *, is_calm: bool
+    table: AlarmTable, judge: Judge, watching: Watching, seen: Seen, score: float | None, *, is_calm: bool
 ) -> tuple[Watching, Height | None, Still]:
     """Return what is remembered after a window, what is to be judged of it: nothing where nothing can be said, and
     which features are stuck.
@@ -128,22 +131,22 @@ def judged(
     `score` is the model's, None while that has not settled. Only windows of a calm time, while there is no alarm
     and nothing stuck, say whether the level is out of date: damage is no drift.
     """
-    state, height, still = _stepped(table, watch, watching, seen, score)
+    state, height, still = _stepped(table, judge, watching, seen, score)
     remembered = watching.drift
-    if watch.drift is not None and score is not None and is_calm and not still.stuck:
-        remembered, _ = drift.update(watch.drift, remembered, score)
+    if judge.drift is not None and score is not None and is_calm and not still.stuck:
+        remembered, _ = drift.update(judge.drift, remembered, score)
     return Watching(state, remembered), height, still
 
 
 def _stepped(
-    table: AlarmTable, watch: Watch, watching: Watching, seen: Seen, score: float | None
+    table: AlarmTable, judge: Judge, watching: Watching, seen: Seen, score: float | None
 ) -> tuple[RulesState, Height | None, Still]:
-    if watch.rules is None:
-        height = None if score is None else Height(score, SCORE, score, watch.levels.raise_level, None)
+    if judge.rules is None:
+        height = None if score is None else Height(score, SCORE, score, judge.levels.raise_level, None)
         return watching.rules, height, Still()
-    extra = {} if watch.context is None else {table.contextual_rule or "": _deviation(table, watch.context, seen)}
+    extra = {} if judge.context is None else {table.contextual_rule or "": _deviation(table, judge.context, seen)}
     end_ns = 0 if seen.end_ns is None else seen.end_ns
-    return rules.step(watch.rules, watching.rules, end_ns, score, seen.row, extra)
+    return rules.step(judge.rules, watching.rules, end_ns, score, seen.row, extra)
 
 
 def _deviation(table: AlarmTable, context: Context, seen: Seen) -> float | None:
@@ -155,23 +158,23 @@ def _deviation(table: AlarmTable, context: Context, seen: Seen) -> float | None:
     return profile.deviation(context.profile, int(place[0]), in_own_units(context.units, row))
 
 
-def spoken(watch: Watch, watching: Watching) -> list[tuple[Literal["info", "warning"], str]]:
+def spoken(judge: Judge, watching: Watching) -> list[tuple[Literal["info", "warning"], str]]:
     """Return what is to be told of the rules of a gateway: their levels, those that say nothing and why, whose the
     profile is, and whether drift has anything to compare with.
     """
     logged: list[tuple[Literal["info", "warning"], str]] = []
-    if watch.rules is not None:
-        levels = [f"{name} {each.level:.3g}" for name, each in watch.rules.by_rule.items()]
-        levels += [f"{name} {_windows(each)} windows" for name, each in watch.rules.stuck.items()]
+    if judge.rules is not None:
+        levels = [f"{name} {each.level:.3g}" for name, each in judge.rules.by_rule.items()]
+        levels += [f"{name} {_windows(each)} windows" for name, each in judge.rules.stuck.items()]
         logged.append(("info", f"rules in force, with their levels: {', '.join(levels)}"))
-        for reason, names in _by_reason(watch.rules.left_out).items():
+        for reason, names in _by_reason(judge.rules.left_out).items():
             logged.append(("info", f"features {reason}: {', '.join(names)}"))
-        logged += [("warning", f"rule {name} is silent: {reason}") for name, reason in watch.rules.silent.items()]
-    if watch.context is not None:
-        origins = watch.context.profile.origins
+        logged += [("warning", f"rule {name} is silent: {reason}") for name, reason in judge.rules.silent.items()]
+    if judge.context is not None:
+        origins = judge.context.profile.origins
         counts = ", ".join(f"{count} from {origin}" for origin, count in origins.items() if count)
         logged.append(("info" if origins["own"] == sum(origins.values()) else "warning", f"profile by cell: {counts}"))
-    if watch.drift is not None and watching.drift.blocks == 0:
+    if judge.drift is not None and watching.drift.blocks == 0:
         nothing = "the calibration windows fill no block of [alarm.drift] block_h, those that follow are learned first"
         logged.append(("warning", f"drift: {nothing}"))
     return logged

@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from fedgate.config.settings.alarm import AlarmTable
 from fedgate.gateway_agent.monitor import recurrence as recall
-from fedgate.gateway_agent.monitor.decision import Commissioned, Watch, Watching, judged
-from fedgate.gateway_agent.monitor.decision import calibrated as watched
+from fedgate.gateway_agent.monitor.decision import Commissioned, Judge, Watching, calibrate, judged
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Gaps, Memory, Model, Row, Seen
 from fedgate.models import sensor_health, signal, threshold
 from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, MISSING, NEVER, Arrays, Floats
 from fedgate.models.features import LARGEST, FeatureSpec, extract, feature_names
 from fedgate.models.rules import Height
 from fedgate.models.signal import Block, Lost, StreamSpec, Window, Windower
-from fedgate.models.threshold import AlarmState, Levels, Transition
+from fedgate.models.threshold import AlarmState, Transition
 from fedgate.models.time_units import NS
 
 GAP_HOPS = 2.5  # from the end of one window to the next; more means that windows are missing
@@ -32,18 +31,6 @@ RECALLED_WINDOWS = 256  # of the recent ones, shown to a new model so that it re
 RECENT_WINDOWS = 1_024
 RECENT_BYTES = 1_048_576
 WINDOW_BYTES = 256  # that a kept window takes besides its values
-
-
-class Judge(NamedTuple):
-    """A model in force: how it scores, and how this gateway judges the windows that it has scored."""
-
-    model: Model
-    watch: Watch
-
-    @property
-    def levels(self) -> Levels:
-        """From where on what is judged is an alarm."""
-        return self.watch.levels
 
 
 @dataclass(frozen=True)
@@ -169,7 +156,7 @@ def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Readin
         return pipeline, reading._replace(unscored=row)
     seen, shown = Seen(row, end_ns), score if is_settled else None
     is_calm = not pipeline.alarm.active
-    watching, height, still = judged(pipeline.alarm_table, judge.watch, pipeline.watching, seen, shown, is_calm=is_calm)
+    watching, height, still = judged(pipeline.alarm_table, judge, pipeline.watching, seen, shown, is_calm=is_calm)
     pipeline = replace(pipeline, memory=memory, watching=watching)
     if height is None:
         return pipeline, Reading(end_ns, row, stuck=still.stuck, moved=still.moved)
@@ -281,5 +268,4 @@ def calibrated(
             f"{model.washout_rows} that the model needs after each gap before it can be asked: let the baseline run "
             "longer, or let the operator give the network a larger leak"
         )
-    watch, watching = watched(pipeline.alarm_table, baseline, units, site)
-    return Judge(model, watch), watching
+    return calibrate(pipeline.alarm_table, model, baseline, units, site)

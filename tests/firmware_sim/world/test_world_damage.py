@@ -14,8 +14,7 @@ from fedgate.firmware_sim.world.rounds import Rounds
 from fedgate.firmware_sim.world.setup import FEATURES, FRAME_S, SHIFT
 from fedgate.gateway_agent.events import Outward, Train
 from fedgate.gateway_agent.monitor import alarms
-from fedgate.gateway_agent.monitor.decision import Watch
-from fedgate.gateway_agent.monitor.pipeline import Judge
+from fedgate.gateway_agent.monitor.decision import Judge
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.features import FeatureSpec
@@ -103,7 +102,7 @@ def test_damage_is_asked_for_where_the_model_had_seen_enough(
     missing: int, damaged: tuple[int, ...], is_asked: bool
 ) -> None:
     spec = FeatureSpec.model_validate(FEATURES | {"window_s": 5.0})
-    judge = Judge(Remembering(), Watch(Levels(30.0, 1.0, 0.0, 20, extrapolated=False)))
+    judge = Judge(Remembering(), Levels(30.0, 1.0, 0.0, 20, extrapolated=False))
     last = round(FRAME_S / 5.0)  # windows of the last frame, of which the first is window 0
     ends_ns = {place: (place + (missing if place >= 0 else 0)) * 5 * NS for place in range(-10, last)}
     recent = [

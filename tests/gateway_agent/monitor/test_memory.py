@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from fedgate.gateway_agent.events import Connection, Publish
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor import recurrence as recall
-from fedgate.gateway_agent.monitor.decision import Watch
+from fedgate.gateway_agent.monitor.decision import Judge
 from fedgate.gateway_agent.monitor.monitor import save_memory
-from fedgate.gateway_agent.monitor.pipeline import Judge
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Memory, Owner, Seen
 from fedgate.gateway_agent.state import State
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
@@ -98,7 +97,7 @@ def test_a_clock_that_may_have_stood_still_makes_a_memory_worth_nothing() -> Non
 def watched(model: Sum, windows: int = 6) -> tuple[walk.Pipeline, list[walk.Reading]]:
     settings = gateway_settings()
     pipeline = walk.start(settings.features, settings.streams, settings.alarm, 0)
-    pipeline = walk.judged_by(pipeline, Judge(model, Watch(LEVELS)))
+    pipeline = walk.judged_by(pipeline, Judge(model, LEVELS))
     return walk.push(pipeline, Block("deck", T0_NS, settings.features.rate_hz, samples(0, windows)))
 
 
@@ -110,7 +109,7 @@ def test_a_fresh_memory_scores_nothing_and_the_gateway_says_so() -> None:
 
 def test_a_new_model_remembers_what_it_would_have_seen() -> None:
     pipeline, readings = watched(Sum(washout_rows=1))
-    swapped = walk.judged_by(pipeline, Judge(Sum(washout_rows=4), Watch(LEVELS)))
+    swapped = walk.judged_by(pipeline, Judge(Sum(washout_rows=4), LEVELS))
     assert swapped.memory == replace(pipeline, judge=swapped.judge).memory and not swapped.settling
     assert readings[-1].score == swapped.memory.tensors["sum"]
 
@@ -118,7 +117,7 @@ def test_a_new_model_remembers_what_it_would_have_seen() -> None:
 def test_recent_windows_are_kept_for_the_next_model_and_shown_to_one_that_remembers() -> None:
     for washout_rows in (0, 1):
         assert len(watched(Sum(washout_rows=washout_rows), 9)[0].recent) == 9
-    swapped = walk.judged_by(watched(Sum(), 9)[0], Judge(Sum(), Watch(LEVELS)))
+    swapped = walk.judged_by(watched(Sum(), 9)[0], Judge(Sum(), LEVELS))
     assert swapped.memory.rows == 0
 
 

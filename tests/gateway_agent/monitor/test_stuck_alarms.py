@@ -14,7 +14,6 @@ from fedgate.config.protocol import topics
 from fedgate.config.protocol.messages import Alarm
 from fedgate.gateway_agent.events import Effect, Queue
 from fedgate.gateway_agent.monitor import alarms, decision
-from fedgate.gateway_agent.monitor.pipeline import Judge
 from fedgate.gateway_agent.state import State
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import in_force
@@ -72,7 +71,7 @@ def test_damage_is_raised_while_a_sensor_is_stuck() -> None:
     )
     state = replace(
         state,
-        monitor=replace(state.monitor, pipeline=replace(state.monitor.pipeline, judge=Judge(Told(1e6), judge.watch))),
+        monitor=replace(state.monitor, pipeline=replace(state.monitor.pipeline, judge=judge._replace(model=Told(1e6)))),
     )
     state, effects = fed(state, 5, 10, repeats=True)
     (anomaly,) = told(effects)
@@ -131,13 +130,13 @@ def test_a_restart_keeps_the_alarms_of_what_is_watched_still(rules: dict[str, An
 
 def test_the_levels_are_told_and_what_is_left_out() -> None:
     judge = begun().monitor.pipeline.judge
-    assert judge is not None and judge.watch.rules is not None
+    assert judge is not None and judge.rules is not None
     rules = replace(
-        judge.watch.rules,
+        judge.rules,
         stuck={"still": np.array([4.2, 12.0, np.inf])},
         left_out={"a": "not watched, a column of the calendar", "b": "not watched, a column of the calendar"},
     )
-    lines = [line for _, line in decision.spoken(judge.watch._replace(rules=rules), decision.Watching())]
+    lines = [line for _, line in decision.spoken(judge._replace(rules=rules), decision.Watching())]
     assert any(line.endswith("still 5 to 12 windows") for line in lines)
     assert "features not watched, a column of the calendar: a, b" in lines
 

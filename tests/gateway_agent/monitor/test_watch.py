@@ -15,9 +15,9 @@ from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.monitor import decision
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor import recurrence as recall
-from fedgate.gateway_agent.monitor.decision import Watching
+from fedgate.gateway_agent.monitor.decision import Judge, Watching
 from fedgate.gateway_agent.monitor.monitor import memory_owner as owner_of
-from fedgate.gateway_agent.monitor.pipeline import Judge, Pipeline, Reading
+from fedgate.gateway_agent.monitor.pipeline import Pipeline, Reading
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Owner
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.profile import ProfileError
