@@ -198,10 +198,8 @@ def judge_fleet(alarms: Alarms, context: Context, access: Access) -> Result:
 
 def note_posted(alarms: Alarms, context: Context, event: Posted) -> Result:
     """Take in how an attempt to post went."""
-    if context.settings.webhook is None:
-        return alarms, []
-    queue, effects = webhook.receive_result(alarms.queue, context.settings.webhook, event, context.now_ns)
-    return replace(alarms, queue=queue), effects
+    spec = context.settings.webhook
+    return _with_queue(alarms, spec and webhook.receive_result(alarms.queue, spec, event, context.now_ns))
 
 
 def _fleet_changed(
@@ -258,13 +256,14 @@ def _post(alarms: Alarms, context: Context, access: Access, gateway: str, alarm:
     if spec is None:
         return alarms, []
     post = webhook.post_of(context.settings.aggregator.site, gateway, alarm, access.device_of(gateway), active=active)
-    queue, effects = webhook.enqueue(alarms.queue, spec, post)
-    return replace(alarms, queue=queue), effects
+    return _with_queue(alarms, webhook.enqueue(alarms.queue, spec, post))
 
 
 def send_posts(alarms: Alarms, context: Context) -> Result:
     """Send what is due of what waits for the webhook."""
-    if context.settings.webhook is None:
-        return alarms, []
-    queue, effects = webhook.due(alarms.queue, context.settings.webhook, context.now_ns)
-    return replace(alarms, queue=queue), effects
+    spec = context.settings.webhook
+    return _with_queue(alarms, spec and webhook.due(alarms.queue, spec, context.now_ns))
+
+
+def _with_queue(alarms: Alarms, changed: tuple[webhook.Queue, list[Effect]] | None) -> Result:
+    return (alarms, []) if changed is None else (replace(alarms, queue=changed[0]), changed[1])

@@ -7,6 +7,8 @@ last for seconds. It then leaves long pauses, which lets one of the two work, an
 
 from __future__ import annotations
 
+from fedgate.config.runtime.backoff import doubled_s
+
 RECONNECT_S_MIN = 1
 RECONNECT_S_MAX = 60
 SHORT_S = 10.0  # a connection that lasted no longer was ended by something else than the line
@@ -43,5 +45,5 @@ class Contention:
         """Return the shortest and the longest pause before the next connection, `longest_s` where nothing is wrong."""
         if not self.trouble:
             return RECONNECT_S_MIN, longest_s
-        shortest_s = min(RECONNECT_S_MIN * 2 ** (self._short - ENOUGH + 2), PAUSE_S_MAX)
+        shortest_s = round(doubled_s(RECONNECT_S_MIN, self._short - ENOUGH + 3, PAUSE_S_MAX))
         return shortest_s, max(longest_s, shortest_s)
