@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import socket
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,6 +16,8 @@ from fedgate.config.doctor.imports import imports
 from fedgate.config.doctor.report import Finding, failure, guarded, ok, one_line, warning
 
 if TYPE_CHECKING:
+    from fedgate.cloud_aggregator.storage.store import BackupNote
+    from fedgate.config.settings.database import DatabaseUrl
     from fedgate.config.settings.identity import Identity
     from fedgate.config.settings.notifications import Webhook
     from fedgate.config.settings.settings import AggregatorSettings
@@ -68,14 +69,16 @@ def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
     from fedgate.config.identity import signing
 
     store, broker = settings.aggregator.store, settings.broker
-    yield from host.clock_here([file, store, Path(report.__file__)])
-    yield from host.disk(store, MODELS_KEPT * settings.limits.max_model_bytes)
-    if store.parent.is_dir():
-        yield from host.wear(host.mount_of(store.parent.resolve()).device)
+    held_file = store if isinstance(store, Path) else None  # else its disk is the server's
+    yield from host.clock_here([one for one in (file, held_file, Path(report.__file__)) if one is not None])
+    if held_file is not None:
+        yield from host.disk(held_file, MODELS_KEPT * settings.limits.max_model_bytes)
+        if held_file.parent.is_dir():
+            yield from host.wear(host.mount_of(held_file.parent.resolve()).device)
     release_key = settings.aggregator.release_key
     authority = None if settings.identity is None else file.parent / settings.identity.folder / "ca.key"
     posting = None if settings.webhook is None else settings.webhook.secret_file
-    held = (release_key, broker.key_file, broker.password_file, authority, posting, store)
+    held = (release_key, broker.key_file, broker.password_file, authority, posting, held_file)
     yield from host.secrets(held)
 
     def private() -> str:
@@ -102,7 +105,7 @@ def root_key(spec: Identity) -> Finding:
     return ok("root key", "not on this machine" if spec.root_key is None else f"not on this machine at {spec.root_key}")
 
 
-def denied(spec: Identity, store: Path) -> Iterator[Finding]:
+def denied(spec: Identity, store: Path | DatabaseUrl) -> Iterator[Finding]:
     """Yield who is denied at the broker until that is restarted, if anybody is."""
     from fedgate.cloud_aggregator.pki.quarantine import denied_names
     from fedgate.cloud_aggregator.storage.store import Store, StoreError
@@ -190,7 +193,7 @@ def _members(settings: AggregatorSettings) -> tuple[str, ...]:
     return keys.members if keys else ()
 
 
-def _gateways(store: Path) -> int:
+def _gateways(store: Path | DatabaseUrl) -> int:
     from fedgate.cloud_aggregator.storage.store import Store, StoreError
 
     try:
@@ -208,40 +211,37 @@ def _available_bytes() -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def _store(path: Path) -> Iterator[Finding]:
-    from fedgate.cloud_aggregator.storage.store import Store, StoreError
+def _store(place: Path | DatabaseUrl) -> Iterator[Finding]:
+    from fedgate.cloud_aggregator.backup.facts import describe_facts, facts_of
+    from fedgate.cloud_aggregator.storage.store import Store, StoreError, database_of
 
-    if not path.exists():
-        yield ok("store", f"{path} is made when the aggregator starts")
-        return
+    database, notes = database_of(place), list[BackupNote | None]()
 
     def check() -> str:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            found = db.execute("PRAGMA quick_check(3)").fetchall()
-        if found != [("ok",)]:
-            raise sqlite3.DatabaseError("; ".join(str(line[0]) for line in found))
-        with closing(Store(path, create=False)) as store:
-            counts = {name: len(store.rows(name, key)) for name, key in (("rounds", "id"), ("models", "version"))}
-        return f"{path} is whole: {counts['rounds']} rounds, {counts['models']} models"
+        if not database.exists():
+            return f"{database.name} is made when the aggregator starts"
+        with closing(Store(place, create=False)) as store, database.snapshot() as db:
+            notes.append(store.backup_note())
+            return f"{database.name} is whole: {describe_facts(facts_of(db))}"
 
     advice = "stop the service, restore store and release key from one backup"
-    yield guarded("store", (sqlite3.Error, StoreError), advice, check)
-    yield last_backup(path, time.time_ns())
+    yield guarded("store", (StoreError,), advice, check)
+    if notes:
+        yield last_backup(notes[0], time.time_ns())
 
 
-def last_backup(store: Path, now_ns: int) -> Finding:
+def last_backup(held: BackupNote | None, now_ns: int) -> Finding:
     """Return how old the last backup of a store is."""
-    from fedgate.cloud_aggregator.commands.backup import read_note, time_of
+    from fedgate.cloud_aggregator.commands.backup import time_of
 
-    held, advice = read_note(store), "cloud-aggregator backup FILE, once a day: docs/reference/operations.md, Back up"
+    advice = "cloud-aggregator backup FILE, once a day: docs/reference/operations.md, Back up"
     if held is None:
         return warning("backup", "none was made of this store, or nobody knows of it", advice)
-    made_ns, file, has_keys = held
-    keys = "with the keys" if has_keys else "without the keys, which are kept apart"
-    text = f"of {time_of(made_ns)}, {keys}: {file}"
-    if made_ns > now_ns:
+    keys = "with the keys" if held.has_keys else "without the keys, which are kept apart"
+    text = f"of {time_of(held.made_ns)}, {keys}: {held.file}"
+    if held.made_ns > now_ns:
         return warning("backup", f"{text}; that is to come", "set the clock")
-    days = (now_ns - made_ns) / DAY_NS
+    days = (now_ns - held.made_ns) / DAY_NS
     return warning("backup", f"{days:.0f} days old, {text}", advice) if days > BACKUP_DAYS else ok("backup", text)
 
 

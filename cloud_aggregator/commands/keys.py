@@ -90,9 +90,9 @@ def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
 def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
     """Return who has no certificate of the newest authority."""
     from fedgate.cloud_aggregator.pki.authority import Authority
-    from fedgate.cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.storage.store import Store, database_of
 
-    if not settings.aggregator.store.exists():
+    if not database_of(settings.aggregator.store).exists():
         return []
     with closing(Store(settings.aggregator.store, create=False)) as store:
         return store.registry().lacking(Authority(folder).fingerprint, time.time_ns())
@@ -205,9 +205,9 @@ def _shown_members(arguments: argparse.Namespace) -> int:
 
 def _held(settings: SiteSettings) -> dict[str, str]:
     """Return the gateways that are enrolled, by their keys as a statement names them."""
-    from fedgate.cloud_aggregator.storage.store import Store
+    from fedgate.cloud_aggregator.storage.store import Store, database_of
 
-    if not settings.aggregator.store.exists():
+    if not database_of(settings.aggregator.store).exists():
         return {}
     with closing(Store(settings.aggregator.store, create=False)) as store:
         return store.registry().members
@@ -267,10 +267,12 @@ def _announce_statement(
     """Have the service go by the new statement, and say what is left to do. One that never ran has no store for an
     order and needs none: it reads the statement when it starts.
     """
+    from fedgate.cloud_aggregator.storage.store import database_of
+
     answer = OrderAnswer(
         None, False, f"statement {number} is in the site's folder; the service goes by it when it starts", ""
     )
-    if settings.aggregator.store.exists():
+    if database_of(settings.aggregator.store).exists():
         answer = placed(arguments.config, "keys", {"number": number})
     path = arguments.root_key or spec.root_key
     if not answer.problem and not arguments.json:

@@ -17,6 +17,7 @@ from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, PA
 from fedgate.config.settings.alarm import AlarmTable
 from fedgate.config.settings.base import Table as Table
 from fedgate.config.settings.checks import check_algorithm
+from fedgate.config.settings.database import StorePlace
 from fedgate.config.settings.identity import Enrolment, Identity, Membership
 from fedgate.config.settings.mistaken import other_file
 from fedgate.config.settings.notifications import DeviceTable, FleetSpec, HomeAssistant, Webhook
@@ -250,7 +251,7 @@ class Site(Table):
     """Which site this aggregator serves and where it keeps its state."""
 
     site: Id
-    store: Path = Path("aggregator.db")
+    store: StorePlace = Path("aggregator.db")
     release_key: Path = Path("release.key")
 
 

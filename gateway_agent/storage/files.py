@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fedgate.config.protocol import wire
 from fedgate.config.runtime import store_lock
+from fedgate.config.runtime.files import sync_folder
 from fedgate.gateway_agent.events import Keep, Queue, Save
 from fedgate.gateway_agent.state import RESCUED, Stored
 from fedgate.gateway_agent.storage import rows
@@ -166,10 +167,10 @@ def tidied(path: Path) -> None:
                 taken = [file for file in before if not file.with_name(file.name + suffix).exists()]
                 aside = taken[0] if taken else _free_name(path)
                 left.rename(aside.with_name(aside.name + suffix))
-        _sync(path.parent)
+        sync_folder(path.parent)
         if new.exists():
             new.rename(path)
-            _sync(path.parent)
+            sync_folder(path.parent)
     for suffix in WITH_IT:
         new.with_name(new.name + suffix).unlink(missing_ok=True)
 
@@ -213,9 +214,9 @@ def renewed(path: Path, found: Found) -> str:
         file = path.with_name(path.name + suffix)
         if file.exists():
             file.rename(aside.with_name(aside.name + suffix))
-    _sync(path.parent)  # from here on the log is not beside the name of the new file, whatever order the disk has
+    sync_folder(path.parent)  # from here on the log is not beside the name of the new file, whatever order the disk has
     path.with_name(path.name + ".new").rename(path)
-    _sync(path.parent)
+    sync_folder(path.parent)
     for old in set_aside(path)[:-SET_ASIDE_MAX]:
         for suffix in WITH_IT:
             old.with_name(old.name + suffix).unlink(missing_ok=True)
@@ -248,12 +249,3 @@ def free_bytes(path: Path) -> int:
     """Return what the disk of a file has left for us."""
     disk = os.statvfs(path.parent)
     return disk.f_bavail * disk.f_frsize
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
