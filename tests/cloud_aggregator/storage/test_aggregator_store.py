@@ -195,7 +195,7 @@ def test_what_is_no_database_is_refused_in_one_line(path: Path, create: bool) ->
     path.write_bytes(b"this is no database" * 100)
     with pytest.raises(
         StoreError,
-        match=r"^[^\n]*cannot be opened as the aggregator's store \(file is not a database; .*restore FILE --replace\)$",
+        match=r"^[^\n]*cannot be opened as the aggregator's store \(file is not a database; .*FILE --replace\)$",
     ):
         Store(path, create=create)
 
