@@ -5,11 +5,8 @@ The shell makes the store effects of a step durable, in one transaction, before 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-import numpy as np
 
 from fedgate.cloud_aggregator.access.registry import (
     Barred,
@@ -20,7 +17,6 @@ from fedgate.cloud_aggregator.access.registry import (
     Recorded,
     Stated,
 )
-from fedgate.config.protocol import wire
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, Manifest, Status
 from fedgate.config.protocol.scores import Scores
@@ -89,16 +85,11 @@ class Post:
 class SaveTraining:
     """Store the state of the training: server, what the open round has counted, who was counted.
 
-    Of several that are committed together only the last is written, so it is encoded only then.
+    Of several that are committed together only the last is written.
     """
 
     arrays: Arrays
-    meta: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def body(self) -> bytes:
-        """What is written. The names of a large fleet are more than a header holds, so they travel as an array."""
-        return wire.encode({**self.arrays, "meta": np.frombuffer(json.dumps(self.meta).encode(), np.uint8)})
+    meta: dict[str, Any] = field(default_factory=dict)  # as JSON has it
 
 
 @dataclass(frozen=True)

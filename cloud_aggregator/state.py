@@ -12,7 +12,7 @@ from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.context import Context
-from fedgate.cloud_aggregator.events import HoldUpdate
+from fedgate.cloud_aggregator.events import HoldUpdate, SaveTraining
 from fedgate.cloud_aggregator.limits import HourlyCount
 from fedgate.cloud_aggregator.presence import Presence
 from fedgate.cloud_aggregator.releases import releases
@@ -42,7 +42,7 @@ class State:
 def restore(
     settings: AggregatorSettings,
     key: Ed25519PrivateKey,
-    training: bytes | None,
+    training: SaveTraining | None,
     released: Releases | None,
     gateways: dict[str, Status],
     now_ns: int,

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fedgate.config.settings.database import DatabaseUrl
+from tests.support import postgresql
+
 for profile, examples in (("fedgate", 50), ("long", 300)):  # `make soak-tests` asks for the long one
     settings.register_profile(
         profile,
@@ -32,12 +35,32 @@ TRACKER = "multiprocessing.resource_tracker"  # Python's own, which lasts as lon
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
+lasting = set[int]()  # processes that serve the tests behind this one, too
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[postgresql.Server]:
+    """A PostgreSQL server of this process's tests."""
+    with postgresql.running_server() as made:
+        lasting.add(made.pid)
+        yield made
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | DatabaseUrl:
+    """Where a store may be made that is not there yet, on either kind of database."""
+    if request.param == "sqlite":
+        return tmp_path / "aggregator.db"
+    made: postgresql.Server = request.getfixturevalue("server")
+    return made.new_schema()
+
+
 @pytest.fixture(autouse=True)
 def _no_process_is_left() -> Iterator[None]:
     """Fail a test that leaves processes behind, and end those."""
     before, found = _children(), list[str]()
     yield
-    while left := {pid: name for pid in _children() - before if (name := _command(pid))}:
+    while left := {pid: name for pid in _children() - before - lasting if (name := _command(pid))}:
         found += left.values()
         for pid in left:  # what these have started becomes ours then, and is next
             with suppress(ProcessLookupError):

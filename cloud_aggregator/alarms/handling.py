@@ -199,7 +199,9 @@ def judge_fleet(alarms: Alarms, context: Context, access: Access) -> Result:
 def note_posted(alarms: Alarms, context: Context, event: Posted) -> Result:
     """Take in how an attempt to post went."""
     spec = context.settings.webhook
-    return _with_queue(alarms, spec and webhook.receive_result(alarms.queue, spec, event, context.now_ns))
+    if spec is None:
+        return alarms, []
+    return _with_queue(alarms, webhook.receive_result(alarms.queue, spec, event, context.now_ns))
 
 
 def _fleet_changed(
@@ -262,8 +264,11 @@ def _post(alarms: Alarms, context: Context, access: Access, gateway: str, alarm:
 def send_posts(alarms: Alarms, context: Context) -> Result:
     """Send what is due of what waits for the webhook."""
     spec = context.settings.webhook
-    return _with_queue(alarms, spec and webhook.due(alarms.queue, spec, context.now_ns))
+    if spec is None:
+        return alarms, []
+    return _with_queue(alarms, webhook.due(alarms.queue, spec, context.now_ns))
 
 
-def _with_queue(alarms: Alarms, changed: tuple[webhook.Queue, list[Effect]] | None) -> Result:
-    return (alarms, []) if changed is None else (replace(alarms, queue=changed[0]), changed[1])
+def _with_queue(alarms: Alarms, changed: tuple[webhook.Queue, list[Effect]]) -> Result:
+    queue, effects = changed
+    return replace(alarms, queue=queue), effects

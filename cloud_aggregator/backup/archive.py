@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import secrets
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +22,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from fedgate.cloud_aggregator.backup.sealing import MAGIC, SALT_BYTES, Sealer, SealError, Unsealer
 from fedgate.config.identity.pki import PRIVATE_MODE
-from fedgate.config.runtime.files import sync_folder
+from fedgate.config.runtime.files import written_whole
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.base import Table
 
@@ -145,29 +144,6 @@ class _Counted:
         found = self._file.read(size)
         self._advance(len(found))
         return found
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for its owner only that gets its name when it is whole and on the disk, and else leaves nothing."""
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE), "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def own_as_folder(path: Path) -> None:
-    """Give a file that root has made to whom its folder belongs, as SQLite does: the service is another user's."""
-    if os.geteuid() == 0:
-        owner = path.parent.stat()
-        os.chown(path, owner.st_uid, owner.st_gid)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, RecordPass, Registry
 from fedgate.cloud_aggregator.events import Answered, DropHeld, Durable, SaveRollout, SaveTraining
 from fedgate.cloud_aggregator.releases.releases import UNDER_WAY
-from fedgate.config.protocol import wire
 
 SET_BACK = "set-back"  # in the place of what names a training: no settings have this digest
 
@@ -22,7 +21,7 @@ SET_BACK = "set-back"  # in the place of what names a training: no settings have
 class Stored(NamedTuple):
     """What a restored store holds of what is set anew."""
 
-    training: bytes | None
+    training: SaveTraining | None
     rollout: bytes | None
     registry: Registry
     orders: tuple[tuple[int, str, str], ...]  # without an answer: number, kind, body
@@ -55,13 +54,12 @@ def _training(stored: Stored) -> Renewal:
     """Begin the training anew: its rounds since are answered, and no gateway answers twice."""
     if stored.training is None:
         return Renewal([], [])
-    arrays, _ = wire.decode(stored.training, size_max=len(stored.training))
-    meta: dict[str, Any] = json.loads(arrays.pop("meta").tobytes())
-    meta |= {"run": f"{SET_BACK}.{meta['run'].partition('.')[2]}"}
+    meta = stored.training.meta
+    begun = replace(stored.training, meta=meta | {"run": f"{SET_BACK}.{meta['run'].partition('.')[2]}"})
     text = (
         "the training begins anew, for gateways answer no round twice; the model in force stays until it has made one"
     )
-    return Renewal([SaveTraining(arrays, meta), DropHeld()], [text])
+    return Renewal([begun, DropHeld()], [text])
 
 
 def _release(stored: Stored, made: str, now_ns: int) -> Renewal:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 import socket
-import sqlite3
 import time
 from collections.abc import Collection, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +19,8 @@ from fedgate.config.runtime import cli
 from fedgate.models.time_units import DAY_NS
 
 if TYPE_CHECKING:
+    from fedgate.cloud_aggregator.storage.store import BackupNote
+    from fedgate.config.settings.database import DatabaseUrl
     from fedgate.config.settings.identity import Identity
     from fedgate.config.settings.notifications import Webhook
     from fedgate.config.settings.settings import AggregatorSettings
@@ -75,7 +75,7 @@ class Stored(NamedTuple):
     speakers: frozenset[str]
 
 
-def read_stored(store: Path) -> Stored:
+def read_stored(store: Path | DatabaseUrl) -> Stored:
     """Return what a store knows of gateways; that it cannot be read is a finding of its own."""
     from fedgate.cloud_aggregator.storage.store import StoreError
 
@@ -98,7 +98,9 @@ def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
         None if identity is None else file.parent / identity.folder / "ca.key",
         None if webhook is None else webhook.secret_file,
     )
-    yield from service.machine(file, settings.aggregator.store, MODELS_KEPT * settings.limits.max_model_bytes, secrets)
+    place = settings.aggregator.store
+    store = place if isinstance(place, Path) else None
+    yield from service.machine(file, store, MODELS_KEPT * settings.limits.max_model_bytes, secrets)
 
 
 def _keys(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]:
@@ -220,40 +222,36 @@ def _available_bytes() -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def _store(path: Path) -> Iterator[Finding]:
-    from fedgate.cloud_aggregator.storage.store import StoreError
+def _store(place: Path | DatabaseUrl) -> Iterator[Finding]:
+    from fedgate.cloud_aggregator.backup.facts import describe_facts, facts_of
+    from fedgate.cloud_aggregator.storage.store import StoreError, database_of
 
-    if not path.exists():
-        yield ok("store", f"{path} is made when the aggregator starts")
-        return
+    database, notes = database_of(place), list[BackupNote | None]()
 
     def check() -> str:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            found = db.execute("PRAGMA quick_check(3)").fetchall()
-        if found != [("ok",)]:
-            raise sqlite3.DatabaseError("; ".join(str(line[0]) for line in found))
-        with open_store(path) as store:
-            counts = {name: len(store.rows(name, key)) for name, key in (("rounds", "id"), ("models", "version"))}
-        return f"{path} is whole: {counts['rounds']} rounds, {counts['models']} models"
+        if not database.exists():
+            return f"{database.name} is made when the aggregator starts"
+        with open_store(place) as store, database.snapshot() as db:
+            notes.append(store.backup_note())
+            return f"{database.name} is whole: {describe_facts(facts_of(db))}"
 
     advice = "stop the service, restore store and release key from one backup"
-    yield guarded("store", (sqlite3.Error, StoreError), advice, check)
-    yield last_backup(path, time.time_ns())
+    yield guarded("store", (StoreError,), advice, check)
+    if notes:
+        yield last_backup(notes[0], time.time_ns())
 
 
-def last_backup(store: Path, now_ns: int) -> Finding:
+def last_backup(held: BackupNote | None, now_ns: int) -> Finding:
     """Return how old the last backup of a store is."""
-    from fedgate.cloud_aggregator.commands.backup import read_note
 
-    held, advice = read_note(store), "cloud-aggregator backup FILE, once a day: docs/reference/operations.md, Back up"
+    advice = "cloud-aggregator backup FILE, once a day: docs/reference/operations.md, Back up"
     if held is None:
         return warning("backup", "none was made of this store, or nobody knows of it", advice)
-    made_ns, file, has_keys = held
-    keys = "with the keys" if has_keys else "without the keys, which are kept apart"
-    text = f"of {cli.moment(made_ns)}, {keys}: {file}"
-    if made_ns > now_ns:
+    keys = "with the keys" if held.has_keys else "without the keys, which are kept apart"
+    text = f"of {cli.moment(held.made_ns)}, {keys}: {held.file}"
+    if held.made_ns > now_ns:
         return warning("backup", f"{text}; that is to come", "set the clock")
-    days = (now_ns - made_ns) / DAY_NS
+    days = (now_ns - held.made_ns) / DAY_NS
     return warning("backup", f"{days:.0f} days old, {text}", advice) if days > BACKUP_DAYS else ok("backup", text)
 
 

@@ -87,8 +87,9 @@ def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
 def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
     """Return who has no certificate of the newest authority."""
     from fedgate.cloud_aggregator.pki.authority import Authority
+    from fedgate.cloud_aggregator.storage.store import database_of
 
-    if not settings.aggregator.store.exists():
+    if not database_of(settings.aggregator.store).exists():
         return []
     with open_store(settings.aggregator.store) as store:
         return store.registry().lacking(Authority(folder).fingerprint, time.time_ns())
@@ -170,7 +171,9 @@ def _show_members(arguments: argparse.Namespace) -> None:
 
 def _held(settings: SiteSettings) -> dict[str, str]:
     """Return the gateways that are enrolled, by their keys as a statement names them."""
-    if not settings.aggregator.store.exists():
+    from fedgate.cloud_aggregator.storage.store import database_of
+
+    if not database_of(settings.aggregator.store).exists():
         return {}
     with open_store(settings.aggregator.store) as store:
         return store.registry().members
@@ -212,6 +215,7 @@ def _change(arguments: argparse.Namespace, change: Callable[[KeyChange], Keys], 
     `ValueError` where the service could not read what this user would write.
     """
     from fedgate.cloud_aggregator.pki.site_keys import KeyChange
+    from fedgate.cloud_aggregator.storage.store import database_of
     from fedgate.config.identity import signing
 
     settings, spec = _site(arguments)
@@ -224,7 +228,7 @@ def _change(arguments: argparse.Namespace, change: Callable[[KeyChange], Keys], 
         raise ValueError(f"--root-key: expected the private root key, which 'init' wrote; {given}")
     root = signing.load_private(path)
     keys = change(KeyChange(spec.folder, settings.aggregator.release_key, root, datetime.now(UTC)))
-    if settings.aggregator.store.exists():
+    if database_of(settings.aggregator.store).exists():
         done = place_order(arguments, "keys", {"number": keys.number})
     else:
         text = f"statement {keys.number} is in the site's folder; the service goes by it when it starts"

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
-import shutil
-import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fedgate.cloud_aggregator.commands import backup
-from fedgate.cloud_aggregator.commands.backup import SETTINGS, describe_facts, time_of
-from fedgate.config.runtime import cli, store_lock
+from fedgate.cloud_aggregator.commands.backup import time_of
+from fedgate.config.runtime import cli
 
 if TYPE_CHECKING:
-    from fedgate.cloud_aggregator.access.registry import Certificate, Registry
+    from fedgate.cloud_aggregator.access.registry import Certificate
     from fedgate.cloud_aggregator.backup.archive import Manifest
+    from fedgate.cloud_aggregator.storage.database import Database
+    from fedgate.config.settings.database import DatabaseUrl
     from fedgate.config.settings.settings import AggregatorSettings
 
 READABLE = 0o004
-WITH_IT = ("-wal", "-shm")
-STAGING = ".restoring-"  # and more: the folder in which a store is checked
 TEXT = """Put a site back from a file of 'cloud-aggregator backup'. Everything is checked before anything is changed:
 passphrase, digests, SQLite's own check, versions, the site, its keys. Of the files only those are written that are not
 there; a store that is there is refused, and with --replace set aside. What must not happen twice is set anew: tokens,
@@ -51,7 +47,7 @@ def add(commands: Any) -> None:
     command.epilog, command.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     command.add_argument("file", type=Path, metavar="FILE", help="what 'cloud-aggregator backup' wrote")
     command.add_argument(
-        "-c", "--config", type=Path, required=True, metavar="FILE", help=f"{SETTINGS}; made where there is none"
+        "-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml; made where there is none"
     )
     command.add_argument("--passphrase-file", type=Path, metavar="FILE", help="whose first line is the passphrase")
     command.add_argument("--replace", action="store_true", help="set a store that is there aside")
@@ -71,7 +67,7 @@ def _restore(arguments: argparse.Namespace) -> int:
     try:
         _refuse_beside(arguments)
         report = _put_back(arguments, backup.passphrase_of(arguments, is_new=False))
-    except (sqlite3.Error, OSError) as error:
+    except OSError as error:
         return cli.again(backup.NAME, error)
     print(json.dumps(report, indent=2) if arguments.json else _text(report))
     return 0
@@ -79,75 +75,50 @@ def _restore(arguments: argparse.Namespace) -> int:
 
 def _refuse_beside(arguments: argparse.Namespace) -> None:
     """Raise early what would be raised late, after much reading."""
-    from fedgate.cloud_aggregator.storage.store import locked
     from fedgate.config.settings.settings import SiteSettings, load
 
     if arguments.check or not arguments.config.exists():
         return
-    store = load(arguments.config, SiteSettings).aggregator.store
-    if store.parent.is_dir():
-        _refuse_over(store, is_replacing=arguments.replace)
-        store_lock.release(locked(store))
+    place = load(arguments.config, SiteSettings).aggregator.store
+    if not isinstance(place, Path) or place.parent.is_dir():
+        with _taken(place, is_replacing=arguments.replace):
+            pass
 
 
-def _refuse_over(store: Path, *, is_replacing: bool) -> None:
-    log = store.with_name(f"{store.name}-wal")
-    is_there = store.exists() or (log.exists() and log.stat().st_size > 0)
-    if is_there and not is_replacing:
+@contextmanager
+def _taken(place: Path | DatabaseUrl, *, is_replacing: bool) -> Iterator[Database]:
+    """Take a store, which nobody else has then; raises `ValueError` where one is there that is not to be replaced."""
+    from fedgate.cloud_aggregator.storage.store import database_of
+
+    database = database_of(place)
+    if database.exists() and not is_replacing:
         raise ValueError(
-            f"{store}: a store, or its log, is here already; give --replace to set it aside, or name another folder"
+            f"{database.name}: a store, or its log, is here already; give --replace to set it aside, or name another"
         )
+    database.hold("aggregator")
+    try:
+        yield database
+    finally:
+        database.release()
 
 
 def _put_back(arguments: argparse.Namespace, passphrase: str | None) -> dict[str, Any]:
     """Check all of a backup and put it in place; return what there is to say of it."""
     from fedgate.cloud_aggregator.backup.archive import reading
+    from fedgate.cloud_aggregator.backup.scratch import scratch_file
 
     restoring = _Restoring(arguments.file, arguments.config)
-    with _staging(arguments.config.parent) as staged:
+    with scratch_file(arguments.config.parent) as staged:
         with reading(arguments.file, passphrase) as (manifest, parts):
             progress = backup.Progress("reading", arguments.file.stat().st_size)
             for part, content in parts:
                 restoring.take(part.name, part.mode, content, staged, progress)
         settings = restoring.check(manifest, staged)
         report: dict[str, Any] = {"file": str(arguments.file), "made": time_of(manifest.made_ns)}
-        report |= manifest.facts.model_dump()
-        if arguments.check:
-            return {**report, "is_changed": False, "has_keys": manifest.has_keys}
-        done = restoring.put(manifest, settings, staged, is_replacing=arguments.replace)
-        return {**report, "is_changed": True, "has_keys": manifest.has_keys, **done}
-
-
-@contextmanager
-def _staging(folder: Path) -> Iterator[Path]:
-    """Yield where the store is put until all is checked, in a folder that is made for it and left as it was."""
-    made = [one for one in (folder, *folder.parents) if not one.exists()]
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    try:
-        for left in folder.glob(f"{STAGING}*"):
-            with _own(left) as is_ours:
-                if is_ours:  # whoever made it was killed
-                    shutil.rmtree(left)
-        with tempfile.TemporaryDirectory(prefix=STAGING, dir=folder) as staging, _own(Path(staging)):
-            yield Path(staging) / "store"
-    finally:
-        with suppress(OSError):  # something is in it: the site
-            for one in made:
-                one.rmdir()
-
-
-@contextmanager
-def _own(folder: Path) -> Iterator[bool]:
-    """Have a folder for this process; yields whether that is so. It is over when the process ends, however that is."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield True
-        except BlockingIOError:
-            yield False
-    finally:
-        os.close(descriptor)
+        report |= manifest.facts.model_dump() | {"has_keys": manifest.has_keys, "is_changed": not arguments.check}
+        if not arguments.check:
+            report |= restoring.put(manifest, settings, staged, is_replacing=arguments.replace)
+        return report
 
 
 class _Restoring:
@@ -175,6 +146,8 @@ class _Restoring:
         """Return the settings of the place; raises `ValueError` where what was read does not fit it, or this version,
         or itself.
         """
+        from fedgate.cloud_aggregator.backup.site_files import SETTINGS, places
+        from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
         from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
 
         if manifest.schema_version != SCHEMA_VERSION:
@@ -184,12 +157,12 @@ class _Restoring:
             )
         if not staged.exists() or SETTINGS not in self._small:
             raise ValueError("the backup has no store or no settings; take another backup")
-        with closing(sqlite3.connect(staged)) as db:
-            try:
-                backup.check(db, Path("the store in the backup"))
-                schema = int(db.execute("PRAGMA user_version").fetchone()[0])
-            except sqlite3.DatabaseError as error:
-                raise ValueError(str(error)) from None
+        database = SqliteDatabase(staged)
+        try:
+            with database.snapshot() as db:
+                schema = database.schema_version(db)
+        except OSError as error:
+            raise ValueError(f"the store in the backup: {error}") from None
         if schema != manifest.schema_version:
             raise ValueError(
                 f"the store in the backup has schema {schema}, its manifest says {manifest.schema_version}"
@@ -200,7 +173,7 @@ class _Restoring:
                 f"{self._config}: it is of site {settings.aggregator.site!r}, the backup of {manifest.site!r}; name "
                 "another folder"
             )
-        self._check_keys(backup.places(self._config, settings))
+        self._check_keys(places(self._config, settings))
         return settings
 
     def _check_keys(self, places: dict[str, Path]) -> None:
@@ -231,6 +204,7 @@ class _Restoring:
 
     def _read_settings(self) -> AggregatorSettings:
         """Return the settings that are here, or those of the backup, which are read from beside their place."""
+        from fedgate.cloud_aggregator.backup.site_files import SETTINGS
         from fedgate.config.identity import pki
         from fedgate.config.settings.settings import AggregatorSettings, load
 
@@ -247,32 +221,44 @@ class _Restoring:
         self, manifest: Manifest, settings: AggregatorSettings, staged: Path, *, is_replacing: bool
     ) -> dict[str, Any]:
         """Put everything in its place, the store last; return what was done and what is to be known."""
-        from fedgate.cloud_aggregator.storage.store import locked
+        from fedgate.cloud_aggregator.backup.site_files import is_secret, places
 
-        store = settings.aggregator.store
-        store.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-        lock = locked(store)  # nobody else has it, and nobody gets it meanwhile
-        try:
-            _refuse_over(store, is_replacing=is_replacing)
-            known, lost = _known(store, manifest)
-            lines = _prepare_store(staged, manifest, known)
-            places = backup.places(self._config, settings)
-            written, kept = self._write_small(manifest, places)
+        place = settings.aggregator.store
+        if isinstance(place, Path):
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        with _taken(place, is_replacing=is_replacing) as database:  # nobody else has it, and nobody gets it meanwhile
+            known, lost = _known(place, manifest)
+            lines = self._prepare_store(staged, manifest, known)
+            files = places(self._config, settings)
+            written, kept = self._write_small(manifest, files)
             lines += _certificates_as_stated(settings)
-            backup.write_note(store, manifest.made_ns, self._file, has_keys=manifest.has_keys)
-            aside = _put_store(staged, store)
-        finally:
-            store_lock.release(lock)
-        missing = [str(path) for name, path in places.items() if backup.is_secret(name) and not path.exists()]
-        return {"store": str(store), "written": written, "kept": kept, "set_aside": aside, "missing": missing} | {
+            aside = database.put(staged)
+        missing = [str(path) for name, path in files.items() if is_secret(name) and not path.exists()]
+        return {"store": database.name, "written": written, "kept": kept, "set_aside": aside, "missing": missing} | {
             "set_anew": lines,
             "lost": [*_lost(manifest), *lost],
         }
 
+    def _prepare_store(self, staged: Path, manifest: Manifest, known: list[Certificate]) -> list[str]:
+        """Make the store that was read good to go on with; return what that means."""
+        from fedgate.cloud_aggregator.backup.restored_store import Stored, renewed
+        from fedgate.cloud_aggregator.storage.store import BackupNote, Store
+
+        with closing(Store(staged)) as store:
+            orders = tuple(
+                (int(row["number"]), row["kind"], row["body"]) for row in store.rows("orders") if row["answer"] is None
+            )
+            held = Stored(store.training(), store.models.rollout(), store.registry(), orders)
+            renewal = renewed(held, time_of(manifest.made_ns), manifest.made_ns, time.time_ns(), known)
+            store.commit(renewal.effects)
+            store.note_backup(BackupNote(manifest.made_ns, str(self._file), manifest.has_keys))
+        return renewal.lines
+
     def _write_small(self, manifest: Manifest, places: dict[str, Path]) -> tuple[list[str], list[str]]:
         """Write the files that are not here; return these, and those that are here and say something else."""
-        from fedgate.cloud_aggregator.backup.archive import own_as_folder
+        from fedgate.cloud_aggregator.backup.site_files import is_secret
         from fedgate.config.identity import pki
+        from fedgate.config.runtime.files import own_as_folder
 
         written, kept = [], []
         old, new = manifest.folder, str(self._config.parent.resolve())
@@ -285,32 +271,35 @@ class _Restoring:
                 kept += [] if path.read_bytes() == wanted else [str(path)]
                 continue
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-            is_public = mode & READABLE and not backup.is_secret(name)
+            is_public = mode & READABLE and not is_secret(name)
             pki.write(path, wanted, pki.PUBLIC_MODE if is_public else pki.PRIVATE_MODE)
             own_as_folder(path)
             written.append(str(path))
         return written, kept
 
 
-def _known(store: Path, manifest: Manifest) -> tuple[list[Certificate], list[str]]:
+def _known(place: Path | DatabaseUrl, manifest: Manifest) -> tuple[list[Certificate], list[str]]:
     """Return the certificates of a store that is to be replaced, and what else it knows and the backup does not, as far
     as it can be read.
     """
-    from fedgate.cloud_aggregator.storage.store import coming
+    from fedgate.cloud_aggregator.backup.facts import count_alarms_since, facts_of
+    from fedgate.cloud_aggregator.storage import registry_table
+    from fedgate.cloud_aggregator.storage.sqlite import coming
+    from fedgate.cloud_aggregator.storage.store import database_of
 
-    if coming(store).exists():  # of a restore that was cut off: it has taken over what the one before knew
-        known = list(_registry(coming(store)).certificates.values())
-        return known, [f"a restore was cut off here; the store before that, where one was, is {store.name}.before-*"]
-    if not store.exists():
+    if was_cut := isinstance(place, Path) and coming(place).exists():
+        place = coming(place)  # it has taken over what the one before knew
+    database = database_of(place)
+    if not database.exists():
         return [], []
     try:
-        with closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            facts = backup.facts_of(db)
-            since = db.execute("SELECT count(*) FROM alarms WHERE received_ns > ?", (manifest.made_ns,)).fetchone()[0]
-        registry = _registry(store)
-    except (sqlite3.Error, OSError, ValueError) as error:
+        with database.snapshot() as db:
+            facts, since = facts_of(db), count_alarms_since(db, manifest.made_ns)
+            known = list(registry_table.read(db).certificates.values())
+    except (OSError, ValueError) as error:
         return [], [f"the store that was here cannot be read ({error}), so nothing of it is known"]
-    known = list(registry.certificates.values())
+    if was_cut:
+        return known, [f"a restore was cut off here; the store before that, where one was, is {place}.before-*"]
     enrolled = sorted({one.gateway for one in known if one.issued_ns > manifest.made_ns and not one.reason})
     lost = [
         f"by the store that was here: {max(facts.model_version - manifest.facts.model_version, 0)} versions, "
@@ -321,13 +310,6 @@ def _known(store: Path, manifest: Manifest) -> tuple[list[Certificate], list[str
             f"enrolled or renewed since, so give a token with --replace where it stays away: {', '.join(enrolled)}"
         )
     return known, lost
-
-
-def _registry(store: Path) -> Registry:
-    from fedgate.cloud_aggregator.storage.store import Store
-
-    with closing(Store(store, create=False)) as opened:
-        return opened.registry()
 
 
 def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
@@ -356,58 +338,6 @@ def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
         return [f"server.pem and cloud.pem are of the authority of {site_keys.STATEMENT} (number {keys.number})"]
 
 
-def _prepare_store(staged: Path, manifest: Manifest, known: list[Certificate]) -> list[str]:
-    """Make the store that was read good to go on with, and one of this version; return what that means."""
-    from fedgate.cloud_aggregator.backup.restored_store import Stored, renewed
-    from fedgate.cloud_aggregator.storage.store import Store
-
-    with closing(Store(staged)) as store:
-        orders = tuple(
-            (int(row["number"]), row["kind"], row["body"]) for row in store.rows("orders") if row["answer"] is None
-        )
-        held = Stored(store.training(), store.models.rollout(), store.registry(), orders)
-        renewal = renewed(held, time_of(manifest.made_ns), manifest.made_ns, time.time_ns(), known)
-        store.commit(renewal.effects)
-    with closing(sqlite3.connect(staged)) as db:
-        db.execute("PRAGMA journal_mode = DELETE")  # one file, to be moved; the aggregator sets it back
-    return renewal.lines
-
-
-def _put_store(staged: Path, store: Path) -> str:
-    """Give a store its place and return where the one before was set aside, if any.
-
-    The new one lies beside the old one, whole, before that is touched, and while it lies there nobody opens a store in
-    this place. So a cut leaves the old one, the new one, or what the same command puts right.
-    """
-    from fedgate.cloud_aggregator.backup.archive import own_as_folder
-    from fedgate.cloud_aggregator.storage.store import coming
-    from fedgate.config.runtime.files import sync_folder
-
-    staged = _moved(staged, coming(store))
-    own_as_folder(staged)
-    sync_folder(store.parent)
-    kept = store.with_name(f"{store.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")  # a name of no other time
-    for suffix in (*WITH_IT, ""):  # beside the new one a log would be taken for its own
-        with suppress(FileNotFoundError):
-            store.with_name(store.name + suffix).rename(kept.with_name(kept.name + suffix))
-    sync_folder(store.parent)
-    staged.replace(store)
-    sync_folder(store.parent)
-    return str(kept) if kept.exists() else ""
-
-
-def _moved(staged: Path, target: Path) -> Path:
-    """Bring a file that is closed to the folder, and maybe the disk, where it belongs, whole; return it there."""
-    from fedgate.cloud_aggregator.backup.archive import PIECE_BYTES, written_whole
-
-    if staged.stat().st_dev == target.parent.stat().st_dev:
-        return staged.replace(target)
-    with staged.open("rb") as source, written_whole(target) as out:
-        while piece := source.read(PIECE_BYTES):
-            out.write(piece)
-    return target
-
-
 def _lost(manifest: Manifest) -> list[str]:
     """Return what is gone of the time since a backup, as far as that is known without another store."""
     return [
@@ -421,6 +351,7 @@ def _lost(manifest: Manifest) -> list[str]:
 
 def _text(report: dict[str, Any]) -> str:
     from fedgate.cloud_aggregator.backup.archive import Facts
+    from fedgate.cloud_aggregator.backup.facts import describe_facts
 
     facts = describe_facts(Facts(**{name: report[name] for name in Facts.model_fields}))
     lines = [f"{report['file']}: of {report['made']}; {facts}"]

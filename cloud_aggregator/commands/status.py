@@ -13,6 +13,7 @@ from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms import register
 from fedgate.cloud_aggregator.alarms.register import OF_OURS
 from fedgate.cloud_aggregator.commands.store import open_store
+from fedgate.cloud_aggregator.events import SaveTraining
 from fedgate.cloud_aggregator.names import first_of
 from fedgate.cloud_aggregator.rounds import set_back
 from fedgate.config.protocol.messages import Status
@@ -106,14 +107,13 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def summarised(config: Path, now_ns: int) -> dict[str, Any]:
     """Return all that the command shows, for `config` at `now_ns`."""
-    from fedgate.cloud_aggregator.storage.store import held_since_ns
 
     settings = load(config, AggregatorSettings)
     with open_store(settings.aggregator.store) as store:
         beats, rows, closed = store.rows("service"), store.rows("gateways"), store.rows("rounds", "id")
         training, alarms, released = store.training(), store.alarms(), store.rows("models", "version", "released_ns")
-        registry = store.registry()
-    found = health(beats[0] if beats else None, held_since_ns(settings.aggregator.store), now_ns)
+        registry, held_ns = store.registry(), store.database.held_since_ns()
+    found = health(beats[0] if beats else None, held_ns, now_ns)
     is_site = settings.identity is not None
     unheard = registry.admitted - {row["gateway"] for row in rows} if is_site else frozenset()
     gateways = [_gateway(row, found, registry.barred if is_site else frozenset(), now_ns) for row in rows]
@@ -178,16 +178,16 @@ def _gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns:
     return shown
 
 
-def _training(stored: bytes, settings: AggregatorSettings) -> dict[str, Any]:
+def _training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, Any]:
     """Return where a stored training is, and every single number that its algorithm tells or keeps, by name; but for
     those that the settings already say.
     """
-    from fedgate.cloud_aggregator.rounds.rounds import training_place
+    from fedgate.cloud_aggregator.rounds.rounds import server_arrays
     from fedgate.models.arrays import generator
     from fedgate.models.features import feature_names
     from fedgate.models.federated import build
 
-    arrays, meta = training_place(stored)
+    arrays, meta = server_arrays(stored), stored.meta
     choice = settings.algorithm
     server = build(choice.name, len(feature_names(settings.features)), choice.settings)
     constant = server.start(generator(choice.seed, 0, "cloud")).shared

@@ -13,6 +13,7 @@ from fedgate.config.settings.settings import SiteSettings, load
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import Store
+    from fedgate.config.settings.database import DatabaseUrl
 
 WAIT_S = 10.0
 LOOK_S = 0.1
@@ -26,11 +27,11 @@ class Done(NamedTuple):
     text: str
 
 
-def open_store(path: Path) -> closing[Store]:
+def open_store(place: Path | DatabaseUrl) -> closing[Store]:
     """Return a store that there is, to be read in a `with`; raises `StoreError`."""
     from fedgate.cloud_aggregator.storage.store import Store
 
-    return closing(Store(path, create=False))
+    return closing(Store(place, create=False))
 
 
 def open_stated(arguments: argparse.Namespace) -> closing[Store]:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -89,7 +88,11 @@ def run_name(settings: AggregatorSettings, beginning: str) -> str:
 
 
 def restore(
-    context: Context, algorithm: Algorithm, beginning: str, training: bytes | None, held: Mapping[str, HoldUpdate]
+    context: Context,
+    algorithm: Algorithm,
+    beginning: str,
+    training: SaveTraining | None,
+    held: Mapping[str, HoldUpdate],
 ) -> Rounds:
     """Return the training that goes on from what the store held.
 
@@ -151,20 +154,18 @@ def packed(server: Server, max_payload_bytes: int) -> Parcel:
     return Parcel(describe(body, max_payload_bytes), body)
 
 
-def _parsed(training: bytes) -> tuple[dict[str, Arrays], dict[str, Any]]:
-    arrays, _ = wire.decode(training, size_max=len(training))
-    meta = json.loads(arrays.pop("meta").tobytes())
-    return {"shared": Arrays(), "kept": Arrays(), "total": Arrays()} | parted(arrays), meta
+def _parts(training: SaveTraining) -> dict[str, Arrays]:
+    return {"shared": Arrays(), "kept": Arrays(), "total": Arrays()} | parted(training.arrays)
 
 
-def training_place(training: bytes) -> tuple[Arrays, dict[str, Any]]:
-    """Return the arrays of the server in a stored training, and what is stored of the round at hand."""
-    parts, meta = _parsed(training)
-    return {**parts["shared"], **parts["kept"]}, meta
+def server_arrays(training: SaveTraining) -> Arrays:
+    """Return the arrays of the server in a stored training."""
+    parts = _parts(training)
+    return {**parts["shared"], **parts["kept"]}
 
 
-def _resumed(rounds: Rounds, context: Context, training: bytes, held: Mapping[str, HoldUpdate]) -> Rounds:
-    parts, meta = _parsed(training)
+def _resumed(rounds: Rounds, context: Context, training: SaveTraining, held: Mapping[str, HoldUpdate]) -> Rounds:
+    parts, meta = _parts(training), training.meta
     now_ns = context.now_ns
     if meta["run"].partition(".")[0] != rounds.run.partition(".")[0]:
         return replace(rounds, training=numbering.beginning(now_ns, meta["training"]))

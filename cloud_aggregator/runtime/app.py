@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 from fedgate.cloud_aggregator.access import registry_sync
 from fedgate.cloud_aggregator.access.registry import Bar, Issue, TakeKeys, TurnAway
@@ -16,10 +16,10 @@ from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
 from fedgate.cloud_aggregator.runtime import defence
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.runtime.webhook_client import Poster
-from fedgate.cloud_aggregator.storage.store import Store, locked
+from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status, shown
 from fedgate.config.protocol.topics import ALL, CLOUD, Channel, Topic, party, topic_of, watch
-from fedgate.config.runtime import clock, store_lock
+from fedgate.config.runtime import clock
 from fedgate.config.runtime.loop import Loop
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.checks import check_budget
@@ -46,16 +46,13 @@ class Aggregator:
         self._loop: Loop[Event] = Loop()
         self._clock = clock.Clock()
         with ExitStack() as undo:
-            self._lock = locked(settings.aggregator.store)
-            undo.callback(store_lock.release, self._lock)
-            store = Store(settings.aggregator.store)
-            undo.callback(store.close)
+            store = undo.enter_context(closing(Store(settings.aggregator.store, program="aggregator")))
             self._open(settings, store)
             undo.pop_all()
 
     def _open(self, settings: AggregatorSettings, store: Store) -> None:
         if store.was_empty:
-            LOG.warning("%s was there and empty: a copy without its log, %s-wal?", store.path, store.path.name)
+            LOG.warning("%s was there and empty: a copy without its log, the file that ends in -wal?", store.name)
         self.service = Service(
             settings,
             store,
@@ -68,7 +65,7 @@ class Aggregator:
         if settings.identity is not None:
             self._enrolment = EnrolmentService(settings, settings.identity, self._loop.put)
             if not store.is_new:
-                registry_sync.check(str(store.path), store.registry(), self._enrolment.listed())
+                registry_sync.check(store.name, store.registry(), self._enrolment.listed())
         self._poster = None if settings.webhook is None else Poster(settings.webhook, self._loop.put)
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
@@ -101,7 +98,6 @@ class Aggregator:
             self._publish_status("offline")
             self._link.stop()
             self.service.close()
-            store_lock.release(self._lock)
 
     def stop(self) -> None:
         """Ask `run` to end after the step at hand."""

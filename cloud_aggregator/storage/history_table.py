@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sqlalchemy import Connection, LargeBinary, cast, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from fedgate.cloud_aggregator.events import RecordLoss, RecordScores
 from fedgate.cloud_aggregator.storage.tables import ALARMS, LOSSES, SCORES
@@ -37,7 +37,7 @@ class History:
         over = (ALARMS.c.gateway == gateway) & ALARMS.c.cleared_ns.is_not(None)
         newest_first = (ALARMS.c.received_ns.desc(), ALARMS.c.onset_ns.desc(), ALARMS.c.id)
         place = func.row_number().over(order_by=newest_first)
-        texts = sum((func.coalesce(func.length(cast(ALARMS.c[name], LargeBinary)), 0) for name in TEXTS), ROW_BYTES)
+        texts = sum((func.coalesce(func.octet_length(ALARMS.c[name]), 0) for name in TEXTS), ROW_BYTES)
         of_newer = func.sum(texts).over(order_by=newest_first, rows=(None, 0))
         kept = select(ALARMS.c.id, place.label("place"), of_newer.label("size_bytes")).where(over).subquery()
         to_go = select(kept.c.id).where((kept.c.place > ALARMS_KEPT) | (kept.c.size_bytes > ALARMS_BYTES))
@@ -63,7 +63,7 @@ class History:
 
 def _prune_scores(db: Connection, gateway: str) -> None:
     """Remove the oldest scores of a gateway beyond so many bytes."""
-    size = func.length(cast(SCORES.c.body, LargeBinary)) + ROW_BYTES
+    size = func.octet_length(SCORES.c.body) + ROW_BYTES
     of_newer = func.sum(size).over(order_by=SCORES.c.number.desc(), rows=(None, 0))
     kept = select(SCORES.c.number, of_newer.label("size_bytes")).filter_by(gateway=gateway).subquery()
     newest_to_go = db.execute(select(func.max(kept.c.number)).where(kept.c.size_bytes > SCORES_BYTES)).scalar()

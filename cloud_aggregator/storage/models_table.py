@@ -7,16 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Column, Connection, Integer, LargeBinary, Row, Select, Table, delete, func, select, update
+from sqlalchemy import Column, Connection, LargeBinary, Row, Select, Table, delete, func, select, update
 
 from fedgate.cloud_aggregator.events import RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases.releases import UNDER_WAY, Rollout, needed
-from fedgate.cloud_aggregator.storage.tables import META, MODELS, put
+from fedgate.cloud_aggregator.storage.tables import META, MODELS, NUMBER, put
 from fedgate.config.protocol.messages import Manifest
 
 MODELS_KEPT = 20  # bodies: the newest, besides those that some gateway may want
 MANIFESTS_KEPT = 1_000  # what is said of a model, likewise
-ROLLOUT = Table("rollout", META, Column("id", Integer, primary_key=True), Column("body", LargeBinary, nullable=False))
+ROLLOUT = Table(
+    "rollout",
+    META,
+    Column("id", NUMBER, primary_key=True, autoincrement=False),
+    Column("body", LargeBinary, nullable=False),
+)
 
 
 def apply(db: Connection, effect: RecordModel | SaveRollout) -> None:

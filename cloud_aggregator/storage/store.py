@@ -7,14 +7,13 @@ transaction.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Integer, Row, Select, create_engine, delete, event, func, insert, literal_column, select
-from sqlalchemy.engine import URL, Connection
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy import Row, Select, delete, func, insert, inspect, select
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions, restore_sessions
 from fedgate.cloud_aggregator.access.registry import Registry
@@ -42,9 +41,13 @@ from fedgate.cloud_aggregator.events import (
     SaveRollout,
     SaveTraining,
 )
-from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table
+from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table, training_table
+from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, errors_named
+from fedgate.cloud_aggregator.storage.database import StoreError as StoreError
+from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.tables import (
     ALARMS,
+    BACKUP,
     COUNTS,
     DISCOVERED,
     GATEWAYS,
@@ -55,12 +58,11 @@ from fedgate.cloud_aggregator.storage.tables import (
     ROUNDS,
     SCHEMA_VERSION,
     SERVICE,
-    TRAINING,
     put,
 )
 from fedgate.config.protocol.messages import Manifest, Status
 from fedgate.config.protocol.topics import ALL
-from fedgate.config.runtime import store_lock
+from fedgate.config.settings.database import DatabaseUrl
 
 # Columns of an alarm that carry the same name in the message.
 SAME_IN_ALARM = (
@@ -84,106 +86,109 @@ OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "featu
 OF_ITS_PEAK = ("score", "severity", "received_ns")
 
 
-class StoreError(OSError):
-    """The database cannot be opened, read or written; the message names it and the cause."""
-
-
-def locked(path: Path) -> int:
-    """Return a lock that says this store has its aggregator; the kernel takes it back however that ends."""
-    try:
-        lock = store_lock.hold(path, "aggregator")
-        os.utime(lock)  # see `held_since_ns`
-        return lock
-    except store_lock.InUseError as error:
-        raise StoreError(str(error)) from None
-    except OSError as error:
-        reason = f"{error.strerror}; check its folder"
-        raise StoreError(f"{path}: cannot be opened as the aggregator's store ({reason})") from None
-
-
-def held_since_ns(path: Path) -> int | None:
-    """Return when the process took this store that has it now, in ns of Unix time, also where that is not seen from
-    here; None where nobody has it.
-    """
-    return None if store_lock.holder_of(path) is None else store_lock.lock_file(path).stat().st_mtime_ns
-
-
-def coming(path: Path) -> Path:
-    """Return the file beside a store in which `restore` has the whole one that is about to take its place."""
-    return path.with_name(f".{path.name}.restored")
-
-
-PRIVATE_MASK = 0o077
 # The newest of each; of `DISCOVERED_KEPT` documents the oldest were taken back long since, or stay at the broker.
 ROUNDS_KEPT, ORDERS_KEPT, DISCOVERED_KEPT = 10_000, 1_000, 100_000
-CHECKPOINT_PAGES = 16_000  # 64 MiB: as large as the file beside the database becomes
+
+
+def database_of(place: Path | DatabaseUrl | Database) -> Database:
+    """Return the database in which a store is or will be; nothing is opened."""
+    if isinstance(place, DatabaseUrl):
+        from fedgate.cloud_aggregator.storage.postgresql import PostgresqlDatabase
+
+        return PostgresqlDatabase(place)
+    return SqliteDatabase(place) if isinstance(place, Path) else place
+
+
+class BackupNote(NamedTuple):
+    """When a backup was made, where it was written, and whether it has the keys."""
+
+    made_ns: int
+    file: str
+    has_keys: bool
 
 
 class Store:
-    """The open database, readable by its owner only. Use it from one thread."""
+    """The open database. Use it from one thread."""
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
-        self.path = path
-        if coming(path).exists():
-            raise StoreError(f"{path}: a restore was cut off here; give the same 'cloud-aggregator restore' again")
-        if not create and not path.exists():
-            raise StoreError(f"{path}: there is no store yet; the aggregator has not run with these settings")
-        self.is_new, self.was_empty = not path.exists(), False  # was_empty: the file was there, and nothing in it
+    def __init__(self, place: Path | DatabaseUrl | Database, *, create: bool = True, program: str = "") -> None:
+        """Open the store, a new one where there is none and `create` says so; with the name of a `program` it is taken
+        for this process alone, until `close` or the end of the process.
+        """
+        self.database = database_of(place)
         self.models = models_table.Models(self._read)
-        self._history = history_table.History()
-        before = os.umask(PRIVATE_MASK)
-        try:
-            self._db: Connection = self._connect()
-            self._check_schema(create)
-        except SQLAlchemyError as error:
-            raise StoreError(f"{path}: cannot be opened as the aggregator's store ({_cause(error)})") from None
-        finally:
-            os.umask(before)
+        self._history, self._training = history_table.History(), training_table.TrainingRows()
+        with ExitStack() as undo:
+            if program:
+                self.database.hold(program)
+                undo.callback(self.database.release)
+            self._db = undo.enter_context(closing(self.database.connect(create=create)))
+            with errors_named(self.database, CANNOT_OPEN):
+                self._check_schema(create)
+            undo.pop_all()
 
-    def _connect(self) -> Connection:
-        """Return a connection to the file, which is made where there is none."""
-        engine = create_engine(URL.create("sqlite", database=str(self.path)))
-        event.listen(engine, "connect", set_up_sqlite)
-        return engine.connect()
+    @property
+    def name(self) -> str:
+        """The path or the URL, as it is shown."""
+        return self.database.name
 
     def _check_schema(self, create: bool) -> None:
         with self._db.begin():
-            found = int(self._db.exec_driver_sql("PRAGMA user_version").scalar_one())
-            reason = ""
+            found, reason = self.database.schema_version(self._db), ""
             if not 0 <= found <= SCHEMA_VERSION:
                 reason = f"it has schema {found}, this aggregator knows {SCHEMA_VERSION}; update the aggregator"
             elif 0 < found < SCHEMA_VERSION:
                 reason = f"fedgate 0.5 or before made it (schema {found}); move it away to begin a new training"
+            elif found == 0 and not create:
+                reason = "there is no store yet; the aggregator has not run with these settings"
+            elif found == 0 and set(inspect(self._db).get_table_names()) & META.tables.keys():
+                reason = "it is the database of another program; name another"
             if reason:
-                raise StoreError(f"{self.path}: cannot be opened as the aggregator's store ({reason})")
-            self.was_empty = found == 0 and not self.is_new
-            if create and found == 0:
+                raise StoreError(f"{self.name}: {CANNOT_OPEN} ({reason})")
+            self.is_new = found == 0 and not self.database.was_there
+            self.was_empty = found == 0 and self.database.was_there  # and nothing was in it
+            if found == 0:
                 META.create_all(self._db)
-                self._db.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                self.database.write_schema_version(self._db, SCHEMA_VERSION)
+
+    @contextmanager
+    def _transaction(self, what: str) -> Iterator[None]:
+        """Make what is done within true together, on disk, or nothing of it.
+
+        A connection that is lost is not made again: what it held, such as the lock, is lost with it.
+        """
+        try:
+            with self._db.begin():
+                yield
+        except SQLAlchemyError as error:
+            if self.database.is_of_values(error):
+                raise  # nobody's fault but the sender's
+            if isinstance(error, DBAPIError) and error.connection_invalidated:
+                self._db.close()
+            raise StoreError(f"{self.name}: cannot be {what} ({self.database.cause_of(error)})") from None
 
     def commit(self, effects: Iterable[Durable]) -> None:
         """Make the durable effects of one step, or of several, true together, on disk, before this returns."""
         given = list(effects)
         last = max((place for place, effect in enumerate(given) if isinstance(effect, SaveTraining)), default=-1)
         try:
-            with self._db.begin():
+            with self._transaction("written"):
                 for place, effect in enumerate(given):
                     if place == last or not isinstance(effect, SaveTraining):
                         self._apply(effect)
-        except (DataError, IntegrityError):
-            raise  # of what is written, not of the disk
-        except SQLAlchemyError as error:
-            raise StoreError(f"{self.path}: cannot be written ({_cause(error)}); check the disk") from None
+        except BaseException:
+            self._training = training_table.TrainingRows()  # what this one has written is not there
+            raise
 
     def _apply(self, effect: Durable) -> None:
         match effect:
-            case SaveTraining(body=body):
-                put(self._db, TRAINING, {"id": 1}, {"body": body})
+            case SaveTraining():
+                self._training.save(self._db, effect)
             case RecordRound():
                 names = {"gateways": " ".join(effect.gateways), "empty": " ".join(effect.empty)}
                 names["late"] = " ".join(f"{gateway}:{index}" for gateway, index in effect.late)
                 values = {**vars(effect), **names}
-                number = self._db.execute(insert(ROUNDS).values(**values).returning(ROUNDS.c.id)).scalar_one()
+                number = self._db.execute(select(func.coalesce(func.max(ROUNDS.c.id), 0))).scalar_one() + 1
+                self._db.execute(insert(ROUNDS).values(id=number, **values))
                 self._db.execute(delete(ROUNDS).where(ROUNDS.c.id <= number - ROUNDS_KEPT))
             case HoldUpdate(gateway=gateway):
                 self._db.execute(delete(HELD).where(HELD.c.gateway == gateway))
@@ -212,10 +217,9 @@ class Store:
                 self._db.execute(delete(POSTS).where(POSTS.c.number == first))
             case RecordDiscovery(topic=topic):
                 if not self._db.execute(select(DISCOVERED).filter_by(topic=topic)).first():
-                    self._db.execute(insert(DISCOVERED).values(topic=topic))
-                    number = literal_column("rowid", Integer)
-                    newest = self._db.execute(select(func.max(number)).select_from(DISCOVERED)).scalar_one()
-                    self._db.execute(delete(DISCOVERED).where(number <= newest - DISCOVERED_KEPT))
+                    added = insert(DISCOVERED).values(topic=topic).returning(DISCOVERED.c.number)
+                    newest = self._db.execute(added).scalar_one()
+                    self._db.execute(delete(DISCOVERED).where(DISCOVERED.c.number <= newest - DISCOVERED_KEPT))
             case RecordCount(name=name, value=value):
                 put(self._db, COUNTS, {"name": name}, {"value": value})
             case Answered(number=number, text=text, problem=problem):
@@ -247,10 +251,10 @@ class Store:
         values |= {f"{alarm.state}_ns": alarm.t_ns, "gateways": " ".join(alarm.gateways)}
         put(self._db, ALARMS, {"id": alarm.id, "gateway": ALL}, {**values, "received_ns": effect.decided_ns})
 
-    def training(self) -> bytes | None:
+    def training(self) -> SaveTraining | None:
         """Return the stored training, if any."""
-        rows = self._read(select(TRAINING.c.body))
-        return rows[0].body if rows else None
+        with self._transaction("read"):
+            return training_table.read(self._db)
 
     def latest_model(self) -> tuple[Manifest, bytes] | None:
         """Return the newest released model, if any."""
@@ -298,20 +302,24 @@ class Store:
 
     def registry(self) -> Registry:
         """Return who was let in."""
-        try:
-            with self._db.begin():
-                return registry_table.read(self._db)
-        except SQLAlchemyError as error:
-            raise StoreError(f"{self.path}: cannot be read ({_cause(error)})") from None
+        with self._transaction("read"):
+            return registry_table.read(self._db)
+
+    def note_backup(self, note: BackupNote) -> None:
+        """Remember the last backup of this store, or the one that it comes from."""
+        with self._transaction("written"):
+            put(self._db, BACKUP, {"id": 1}, note._asdict())
+
+    def backup_note(self) -> BackupNote | None:
+        """Return the last backup of this store; None where there was none."""
+        rows = self.rows("backup", *BackupNote._fields)
+        return BackupNote(**rows[0]) if rows else None
 
     def order(self, kind: str, body: dict[str, Any]) -> int:
         """Store an order for the service, which may run in another process, and return its number."""
-        try:
-            with self._db.begin():
-                order = insert(ORDERS).values(kind=kind, body=json.dumps(body)).returning(ORDERS.c.number)
-                return int(self._db.execute(order).scalar_one())
-        except SQLAlchemyError as error:
-            raise StoreError(f"{self.path}: cannot be written ({_cause(error)}); check the disk") from None
+        with self._transaction("written"):
+            order = insert(ORDERS).values(kind=kind, body=json.dumps(body)).returning(ORDERS.c.number)
+            return int(self._db.execute(order).scalar_one())
 
     def orders(self) -> list[Ordered]:
         """Return the orders that have no answer yet, oldest first."""
@@ -335,27 +343,10 @@ class Store:
         return [row._asdict() for row in self._read(select(*chosen).order_by(*table.primary_key))]
 
     def _read(self, statement: Select[Any]) -> Sequence[Row[Any]]:
-        try:
-            with self._db.begin():
-                return self._db.execute(statement).all()
-        except SQLAlchemyError as error:
-            raise StoreError(f"{self.path}: cannot be read ({_cause(error)})") from None
+        with self._transaction("read"):
+            return self._db.execute(statement).all()
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database and let others have it."""
         self._db.close()
-        self._db.engine.dispose()
-
-
-def _cause(error: SQLAlchemyError) -> str:
-    return str(error.orig if isinstance(error, DBAPIError) else error).splitlines()[0]
-
-
-def set_up_sqlite(connection: Any, _record: Any) -> None:
-    """Set how a new connection writes: every commit is on disk before it returns."""
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = FULL")
-    # A training is written over and over: what is folded into the file seldom is written once where it were ten times.
-    cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    cursor.close()
+        self.database.release()

@@ -22,31 +22,48 @@ from sqlalchemy import (
     insert,
     update,
 )
+from sqlalchemy.sql.functions import GenericFunction
+
+# One order everywhere, whatever language the server was set up in: by the characters' numbers.
+TEXT = String().with_variant(String(collation="C"), "postgresql")
+NUMBER = BigInteger().with_variant(Integer, "sqlite")  # of a row, which only as an Integer is SQLite's own
 
 META = MetaData()
 KEY = "key_"  # before the name of a column of the key, in a statement
-TRAINING = Table("training", META, Column("id", Integer, primary_key=True), Column("body", LargeBinary, nullable=False))
+# See `training_table`.
+TRAINING = Table(
+    "training",
+    META,
+    Column("id", NUMBER, primary_key=True, autoincrement=False),
+    Column("meta", TEXT, nullable=False),
+)
+TRAINING_ARRAYS = Table(
+    "training_arrays",
+    META,
+    Column("name", TEXT, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
 ROUNDS = Table(
     "rounds",
     META,
-    Column("id", Integer, primary_key=True),
-    Column("run", String, nullable=False),
-    Column("round_index", Integer, nullable=False),
-    Column("algorithm", String, nullable=False),
-    Column("gateways", String, nullable=False),
-    Column("refused", Integer, nullable=False),
+    Column("id", NUMBER, primary_key=True, autoincrement=False),
+    Column("run", TEXT, nullable=False),
+    Column("round_index", BigInteger, nullable=False),
+    Column("algorithm", TEXT, nullable=False),
+    Column("gateways", TEXT, nullable=False),
+    Column("refused", BigInteger, nullable=False),
     Column("closed_ns", BigInteger, nullable=False),
     Column("bytes_received", BigInteger),
-    Column("empty", String),
-    Column("phase", Integer),
-    Column("late", String),
+    Column("empty", TEXT),
+    Column("phase", BigInteger),
+    Column("late", TEXT),
 )
 MODELS = Table(
     "models",
     META,
-    Column("version", Integer, primary_key=True),
-    Column("digest", String, nullable=False),
-    Column("manifest", String, nullable=False),
+    Column("version", NUMBER, primary_key=True, autoincrement=False),
+    Column("digest", TEXT, nullable=False),
+    Column("manifest", TEXT, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("canary_ns", BigInteger),  # when it was given to some, ...
     Column("released_ns", BigInteger),  # ... when to all, ...
@@ -55,47 +72,47 @@ MODELS = Table(
 ALARMS = Table(
     "alarms",
     META,
-    Column("id", String, primary_key=True),
-    Column("gateway", String, primary_key=True),
-    Column("cause", String, nullable=False),
-    Column("kind", String, nullable=False),
-    Column("severity", String, nullable=False),
-    Column("text", String, nullable=False),
+    Column("id", TEXT, primary_key=True),
+    Column("gateway", TEXT, primary_key=True),
+    Column("cause", TEXT, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("severity", TEXT, nullable=False),
+    Column("text", TEXT, nullable=False),
     Column("onset_ns", BigInteger, nullable=False),
     Column("raised_ns", BigInteger),
     Column("cleared_ns", BigInteger),
     Column("score", Float),
     Column("level", Float),
-    Column("model_version", Integer, nullable=False),
-    Column("model_digest", String, nullable=False),
-    Column("clock", String, nullable=False),
-    Column("boot_id", String, nullable=False),
+    Column("model_version", BigInteger, nullable=False),
+    Column("model_digest", TEXT, nullable=False),
+    Column("clock", TEXT, nullable=False),
+    Column("boot_id", TEXT, nullable=False),
     Column("received_ns", BigInteger, nullable=False),
-    Column("common", String),  # of a fleet alarm: the cause that most of its gateways have measured ...
-    Column("gateways", String),  # ... and which they are
-    Column("rule", String),  # that raised it, and ...
-    Column("feature", String),  # ... what it is about
+    Column("common", TEXT),  # of a fleet alarm: the cause that most of its gateways have measured ...
+    Column("gateways", TEXT),  # ... and which they are
+    Column("rule", TEXT),  # that raised it, and ...
+    Column("feature", TEXT),  # ... what it is about
     Column("begun_ns", BigInteger),  # the onset as far as it can be believed
-    Column("ended", String),  # how, where its gateway did not tell the end
+    Column("ended", TEXT),  # how, where its gateway did not tell the end
     Column("sequence", BigInteger),  # see `Alarm`, and ...
-    Column("store_id", String),  # ... of which store, and ...
-    Column("weather", String),  # ... what its gateway measured beside it: ...
-    Column("power", String),  # ... all unknown of alarms before 0.6
+    Column("store_id", TEXT),  # ... of which store, and ...
+    Column("weather", TEXT),  # ... what its gateway measured beside it: ...
+    Column("power", TEXT),  # ... all unknown of alarms before 0.6
 )
 GATEWAYS = Table(
     "gateways",
     META,
-    Column("gateway", String, primary_key=True),
+    Column("gateway", TEXT, primary_key=True),
     Column("online", Boolean, nullable=False),
-    Column("status", String, nullable=False),
+    Column("status", TEXT, nullable=False),
     Column("seen_ns", BigInteger, nullable=False),
-    Column("sessions", String),  # see `access.device_sessions`
+    Column("sessions", TEXT),  # see `access.device_sessions`
 )
 # That the service works, and how it stands with the broker; one row, see `presence`.
 SERVICE = Table(
     "service",
     META,
-    Column("id", Integer, primary_key=True),
+    Column("id", NUMBER, primary_key=True, autoincrement=False),
     Column("began_ns", BigInteger, nullable=False),
     Column("beat_ns", BigInteger, nullable=False),
     Column("is_connected", Boolean, nullable=False),
@@ -105,38 +122,38 @@ SERVICE = Table(
 HELD = Table(
     "held",
     META,
-    Column("number", Integer, primary_key=True),
-    Column("gateway", String, nullable=False),
-    Column("run", String, nullable=False),
-    Column("round_index", Integer, nullable=False),
-    Column("digest", String, nullable=False),
+    Column("number", NUMBER, primary_key=True),
+    Column("gateway", TEXT, nullable=False),
+    Column("run", TEXT, nullable=False),
+    Column("round_index", BigInteger, nullable=False),
+    Column("digest", TEXT, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
 # What gateways had to give up, and scores of times in which nobody heard them; the newest of each gateway.
 LOSSES = Table(
     "losses",
     META,
-    Column("number", Integer, primary_key=True),
-    Column("gateway", String, nullable=False),
-    Column("id", String, nullable=False),
-    Column("kind", String, nullable=False),
+    Column("number", NUMBER, primary_key=True),
+    Column("gateway", TEXT, nullable=False),
+    Column("id", TEXT, nullable=False),
+    Column("kind", TEXT, nullable=False),
     Column("items", BigInteger, nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
     Column("first_ns", BigInteger, nullable=False),
     Column("last_ns", BigInteger, nullable=False),
-    Column("why", String, nullable=False),
+    Column("why", TEXT, nullable=False),
     Column("received_ns", BigInteger, nullable=False),
     UniqueConstraint("gateway", "id", "kind"),
 )
 SCORES = Table(
     "scores",
     META,
-    Column("number", Integer, primary_key=True),
-    Column("gateway", String, nullable=False),
-    Column("item", String, nullable=False),
+    Column("number", NUMBER, primary_key=True),
+    Column("gateway", TEXT, nullable=False),
+    Column("item", TEXT, nullable=False),
     Column("t_ns", BigInteger, nullable=False),
-    Column("windows", Integer, nullable=False),
-    Column("body", String, nullable=False),
+    Column("windows", BigInteger, nullable=False),
+    Column("body", TEXT, nullable=False),
     Column("received_ns", BigInteger, nullable=False),
     UniqueConstraint("gateway", "item"),
 )
@@ -144,49 +161,71 @@ SCORES = Table(
 POSTS = Table(
     "posts",
     META,
-    Column("number", Integer, primary_key=True),
-    Column("id", String, nullable=False),
+    Column("number", NUMBER, primary_key=True),
+    Column("id", TEXT, nullable=False),
     Column("body", LargeBinary, nullable=False),
-    Column("gateway", String),  # whose they are; unknown of changes before 0.6
+    Column("gateway", TEXT),  # whose they are; unknown of changes before 0.6
 )
 # What Home Assistant was told of; brokers keep it until it is taken back.
-DISCOVERED = Table("discovered", META, Column("topic", String, primary_key=True))
-COUNTS = Table("counts", META, Column("name", String, primary_key=True), Column("value", BigInteger, nullable=False))
+DISCOVERED = Table(
+    "discovered",
+    META,
+    Column("number", NUMBER, primary_key=True),
+    Column("topic", TEXT, nullable=False, unique=True),
+)
+# The last backup that was made of this store, or that it comes from; one row.
+BACKUP = Table(
+    "backup",
+    META,
+    Column("id", NUMBER, primary_key=True, autoincrement=False),
+    Column("made_ns", BigInteger, nullable=False),
+    Column("file", TEXT, nullable=False),
+    Column("has_keys", Boolean, nullable=False),
+)
+COUNTS = Table("counts", META, Column("name", TEXT, primary_key=True), Column("value", BigInteger, nullable=False))
 # What the operator's commands ask of the running service, and what became of it.
 ORDERS = Table(
     "orders",
     META,
-    Column("number", Integer, primary_key=True),
-    Column("kind", String, nullable=False),
-    Column("body", String, nullable=False),
-    Column("answer", String),
-    Column("problem", String),
+    Column("number", NUMBER, primary_key=True),
+    Column("kind", TEXT, nullable=False),
+    Column("body", TEXT, nullable=False),
+    Column("answer", TEXT),
+    Column("problem", TEXT),
 )
 
 # Who was let in, and the tokens by which that happens; see `registry`.
 CERTIFICATES = Table(
     "certificates",
     META,
-    Column("serial", String, primary_key=True),
-    Column("gateway", String, nullable=False),
-    Column("key", String, nullable=False),
+    Column("serial", TEXT, primary_key=True),
+    Column("gateway", TEXT, nullable=False),
+    Column("key", TEXT, nullable=False),
     Column("issued_ns", BigInteger, nullable=False),
     Column("not_after_ns", BigInteger, nullable=False),
-    Column("reason", String, nullable=False),
+    Column("reason", TEXT, nullable=False),
     Column("ended_ns", BigInteger, nullable=False),
-    Column("authority", String),  # unknown before 0.6
+    Column("authority", TEXT),  # unknown before 0.6
 )
 PASSES = Table(
     "passes",
     META,
-    Column("digest", String, primary_key=True),
-    Column("gateway", String, nullable=False),
+    Column("digest", TEXT, primary_key=True),
+    Column("gateway", TEXT, nullable=False),
     Column("expires_ns", BigInteger, nullable=False),
     Column("replaces", Boolean, nullable=False),
-    Column("key", String, nullable=False),
+    Column("key", TEXT, nullable=False),
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
+
+
+class OctetLength(GenericFunction[int]):
+    """How many bytes a text takes: `func.octet_length(column)`."""
+
+    name = "octet_length"
+    type = BigInteger()
+    inherit_cache = True
 
 
 def put(db: Connection, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:

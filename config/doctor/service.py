@@ -10,12 +10,16 @@ from fedgate.config.doctor.broker import Trial
 from fedgate.config.doctor.report import Finding
 
 
-def machine(file: Path, store: Path, needed_bytes: int, secrets: Iterable[Path | None]) -> Iterator[Finding]:
-    """Yield how the clock is, the disk below the store, and who can read what is secret; `file` has the settings."""
-    yield from host.clock_here([file, store, Path(report.__file__)])
-    yield from host.disk(store, needed_bytes)
-    if store.parent.is_dir():
-        yield from host.wear(host.mount_of(store.parent.resolve()).device)
+def machine(file: Path, store: Path | None, needed_bytes: int, secrets: Iterable[Path | None]) -> Iterator[Finding]:
+    """Yield how the clock is, the disk below the store, and who can read what is secret; `file` has the settings. A
+    store that is no file here is None: its disk is its server's.
+    """
+    code = Path(report.__file__)
+    yield from host.clock_here([file, code] if store is None else [file, store, code])
+    if store is not None:
+        yield from host.disk(store, needed_bytes)
+        if store.parent.is_dir():
+            yield from host.wear(host.mount_of(store.parent.resolve()).device)
     yield from host.secrets([*secrets, store])
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from fedgate.config.protocol.messages import Count, LongName, Message, Moment, Name
+from fedgate.config.protocol.messages import Count, Message, Moment, Name
 
 LossClass = Literal["alarm", "sensor-alarm", "update", "telemetry"]
 Reason = Literal["outbox-full", "flash-budget", "disk-full", "store-damaged"]
@@ -21,7 +21,7 @@ Reason = Literal["outbox-full", "flash-budget", "disk-full", "store-damaged"]
 class Tombstone(Message):
     """Items of one class that will never arrive: how many, how large, from when, why."""
 
-    id: LongName  # the name of the first item that is lost; the same as long as this tombstone grows
+    id: Name  # the name of the first item that is lost; the same as long as this tombstone grows
     kind: LossClass
     items: Annotated[int, Field(ge=1, le=2**63 - 1)]
     size_bytes: Count

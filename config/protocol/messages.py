@@ -323,7 +323,7 @@ class Score(Message):
 class Alarm(Message):
     """A change of an alarm: raised and cleared are both messages, each with where it comes from."""
 
-    id: LongName
+    id: Name
     cause: Id
     kind: Literal["anomaly", "sensor"]
     state: Literal["raised", "cleared"]

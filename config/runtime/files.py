@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 PRIVATE_MODE, PUBLIC_MODE = 0o600, 0o644
 
@@ -35,13 +36,32 @@ def lock_folder(folder: Path) -> Iterator[None]:
         yield
 
 
-def write(path: Path, body: bytes, mode: int) -> None:
-    """Replace a file as a whole: after a power cut it is the old one or the new one, never a part of either."""
+@contextmanager
+def written_whole(path: Path, mode: int = PRIVATE_MODE) -> Iterator[BinaryIO]:
+    """Open a file that gets its name when it is whole and on the disk, and else leaves nothing: after a power cut it is
+    the old one or the new one, never a part of either.
+    """
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def write(path: Path, body: bytes, mode: int) -> None:
+    """Replace a file as a whole."""
+    with written_whole(path, mode) as file:
+        file.write(body)
+
+
+def own_as_folder(path: Path) -> None:
+    """Give a file that root has made to whom its folder belongs, as SQLite does: the service is another user's."""
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid)

@@ -10,6 +10,7 @@ EXTRA_OF = {
     "dp_accounting": "privacy",
     "onnx": "aggregator",
     "sqlalchemy": "aggregator",
+    "psycopg": "postgres",
     "starlette": "aggregator",
     "uvicorn": "aggregator",
     "amqtt": "demo",

@@ -21,6 +21,7 @@ from fedgate.config.settings.alarm import AlarmTable
 from fedgate.config.settings.base import FilePath, NotNegative, Positive
 from fedgate.config.settings.base import Table as Table
 from fedgate.config.settings.checks import check_algorithm
+from fedgate.config.settings.database import StorePlace
 from fedgate.config.settings.identity import Enrolment, Identity, Membership
 from fedgate.config.settings.notifications import DeviceTable, FleetSpec, HomeAssistant, Webhook
 from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
@@ -259,7 +260,7 @@ class Site(Table):
     """Which site this aggregator serves and where it keeps its state."""
 
     site: Id
-    store: FilePath = Path("aggregator.db")
+    store: StorePlace = Path("aggregator.db")
     release_key: FilePath = Path("release.key")
 
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from fedgate.cloud_aggregator.__main__ import main
 from fedgate.cloud_aggregator.state import State
-from fedgate.cloud_aggregator.storage.store import CHECKPOINT_PAGES
+from fedgate.cloud_aggregator.storage.sqlite import CHECKPOINT_PAGES
 from fedgate.config.protocol.messages import CONTROL
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.firmware_sim.stage import toml

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from sqlalchemy import Connection, NullPool, create_engine, event
+from sqlalchemy import Engine, NullPool, create_engine, event
 
 from fedgate.cloud_aggregator.events import Durable as CloudDurable
+from fedgate.cloud_aggregator.storage import sqlite
 from fedgate.cloud_aggregator.storage import store as cloud_store
 from fedgate.cloud_aggregator.storage.tables import META
 from fedgate.gateway_agent.events import Durable as GatewayDurable
@@ -33,7 +34,7 @@ Contents = Mapping[Any, Any]  # all that a store holds, each by its key; equal w
 
 _opening = [Path()]  # the file of the next connection
 _ENGINE = create_engine("sqlite://", creator=lambda: sqlite3.connect(_opening[0]), poolclass=NullPool)
-event.listen(_ENGINE, "connect", cloud_store.set_up_sqlite)
+event.listen(_ENGINE, "connect", sqlite.set_up)
 
 
 class PowerCutError(BaseException):  # no service catches it
@@ -203,17 +204,20 @@ class GatewayStore(gateway_store.Store):
         self._db.execute(f"PRAGMA max_page_count = {1 if is_full else 2**30}")
 
 
+class _SharedEngine(sqlite.SqliteDatabase):
+    """As the real one; all stores share one engine, for SQLAlchemy writes each statement anew for another."""
+
+    def engine(self) -> Engine:
+        _opening[0] = self.path
+        return _ENGINE
+
+
 class CloudStore(cloud_store.Store):
     """The aggregator's store on a disk that may fail."""
 
-    def _connect(self) -> Connection:
-        """As the real one; all stores share one engine, for SQLAlchemy writes each statement anew for another."""
-        _opening[0] = self.path
-        return _ENGINE.connect()
-
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        super().__init__(disk.path)
+        super().__init__(_SharedEngine(disk.path))
         self.fill(disk.is_full)
 
     def commit(self, effects: Iterable[CloudDurable]) -> None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -210,8 +211,8 @@ class CloudHost(Machine):
     """The machine with the real aggregator on it."""
 
     def __init__(self, world: World, settings: AggregatorSettings, phase_s: float) -> None:
-        disk_rng = stream_of(world.seed, "disk of the cloud")
-        disk = Disk(settings.aggregator.store, disk_rng, world.witness.cloud_committed)
+        disk_rng, file = stream_of(world.seed, "disk of the cloud"), cast(Path, settings.aggregator.store)
+        disk = Disk(file, disk_rng, world.witness.cloud_committed)
         disk.torn = world.network.faults.power.torn
         super().__init__(world, "cloud", disk, phase_s)
         self.settings = settings

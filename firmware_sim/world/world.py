@@ -219,7 +219,7 @@ class _Run:
             witness.violate(f"no round was closed within {SETTLE_S / HOUR_S:g} hours after the last fault")
         if witness.hostile:
             state = None if self.cloud.service is None else self.cloud.service.state
-            witness.counts |= bounds.audit(state, self._setup.cloud.aggregator.store, witness.violate)
+            witness.counts |= bounds.audit(state, self.cloud.disk.path, witness.violate)
         if self.cloud.service is not None:
             witness.audit(self.cloud.service.store)
         if self.world.door is not None:

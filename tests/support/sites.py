@@ -132,7 +132,7 @@ class Shelf:
 class CloudShelf:
     """What the aggregator's store would hold."""
 
-    training: bytes | None = None
+    training: cloud_events.SaveTraining | None = None
     released: tuple[Manifest, bytes] | None = None
     gateways: dict[str, Status] = field(default_factory=dict)
     rounds: list[cloud_events.RecordRound] = field(default_factory=list)
@@ -145,8 +145,8 @@ class CloudShelf:
     def commit(self, effects: Iterable[object]) -> None:
         for effect in effects:
             match effect:
-                case cloud_events.SaveTraining(body=body):
-                    self.training = body
+                case cloud_events.SaveTraining():
+                    self.training = effect
                 case cloud_events.RecordModel(manifest=manifest, body=body):
                     self.released = (manifest, body)
                 case cloud_events.RecordGateway(gateway=gateway, status=status):

@@ -35,9 +35,10 @@ from fedgate.cloud_aggregator.events import Effect, RecordAlarm, RecordModel, Sa
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump
 from fedgate.cloud_aggregator.releases.releases import restore as restored_releases
 from fedgate.cloud_aggregator.rounds.numbering import beginning
-from fedgate.cloud_aggregator.rounds.rounds import save_training, training_place
+from fedgate.cloud_aggregator.rounds.rounds import save_training
 from fedgate.cloud_aggregator.state import restore as restored_state
-from fedgate.cloud_aggregator.storage.store import Store, locked
+from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
+from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
 from fedgate.config.protocol.messages import Alarm
 from fedgate.config.runtime import store_lock
@@ -193,7 +194,7 @@ def test_writing_goes_on_meanwhile_and_the_copy_is_of_one_moment(site: Folder, t
         writer.start()
         try:
             until(lambda: waits_s)
-            backup_command.copy_store(path, copy)
+            backup_command.copy_store(SqliteDatabase(path), copy)
         finally:
             stop.set()
             writer.join()
@@ -316,7 +317,7 @@ def test_a_store_that_is_there_or_runs_is_not_touched(
     before = everything(site.path)
     restore(tmp_path / "b", site.path, code=2)
     assert "a store, or its log, is here already; give --replace" in capsys.readouterr().err
-    lock = locked(site.path / "aggregator.db")
+    lock = store_lock.hold(site.path / "aggregator.db", "aggregator")
     with monkeypatch.context() as patch:
         patch.setattr(getpass, "getpass", lambda _: pytest.fail("it asks for a passphrase that it has no use for"))
         restore(tmp_path / "b", site.path, "--replace", code=1)
@@ -412,8 +413,7 @@ def put_back(site: Folder, tmp_path: Path) -> Iterator[Callable[..., Store]]:
 def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Callable[..., Store]) -> None:
     back = put_back().training()
     assert back is not None
-    _, meta = training_place(back)
-    assert meta["run"] != OPEN.rounds.run and meta["training"] == OPEN.rounds.training
+    assert back.meta["run"] != OPEN.rounds.run and back.meta["training"] == OPEN.rounds.training
     now_ns = T0_NS + 5 * NS
     state = restored_state(site.settings, KEY, back, None, {}, now_ns, "later")
     assert state.rounds.run.endswith(".later") and state.rounds.server.round_index == 0

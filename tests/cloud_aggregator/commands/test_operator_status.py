@@ -21,7 +21,8 @@ from fedgate.cloud_aggregator.commands.backup import copy_store
 from fedgate.cloud_aggregator.events import Connection, Received, RecordGateway, RecordService, Tick
 from fedgate.cloud_aggregator.pki.quarantine import Quarantine
 from fedgate.cloud_aggregator.presence import BEAT_S
-from fedgate.cloud_aggregator.storage.store import Store, locked
+from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
+from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import store_lock
 from fedgate.config.settings.settings import AggregatorSettings, load
@@ -43,7 +44,7 @@ def stored(folder: Path, *effects: Any, held_s: float | None = DAY_S) -> Iterato
     store = Store(folder / "site" / "aggregator.db")
     store.commit(effects)
     store.close()
-    with held(store.path, held_s):
+    with held(Path(store.name), held_s):
         yield folder / "site" / "aggregator.toml"
 
 
@@ -53,7 +54,7 @@ def held(store: Path, held_s: float | None) -> Iterator[None]:
     if held_s is None:
         yield
         return
-    lock = locked(store)
+    lock = store_lock.hold(store, "aggregator")
     os.utime(lock, (time.time() - held_s,) * 2)
     try:
         yield
@@ -160,7 +161,7 @@ def test_a_revoked_gateway_is_never_online(tmp_path: Path, capsys: Capture) -> N
     store.commit([beat(5), *records])
     store.close()
     settings = tmp_path / "site" / "aggregator.toml"
-    with held(store.path, DAY_S):
+    with held(Path(store.name), DAY_S):
         states = {one["gateway"]: one["state"] for one in asked(settings, capsys)["gateways"]}
         assert states == {"north": "revoked", "west": "online"}
         assert "1 of 1 gateways online" in line(settings, capsys, 0)
@@ -175,7 +176,7 @@ def test_who_is_denied_at_the_broker_or_was_never_heard_is_said(tmp_path: Path, 
     people = [record(name, 20) for name in ("north", "west")]
     store.commit([beat(5), *people, *map(RecordCertificate, (before, *now))])
     store.close()
-    with held(store.path, DAY_S):
+    with held(Path(store.name), DAY_S):
         said = line(settings, capsys, 1)
         assert "1 of 3 gateways online; denied at the broker until that is restarted: north; enrolled and" in said
         assert said.endswith("never heard: new")
@@ -191,7 +192,7 @@ def test_who_is_denied_at_the_broker_or_was_never_heard_is_said(tmp_path: Path, 
         assert "north    enrolled, denied until the broker is restarted" in capsys.readouterr().out
         spec = load(settings, AggregatorSettings).identity
         assert spec is not None
-        found = [one.text for one in doctor.denied(spec, doctor.read_stored(store.path).registry)]
+        found = [one.text for one in doctor.denied(spec, doctor.read_stored(Path(store.name)).registry)]
         assert found == ["denied until it is restarted, as another device may still be connected: north"]
         Quarantine(settings.parent / "outlived.json").held([("a1", 2)], [("a1", "north")], "first")
         Quarantine(settings.parent / "outlived.json").held([("a1", 2)], [("a1", "north")], "second")  # it was restarted
@@ -290,7 +291,7 @@ def test_what_the_broker_had_kept_is_no_live_message(tmp_path: Path, capsys: Cap
 def write_copy(folder: Path, to: Path, port: int) -> Path:
     """Copy a store that is in use as a backup does; return settings for the copy."""
     write(to, port)
-    copy_store(folder / "aggregator.db", to / "aggregator.db")
+    copy_store(SqliteDatabase(folder / "aggregator.db"), to / "aggregator.db")
     return to / "aggregator.toml"
 
 

@@ -16,10 +16,9 @@ import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
-from fedgate.cloud_aggregator.commands import backup
 from fedgate.cloud_aggregator.commands import doctor as of_cloud
-from fedgate.cloud_aggregator.commands.backup import write_note
 from fedgate.cloud_aggregator.events import RecordGateway
+from fedgate.cloud_aggregator.storage.store import BackupNote
 from fedgate.cloud_aggregator.storage.store import Store as CloudStore
 from fedgate.config.doctor import host, network, report
 from fedgate.config.doctor.imports import TRIALS, imports
@@ -238,14 +237,11 @@ def test_a_running_agent_is_seen_without_taking_its_lock(tmp_path: Path) -> None
         (-1, "warning", "that is to come"),
     ],
 )
-def test_an_old_backup_is_told(tmp_path: Path, age_days: float | None, level: Level, words: str) -> None:
-    store = tmp_path / "aggregator.db"
-    if age_days is not None:
-        write_note(store, round((NOW_S - age_days * DAY_S) * 1e9), tmp_path / "site.fedgate", has_keys=True)
-    found = of_cloud.last_backup(store, round(NOW_S * 1e9))
+def test_an_old_backup_is_told(age_days: float | None, level: Level, words: str) -> None:
+    made_ns = round((NOW_S - (age_days or 0.0) * DAY_S) * 1e9)
+    note = None if age_days is None else BackupNote(made_ns, "/mnt/site.fedgate", True)
+    found = of_cloud.last_backup(note, round(NOW_S * 1e9))
     assert found.level == level and words in found.text and bool(found.advice) == (level == "warning")
-    backup.note_of(store).write_bytes(b"rubbish")
-    assert of_cloud.last_backup(store, round(NOW_S * 1e9)).level == "warning"
 
 
 def test_the_share_of_a_core_decides() -> None:

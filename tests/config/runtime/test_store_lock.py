@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.store import StoreError as CloudStoreError
-from fedgate.cloud_aggregator.storage.store import locked
 from fedgate.config.runtime import store_lock
 from fedgate.config.runtime.store_lock import InUseError
 from fedgate.firmware_sim import children
@@ -41,6 +41,13 @@ FORKED = textwrap.dedent(
         time.sleep(3600)
     """
 )
+
+
+def take(store: Path) -> None:
+    """Take a store as the aggregator does, and give it back."""
+    database = SqliteDatabase(store)
+    database.hold("aggregator")
+    database.release()
 
 
 @contextmanager
@@ -76,7 +83,7 @@ def test_a_second_service_on_a_store_ends_at_once_and_names_the_first(module: st
 def test_a_lock_file_that_was_left_behind_is_no_lock(tmp_path: Path) -> None:
     store = tmp_path / "aggregator.db"
     store_lock.lock_file(store).write_text("1\n")  # a process that is there, as a file with a number would say
-    lock = locked(store)
+    lock = store_lock.hold(store, "aggregator")
     assert store_lock.holder_of(store) == os.getpid()
     store_lock.release(lock)
     assert store_lock.holder_of(store) is None
@@ -88,11 +95,11 @@ def test_a_child_that_outlives_the_holder_does_not_keep_the_store(tmp_path: Path
         (child,) = [pid for pid in children.family(process.pid) if pid != process.pid]
         try:
             with pytest.raises(CloudStoreError, match=f"process {process.pid}, since"):
-                locked(store)
+                take(store)
             process.send_signal(signal.SIGKILL)
             process.wait()
             assert children.is_alive(child)
-            store_lock.release(locked(store))
+            take(store)
         finally:
             os.kill(child, signal.SIGKILL)
             until(lambda: not children.is_alive(child))
@@ -111,9 +118,9 @@ def test_a_store_has_one_lock_under_all_names_that_lead_to_it(second: str, tmp_p
         other.symlink_to(store)
     with holder(store) as process:
         with pytest.raises(CloudStoreError, match=f"another aggregator runs on this store: process {process.pid}"):
-            locked(other)
+            take(other)
         assert store_lock.holder_of(other) == process.pid
-    store_lock.release(locked(other))
+    take(other)
 
 
 def test_a_store_of_two_hard_links_is_refused(tmp_path: Path) -> None:
@@ -152,7 +159,7 @@ def test_what_waits_for_a_store_gets_it_when_its_holder_is_gone(tmp_path: Path) 
         assert store_lock.holder_of(store) == process.pid
         process.kill()
         until(lambda: store_lock.holder_of(store) is None)
-        store_lock.release(locked(store))  # who looked is in nobody's way
+        take(store)  # who looked is in nobody's way
 
 
 def may_hide() -> bool:

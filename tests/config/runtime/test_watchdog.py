@@ -16,12 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from fedgate.cloud_aggregator.commands.backup import note_of
-from fedgate.cloud_aggregator.storage.store import coming
+from fedgate.cloud_aggregator.storage.sqlite import coming
 from fedgate.config.runtime.store_lock import lock_file
 from fedgate.config.runtime.supervisor import Supervisor
 from fedgate.config.settings.settings import AggregatorSettings, load
@@ -222,14 +221,14 @@ def test_the_store_as_it_is_installed_lies_with_all_beside_it_where_the_broker_c
     (made,) = re.findall(r"^sudo -u fedgate install -d -m 0700 (\S+)$", docs, re.MULTILINE)
     (edit,) = re.findall(r"^sudo -u fedgate sed -i '(.*)' \S+$", docs, re.MULTILINE)
     assert children.run(["sed", "-i", edit, settings], PATIENCE_S).returncode == 0
-    store = load(settings, AggregatorSettings).aggregator.store
+    store = cast(Path, load(settings, AggregatorSettings).aggregator.store)
     unit = (resources.files("fedgate.config") / "fedgate-broker.service").read_text(encoding="utf-8")
     hidden = {
         path.lstrip("-")
         for line in re.findall(r"^InaccessiblePaths=(.*)$", unit, re.MULTILINE)
         for path in line.split()
     }
-    beside = (store, store.with_name(f"{store.name}-wal"), lock_file(store), coming(store), note_of(store))
+    beside = (store, store.with_name(f"{store.name}-wal"), lock_file(store), coming(store))
     folders = {str(path.parent).replace(str(settings.parent), "/var/lib/fedgate/site") for path in beside}
     assert folders == {made} and folders <= hidden
 

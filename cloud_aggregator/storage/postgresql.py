@@ -1,0 +1,205 @@
+"""The store as a database of a PostgreSQL server: the only place that knows what PostgreSQL alone has.
+
+All tables lie in the current schema of the connection, `public` where nothing else was set up. Numbers of rows come
+from sequences, text is ordered by the characters' numbers, and the server's own checks stand for the file's.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    MetaData,
+    NullPool,
+    Table,
+    create_engine,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from fedgate.cloud_aggregator.storage.copying import copy_tables
+from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, StoreError, errors_named, said_by
+from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
+from fedgate.cloud_aggregator.storage.tables import META, SCHEMA_VERSION
+from fedgate.config.settings.database import DatabaseUrl
+
+VERSION = Table("schema_version", MetaData(), Column("version", BigInteger, nullable=False))
+CONNECT_S = 10  # after which a server that does not answer counts as unreachable
+LOCK = 0x0FED_6A7E  # with the schema: what processes of ours lock, whatever else lies in the database
+TRY = text("SELECT pg_try_advisory_lock(:lock, hashtext(current_schema()))")
+HOLDER = text("""
+SELECT a.pid, a.application_name, a.client_addr, a.backend_start,
+       extract(epoch FROM clock_timestamp() - a.backend_start) AS age_s
+FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = :lock
+  AND l.objid = (hashtext(current_schema())::bigint & 4294967295)
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+""")
+# A commit that returned is on the disk of the server, whatever is set for others; nobody is served less than that.
+DURABLE = text(
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+)
+LIMITS, NO_RIGHT = "54", "42501"  # SQLSTATE: what no row or index may exceed; a right that is missing
+NAME_BYTES = 63  # of an application
+OWNER = "make this user the owner of the database: docs/reference/aggregator.md, PostgreSQL"
+REACH = "does the server run, are there the database and the user, is the password in ~/.pgpass or PGPASSWORD"
+
+
+class PostgresqlDatabase:
+    """A schema in a database of a server."""
+
+    was_there = False
+
+    def __init__(self, url: DatabaseUrl) -> None:
+        self.name = str(url)
+        self._held: Connection | None = None
+
+    def hold(self, program: str) -> None:
+        """Take the store by a lock of the session; the server takes it back when the connection ends.
+
+        What is written afterwards is written by this connection, so where the lock is lost nothing can be written.
+        """
+        db = self._connect(program)
+        with errors_named(self, CANNOT_OPEN):
+            if not db.scalar(TRY, {"lock": LOCK}):
+                holder = db.execute(HOLDER, {"lock": LOCK}).first()
+                db.close()
+                raise StoreError(f"{self.name}: another {program} runs on this store: {_describe(holder)}")
+            db.commit()
+        self._held = db
+
+    def release(self) -> None:
+        """Let others have the store."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def held_since_ns(self) -> int | None:
+        """Return when the session began that has the store, None where nobody has it; by how long ago that was, so that
+        the clock of the server does not matter.
+        """
+        with self._connect("reader") as db, errors_named(self, "cannot be read"):
+            holder = db.execute(HOLDER, {"lock": LOCK}).first()
+        return None if holder is None else time.time_ns() - round(float(holder.age_s) * 1e9)
+
+    def exists(self) -> bool:
+        """Tell whether a store was ever made here."""
+        with self._connect("reader") as db, errors_named(self, "cannot be read"):
+            return bool(self._tables(db))
+
+    def connect(self, *, create: bool) -> Connection:
+        """Return the connection that has the lock, or a new one."""
+        return self._held or self._connect("service" if create else "reader")
+
+    def _connect(self, program: str) -> Connection:
+        given = {"application_name": _application(program), "connect_timeout": CONNECT_S}
+        try:
+            db = create_engine(self.name, poolclass=NullPool, connect_args=given).connect()
+            db.execute(DURABLE)
+            schema = db.scalar(text("SELECT current_schema()"))
+            db.commit()
+        except ModuleNotFoundError:
+            raise  # which extra brings it, the command says
+        except (SQLAlchemyError, ImportError) as error:
+            said = said_by(error) if isinstance(error, SQLAlchemyError) else str(error)
+            raise StoreError(f"{self.name}: {CANNOT_OPEN} ({said}; {REACH}?)") from None
+        if schema is None:
+            db.close()
+            raise StoreError(f"{self.name}: {CANNOT_OPEN} (there is no schema of its search_path; CREATE SCHEMA first)")
+        return db
+
+    def schema_version(self, db: Connection) -> int:
+        """Return the number in the table for it."""
+        is_there = inspect(db).has_table(VERSION.name)
+        return int(db.execute(VERSION.select()).scalar_one()) if is_there else 0
+
+    def write_schema_version(self, db: Connection, version: int) -> None:
+        """Write the number into a table of its own."""
+        VERSION.metadata.create_all(db)
+        db.execute(insert(VERSION).values(version=version))
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Read in one transaction, of which others see nothing."""
+        with self._connect("reader") as db, errors_named(self, "cannot be read"):
+            reading = db.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            with reading.begin():
+                yield reading
+
+    def size_bytes(self) -> int:
+        """Return the size of all tables with what belongs to them."""
+        with self._connect("reader") as db, errors_named(self, "cannot be read"):
+            sizes = (db.scalar(text("SELECT pg_total_relation_size(to_regclass(:n))"), {"n": n}) for n in META.tables)
+            return sum(size or 0 for size in sizes)
+
+    def cause_of(self, error: SQLAlchemyError) -> str:
+        """Return what the server says, and what to do about it."""
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            return f"{said_by(error)}; the connection is lost, and with it the lock where this process had it"
+        return f"{said_by(error)}; {OWNER if _state(error) == NO_RIGHT else 'look into the log of the server'}"
+
+    def is_of_values(self, error: SQLAlchemyError) -> bool:
+        """Tell whether a value did not fit, such as text with a NUL or a key that no index holds."""
+        return isinstance(error, DataError | IntegrityError) or _state(error).startswith(LIMITS)
+
+    def put(self, copy: Path) -> str:
+        """Copy the rows of a file, in one transaction with the move of the tables before into a schema of their own."""
+        db, aside = self.connect(create=True), ""
+        with errors_named(self, "cannot be written"), SqliteDatabase(copy).snapshot() as source, db.begin():
+            if tables := self._tables(db):
+                aside = f"before_{datetime.now(UTC):%Y%m%dt%H%M%S_%fz}"
+                db.execute(text(f"CREATE SCHEMA {aside}"))
+                for table in tables:
+                    db.execute(text(f"ALTER TABLE {table} SET SCHEMA {aside}"))
+            META.create_all(db)
+            self.write_schema_version(db, SCHEMA_VERSION)
+            copy_tables(source, db, lambda _: None)
+            _advance_sequences(db)
+        copy.unlink()
+        return f"schema {aside}" if aside else ""
+
+    def _tables(self, db: Connection) -> list[str]:
+        return sorted({*META.tables, VERSION.name} & set(inspect(db).get_table_names()))
+
+
+def _advance_sequences(db: Connection) -> None:
+    """Let numbers of rows go on behind those that were copied."""
+    for table in META.sorted_tables:
+        column = table.autoincrement_column
+        if column is not None:
+            sequence = func.pg_get_serial_sequence(table.name, column.name)
+            db.execute(select(func.setval(sequence, func.coalesce(func.max(column), 0) + 1, False)))
+
+
+def _application(program: str) -> str:
+    """Return as what a connection shows in `pg_stat_activity`: which program, which process, on which machine."""
+    return f"fedgate {program}, process {os.getpid()} on {socket.gethostname()}"[:NAME_BYTES]
+
+
+def _describe(holder: Any) -> str:
+    """Return who has the lock, since when, and how to see it."""
+    if holder is None:  # it has just ended
+        return "a session that has just ended; try again"
+    since = holder.backend_start.astimezone(UTC).isoformat(timespec="seconds")
+    return (
+        f"{holder.application_name}, from {holder.client_addr or 'this machine'}, since {since} "
+        f"(as pid {holder.pid} in pg_stat_activity); stop it first"
+    )
+
+
+def _state(error: SQLAlchemyError) -> str:
+    return str(getattr(getattr(error, "orig", None), "sqlstate", "") or "")

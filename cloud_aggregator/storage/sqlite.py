@@ -1,0 +1,196 @@
+"""The store as a file of SQLite: the only place that knows what SQLite alone has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
+from sqlalchemy.ext.compiler import compiles
+
+from fedgate.cloud_aggregator.storage.copying import Advance, copy_tables
+from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, StoreError, errors_named, said_by
+from fedgate.cloud_aggregator.storage.tables import META, SCHEMA_VERSION, OctetLength
+from fedgate.config.runtime import store_lock
+from fedgate.config.runtime.files import own_as_folder, sync_folder, written_whole
+
+PRIVATE_MASK = 0o077
+CHECKPOINT_PAGES = 16_000  # 64 MiB: as large as the file beside the database becomes
+WITH_IT = ("-wal", "-shm")
+OF_THE_FILE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # primary result codes
+RESTORE = "an older backup is the better one: cloud-aggregator restore FILE --replace"
+
+
+class SqliteDatabase:
+    """A file of SQLite, readable by its owner only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, str(path)
+        self.was_there = False
+        self._lock: int | None = None
+
+    def hold(self, program: str) -> None:
+        """Lock the file; the kernel takes the lock back however this process ends."""
+        try:
+            self._lock = store_lock.hold(self.path, program)
+            os.utime(self._lock)  # see `held_since_ns`
+        except store_lock.InUseError as error:
+            raise StoreError(str(error)) from None
+        except OSError as error:
+            raise StoreError(f"{self.name}: {CANNOT_OPEN} ({error.strerror}; check its folder)") from None
+
+    def release(self) -> None:
+        """Let others have the file."""
+        if self._lock is not None:
+            store_lock.release(self._lock)
+            self._lock = None
+
+    def held_since_ns(self) -> int | None:
+        """Return when the process took the file that has it now, None where nobody has it."""
+        held = store_lock.holder_of(self.path) is not None
+        return store_lock.lock_file(self.path).stat().st_mtime_ns if held else None
+
+    def exists(self) -> bool:
+        """Tell whether there is the file, or a log of it."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        return self.path.exists() or (log.exists() and log.stat().st_size > 0)
+
+    def connect(self, *, create: bool) -> Connection:
+        """Return a connection to the file, which is made where there is none."""
+        if coming(self.path).exists():
+            raise StoreError(f"{self.name}: a restore was cut off here; give the same 'cloud-aggregator restore' again")
+        self.was_there = self.path.exists()
+        if not (create or self.was_there):
+            raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
+        before = os.umask(PRIVATE_MASK)
+        try:
+            with errors_named(self, CANNOT_OPEN):
+                return self.engine().connect()
+        finally:
+            os.umask(before)
+
+    def engine(self) -> Engine:
+        """Return what makes connections to the file."""
+        engine = create_engine(URL.create("sqlite", database=self.name), poolclass=NullPool)
+        event.listen(engine, "connect", set_up)
+        return engine
+
+    def schema_version(self, db: Connection) -> int:
+        """Return the number in the header of the file."""
+        return int(db.exec_driver_sql("PRAGMA user_version").scalar_one())
+
+    def write_schema_version(self, db: Connection, version: int) -> None:
+        """Write the number into the header of the file."""
+        db.exec_driver_sql(f"PRAGMA user_version = {version}")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Read in one transaction; in WAL mode a reader holds up no writer."""
+        with errors_named(self, "cannot be read"), self.connect(create=False) as db, db.begin():
+            db.exec_driver_sql("BEGIN")  # Python's module begins none for what only reads
+            if damage := _find_damage(db):
+                raise StoreError(f"{self.name}: it is damaged ({damage}); {RESTORE}")
+            yield db
+
+    def size_bytes(self) -> int:
+        """Return the size of the file and its log."""
+        files = (self.path, self.path.with_name(f"{self.path.name}-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def cause_of(self, error: SQLAlchemyError) -> str:
+        """Return what SQLite says, and what to do about a damaged file."""
+        said = said_by(error)
+        return f"{said}; {RESTORE}" if _is_damage(error) else f"{said}; check the disk"
+
+    def is_of_values(self, error: SQLAlchemyError) -> bool:
+        """Tell whether a value did not fit."""
+        return isinstance(error, DataError | IntegrityError)
+
+    def put(self, copy: Path) -> str:
+        """Give a file that nobody has open its place.
+
+        The new one lies beside the old one, whole, before that is touched, and while it lies there nobody opens a store
+        in this place. So a cut leaves the old one, the new one, or what the same command puts right.
+        """
+        staged = _moved(copy, coming(self.path))
+        own_as_folder(staged)
+        sync_folder(self.path.parent)
+        stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"  # of no other time
+        kept = self.path.with_name(f"{self.path.name}.before-{stamp}")
+        for suffix in (*WITH_IT, ""):  # beside the new one a log would be taken for its own
+            with suppress(FileNotFoundError):
+                self.path.with_name(self.path.name + suffix).rename(kept.with_name(kept.name + suffix))
+        sync_folder(self.path.parent)
+        staged.replace(self.path)
+        sync_folder(self.path.parent)
+        return str(kept) if kept.exists() else ""
+
+
+def coming(path: Path) -> Path:
+    """Return the file beside a store in which `restore` has the whole one that is about to take its place."""
+    return path.with_name(f".{path.name}.restored")
+
+
+def make_copy(source: Connection, path: Path, advance: Advance) -> None:
+    """Write a new file with all that the tables of a source hold, which is whole by itself, with no log beside it."""
+    database = SqliteDatabase(path)
+    with errors_named(database, "cannot be written"), database.connect(create=True) as db, db.begin():
+        META.create_all(db)
+        database.write_schema_version(db, SCHEMA_VERSION)
+        copy_tables(source, db, advance)
+    close_log(path)
+
+
+def close_log(path: Path) -> None:
+    """Make a file that nobody has open whole by itself; who opens it to write begins a log again."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+
+
+def set_up(connection: Any, _record: Any) -> None:
+    """Set how a new connection writes: every commit is on disk before it returns."""
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = FULL")
+    # A training is written over and over: what is folded into the file seldom is written once where it were ten times.
+    cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    cursor.close()
+
+
+@compiles(OctetLength, "sqlite")
+def _octet_length(element: OctetLength, compiler: Any, **more: Any) -> str:
+    """Count bytes, for which SQLite has a function only since 3.43."""
+    return f"length(CAST({compiler.process(element.clauses, **more)} AS BLOB))"
+
+
+def _find_damage(db: Connection) -> str:
+    """Return what SQLite's own check of all pages finds, empty where it is sound."""
+    try:
+        found = [str(row[0]) for row in db.exec_driver_sql("PRAGMA quick_check(3)")]
+    except SQLAlchemyError as error:
+        if not _is_damage(error):
+            raise
+        found = [said_by(error)]
+    return "" if found == ["ok"] else "; ".join(found)
+
+
+def _is_damage(error: SQLAlchemyError) -> bool:
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0)
+    return code & 0xFF in OF_THE_FILE
+
+
+def _moved(staged: Path, target: Path) -> Path:
+    """Bring a file that is closed to the folder, and maybe the disk, where it belongs, whole; return it there."""
+    if staged.stat().st_dev == target.parent.stat().st_dev:
+        return staged.replace(target)
+    with staged.open("rb") as source, written_whole(target) as out:
+        shutil.copyfileobj(source, out)
+    return target
