@@ -373,7 +373,8 @@ def _settle(state: State, name: str, receipt: Receipt) -> Result:
     item, context = state.outbox.items.get(name), state.context
     if item is not None and (item.priority == UPDATE_PRIORITY or not receipt.accepted):
         context = replace(context, refusal=receipt.reason)
-    training, saved = participation.note_receipt(state.training, name) if receipt.accepted else (state.training, [])
+    is_counted = receipt.accepted and name == state.training.awaited
+    training, saved = participation.note_receipt(state.training) if is_counted else (state.training, [])
     outbox, effects = delivery.settle(state.outbox, name, receipt)
     return replace(state, context=context, training=training, outbox=outbox), [*effects, *saved]
 

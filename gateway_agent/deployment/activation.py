@@ -175,6 +175,7 @@ def _next_step(
     manifest: Manifest | None,
     bodies: Mapping[str, bytes],
 ) -> Step:
+    """Return what is next for the candidate: nothing yet, its body, the mark on the disk, or the load itself."""
     is_whole = pipeline.commissioned
     if manifest is None or not (is_whole or _can_borrow(deployment, pipeline, manifest)):
         return "wait"

@@ -108,13 +108,13 @@ def own_in(training: Training, run: str) -> Arrays:
     return {name: array for name, array in training.own.items() if is_same or outlives(name)}
 
 
-def note_receipt(training: Training, name: str) -> tuple[Training, list[Effect]]:
-    """Return the training after the aggregator has counted an item, and what is to be stored where it was awaited; it
-    may have been given up here for lack of room.
+def note_receipt(training: Training) -> tuple[Training, list[Effect]]:
+    """Return the training after the aggregator has counted the update that is awaited, and what is to be stored; it may
+    have been given up here for lack of room.
     """
-    if name != training.awaited or training.is_counted:
+    if training.is_counted:
         return training, []
-    training = replace(training, is_counted=True, last_counted=name)
+    training = replace(training, is_counted=True, last_counted=training.awaited)
     return training, [save_counted(training)]
 
 

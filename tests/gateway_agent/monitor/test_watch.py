@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.monitor import decision
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor import recurrence as recall
@@ -211,6 +212,17 @@ class TestBorrowing:
         held, released = site.agents["south"].deployment.manifest, site.cloud.releases.manifest
         assert held is not None and released is not None and held.content_bytes() == released.content_bytes()
         assert sum("waits for this gateway's own baseline" in line for line in site.log) == 1
+
+    def test_a_model_that_is_refused_meanwhile_leaves_no_mark_of_its_load(self, site: Site) -> None:
+        def refuse(_job: bytes) -> None:
+            raise ModelRefusedError("it is none of ours")
+
+        south = site.agents["south"]
+        site.agents["south"] = replace(south, deployment=replace(south.deployment, examine=refuse))
+        site.feed("south", samples(7, 30), 0.0)
+        site.run(lambda: any("refused: it is none of ours" in line for line in site.log), patience_s=60)
+        assert not site.agents["south"].deployment.models.trying
+        assert site.agents["south"].deployment.candidate is None
 
     def test_after_a_restart_it_borrows_again(self, site: Site) -> None:
         site.feed("south", samples(7, 30), 0.0)
