@@ -58,7 +58,7 @@ from fedgate.cloud_aggregator.storage.tables import (
     TRAINING,
     put,
 )
-from fedgate.config.protocol.messages import Manifest, Status
+from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import store_lock
 
@@ -251,10 +251,6 @@ class Store:
         """Return the stored training, if any."""
         rows = self._read(select(TRAINING.c.body))
         return rows[0].body if rows else None
-
-    def latest_model(self) -> tuple[Manifest, bytes] | None:
-        """Return the newest released model, if any."""
-        return self.models.latest()
 
     def statuses(self) -> dict[str, Status]:
         """Return the last known status of every gateway."""
