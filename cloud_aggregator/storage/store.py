@@ -60,7 +60,7 @@ from fedgate.cloud_aggregator.storage.tables import (
     SERVICE,
     put,
 )
-from fedgate.config.protocol.messages import Manifest, Status
+from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.database import DatabaseUrl
 
@@ -255,10 +255,6 @@ class Store:
         """Return the stored training, if any."""
         with self._transaction("read"):
             return training_table.read(self._db)
-
-    def latest_model(self) -> tuple[Manifest, bytes] | None:
-        """Return the newest released model, if any."""
-        return self.models.latest()
 
     def statuses(self) -> dict[str, Status]:
         """Return the last known status of every gateway."""

@@ -91,7 +91,7 @@ class Transfer(Message):
 
 
 class Device(Message):
-    """What a gateway watches, for whoever has to mend it; `fedgate.config.settings.notifications.DeviceTable` says what
+    """What a gateway watches, for whoever has to mend it; `fedgate.config.settings.settings.DeviceTable` says what
     may stand in it.
     """
 

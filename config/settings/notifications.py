@@ -1,28 +1,15 @@
-"""What an operator sets of the ways by which the aggregator tells others of alarms: as one alarm of the whole site, by
-webhook, in Home Assistant; and of the device a gateway watches, so that whoever mends it knows what to bring.
-"""
+"""How the aggregator tells others of alarms: as one alarm of the whole site, by webhook, in Home Assistant."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from fedgate.config.settings.base import FilePath, NotNegative, Positive, Share, Table, is_loopback
 
-Words = Annotated[str, StringConstraints(max_length=120)]
 SCHEMES = ("http", "https")
-
-
-class DeviceTable(Table):
-    """What a gateway watches, in the words of its manufacturer and of the building."""
-
-    manufacturer: Words = ""
-    model: Words = ""
-    serial: Words = ""
-    location: Words = ""
-    category: Literal["lights", "thermostats", "occupancy", "water-leakage", "access", "other"] = "other"
 
 
 class FleetSpec(Table):

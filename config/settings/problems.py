@@ -92,10 +92,10 @@ def _holds(lines: Sequence[str], path: Path, count: int) -> bool:
 def _beginning(lines: Sequence[str]) -> dict[str, Any]:
     """Return what the first lines of a document say, whatever they leave open."""
     for length in range(len(lines), 0, -1):
-        begun = "\n".join(lines[:length])
+        text = "\n".join(lines[:length])
         for end in ENDS:
             with suppress(tomllib.TOMLDecodeError):
-                return tomllib.loads(f"{begun}\n{end}")
+                return tomllib.loads(f"{text}\n{end}")
     return {}
 
 

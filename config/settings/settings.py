@@ -23,7 +23,7 @@ from fedgate.config.settings.base import Table as Table
 from fedgate.config.settings.checks import check_algorithm
 from fedgate.config.settings.database import StorePlace
 from fedgate.config.settings.identity import Enrolment, Identity, Membership
-from fedgate.config.settings.notifications import DeviceTable, FleetSpec, HomeAssistant, Webhook
+from fedgate.config.settings.notifications import FleetSpec, HomeAssistant, Webhook
 from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
 from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
 from fedgate.models.features import FeatureSpec, feature_names
@@ -33,6 +33,8 @@ from fedgate.models.threshold import MINIMUM_SCORES
 
 ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that editors on Windows put at the beginning
 MIB = 1024 * 1024
+Words = Annotated[str, StringConstraints(max_length=120)]
+Bytes = Annotated[int, Field(ge=PAYLOAD_BYTES_MIN)]  # of a body, which one message at least must bring
 # A name that becomes part of an alarm's cause, such as faulty-<role>, and with it of a topic.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,56}$")]
 
@@ -100,6 +102,16 @@ class Source(Table):
         return self
 
 
+class DeviceTable(Table):
+    """What a gateway watches, in the words of its manufacturer and of the building, for whoever repairs it."""
+
+    manufacturer: Words = ""
+    model: Words = ""
+    serial: Words = ""
+    location: Words = ""
+    category: Literal["lights", "thermostats", "occupancy", "water-leakage", "access", "other"] = "other"
+
+
 class Gateway(Table):
     """Who this gateway is and where it keeps its state."""
 
@@ -149,10 +161,10 @@ class Limits(Table):
     """What one message and one model may weigh."""
 
     max_payload_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN, le=256 * 1024 * 1024)] = 64 * 1024
-    max_model_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN)] = 16 * 1024 * 1024
-    max_update_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN)] = 16 * 1024 * 1024
+    max_model_bytes: Bytes = 16 * 1024 * 1024
+    max_update_bytes: Bytes = 16 * 1024 * 1024
     # Of updates that an aggregator holds at once, on their way or late; the others are asked for when there is room.
-    incoming_bytes: Annotated[int, Field(ge=PAYLOAD_BYTES_MIN)] = 24 * 1024 * 1024
+    incoming_bytes: Bytes = 24 * 1024 * 1024
 
     @model_validator(mode="after")
     def _one_fits(self) -> Limits:

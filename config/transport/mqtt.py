@@ -1,8 +1,8 @@
-"""The link to a broker: the only place that knows paho.
+"""The link of a service to its broker.
 
-The link connects in the background, keeps trying with growing, jittered pauses, and subscribes anew after every
-connect. What the line does not take at once waits in a `Backlog`, alarms first; that is no store: what must not be lost
-lies in that of its sender until the other side's receipt.
+It connects in the background, keeps trying with growing, jittered pauses, and subscribes anew after every connect.
+What the line does not take at once waits in a `Backlog`, alarms first; that is no store: what must not be lost lies in
+that of its sender until the other side's receipt.
 """
 
 from __future__ import annotations

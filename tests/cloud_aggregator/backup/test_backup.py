@@ -156,7 +156,7 @@ def test_a_backup_of_a_running_store_brings_back_what_a_copy_of_its_file_loses(
     )
     with closing(Store(new / "aggregator.db", create=False)) as back:
         assert len(back.rows("alarms")) == 1_000 and back.registry().admitted == {"east", "west"}
-        assert back.latest_model() == FIRST
+        assert back.models.latest() == FIRST
     assert not [
         path
         for path in (*site.path.iterdir(), *new.iterdir())

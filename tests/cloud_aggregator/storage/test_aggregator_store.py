@@ -116,14 +116,14 @@ def test_the_largest_numbers_a_message_can_hold_fit(place: Place) -> None:
 
 def test_everything_is_there_when_it_is_opened_again(place: Place) -> None:
     store = Store(place)
-    assert (store.training(), store.latest_model(), store.statuses()) == (None, None, {})
+    assert (store.training(), store.models.latest(), store.statuses()) == (None, None, {})
     online = Status(state="online", baseline_windows=5)
     store.commit([SaveTraining({}, {"said": "one"}), ROUND, RecordModel(*SECOND), RecordGateway("north", online, 1)])
     store.commit([SaveTraining({}, {"said": "two"}), RecordModel(*FIRST), RecordGateway("north", online, 2)])
     store.close()
     store = Store(place, create=False)
     assert said(store) == "two"
-    assert store.latest_model() == SECOND  # the highest version, in whatever order they were stored
+    assert store.models.latest() == SECOND  # the highest version, in whatever order they were stored
     assert store.statuses() == {"north": online}
     assert store.rows("rounds", "gateways", "refused") == [{"gateways": "east north", "refused": 1}]
     assert [row["version"] for row in store.rows("models", "version")] == [1, 2]
