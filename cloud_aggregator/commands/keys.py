@@ -100,7 +100,7 @@ def _show(arguments: argparse.Namespace) -> None:
     from fedgate.config.identity import pki, signing
 
     settings, spec = _site(arguments)
-    keys = site_keys.stated_here(spec.folder)
+    keys = site_keys.stated(spec.folder)
     held = [pki.read_certificate(one.encode()) for one in keys.authorities]
     authorities = [
         {"fingerprint": pki.fingerprint(one), "until": f"{one.not_valid_after_utc:%Y-%m-%d}"} for one in held
@@ -157,8 +157,8 @@ def _show_members(arguments: argparse.Namespace) -> None:
 
     settings, spec = _site(arguments)
     keys, gateways = site_keys.stated(spec.folder), _held(settings)
-    members = keys.members if keys else ()
-    listed = f"the {len(members)} members of statement {keys.number}" if members and keys else "nobody: any gateway may"
+    members = keys.members
+    listed = f"the {len(members)} members of statement {keys.number}" if members else "nobody: any gateway may"
     names = [*members, *sorted(gateways.keys() - {*members}, key=lambda key: gateways[key])]
     rows = [{"key": key, "gateway": gateways.get(key, ""), "member": key in members} for key in names]
     lines = [
