@@ -121,12 +121,7 @@ def _keys(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]:
 
 
 def root_key(spec: Identity) -> Finding:
-    """Return whether there is a root key, and that it is not here, where whoever takes this machine would have it."""
-    from fedgate.cloud_aggregator.pki import site_keys
-
-    if not (spec.folder / site_keys.STATEMENT).exists():
-        advice = "call 'cloud-aggregator init' with its folder again, and enrol the gateways anew"
-        return warning("root key", "this site has none, so its keys can be changed at every gateway only", advice)
+    """Return whether the root key is not here, where whoever takes this machine would have it."""
     if spec.root_key is not None and spec.root_key.exists():
         advice = "move it to a place that is not this machine, with a copy; 'cloud-aggregator keys' alone needs it"
         return warning("root key", f"{spec.root_key} is on this machine", advice)
@@ -208,10 +203,9 @@ def _members(settings: AggregatorSettings) -> tuple[str, ...]:
     from fedgate.config.identity.signing import KeyFileError
 
     try:
-        keys = None if settings.identity is None else site_keys.stated(settings.identity.folder)
+        return () if settings.identity is None else site_keys.stated(settings.identity.folder).members
     except KeyFileError:
         return ()
-    return keys.members if keys else ()
 
 
 def _available_bytes() -> int:

@@ -91,9 +91,9 @@ def _token(arguments: argparse.Namespace) -> None:
     root = site_keys.root_digest(settings.identity.folder)
     token = Token(arguments.gateway, settings.enrolment.address, root, secrets.token_urlsafe(SECRET_BYTES))
     body = {"gateway": token.gateway, "digest": token.digest, "hours": arguments.hours, "replaces": arguments.replace}
-    done = place_order(arguments, "token", body)
-    text = f"{done.text}; on it:\n\n  gateway-agent enrol -c gateway.toml --token {token.text()}\n"
-    cli.show(arguments, {"token": token.text(), "text": done.text}, text)
+    answer = place_order(arguments, "token", body)
+    text = f"{answer.text}; on it:\n\n  gateway-agent enrol -c gateway.toml --token {token.text()}\n"
+    cli.show(arguments, {"token": token.text(), "text": answer.text}, text)
 
 
 def _order(kind: str, arguments: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedgate.cloud_aggregator.commands.store import Done, open_store, order_facts, place_order
+from fedgate.cloud_aggregator.commands.store import OrderAnswer, open_store, place_order
 from fedgate.config.runtime import cli
 from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.settings import SiteSettings, load
@@ -100,7 +100,7 @@ def _show(arguments: argparse.Namespace) -> None:
     from fedgate.config.identity import pki, signing
 
     settings, spec = _site(arguments)
-    keys = site_keys.stated_here(spec.folder)
+    keys = site_keys.stated(spec.folder)
     held = [pki.read_certificate(one.encode()) for one in keys.authorities]
     authorities = [
         {"fingerprint": pki.fingerprint(one), "until": f"{one.not_valid_after_utc:%Y-%m-%d}"} for one in held
@@ -139,7 +139,7 @@ def _finish(arguments: argparse.Namespace) -> None:
             "remove' those that are gone; with --anyway they are shut out until they have fetched one by themselves, "
             "and who looks on until he gets a new one"
         )
-        raise cli.NotDoneError(problem, order_facts(None, False, problem))
+        raise cli.NotDoneError(problem, OrderAnswer(None, False, problem)._asdict())
     _change(arguments, lambda change: change.drop_before())
 
 
@@ -157,8 +157,8 @@ def _show_members(arguments: argparse.Namespace) -> None:
 
     settings, spec = _site(arguments)
     keys, gateways = site_keys.stated(spec.folder), _held(settings)
-    members = keys.members if keys else ()
-    listed = f"the {len(members)} members of statement {keys.number}" if members and keys else "nobody: any gateway may"
+    members = keys.members
+    listed = f"the {len(members)} members of statement {keys.number}" if members else "nobody: any gateway may"
     names = [*members, *sorted(gateways.keys() - {*members}, key=lambda key: gateways[key])]
     rows = [{"key": key, "gateway": gateways.get(key, ""), "member": key in members} for key in names]
     lines = [
@@ -229,8 +229,8 @@ def _change(arguments: argparse.Namespace, change: Callable[[KeyChange], Keys], 
     root = signing.load_private(path)
     keys = change(KeyChange(spec.folder, settings.aggregator.release_key, root, datetime.now(UTC)))
     if database_of(settings.aggregator.store).exists():
-        done = place_order(arguments, "keys", {"number": keys.number})
+        answer = place_order(arguments, "keys", {"number": keys.number})
     else:
         text = f"statement {keys.number} is in the site's folder; the service goes by it when it starts"
-        done = Done(None, False, text)
-    cli.show(arguments, order_facts(*done), f"{done.text}{left}\ntake {path} off this machine again")
+        answer = OrderAnswer(None, False, text)
+    cli.show(arguments, answer._asdict(), f"{answer.text}{left}\ntake {path} off this machine again")

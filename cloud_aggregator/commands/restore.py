@@ -323,13 +323,12 @@ def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
     if settings.identity is None:
         return []
     release_file, folder = settings.aggregator.release_key, settings.identity.folder
-    needed = [folder / name for name in (CA_KEY, site_keys.ROOT_PUB, SERVER, CLOUD_CERTIFICATE)]
+    names = (CA_KEY, site_keys.ROOT_PUB, site_keys.STATEMENT, SERVER, CLOUD_CERTIFICATE)
+    needed = [folder / name for name in names]
     if not all(path.exists() for path in (release_file, *needed)):
         return []
     with pki.lock_folder(folder):
         keys = site_keys.stated(folder)
-        if keys is None:
-            return []
         site_keys.settle(folder, release_file, keys)
         authority = Authority(folder)
         if authority.has_own():

@@ -19,10 +19,10 @@ WAIT_S = 10.0
 LOOK_S = 0.1
 
 
-class Done(NamedTuple):
-    """What the service answered to an order; an order that still waits is no failure."""
+class OrderAnswer(NamedTuple):
+    """What the service answered to an order, as it is shown; an order that still waits is no failure."""
 
-    number: int | None  # None: none was given
+    order: int | None  # None: none was given
     is_done: bool
     text: str
 
@@ -39,7 +39,7 @@ def open_stated(arguments: argparse.Namespace) -> closing[Store]:
     return open_store(load(arguments.config, SiteSettings).aggregator.store)
 
 
-def place_order(arguments: argparse.Namespace, kind: str, body: dict[str, Any]) -> Done:
+def place_order(arguments: argparse.Namespace, kind: str, body: dict[str, Any]) -> OrderAnswer:
     """Give an order to the service with these settings and wait for its answer.
 
     A service that does not run carries it out when it is started. Raises `NotDoneError` where it refuses.
@@ -52,16 +52,11 @@ def place_order(arguments: argparse.Namespace, kind: str, body: dict[str, Any]) 
     later = f"order {number} waits: the service takes it as soon as it runs, and 'cloud-aggregator orders' tells"
     text, problem = answer or (later, "")
     if problem:
-        raise cli.NotDoneError(problem, order_facts(number, False, problem))
-    return Done(number, answer is not None, text)
+        raise cli.NotDoneError(problem, OrderAnswer(number, False, problem)._asdict())
+    return OrderAnswer(number, answer is not None, text)
 
 
 def order(arguments: argparse.Namespace, kind: str, body: dict[str, Any]) -> None:
     """Give an order to the service and print its answer; raises as `place_order` does."""
-    done = place_order(arguments, kind, body)
-    cli.show(arguments, order_facts(*done), done.text)
-
-
-def order_facts(number: int | None, is_done: bool, text: str) -> dict[str, Any]:
-    """Return what is shown of an order as JSON."""
-    return {"order": number, "is_done": is_done, "text": text}
+    answer = place_order(arguments, kind, body)
+    cli.show(arguments, answer._asdict(), answer.text)

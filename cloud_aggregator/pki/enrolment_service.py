@@ -39,7 +39,6 @@ from fedgate.cloud_aggregator.pki.broker_process import BrokerError
 from fedgate.cloud_aggregator.pki.enrolment_request import Answer, EnrolmentRequest
 from fedgate.config.identity import pki
 from fedgate.config.identity.pki import PublicKey
-from fedgate.config.identity.signing import KeyFileError
 from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.time_units import NS
@@ -94,16 +93,11 @@ class EnrolmentService:
             held = {}
         return Listed(tuple((f"{serial:x}", round(at.timestamp()) * NS) for serial, at in held.items()))
 
-    def stated(self, order: int = 0) -> Stated | None:
-        """Return the keys that the site goes by, all files being as they say; None for a site without a root key.
-
-        Raises `OSError` or `ValueError` where they cannot be had.
-        """
+    def stated(self, order: int = 0) -> Stated:
+        """Return the keys that the site goes by, all files being as they say; raises `OSError` or `ValueError`."""
         folder, release_file = self._spec.folder, self._settings.aggregator.release_key
         with pki.lock_folder(folder):  # a command may be about to state keys that it has made
             keys = site_keys.stated(folder)
-            if keys is None:
-                return None
             site_keys.settle(folder, release_file, keys)
         self._authority = Authority(folder)
         self._statement = body = (folder / site_keys.STATEMENT).read_bytes()
@@ -166,8 +160,6 @@ class EnrolmentService:
         before = self._authority.believed
         try:
             found = self.stated(order)
-            if found is None:
-                raise KeyFileError(f"{self._spec.folder}: no {site_keys.STATEMENT}")
             if self._server is not None:
                 self._server.renew()
         except (OSError, ValueError) as error:

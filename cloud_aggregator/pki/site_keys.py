@@ -30,13 +30,15 @@ ROOT_PUB, STATEMENT, RELEASE = "root.pub", "keys.json", "release.key"
 AT_ONCE = 2  # authorities: the newest, and the one whose place it takes
 
 
-def stated(folder: Path) -> Keys | None:
-    """Return the statement that a site goes by; None for a site without a root key. Raises `KeyFileError`."""
+def stated(folder: Path) -> Keys:
+    """Return the statement that a site goes by; raises `KeyFileError`."""
     path = folder / STATEMENT
-    if not path.exists():
-        return None
     try:
         return statement.check(path.read_bytes(), signing.load_public(folder / ROOT_PUB))
+    except FileNotFoundError:
+        raise KeyFileError(
+            f"{path}: this site has lost what its root key stated; restore it from the backup, or from any gateway"
+        ) from None
     except statement.StatementError as error:
         raise KeyFileError(f"{path}: {error}; restore it and {ROOT_PUB} from the backup") from None
 
@@ -65,12 +67,12 @@ def _pem(public: PublicKeyTypes) -> bytes:
 
 
 def release_key(site: Site, folder: Path | None) -> Ed25519PrivateKey:
-    """Return the key that signs models and invitations: the one that is stated, where keys are. Raises
+    """Return the key that signs models and invitations: of a site with a folder the one that is stated there. Raises
     `KeyFileError`.
     """
-    keys = None if folder is None else stated(folder)
-    if keys is None:
+    if folder is None:
         return signing.load_private(site.release_key)
+    keys = stated(folder)
     for body in pki.pem_blocks(_read(site.release_key)):
         key = serialization.load_pem_private_key(body, password=None)
         if isinstance(key, Ed25519PrivateKey) and signing.public_pem(key).decode() == keys.release_key:
@@ -79,17 +81,9 @@ def release_key(site: Site, folder: Path | None) -> Ed25519PrivateKey:
 
 
 def root_digest(folder: Path) -> str:
-    """Return the digest of a site's root key, by which a token names it. Raises `KeyFileError` where there is none."""
-    stated_here(folder)
+    """Return the digest of a site's root key, by which a token names it. Raises `KeyFileError`."""
+    stated(folder)
     return signing.public_digest((folder / ROOT_PUB).read_bytes())
-
-
-def stated_here(folder: Path) -> Keys:
-    """Return the statement that a site goes by; raises `KeyFileError` for a site without a root key."""
-    keys = stated(folder)
-    if keys is None:
-        raise KeyFileError(f"{folder}: this site has no root key; 'cloud-aggregator init' with its folder makes one")
-    return keys
 
 
 def found(folder: Path, site: str, release_file: Path, root_file: Path, now: datetime) -> None:
@@ -153,7 +147,7 @@ class KeyChange:
     def _settled(self) -> Iterator[Keys]:
         """Hold the folder, all files being as the statement in force says, which `root` has signed."""
         with pki.lock_folder(self.folder):
-            keys = stated_here(self.folder)
+            keys = stated(self.folder)
             if signing.public_pem(self.root) != (self.folder / ROOT_PUB).read_bytes():
                 raise KeyFileError(
                     f"{self.folder}: the root key that is given is not the one of {ROOT_PUB}, which gateways believe"

@@ -88,8 +88,7 @@ class Aggregator:
         LOG.info("aggregator of site %s, %s", self.settings.aggregator.site, self.settings.algorithm.name)
         try:
             if self._enrolment is not None and self.service.state.access.registry is not None:
-                stated = self._enrolment.stated()
-                self._step_all([self._enrolment.listed(), *([] if stated is None else [stated])])
+                self._step_all([self._enrolment.listed(), self._enrolment.stated()])
                 self._enrolment.start(self.service.state.access.registry, self.service.store.half_answered())
             self._loop.run_all(self._step_all, self._tick)
         finally:

@@ -96,3 +96,13 @@ def test_a_revoke_that_the_broker_cannot_be_told_says_so(tmp_path: Path) -> None
         assert made.returncode == 0, made.stderr
         assert "operator is revoked" in command(site, "gateways", "revoke", "operator").stderr
     assert "user operator\ntopic deny #\n" in (site / "mosquitto.acl").read_text()
+
+
+def test_a_certificate_that_the_service_refuses_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = founded(tmp_path / "site").path
+    with opened(site, create=True):
+        pass
+    monkeypatch.setattr(Store, "answer", lambda *_: ("refused", "operator is not of this site"))
+    made = command(site, "certificate", "operator", "--out", str(tmp_path / "me"))
+    assert (made.returncode, made.stderr) == (1, "cloud-aggregator: operator is not of this site\n")
+    assert not (tmp_path / "me.pem").exists()

@@ -117,8 +117,9 @@ def test_a_recording_becomes_rows_that_a_gateway_takes(tmp_path: Path, capsys: p
     config, out = settings_file(tmp_path), tmp_path / "faults.csv"
     base = ["-c", str(config), "--out", str(out), "--read", "rate_hz=20", "--channels", "value"]
     assert main(["label", str(tmp_path / "healthy.csv"), "--label", "0", *base]) == 0
+    capsys.readouterr()
     assert main(["label", str(tmp_path / "fault.csv"), "--label", "3", "--json", *base]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["windows"] == 5
+    assert json.loads(capsys.readouterr().out)["windows"] == 5
     found = of(load(config, GatewaySettings))
     assert found[LABELS].tolist() == [0] * 5 + [3] * 5
     assert found[MISSING].tolist() == [NEW_SERIES, 0, 0, 0, 0] * 2
