@@ -199,7 +199,9 @@ def judge_fleet(alarms: Alarms, context: Context, access: Access) -> Result:
 def note_posted(alarms: Alarms, context: Context, event: Posted) -> Result:
     """Take in how an attempt to post went."""
     spec = context.settings.webhook
-    return _with_queue(alarms, spec and webhook.receive_result(alarms.queue, spec, event, context.now_ns))
+    return _with_queue(
+        alarms, None if spec is None else webhook.receive_result(alarms.queue, spec, event, context.now_ns)
+    )
 
 
 def _fleet_changed(
@@ -262,7 +264,7 @@ def _post(alarms: Alarms, context: Context, access: Access, gateway: str, alarm:
 def send_posts(alarms: Alarms, context: Context) -> Result:
     """Send what is due of what waits for the webhook."""
     spec = context.settings.webhook
-    return _with_queue(alarms, spec and webhook.due(alarms.queue, spec, context.now_ns))
+    return _with_queue(alarms, None if spec is None else webhook.due(alarms.queue, spec, context.now_ns))
 
 
 def _with_queue(alarms: Alarms, changed: tuple[webhook.Queue, list[Effect]] | None) -> Result:
