@@ -71,7 +71,7 @@ def apply_change(alarms: Alarms, context: Context, access: Access, gateway: str,
     its_own = [end for end in ends if end.id == alarm.id]  # it came late, and was over before
     alarms, others = _ended(alarms, context, access, gateway, [end for end in ends if end.id != alarm.id], "superseded")
     alarms, posts = _post(alarms, context, access, gateway, alarm, active=known.active and not its_own)
-    alarms, discovery = home_assistant.cause_seen(alarms, context, access, gateway)
+    alarms, discovery = home_assistant.publish(alarms, context, access, gateway, only_new=True)
     published = [] if its_own else [_maintenance_of_change(alarms, context, access, gateway, known)]
     alarms, late = _ended(alarms, context, access, gateway, its_own, "superseded")
     return alarms, [stored, *others, *posts, *published, *discovery, _log(gateway, alarm), *late]
@@ -169,7 +169,7 @@ def _described(alarms: Alarms, context: Context, access: Access, gateway: str) -
     alarms = replace(alarms, described_ns=described_ns, undescribed=alarms.undescribed - {gateway})
     if gateway not in access.gateways:  # it was taken away meanwhile
         return alarms, []
-    alarms, effects = home_assistant.gateway_changed(alarms, context, access, gateway)
+    alarms, effects = home_assistant.publish(alarms, context, access, gateway)
     return alarms, [*effects, *_maintenance_of_gateway(alarms, context, access, gateway)]
 
 

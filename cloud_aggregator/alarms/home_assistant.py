@@ -11,7 +11,6 @@ at every connect: an empty message may be lost as any other.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,30 +30,23 @@ NAMES = {ANOMALY: "Anomaly", CAUSE: "Fleet alarm"}
 
 def sync(alarms: Alarms, context: Context, access: Access) -> tuple[Alarms, list[Effect]]:
     """Return everything there is to tell after a connect, and what is to be taken back."""
-    wanted: dict[str, bytes] = {}
-    for gateway in (ALL, *access.gateways):
-        wanted |= _documents_of(alarms, context, access, gateway)
-    stale = sorted(alarms.discovered - wanted.keys())
-    alarms, effects = _publish_new(alarms, wanted)
+    before = alarms.discovered
+    alarms, effects = publish(alarms, context, access, ALL, *access.gateways)
+    stale = sorted(before - {effect.topic for effect in effects if isinstance(effect, Publish)})
     return alarms, [*effects, *(Publish(where, b"", retain=True) for where in stale)]
 
 
-def gateway_changed(alarms: Alarms, context: Context, access: Access, gateway: str) -> tuple[Alarms, list[Effect]]:
-    """Tell of a gateway that has appeared, or of what it has changed in what it says of itself."""
-    return _publish_new(alarms, _documents_of(alarms, context, access, gateway))
-
-
-def cause_seen(alarms: Alarms, context: Context, access: Access, gateway: str) -> tuple[Alarms, list[Effect]]:
-    """Tell of the alarms of a gateway that have not been told of."""
-    wanted = _documents_of(alarms, context, access, gateway)
-    return _publish_new(alarms, {where: body for where, body in wanted.items() if where not in alarms.discovered})
-
-
-def _publish_new(alarms: Alarms, wanted: Mapping[str, bytes]) -> tuple[Alarms, list[Effect]]:
+def publish(
+    alarms: Alarms, context: Context, access: Access, *gateways: str, only_new: bool = False
+) -> tuple[Alarms, list[Effect]]:
+    """Tell of gateways and their alarms; with `only_new` of those that were not told of."""
+    wanted: dict[str, bytes] = {}
+    for gateway in gateways:
+        wanted |= _documents_of(alarms, context, access, gateway)
     new = wanted.keys() - alarms.discovered
-    alarms = replace(alarms, discovered=alarms.discovered | new)
-    effects: list[Effect] = [RecordDiscovery(where) for where in sorted(new)]
-    return alarms, [*effects, *(Publish(where, body, retain=True) for where, body in wanted.items())]
+    shown = [Publish(where, body, retain=True) for where, body in wanted.items() if where in new or not only_new]
+    stored = [RecordDiscovery(where) for where in sorted(new)]
+    return replace(alarms, discovered=alarms.discovered | new), [*stored, *shown]
 
 
 def _documents_of(alarms: Alarms, context: Context, access: Access, gateway: str) -> dict[str, bytes]:

@@ -77,12 +77,12 @@ def enqueue(queue: Queue, spec: Webhook, post: Post) -> tuple[Queue, list[Effect
     """
     effects: list[Effect] = [Enqueue(post)]
     queue = replace(queue, waiting=in_turns((*queue.waiting, post)))
-    size_bytes = sum(len(one.body) for one in queue.waiting)
-    while len(queue.waiting) > 1 + queue.under_way and (
-        len(queue.waiting) > spec.queue or size_bytes > WAITING_BYTES_MAX
-    ):
-        queue, lost = _crowded_out(queue)
-        size_bytes -= len(lost.body)
+    while len(queue.waiting) > 1 + queue.under_way and _is_overfull(queue, spec):
+        lost = _heaviest(queue)
+        # The refusals are of the first change; what is under way is that, and stays.
+        refusals = queue.refusals if lost is not queue.waiting[0] else 0
+        waiting = in_turns(one for one in queue.waiting if one is not lost)
+        queue = replace(queue, waiting=waiting, dropped=queue.dropped + 1, refusals=refusals)
         effects += [Dequeue(lost.id), RecordCount(DROPPED, queue.dropped)]
         if queue.dropped.bit_count() == 1:  # told at 1, 2, 4, 8, ...: a flood must not fill the log too
             text = f"{len(queue.waiting)} changes wait, {lost.id} of {lost.gateway or 'a gateway'} is given up"
@@ -90,21 +90,20 @@ def enqueue(queue: Queue, spec: Webhook, post: Post) -> tuple[Queue, list[Effect
     return queue, effects
 
 
-def _crowded_out(queue: Queue) -> tuple[Queue, Post]:
-    """Return the queue without the oldest change of the gateway with the most bytes, and that; what is under way stays.
+def _is_overfull(queue: Queue, spec: Webhook) -> bool:
+    return len(queue.waiting) > spec.queue or sum(len(one.body) for one in queue.waiting) > WAITING_BYTES_MAX
+
+
+def _heaviest(queue: Queue) -> Post:
+    """Return the oldest change of the gateway with the most bytes, but for what is under way.
 
     A change counts for as many bytes as the headers that go with it, at least.
     """
-    first = int(queue.under_way)
-    held = Counter[str]()
-    for post in queue.waiting[first:]:
+    may_go, held = queue.waiting[int(queue.under_way) :], Counter[str]()
+    for post in may_go:
         held[post.gateway] += len(post.body) + HEADERS_BYTES
-    heaviest = max(held, key=lambda gateway: held[gateway])
-    place = next(at for at, post in enumerate(queue.waiting) if at >= first and post.gateway == heaviest)
-    waiting = queue.waiting[:place] + queue.waiting[place + 1 :]
-    # The refusals are of the first change; what is under way is that, and stays.
-    refusals = queue.refusals if place else 0
-    return replace(queue, waiting=in_turns(waiting), dropped=queue.dropped + 1, refusals=refusals), queue.waiting[place]
+    heaviest = max(held, key=held.__getitem__)
+    return next(post for post in may_go if post.gateway == heaviest)
 
 
 def due(queue: Queue, spec: Webhook, now_ns: int) -> tuple[Queue, list[Effect]]:

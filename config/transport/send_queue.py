@@ -61,21 +61,24 @@ class Backlog:
         # was handed over last.
         self._turns: dict[tuple[int, str], int] = {}
         self._handed_turn: dict[int, int] = {}
-        self._on_line: dict[int, tuple[Outgoing, float | None]] = {}  # id -> message, when handed over
-        self._on_line_bytes = 0
-        self._in_hand = 0  # bytes of the message that `next` gave out and `note_handed_over` has not taken back
+        # Id -> message, and when it was handed over; under `None` what `next` gave out and has no id yet.
+        self._on_line: dict[int | None, tuple[Outgoing, float | None]] = {}
         self.is_open = False  # while there is a connection
         self.window_bytes = WINDOW_BYTES_START
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes that the broker has not acknowledged."""
-        return sum(self._waiting.values()) + self._in_hand + self._on_line_bytes
+        return sum(self._waiting.values()) + self._on_line_bytes
+
+    @property
+    def _on_line_bytes(self) -> int:
+        return sum(message.size for message, _ in self._on_line.values())
 
     @property
     def is_empty(self) -> bool:
         """True where the broker has acknowledged everything."""
-        return not self._heaps and not self._in_hand and not self._on_line
+        return not self._heaps and not self._on_line
 
     def add(self, message: Outgoing, urgency: int) -> bool:
         """Let a message wait for its turn among those of its urgency (0 is the highest); False where it may not.
@@ -116,7 +119,7 @@ class Backlog:
         self._handed_turn[urgency] = turn
         if not self._of_party[flow]:  # its next one comes behind this turn anyway
             del self._of_party[flow], self._turns[flow]
-        self._in_hand = message.size
+        self._on_line[None] = (message, None)
         return message
 
     def _due(self) -> int:
@@ -135,16 +138,14 @@ class Backlog:
 
     def note_handed_over(self, number: int, message: Outgoing, now_s: float) -> None:
         """Remember that a message was handed over, and under which id."""
-        self._in_hand = 0
+        self._on_line.pop(None, None)
         self._on_line[number] = (message, now_s)
-        self._on_line_bytes += message.size
 
     def acknowledged(self, number: int, now_s: float) -> None:
         """Take in the broker's word for a message, and learn from it how much the line carries."""
         message, handed_s = self._on_line.pop(number, (None, None))
         if message is None:
             return
-        self._on_line_bytes -= message.size
         if handed_s is None or message.qos == 0:  # nobody's word: it only left this machine
             return
         if now_s - handed_s < QUICK_S:
@@ -156,4 +157,3 @@ class Backlog:
         """The connection is lost: what asks for no word of the broker is gone, how long the rest takes says nothing."""
         self.is_open = False
         self._on_line = {number: (kept, None) for number, (kept, _) in self._on_line.items() if kept.qos > 0}
-        self._on_line_bytes = sum(kept.size for kept, _ in self._on_line.values())

@@ -27,6 +27,7 @@ from fedgate.gateway_agent.events import (
     Publish,
     Save,
     Settle,
+    StoreState,
     Tick,
 )
 from fedgate.gateway_agent.outbox.delivery import BYTES_MAX, ITEMS_MAX
@@ -226,6 +227,13 @@ def test_an_old_change_of_an_alarm_sent_again_is_never_what_late_listeners_see()
     state, _ = clear_fault(state, "faulty-load", 3)
     state, effects = after(state, TICK, now_ns=T0_NS + 400 * NS)
     assert True in [one.retain for one in sent(effects, "alarm")]
+
+
+def test_of_an_end_and_a_beginning_in_one_step_only_the_beginning_is_retained() -> None:
+    state, _ = after(commissioned(), StoreState("store-damaged", "lost a page"))
+    _, effects = after(state, StoreState("store-damaged", "lost another"), now_ns=state.context.now_ns + NS)
+    changes = [(Alarm.from_bytes(one.payload).state, one.retain) for one in sent(effects, "alarm")]
+    assert changes == [("cleared", False), ("raised", True)]
 
 
 def test_only_the_receipt_of_the_aggregator_takes_an_item_out() -> None:
