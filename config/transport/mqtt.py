@@ -223,25 +223,6 @@ class Link:
         (self._on_retained if message.retain else self._on_message)(message.topic, bytes(message.payload))
 
 
-def take_over(broker: Broker, user: str, client_id: str) -> bool:
-    """End the connection and the session of a client, by connecting under its id; False where no broker answered."""
-    client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=True)
-    client.username_pw_set(broker.user or user, password(broker))
-    if (context := tls.context_of(broker)) is not None:
-        client.tls_set_context(context)
-    done = threading.Event()
-    client.on_connect = lambda *_: done.set()
-    try:
-        client.connect(broker.host, broker.port)
-    except OSError:
-        return False
-    client.loop_start()
-    is_done = done.wait(STOP_S)
-    client.disconnect()
-    client.loop_stop()
-    return is_done
-
-
 def check(broker: Broker) -> None:
     """Raise `SettingsError` where the files that a link to this broker needs cannot be used."""
     password(broker)
